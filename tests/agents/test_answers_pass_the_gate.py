@@ -22,7 +22,7 @@ from remit.runtime import Agent, OrderWorker, TurnEnded
 from remit.testing import ScriptedModel, ToolUse
 from remit_interop import Door
 from tests.server.running import serving
-from tests.support.agents import TEXT, anthropic_runtime
+from tests.support.agents import TEXT, Scripted
 from tests.support.commands import run_remit
 from tests.support.roots import new_root
 from tests.support.wire import message, message_stream, serve, tool_use
@@ -105,11 +105,9 @@ def test_stream_shows_no_text_before_it_is_accepted(tmp_path: Path, said: str) -
     assert any(isinstance(event, AnswerRejected) for event in events) is (said == SECRET)
 
 
-def test_stream_shows_no_text_beside_a_call_that_the_gate_did_not_see(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stream_shows_no_text_beside_a_call_that_the_gate_did_not_see(scripted: Scripted) -> None:
     script = [message_stream(message(*said)) for said in [(SECRET, CALL), (ANSWER,)]]
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, _):
+    with scripted(*script) as (runtime, _):
         noted = Tool("noted", "Notes it.", {"type": "object"}, lambda: "noted")
         agent = runtime.agent("clerk", tools=[noted], acceptance=ACCEPTANCE)
         events = [*agent.session().stream("Well?")]
@@ -149,9 +147,7 @@ def test_typed_answers_contain_what_their_values_contain(tmp_path: Path) -> None
         ("Hello.", "The text is not JSON"),
     ],
 )
-def test_a_schema_of_the_acceptance_is_held_against_the_answer(
-    tmp_path: Path, text: str, why: str
-) -> None:
+def test_the_acceptances_schema_holds_for_the_answer(tmp_path: Path, text: str, why: str) -> None:
     acceptance = {"output_schema": {"type": "object", "required": ["a"]}}
     world = World(tmp_path, text, acceptance=acceptance)
     with world.runtime:
@@ -170,9 +166,7 @@ def test_a_schema_of_the_acceptance_is_held_against_the_answer(
         {"max_chars": 0},
     ],
 )
-def test_an_acceptance_that_no_answer_can_meet_is_refused(
-    tmp_path: Path, acceptance: dict[str, Any]
-) -> None:
+def test_an_impossible_acceptance_is_refused(tmp_path: Path, acceptance: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="No answer can meet"):
         World(tmp_path, ANSWER, acceptance=acceptance)
 
@@ -313,9 +307,7 @@ def test_a_sub_agents_answer_to_its_caller(tmp_path: Path, said: str) -> None:
     assert call.metadata["result"] == (ANSWER if said == ANSWER else None)
 
 
-def test_a_degraded_answer_has_passed_the_acceptance_and_is_marked(
-    tmp_path: Path, said: str
-) -> None:
+def test_a_degraded_answer_passed_the_acceptance_and_is_marked(tmp_path: Path, said: str) -> None:
     def broken(_: Any) -> Plan:
         return Plan((PlanStep("s", "PRC-NOSUCH-001"),))
 
@@ -337,9 +329,9 @@ def test_a_failure_is_a_notice(tmp_path: Path) -> None:
     assert (result.quality_gate_passed, result.notice) == (False, True)
 
 
-def test_an_early_answer_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_early_answer_of_code(scripted: Scripted) -> None:
     flags = {"providers.anthropic.prose": False}
-    with anthropic_runtime(tmp_path / "r", monkeypatch, message("x"), flags=flags) as (runtime, _):
+    with scripted(message("x"), flags=flags) as (runtime, _):
         with runtime.session() as session:
             phrases = ("hello", "what can you do?", "what did I just say?", "list the sessions")
             results = [session.turn(phrase) for phrase in phrases]

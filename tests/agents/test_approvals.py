@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import logging
+import socket
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit.agents import ApprovalError
+from remit.agents import ApprovalError, ApprovalQueue
 from remit.agents.supervisor import Plan, PlanStep, TurnPendingError
 from remit.agents.tools import Tool
 from remit.agents.workorders import ApprovalNeeded, WorkOrderState, WorkOrderType
+from remit.kernel.settings import ApprovalSettings
+from remit.ledger import LedgerClient
 from remit.runtime import Runtime
-from tests.support.agents import anthropic_runtime
-from tests.support.wire import message, tool_use
+from tests.support.agents import Scripted
+from tests.support.wire import Raw, WireServer, message, serve, tool_use
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
-FLAGS = {"supervisor.classify": False}
 
 
 class _Till:
@@ -42,15 +50,10 @@ def _both(text: str = "Done.") -> tuple[dict[str, Any], dict[str, Any]]:
     return first, message(text)
 
 
-def test_the_turn_waits_and_goes_on_when_granted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_turn_waits_and_goes_on_when_granted(scripted: Scripted) -> None:
     till = _Till()
     heard: list[Any] = []
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (
-        runtime,
-        server,
-    ):
+    with scripted(*_both()) as (runtime, server):
         session = till.agent(runtime).session()
         waiting = session.turn("pay the bill", on_event=heard.append)
         (request,) = waiting.waiting_for
@@ -86,14 +89,9 @@ def test_the_turn_waits_and_goes_on_when_granted(
     assert verified.verified
 
 
-def test_a_denial_is_told_to_the_model_with_the_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_denial_is_told_to_the_model_with_the_name(scripted: Scripted) -> None:
     till = _Till()
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both("Refused."), flags=FLAGS) as (
-        runtime,
-        server,
-    ):
+    with scripted(*_both("Refused.")) as (runtime, server):
         session = till.agent(runtime).session()
         (request,) = session.turn("pay the bill").waiting_for
         runtime.approvals.decide(request.request_id, granted=False, by="Ann", reason="too much")
@@ -106,11 +104,9 @@ def test_a_denial_is_told_to_the_model_with_the_name(
     assert told["content"] == "refused: approval_denied: Ann said no: too much"
 
 
-def test_a_request_is_decided_once_whoever_is_faster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_is_decided_once_whoever_is_faster(scripted: Scripted) -> None:
     till = _Till()
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (runtime, _):
+    with scripted(*_both()) as (runtime, _):
         session = till.agent(runtime).session()
         (request,) = session.turn("pay the bill").waiting_for
         outcomes: list[str] = []
@@ -135,9 +131,9 @@ def test_a_request_is_decided_once_whoever_is_faster(
         assert runtime.approvals.pending() == []
 
 
-def test_what_cannot_be_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_decided(scripted: Scripted) -> None:
     till = _Till()
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (runtime, _):
+    with scripted(*_both()) as (runtime, _):
         session = till.agent(runtime).session()
         (request,) = session.turn("pay the bill").waiting_for
         queue = runtime.approvals
@@ -156,9 +152,7 @@ def test_what_cannot_be_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert till.paid == []
 
 
-def test_a_tool_call_order_that_is_denied_fails_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tool_call_order_that_is_denied_fails_as_such(scripted: Scripted) -> None:
     till = _Till()
 
     def planner(_: Any) -> Plan:
@@ -168,10 +162,7 @@ def test_a_tool_call_order_that_is_denied_fails_as_such(
         )  # fmt: skip
         return Plan((step,))
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x"), flags=FLAGS) as (
-        runtime,
-        server,
-    ):
+    with scripted(message("x")) as (runtime, server):
         session = till.agent(runtime, planner=planner, max_retries=0).session()
         (request,) = session.turn("pay the rent").waiting_for
         runtime.approvals.decide(request.request_id, granted=False, by="Ann")
@@ -182,9 +173,9 @@ def test_a_tool_call_order_that_is_denied_fails_as_such(
     assert till.paid == []
 
 
-def test_an_approval_of_an_order_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_approval_of_an_order_by_itself(scripted: Scripted) -> None:
     till = _Till()
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (runtime, _):
+    with scripted(*_both()) as (runtime, _):
         session = till.agent(runtime).session()
         parked = session.work("pay the bill", key="bill-1")
         assert parked.state is WorkOrderState.EXECUTING
@@ -197,11 +188,9 @@ def test_an_approval_of_an_order_by_itself(tmp_path: Path, monkeypatch: pytest.M
     assert till.paid == ["bill"]
 
 
-def test_asking_again_and_again_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_asking_again_and_again_writes_nothing(scripted: Scripted) -> None:
     till = _Till()
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (runtime, _):
+    with scripted(*_both()) as (runtime, _):
         session = till.agent(runtime).session()
         first = session.turn("pay the bill")
         before = runtime.ledger.count()
@@ -212,9 +201,7 @@ def test_asking_again_and_again_writes_nothing(
         assert runtime.ledger.count() == before
 
 
-def test_what_needs_a_person_by_now_needs_one_for_orders_that_began_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_need_for_a_person_holds_for_orders_that_began_before(scripted: Scripted) -> None:
     till = _Till()
     script = (
         message("", tool_use("pay", {"text": "a"}, "t1")),
@@ -223,7 +210,7 @@ def test_what_needs_a_person_by_now_needs_one_for_orders_that_began_before(
     )
     for one in script[:2]:
         one["content"] = one["content"][1:]
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=FLAGS) as (runtime, _):
+    with scripted(*script) as (runtime, _):
         session = till.agent(runtime).session()
         (request,) = session.turn("pay, then see").waiting_for
         runtime.approvals.decide(request.request_id, granted=True, by="Ann")
@@ -234,3 +221,122 @@ def test_what_needs_a_person_by_now_needs_one_for_orders_that_began_before(
         assert resumed is not None
         assert [one.tool_id for one in resumed.waiting_for] == ["see"]
     assert (till.paid, till.seen) == (["a"], [])
+
+
+# -- The webhook of approvals: signed, tried again where that helps, never in anybody's way ------
+
+
+TOOL = Tool("refund", "Pay an order back.", {"type": "object"}, print)
+ARGUMENTS = {"order": 12, "card": "private"}
+_WEBHOOK = "remit.agents.approvals.webhook"
+SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[LedgerClient]:
+    """On one store: what is told does not depend on it."""
+    with LedgerClient(tmp_path / "ledger.db") as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{_WEBHOOK}._PAUSES_S", (0.0, 0.01, 0.01, 0.01))
+
+
+def _queue(ledger: LedgerClient, url: str, **more: Any) -> ApprovalQueue:
+    settings = {
+        "valid_s": 60.0, "tools": {}, "webhook": url, "webhook_secret": SECRET,
+        "webhook_content": False, **more,
+    }  # fmt: skip
+    return ApprovalQueue(ledger, ApprovalSettings.model_validate(settings))
+
+
+def _ask(queue: ApprovalQueue, number: int = 0) -> str:
+    asked = {**ARGUMENTS, "number": number}
+    return queue.request(TOOL, asked, session_id="SES-TOLDTOLD", agent_id="client").request_id
+
+
+def _heard(server: WireServer, calls: int) -> None:
+    _until(lambda: len(server.calls) >= calls)
+
+
+def _until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("content", [False, True])
+def test_a_message_is_signed_and_says_what_it_may(ledger: LedgerClient, content: bool) -> None:
+    with serve({}) as server:
+        queue = _queue(ledger, f"{server.url}/hook", webhook_content=content)
+        request_id = _ask(queue)
+        _heard(server, 1)
+        queue.close()
+    (call,) = server.calls
+    headers = {name.lower(): value for name, value in call.headers.items()}
+    signed = f"{request_id}.{headers['webhook-timestamp']}.".encode() + call.raw
+    digest = hmac.digest(b"k" * 32, signed, hashlib.sha256)
+    assert headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+    assert headers["webhook-id"] == request_id
+    assert call.body["type"] == "approval.requested"
+    assert call.body["data"]["request_id"] == request_id
+    assert call.body["data"]["tool_id"] == "refund"
+    assert (b"private" in call.raw) is content
+    assert (call.body["data"].get("arguments") == {**ARGUMENTS, "number": 0}) is content
+
+
+def test_what_may_pass_is_tried_again_and_what_cannot_is_not(
+    ledger: LedgerClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    steps = [Raw(status=503), Raw(status=429), {}, Raw(status=400), Raw(status=500)]
+    with serve(*steps) as server, caplog.at_level(logging.WARNING):
+        queue = _queue(ledger, f"{server.url}/hook?token=hidden-token")
+        taken, refused, failing = (_ask(queue, number) for number in range(3))
+        _until(lambda: f"{failing}: HTTP 500 (4 attempts)" in caplog.text)
+        queue.close()
+    ids = [call.headers["webhook-id"] for call in server.calls]
+    assert ids == [taken] * 3 + [refused] + [failing] * 4
+    assert f"{refused}: HTTP 400" in caplog.text
+    for secret in ("hidden-token", SECRET, "private"):
+        assert secret not in caplog.text
+
+
+def test_redirects_are_not_followed(ledger: LedgerClient, caplog: pytest.LogCaptureFixture) -> None:
+    with serve({}) as inside:
+        away = Raw(status=307, headers={"location": f"{inside.url}/metadata"})
+        with serve(away) as server, caplog.at_level(logging.WARNING):
+            queue = _queue(ledger, server.url)
+            _ask(queue)
+            _until(lambda: "HTTP 307, a redirect, which is not followed" in caplog.text)
+            queue.close()
+        assert len(server.calls) == 1
+        assert inside.calls == []
+
+
+def test_a_silent_host_delays_nobody(ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{_WEBHOOK}._MAX_WAITING", 5)
+    monkeypatch.setattr(f"{_WEBHOOK}._CLOSE_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        queue = _queue(ledger, f"http://127.0.0.1:{port}/")
+        requests = [_ask(queue, number) for number in range(12)]  # more than may wait
+        assert len(queue.pending()) == len(requests)
+        queue.close()
+
+
+def test_addresses_that_cannot_be(ledger: LedgerClient, caplog: pytest.LogCaptureFixture) -> None:
+    for url in ("file:///etc/passwd", "gopher://x", "ftp://x"):
+        with pytest.raises(ValueError, match="not an http or https address"):
+            _queue(ledger, url)
+    with pytest.raises(ValueError, match="needs webhook_secret"):
+        _queue(ledger, "http://x", webhook_secret="")
+    with caplog.at_level(logging.WARNING):
+        for number, url in enumerate(("http://[", "http://127.0.0.1:1/", "http://a b/", "http://")):
+            queue = _queue(ledger, url)
+            request_id = _ask(queue, number)
+            _until(lambda request_id=request_id: request_id in caplog.text)  # type: ignore[misc]
+            queue.close()
+    assert caplog.text.count("did not take") == 4

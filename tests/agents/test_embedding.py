@@ -17,7 +17,7 @@ from remit.gateway.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
 from remit.runtime import TurnEnded
 from remit.testing import ScriptedModel
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import Scripted
 from tests.support.roots import new_root
 from tests.support.wire import anthropic_answer, message, serve, tool_use
 
@@ -48,8 +48,8 @@ def _script() -> list[Any]:
     ]
 
 
-def test_functions_are_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_script()) as (runtime, server):
+def test_functions_are_tools(scripted: Scripted) -> None:
+    with scripted(*_script()) as (runtime, server):
         agent = runtime.agent("adder", instructions="You add.", tools=[add, whoami])
         with agent.session() as session:
             turn = session.turn("2 + 3?")
@@ -63,10 +63,8 @@ def test_functions_are_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "You add." in server.calls[0].body["system"]
 
 
-def test_a_streamed_turn_ends_with_its_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_script()) as (runtime, _):
+def test_a_streamed_turn_ends_with_its_result(scripted: Scripted) -> None:
+    with scripted(*_script()) as (runtime, _):
         session = runtime.agent("adder", tools=[add, whoami]).session()
         events = list(session.stream("2 + 3?"))
     *before, last = events
@@ -77,9 +75,7 @@ def test_a_streamed_turn_ends_with_its_result(
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-def test_whoever_stops_listening_cancels_the_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocking: bool
-) -> None:
+def test_whoever_stops_listening_cancels_the_turn(scripted: Scripted, blocking: bool) -> None:
     ended: list[str] = []
 
     @remit.tool
@@ -93,7 +89,7 @@ def test_whoever_stops_listening_cancels_the_turn(
         return "late"
 
     script = anthropic_answer(tool_use("wait", {}))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, _):
+    with scripted(script) as (runtime, _):
         session = runtime.agent("waiter", tools=[wait]).session()
 
         async def listen() -> None:
@@ -140,9 +136,9 @@ async def test_the_same_with_an_event_loop(tmp_path: Path, monkeypatch: pytest.M
             assert (await agent.arun("2 + 3, again?")).response == "It is 5."
 
 
-def test_the_limits_of_a_session_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limits_of_a_session_hold(scripted: Scripted) -> None:
     priced = {**message("Hello."), "model": "claude-sonnet-5"}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, priced) as (runtime, server):
+    with scripted(priced) as (runtime, server):
         agent = runtime.agent("talker", session_usd=0.000_1, max_retries=0)
         with agent.session() as session:
             turn = session.turn("hello")
@@ -157,9 +153,9 @@ def test_the_limits_of_a_session_hold(tmp_path: Path, monkeypatch: pytest.Monkey
     assert small.error_code == "budget_exhausted"
 
 
-def test_criteria_of_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_criteria_of_the_gate(scripted: Scripted) -> None:
     script = (message("No."), message("The answer is 5, my friend."))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, _):
+    with scripted(*script) as (runtime, _):
         agent = runtime.agent("a", acceptance={"min_chars": 10, "must_contain": ["ANSWER"]})
         result = agent.run("well?")
         gates = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
@@ -169,7 +165,7 @@ def test_criteria_of_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ]  # fmt: skip
 
 
-def test_a_contract_of_ones_own_gives_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_contract_of_ones_own_gives_data(scripted: Scripted, tmp_path: Path) -> None:
     own = tmp_path / "own"
     for folder, name, text in (
         ("contracts", "PRC-LABEL-001.json", """{
@@ -182,7 +178,7 @@ def test_a_contract_of_ones_own_gives_data(tmp_path: Path, monkeypatch: pytest.M
         (own / folder).mkdir(parents=True)
         (own / folder / name).write_text(text)
     good = message(json.dumps({"label": "good"}))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, good) as (runtime, _):
+    with scripted(good) as (runtime, _):
         agent = runtime.agent("labeller", contract="PRC-LABEL-001", contracts=own)
         with agent.session() as session:
             order = session.work("a fine day", key="row-a")
@@ -192,10 +188,8 @@ def test_a_contract_of_ones_own_gives_data(tmp_path: Path, monkeypatch: pytest.M
     assert turn.response == '{"label":"good"}'
 
 
-def test_blank_messages_and_wrong_keys_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, server):
+def test_blank_messages_and_wrong_keys_change_nothing(scripted: Scripted) -> None:
+    with scripted(message("x")) as (runtime, server):
         session = runtime.agent("a").session()
         before = runtime.ledger.count()
         with pytest.raises(InvalidInputError):
@@ -206,10 +200,8 @@ def test_blank_messages_and_wrong_keys_change_nothing(
         assert runtime.ledger.count() == before
 
 
-def test_a_session_begun_in_one_loop_is_used_in_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello.")) as (runtime, _):
+def test_a_session_begun_in_one_loop_is_used_in_another(scripted: Scripted) -> None:
+    with scripted(message("Hello.")) as (runtime, _):
         agent = runtime.agent("a", session_tokens=100_000)
 
         async def begin() -> Any:
@@ -249,9 +241,7 @@ def test_what_is_no_session_id_is_refused_in_a_sentence(tmp_path: Path, given: A
 
 
 @pytest.mark.parametrize("name", ["user", "subject_id"])
-def test_an_id_of_a_person_that_is_too_long_is_refused_as_it_is_given(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_persons_id_that_is_too_long_is_refused_when_given(tmp_path: Path, name: str) -> None:
     with remit.Runtime.open(new_root(tmp_path / "root")) as runtime:
         agent = runtime.agent("a")
         agent.session(**{name: "p" * 512})
@@ -263,9 +253,7 @@ def test_an_id_of_a_person_that_is_too_long_is_refused_as_it_is_given(
 
 
 @pytest.mark.parametrize("named", ["lookup", 5, "n" * 3000])
-def test_an_agent_that_must_use_a_tool_it_has_not_is_refused_as_it_is_made(
-    tmp_path: Path, named: Any
-) -> None:
+def test_an_agent_that_lacks_a_tool_it_must_use_is_refused(tmp_path: Path, named: Any) -> None:
     with remit.Runtime.open(new_root(tmp_path / "root")) as runtime:
         wanted = {"tools_used": ["add", named]}
         with pytest.raises(

@@ -25,7 +25,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import ApprovalSettings
 from remit.ledger import LedgerClient, LedgerEntry, LedgerWriteError, Transaction
 from remit.runtime import Conversation, Runtime
-from tests.support.agents import anthropic_runtime, tools_only
+from tests.support.agents import Scripted, anthropic_runtime, tools_only
 from tests.support.wire import WireServer, message, tool_use
 from tests.upgrade.conftest import unpack
 
@@ -38,7 +38,6 @@ SCHEMA = {
 REFUND = Tool("refund", "Pay an order back.", SCHEMA, print)
 WANTED = {"order": 12, "usd": 5}
 SESSION = "SES-APPROVED"
-FLAGS = {"supervisor.classify": False}
 OTHERS = 1000
 
 
@@ -46,8 +45,20 @@ def _settings(**tools: Any) -> ApprovalSettings:
     return ApprovalSettings.model_validate({"valid_s": 3600.0, "tools": tools})
 
 
+@pytest.fixture
+def queue(ledger: LedgerClient) -> ApprovalQueue:
+    return ApprovalQueue(ledger, _settings())
+
+
 def _ask(queue: ApprovalQueue, arguments: Mapping[str, Any] = WANTED, **who: Any) -> Approval:
     return queue.request(REFUND, arguments, session_id=SESSION, agent_id="client", **who)
+
+
+def _granted(queue: ApprovalQueue, arguments: Mapping[str, Any] = WANTED) -> Approval:
+    """What Ann granted."""
+    approval = _ask(queue, arguments)
+    queue.decide(approval.request_id, granted=True, by="Ann")
+    return approval
 
 
 def _intent(approval: Approval, **other: Any) -> LedgerEntry:
@@ -76,13 +87,10 @@ def _begin(ledger: LedgerClient, permit: Permit, intent: LedgerEntry, tool: Tool
 
 
 def test_1000_replayed_or_edited_approvals_are_refused(
-    ledger: LedgerClient, capsys: pytest.CaptureFixture[str]
+    ledger: LedgerClient, queue: ApprovalQueue, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    queue = ApprovalQueue(ledger, _settings())
-    approval = _ask(queue)
-    queue.decide(approval.request_id, granted=True, by="Ann")
-    other = _ask(queue, {"order": 13})
-    queue.decide(other.request_id, granted=True, by="Ann")
+    approval = _granted(queue)
+    other = _granted(queue, {"order": 13})
     permit = queue.permit(approval.request_id)
     changed = replace(REFUND, description="Pay an order back, and the next ten.")
     before = ledger.count()
@@ -126,10 +134,8 @@ def test_1000_replayed_or_edited_approvals_are_refused(
         )
 
 
-def test_of_many_that_begin_at_once_one_does(ledger: LedgerClient) -> None:
-    queue = ApprovalQueue(ledger, _settings())
-    approval = _ask(queue)
-    queue.decide(approval.request_id, granted=True, by="Ann")
+def test_of_many_that_begin_at_once_one_does(ledger: LedgerClient, queue: ApprovalQueue) -> None:
+    approval = _granted(queue)
     together, outcomes = threading.Barrier(8), []
 
     def begin() -> None:
@@ -146,12 +152,10 @@ def test_of_many_that_begin_at_once_one_does(ledger: LedgerClient) -> None:
     assert ledger.count() == 3
 
 
-def test_what_else_is_in_the_transaction_stands_though_the_approval_is_refused(
-    ledger: LedgerClient,
+def test_a_refused_approval_undoes_nothing_else_of_its_transaction(
+    ledger: LedgerClient, queue: ApprovalQueue
 ) -> None:
-    queue = ApprovalQueue(ledger, _settings())
-    approval = _ask(queue)
-    queue.decide(approval.request_id, granted=True, by="Ann")
+    approval = _granted(queue)
     begin = queue.permit(approval.request_id).begin(
         _intent(approval, arguments={"order": 1}), REFUND.digest, ledger.prepare
     )
@@ -165,8 +169,7 @@ def test_what_else_is_in_the_transaction_stands_though_the_approval_is_refused(
     assert [entry.event_type for entry in ledger.query(order="desc", limit=1)] == ["NOTED"]
 
 
-def test_one_that_ran_out_of_time_is_refused(ledger: LedgerClient) -> None:
-    queue = ApprovalQueue(ledger, _settings())
+def test_one_that_ran_out_of_time_is_refused(ledger: LedgerClient, queue: ApprovalQueue) -> None:
     approval = _ask(queue)
     soon = datetime.now(UTC) + timedelta(milliseconds=300)
     queue.decide(approval.request_id, granted=True, by="Ann", until=soon)
@@ -180,8 +183,7 @@ def test_one_that_ran_out_of_time_is_refused(ledger: LedgerClient) -> None:
     assert _ask(queue).request_id != approval.request_id  # asking again is another request
 
 
-def test_until_is_bounded(ledger: LedgerClient) -> None:
-    queue = ApprovalQueue(ledger, _settings())
+def test_until_is_bounded(queue: ApprovalQueue) -> None:
     approval = _ask(queue)
     now = datetime.now(UTC)
     for until in (now - timedelta(seconds=1), now + timedelta(seconds=3700)):
@@ -192,8 +194,9 @@ def test_until_is_bounded(ledger: LedgerClient) -> None:
     assert timedelta(minutes=59) < expires - now < timedelta(minutes=61)
 
 
-def test_the_same_action_is_asked_for_once_until_it_is_used(ledger: LedgerClient) -> None:
-    queue = ApprovalQueue(ledger, _settings())
+def test_the_same_action_is_asked_for_once_until_it_is_used(
+    ledger: LedgerClient, queue: ApprovalQueue
+) -> None:
     first = _ask(queue)
     assert _ask(queue).request_id == first.request_id
     assert _ask(queue, {"order": 13}).request_id != first.request_id
@@ -205,8 +208,7 @@ def test_the_same_action_is_asked_for_once_until_it_is_used(ledger: LedgerClient
     assert (again.request_id != first.request_id, again.state) == (True, "pending")
 
 
-def test_hashes_are_content_and_go_with_it(ledger: LedgerClient) -> None:
-    queue = ApprovalQueue(ledger, _settings())
+def test_hashes_are_content_and_go_with_it(ledger: LedgerClient, queue: ApprovalQueue) -> None:
     approval = _ask(queue)
     entry_id = queue.decide(approval.request_id, granted=True, by="Ann")
     known = arguments_hash(WANTED)
@@ -223,8 +225,7 @@ def test_hashes_are_content_and_go_with_it(ledger: LedgerClient) -> None:
     assert permit.granted.id == entry_id
 
 
-def test_what_is_not_granted_permits_nothing(ledger: LedgerClient) -> None:
-    queue = ApprovalQueue(ledger, _settings())
+def test_what_is_not_granted_permits_nothing(ledger: LedgerClient, queue: ApprovalQueue) -> None:
     approval = _ask(queue)
     with pytest.raises(ApprovalError, match="not granted"):
         queue.permit(approval.request_id)
@@ -245,8 +246,9 @@ def test_what_is_not_granted_permits_nothing(ledger: LedgerClient) -> None:
 # -- changed arguments -----------------------------------------------------------------------
 
 
-def test_a_person_changes_the_arguments_within_the_schema(ledger: LedgerClient) -> None:
-    queue = ApprovalQueue(ledger, _settings())
+def test_a_person_changes_the_arguments_within_the_schema(
+    ledger: LedgerClient, queue: ApprovalQueue
+) -> None:
     approval = _ask(queue)
     for wrong in ({"usd": 5}, {"order": "12"}, {"order": 1, "usd": 101}, {"order": 1, "x": 1}):
         with pytest.raises(InvalidInputError, match="do not fit refund"):
@@ -264,8 +266,7 @@ def test_a_person_changes_the_arguments_within_the_schema(ledger: LedgerClient) 
     assert _begin(ledger, permit, _intent(decided)) == ""
 
 
-def test_true_and_1_are_not_the_same_arguments(ledger: LedgerClient) -> None:
-    queue = ApprovalQueue(ledger, _settings())
+def test_true_and_1_are_not_the_same_arguments(ledger: LedgerClient, queue: ApprovalQueue) -> None:
     flag = Tool("flag", "Sets it.", {"type": "object", "properties": {"to": {}}}, print)
     about: dict[str, Any] = {"session_id": SESSION, "agent_id": "client"}
     first = queue.request(flag, {"to": True}, **about).request_id
@@ -279,8 +280,7 @@ def test_true_and_1_are_not_the_same_arguments(ledger: LedgerClient) -> None:
     assert _begin(ledger, permit, _intent(decided), flag) == ""
 
 
-def test_what_one_client_of_a_session_was_granted_is_no_others(ledger: LedgerClient) -> None:
-    queue = ApprovalQueue(ledger, _settings())
+def test_what_one_client_of_a_session_was_granted_is_no_others(queue: ApprovalQueue) -> None:
     mine = _ask(queue, requested_by="KEY-1")
     queue.decide(mine.request_id, granted=True, by="Ann")
     assert _ask(queue, requested_by="KEY-2").request_id != mine.request_id
@@ -400,8 +400,9 @@ def test_those_who_are_named_and_those_they_name(ledger: LedgerClient) -> None:
         queue.decide(other, granted=True, by="cid")
 
 
-def test_a_delegation_is_bounded_and_between_two(ledger: LedgerClient) -> None:
-    queue = ApprovalQueue(ledger, _settings())
+def test_a_delegation_is_bounded_and_between_two(
+    ledger: LedgerClient, queue: ApprovalQueue
+) -> None:
     now = datetime.now(UTC)
     for by, to, days in (("a", "b", 31), ("a", "a", 1), ("", "b", 1), ("a", " ", 1)):
         with pytest.raises(InvalidInputError):
@@ -426,7 +427,7 @@ def _asked(
 ) -> Iterator[tuple[Runtime, WireServer, Conversation[Any], ApprovalNeeded]]:
     """A turn of a clerk that waits for a refund to be approved, before it says ``answer``."""
     script = tools_only(tool_use("refund", WANTED, "t1")), message(answer)
-    with anthropic_runtime(root, monkeypatch, *script, flags=FLAGS) as (runtime, server):
+    with anthropic_runtime(root, monkeypatch, *script) as (runtime, server):
         session = runtime.agent("clerk", tools=[_pay(paid)], approve=["refund"]).session()
         (request,) = session.turn("refund it").waiting_for
         yield runtime, server, session, request
@@ -436,12 +437,8 @@ def test_what_a_person_changed_runs_and_the_model_is_shown_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid: list[dict[str, Any]] = []
-    with _asked(tmp_path / "root", monkeypatch, paid, "Done.") as (
-        runtime,
-        server,
-        session,
-        request,
-    ):
+    with _asked(tmp_path / "root", monkeypatch, paid, "Done.") as asked:
+        runtime, server, session, request = asked
         runtime.approvals.decide(
             request.request_id, granted=True, by="Ann", arguments={"order": 12, "usd": 1}
         )
@@ -465,12 +462,8 @@ def test_a_tool_that_changed_after_the_grant_is_refused_before_its_first_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid: list[dict[str, Any]] = []
-    with _asked(tmp_path / "root", monkeypatch, paid, "I could not.") as (
-        runtime,
-        server,
-        session,
-        request,
-    ):
+    with _asked(tmp_path / "root", monkeypatch, paid, "I could not.") as asked:
+        runtime, server, session, request = asked
         runtime.approvals.decide(request.request_id, granted=True, by="Ann")
         changed = runtime.agent(
             "clerk", tools=[_pay(paid, "Pay it back twice.")], approve=["refund"]
@@ -490,13 +483,10 @@ def test_a_tool_that_changed_after_the_grant_is_refused_before_its_first_call(
     )
 
 
-def test_who_the_session_is_for_is_who_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = message("", tool_use("refund", WANTED, "t1")), message("Done.")
-    script[0]["content"] = script[0]["content"][1:]
-    flags = {**FLAGS, "approvals.tools": {"refund": {}}}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=flags) as (runtime, _):
+def test_who_the_session_is_for_is_who_asked(scripted: Scripted) -> None:
+    script = tools_only(tool_use("refund", WANTED, "t1")), message("Done.")
+    flags = {"approvals.tools": {"refund": {}}}
+    with scripted(*script, flags=flags) as (runtime, _):
         agent = runtime.agent("clerk", tools=[_pay([])], approve=["refund"])
         (request,) = agent.session(user="eve").turn("refund it").waiting_for
         assert runtime.approvals.get(request.request_id).requested_by == "eve"
@@ -507,23 +497,19 @@ def test_who_the_session_is_for_is_who_asked(
 
 @pytest.mark.parametrize("unknown", ["ask", "retry"])
 def test_what_began_before_a_crash_takes_another_approval(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unknown: str
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, unknown: str
 ) -> None:
     """Also one that may be repeated, where it was changed; and the person's arguments stay."""
     paid: list[dict[str, Any]] = []
     less = {"order": 12, "usd": 1}
-    script = message("", tool_use("refund", WANTED, "t1")), message("Done.")
-    script[0]["content"] = script[0]["content"][1:]
+    script = tools_only(tool_use("refund", WANTED, "t1")), message("Done.")
     tool = replace(_pay(paid), on_unknown=unknown)
     record = Toolbox._record
 
     def dies(*_: Any, **__: Any) -> Any:
         raise LedgerWriteError("The process ended here.")
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=FLAGS) as (
-        runtime,
-        server,
-    ):
+    with scripted(*script) as (runtime, server):
         session = runtime.agent("clerk", tools=[tool], approve=["refund"]).session()
         (request,) = session.turn("refund it").waiting_for
         queue = runtime.approvals
@@ -560,10 +546,9 @@ def test_approvals_of_the_version_before_hold_for_what_they_name_once(
 ) -> None:
     """Requests and grants that name neither hash nor time, in a root of an earlier version."""
     paid: list[dict[str, Any]] = []
-    asks = message("", tool_use("refund", WANTED, "t1"))
-    asks["content"] = asks["content"][1:]
+    asks = tools_only(tool_use("refund", WANTED, "t1"))
     place = unpack(tmp_path, "51d42c2").path
-    options: dict[str, Any] = {"flags": {**FLAGS, "model.default": "anthropic"}}
+    options: dict[str, Any] = {"flags": {"model.default": "anthropic"}}
     with anthropic_runtime(place, monkeypatch, asks, message("Done."), **options) as (runtime, _):
         agent = runtime.agent("clerk", tools=[_pay(paid)], approve=["refund"])
         session = agent.session()

@@ -12,39 +12,21 @@ from typing import Any
 import pytest
 
 from remit import Runtime
-from remit.agents.supervisor import Plan, PlanStep, TurnContext, TurnResult
+from remit.agents.supervisor import Plan, PlanStep, TurnContext
 from remit.agents.supervisor.failures import can_change
 from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrder, WorkOrderState, WorkOrderType
 from remit.kernel.errors import RemitError
-from tests.support.agents import TEXT, anthropic_runtime, tools_only
-from tests.support.roots import new_root
+from tests.support.agents import TEXT, Scripted, tools_only
 from tests.support.wire import (
     Raw,
-    completion,
-    completion_stream,
-    function_call,
     message,
-    serve,
     tool_use,
 )
 
 
-def test_a_turn_that_is_answered_has_not_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "r", monkeypatch, message("Three minutes.")) as (runtime, _):
-        result = runtime.agent("guide").run("How long?")
-    assert (result.failed, result.error_code, result.error_detail) == (False, "", "")
-
-
-def test_a_model_without_a_price_under_a_limit_in_dollars_is_called_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "r", monkeypatch, message("Three minutes.")) as (
-        runtime,
-        server,
-    ):
+def test_a_model_without_a_price_under_a_limit_in_dollars_is_named(scripted: Scripted) -> None:
+    with scripted(message("Three minutes.")) as (runtime, server):
         result = runtime.agent("guide", order_usd=1.0, model="own-model").run("How long?")
         assert server.calls == []
     assert result.error_code == "UNPRICED"
@@ -61,15 +43,15 @@ def test_a_model_without_a_price_under_a_limit_in_dollars_is_called_that(
     ],
 )
 def test_a_misspelt_model_is_refused_before_the_first_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, meant: str
+    scripted: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, meant: str
 ) -> None:
-    with anthropic_runtime(tmp_path / "r", monkeypatch, message("hi")) as (runtime, _):
+    with scripted(message("hi")) as (runtime, _):
         own = runtime.agent("guide", model=model)  # a server of one's own has its own names
         assert own.agent_id == "guide"
     for variable in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
-    with Runtime.open(tmp_path / "r") as runtime:
+    with Runtime.open(tmp_path / "root") as runtime:
         if not meant:
             runtime.agent("guide", model=model)
             return
@@ -78,24 +60,11 @@ def test_a_misspelt_model_is_refused_before_the_first_call(
     assert f"Did you mean {meant}" in (caught.value.next_step or "")
 
 
-def test_a_rejected_answer_names_the_reasons_in_the_detail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "r", monkeypatch, message("I think so.")) as (runtime, _):
-        agent = runtime.agent("guide", acceptance={"must_contain": ["minutes"]}, max_retries=0)
-        result = agent.run("How long?")
-    assert result.failed
-    assert result.error_code == "answer_rejected"
-    assert "does not contain 'minutes'" in result.error_detail
-
-
 @pytest.mark.parametrize("rejected", [0, 1])
-def test_the_results_of_tools_are_given_whatever_became_of_the_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rejected: int
-) -> None:
+def test_results_of_tools_are_given_whatever_the_answer(scripted: Scripted, rejected: int) -> None:
     paid = Tool("pay", "Pays.", {"type": "object"}, lambda **arguments: arguments["cents"])
     script = (message(tool_use("pay", {"cents": 5})), message("Bad."), message("Good."))
-    with anthropic_runtime(tmp_path / "r", monkeypatch, *script) as (runtime, _):
+    with scripted(*script) as (runtime, _):
         criteria = {"must_not_contain": ["bad"]}
         clerk = runtime.agent("clerk", tools=[paid], acceptance=criteria, max_retries=rejected)
         result = clerk.run("Pay.")
@@ -104,9 +73,9 @@ def test_the_results_of_tools_are_given_whatever_became_of_the_answer(
     assert (used["status"], used["arguments"], used["output"]) == ("ok", {"cents": 5}, 5)
 
 
-def test_a_spent_budget_is_the_error_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spent_budget_is_the_error_code(scripted: Scripted) -> None:
     with (
-        anthropic_runtime(tmp_path / "r", monkeypatch, message("Three.")) as (runtime, _),
+        scripted(message("Three.")) as (runtime, _),
         runtime.agent("guide").session(tokens=30) as session,
     ):
         result = session.turn("How long?")
@@ -115,15 +84,13 @@ def test_a_spent_budget_is_the_error_code(tmp_path: Path, monkeypatch: pytest.Mo
     assert result.error_detail
 
 
-def test_an_order_that_timed_out_is_not_paid_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_order_that_timed_out_is_not_paid_twice(scripted: Scripted) -> None:
     def late(_: dict[str, Any]) -> dict[str, Any]:
         time.sleep(2)
         return message("Late.")
 
     flags = {"supervisor.classify": False, "gateway.max_retries": 0}
-    with anthropic_runtime(tmp_path / "r", monkeypatch, late, flags=flags) as (runtime, server):
+    with scripted(late, flags=flags) as (runtime, server):
         result = runtime.agent("guide", timeout_s=0.5, max_retries=3).run("How long?")
         planned = runtime.ledger.read_by_event_type("WO_PLANNED")
         assert len(server.calls) <= 1
@@ -131,16 +98,14 @@ def test_an_order_that_timed_out_is_not_paid_twice(
     assert len(planned) == 1
 
 
-def test_a_keyed_order_that_timed_out_is_not_paid_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_keyed_order_that_timed_out_is_not_paid_twice(scripted: Scripted) -> None:
     released = threading.Event()
 
     def late(_: dict[str, Any]) -> dict[str, Any]:
         released.wait(60)
         return message("Late.")
 
-    with anthropic_runtime(tmp_path / "r", monkeypatch, late) as (runtime, server):
+    with scripted(late) as (runtime, server):
         session = runtime.agent("guide", timeout_s=0.5).session()
         first = session.work("How long?", key="k")
         again = session.work("How long?", key="k", retry_failed=True)
@@ -151,17 +116,17 @@ def test_a_keyed_order_that_timed_out_is_not_paid_twice(
     assert (again.wo_id, again.error) == (first.wo_id, first.error)
 
 
-def test_another_attempt_at_a_keyed_order_does_not_run_again_what_must_not_run_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_attempt_at_a_keyed_order_repeats_no_unsafe_tool(scripted: Scripted) -> None:
     ran: list[str] = []
     pay = Tool("pay", "Pay.", TEXT, lambda text: ran.append(text) or "receipt 17")
     look = Tool("look", "Look.", TEXT, lambda text: text, on_unknown="retry")
     script = [tools_only(tool_use("pay", {"text": "10"})), Raw(b"{}", 400), message("Paid.")]
     flags = {"gateway.max_retries": 0}
-    with anthropic_runtime(tmp_path / "r", monkeypatch, *script, flags=flags) as (runtime, server):
+    with scripted(*script, flags=flags) as (runtime, server):
         session = runtime.agent("guide", tools=[pay, look]).session()
-        assert session.work("Pay 10.", key="k").error is not None
+        failed = session.work("Pay 10.", key="k")
+        assert failed.error is not None
+        assert session.work("Pay 10.", key="k").error == failed.error  # as it ended
         again = session.work("Pay 10.", key="k", retry_failed=True)
         assert again.output_result["text"] == "Paid."
         assert session.work("Pay 10.", key="k", retry_failed=True).wo_id == again.wo_id
@@ -188,16 +153,12 @@ def test_only_what_can_change_is_tried_again(code: str, changes: bool) -> None:
     assert not can_change(printed)
 
 
-def test_a_failed_plan_keeps_instructions_and_acceptance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_plan_keeps_instructions_and_acceptance(scripted: Scripted) -> None:
     def broken(_: TurnContext) -> Plan:
         return Plan((PlanStep("s", "PRC-NOSUCH-001"),))
 
     flags = {"supervisor.classify": False}
-    with anthropic_runtime(
-        tmp_path / "r", monkeypatch, message("Some minutes."), message("Three."), flags=flags
-    ) as (runtime, server):
+    with scripted(message("Some minutes."), message("Three."), flags=flags) as (runtime, server):
         own: dict[str, Any] = {"planner": broken, "acceptance": {"must_contain": ["three"]}}
         agent = runtime.agent("guide", instructions="You know all about tea.", **own)
         refused, kept = agent.run("How long?"), agent.run("How long?")
@@ -206,45 +167,3 @@ def test_a_failed_plan_keeps_instructions_and_acceptance(
     assert "Some minutes." not in refused.response
     assert (kept.degraded, kept.response, kept.error_code) == (True, "Three.", "")
     assert all("You know all about tea." in body for body in asked)
-
-
-def _paid_after(place: Path, word: str, answer: str) -> tuple[TurnResult, list[int], list[Any]]:
-    """Return a turn whose first answer calls a tool and ends with ``word``; calls; exchanges."""
-    paid: list[int] = []
-    pay = Tool("pay", "Pays.", {"type": "object"}, lambda: paid.append(1))
-    call = completion(calls=[function_call("pay", "{}")])
-    call["choices"][0]["finish_reason"] = word
-    with serve(completion_stream(call), completion_stream(completion(answer))) as server:
-        flags = {
-            "providers.own.kind": "openai", "providers.own.base_url": f"{server.url}/v1",
-            "providers.own.default_model": "m", "providers.own.api_key": "k",
-            "model.default": "own",
-        }  # fmt: skip
-        with Runtime.open(new_root(place / "r"), flags=flags) as runtime:
-            result = runtime.agent("clerk", tools=[pay]).run("Pay.")
-            outcomes = [
-                (entry.metadata["outcome"], entry.metadata.get("error_code"))
-                for entry in runtime.ledger.read_by_event_type("EXCHANGE")
-            ]
-    return result, paid, outcomes
-
-
-@pytest.mark.parametrize(
-    ("word", "code"),
-    [("SAFETY", "content_filter"), ("PROHIBITED_CONTENT", "content_filter"),
-     ("spii", "content_filter"), ("MAX_TOKENS", "length"), ("Length", "length"), ("STOP", "")],
-)  # fmt: skip
-def test_no_tool_runs_on_an_answer_that_a_server_stopped_in_words_of_its_own(
-    tmp_path: Path, word: str, code: str
-) -> None:
-    result, paid, _ = _paid_after(tmp_path, word, "Paid.")
-    assert (result.error_code, paid) == (code, [] if code else [1])
-
-
-@pytest.mark.parametrize("word", ["abort", "cancelled", "error"])
-def test_an_answer_that_a_provider_ended_with_a_failure_is_asked_again(
-    tmp_path: Path, word: str
-) -> None:
-    result, paid, outcomes = _paid_after(tmp_path, word, "Done.")
-    assert (result.response, result.error_code, paid) == ("Done.", "", [])
-    assert outcomes == [("error", "SERVER_ERROR"), ("success", None)]

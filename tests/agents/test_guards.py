@@ -10,19 +10,14 @@ from typing import Any
 import pytest
 
 from remit.agents.supervisor import Plan, PlanStep
-from remit.agents.tools import Tool, ToolError, ToolResult
-from remit.agents.worker.execution import Execution
-from remit.agents.worker.toolbox import Toolbox
+from remit.agents.tools import Tool, ToolError
 from remit.agents.workorders import WorkOrderState, WorkOrderType
 from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
-from remit.ledger import LedgerWriteError
-from tests.support.agents import TEXT, anthropic_runtime, tools_only
+from tests.support.agents import TEXT, Scripted, tools_only
 from tests.support.packages import bring
-from tests.support.wire import Raw, message, tool_use
-
-FLAGS = {"supervisor.classify": False, "gateway.retry_base_ms": 1}
+from tests.support.wire import message, tool_use
 
 
 class _Payer:
@@ -42,13 +37,9 @@ def payer() -> _Payer:
     return _Payer()
 
 
-def test_a_rejected_answer_never_repeats_a_payment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
-) -> None:
+def test_a_rejected_answer_never_repeats_a_payment(scripted: Scripted, payer: _Payer) -> None:
     pay = tools_only(tool_use("pay", {"text": "rent"}, "t1"), tool_use("look", {"text": "a"}, "t2"))
-    with anthropic_runtime(
-        tmp_path / "root", monkeypatch, pay, message("  "), message("Paid."), flags=FLAGS
-    ) as (runtime, server):
+    with scripted(pay, message("  "), message("Paid.")) as (runtime, server):
         result = runtime.agent("payer", tools=payer.tools).run("pay the rent")
         last = server.calls[-1].body
     assert result.response == "Paid."
@@ -57,19 +48,14 @@ def test_a_rejected_answer_never_repeats_a_payment(
     assert "rent" in json.dumps(last["messages"])  # and what it did is told
 
 
-def test_a_planner_cannot_widen_what_the_agent_may_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
-) -> None:
+def test_a_planner_cannot_widen_what_the_agent_may_do(scripted: Scripted, payer: _Payer) -> None:
     def step(tool_id: str) -> Plan:
         return Plan((
             PlanStep("s", wo_type=WorkOrderType.TOOL_CALL, tools=(tool_id,),
                      input={"tool_id": tool_id, "arguments": {"text": "x"}}),
         ))  # fmt: skip
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Direct."), flags=FLAGS) as (
-        runtime,
-        _,
-    ):
+    with scripted(message("Direct.")) as (runtime, _):
         own: dict[str, Any] = {"tools": payer.tools, "approve": ["pay"]}
         waiting = runtime.agent("a", planner=lambda _: step("pay"), **own).run("go")
         strange = runtime.agent("b", planner=lambda _: step("read_file"), **own).run("go")
@@ -81,17 +67,14 @@ def test_a_planner_cannot_widen_what_the_agent_may_do(
 
 
 def test_a_step_that_waits_is_told_whichever_it_is_and_a_cancelled_turn_leaves_nothing_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
+    scripted: Scripted, payer: _Payer
 ) -> None:
     plan = Plan((
         PlanStep("pay", wo_type=WorkOrderType.TOOL_CALL, tools=("pay",),
                  input={"tool_id": "pay", "arguments": {"text": "x"}}),
         PlanStep("answer", "PRC-EXECUTE-001", depends_on=("pay",)),
     ))  # fmt: skip
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("ok"), flags=FLAGS) as (
-        runtime,
-        _,
-    ):
+    with scripted(message("ok")) as (runtime, _):
         agent = runtime.agent("a", tools=payer.tools, approve=["pay"], planner=lambda _: plan)
         session = agent.session()
         (request,) = session.turn("go").waiting_for
@@ -102,31 +85,23 @@ def test_a_step_that_waits_is_told_whichever_it_is_and_a_cancelled_turn_leaves_n
         assert runtime.approvals.get(request.request_id).state == "void"
 
 
-@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt, ZeroDivisionError])
 def test_code_that_wants_to_exit_does_not_take_the_runtime_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: type[BaseException]
+    scripted: Scripted, ending: type[BaseException]
 ) -> None:
     def leave(*_: Any) -> Any:
         raise ending
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Direct."), flags=FLAGS) as (
-        runtime,
-        _,
-    ):
+    with scripted(message("Direct.")) as (runtime, _):
         assert runtime.agent("a", planner=leave).run("go").degraded
         heard = runtime.agent("b").run("go", on_event=leave)
         assert heard.response == "Direct."
         assert runtime.agent("c").run("again").response == "Direct."
 
 
-def test_a_planner_that_takes_for_ever_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flags = {**FLAGS, "supervisor.planner_timeout_s": 0.2}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Direct."), flags=flags) as (
-        runtime,
-        _,
-    ):
+def test_a_planner_that_takes_for_ever_is_given_up(scripted: Scripted) -> None:
+    flags = {"supervisor.planner_timeout_s": 0.2}
+    with scripted(message("Direct."), flags=flags) as (runtime, _):
         begun = time.monotonic()
         result = runtime.agent("a", planner=lambda _: time.sleep(30)).run("go")  # type: ignore[arg-type,return-value]
         (entry,) = runtime.ledger.read_by_event_type("DEGRADATION")
@@ -135,25 +110,15 @@ def test_a_planner_that_takes_for_ever_is_given_up(
     assert entry.metadata["error_code"] == "planner_timeout"
 
 
-def test_a_direct_answer_comes_from_the_agents_own_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Direct."), flags=FLAGS) as (
-        runtime,
-        server,
-    ):
+def test_a_direct_answer_comes_from_the_agents_own_model(scripted: Scripted) -> None:
+    with scripted(message("Direct.")) as (runtime, server):
         agent = runtime.agent("a", model="anthropic/claude-other", planner=lambda _: 1 / 0)  # type: ignore[arg-type]
         assert agent.run("go").degraded
         assert server.calls[-1].body["model"] == "claude-other"
 
 
-def test_one_bad_policy_does_not_silence_an_agent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("ok"), flags=FLAGS) as (
-        runtime,
-        server,
-    ):
+def test_one_bad_policy_does_not_silence_an_agent(scripted: Scripted, tmp_path: Path) -> None:
+    with scripted(message("ok")) as (runtime, server):
         texts = {"a": b"\xff\xfe", "b": b"long " * 200_000, "c": b"Be kind.", "d": b"x", "e": b"y"}
         files = {f"HOT/policy/{name}.md": text for name, text in texts.items()}
         bring(runtime.root.path, tmp_path, files)
@@ -172,14 +137,9 @@ def test_one_bad_policy_does_not_silence_an_agent(
     assert [one["ref"] for one in told["left_out"]] == ["HOT/policy/b.md"]
 
 
-def test_an_erased_turn_can_be_ended_and_not_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
-) -> None:
+def test_an_erased_turn_can_be_ended_and_not_resumed(scripted: Scripted, payer: _Payer) -> None:
     pay = tools_only(tool_use("pay", {"text": "rent"}))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, pay, message("Hello."), flags=FLAGS) as (
-        runtime,
-        _,
-    ):
+    with scripted(pay, message("Hello.")) as (runtime, _):
         session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()
         (request,) = session.turn("pay the rent").waiting_for
         runtime.ledger.erase(session_id=session.session_id, reason="asked", requested_by="Ann")
@@ -193,50 +153,9 @@ def test_an_erased_turn_can_be_ended_and_not_gone_on_with(
     assert payer.paid == []
 
 
-def test_a_yes_holds_for_the_call_that_was_asked_about_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
-) -> None:
+def test_a_gateways_client_is_no_orders_memory(scripted: Scripted, payer: _Payer) -> None:
     pay = tools_only(tool_use("pay", {"text": "10"}))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, pay, message("ok"), flags=FLAGS) as (
-        runtime,
-        _,
-    ):
-        agent = runtime.agent("a", tools=payer.tools, approve=["pay"])
-        session = agent.session()
-        (request,) = session.turn("pay").waiting_for
-        runtime.approvals.decide(request.request_id, granted=True, by="Ann")
-        # The same step asks for something else now, however that came about.
-        services = agent._responder.worker
-        order = session.unfinished()
-        assert order is not None
-        work = order.orders[0].order
-        execution = Execution(services, work)
-        key = execution.history.requests[0].metadata["idempotency_key"]
-
-        async def try_it() -> ToolResult:
-            result = await Toolbox(execution).use("pay", {"text": "1,000,000"}, key)
-            await execution.journal.flush()
-            return result
-
-        from remit.kernel.loops import run_blocking
-
-        result = run_blocking(try_it())
-        assert result.status == "refused"
-        assert result.error.startswith("approval_invalid: ")
-        assert result.error.endswith("is for other arguments.")
-        (call,) = runtime.ledger.query(event_type="TOOL_CALL")
-        assert call.metadata["arguments"] == {"text": "1,000,000"}
-        assert not list(runtime.ledger.query(event_type="TOOL_INTENT"))
-    assert payer.paid == []
-
-
-def test_a_client_of_the_gateway_cannot_become_an_orders_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
-) -> None:
-    pay = tools_only(tool_use("pay", {"text": "10"}))
-    with anthropic_runtime(
-        tmp_path / "root", monkeypatch, pay, message("evil"), message("Paid."), flags=FLAGS
-    ) as (runtime, server):
+    with scripted(pay, message("evil"), message("Paid.")) as (runtime, server):
         session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()
         (request,) = session.turn("pay 10").waiting_for
         mallory = Identity("mallory", "agent", key_id="KEY-MALLORY1")
@@ -266,58 +185,8 @@ def test_a_client_of_the_gateway_cannot_become_an_orders_memory(
     assert payer.paid == ["10"]
 
 
-def test_a_write_that_failed_stops_the_work_before_the_model_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello."), flags=FLAGS) as (
-        runtime,
-        server,
-    ):
-        session = runtime.agent("a").session()
-        store = runtime.ledger._store
-        whole = store.run
-        failed: list[str] = []
-
-        def run(units: Any) -> Any:
-            names = [
-                one.event_type
-                for unit in units
-                for one in (*unit.prepared, *getattr(unit.step, "prepared", ()))
-            ]
-            if "WO_PLANNED" in names and not failed:
-                failed.append("once")
-                return [LedgerWriteError("The disk said no.") for _ in units]
-            return whole(units)
-
-        monkeypatch.setattr(store, "run", run, raising=False)
-        with pytest.raises(RemitError):
-            session.turn("question one")
-        asked = len(server.calls)
-        assert asked == 0
-        assert session.turn("question two").response == "Hello."
-        assert "question two" in json.dumps(server.calls[-1].body)
-        calls = runtime.ledger.read_by_event_type("LLM_CALL")
-        planned = {e.submission_id for e in runtime.ledger.read_by_event_type("WO_PLANNED")}
-    assert {e.submission_id for e in calls} == planned
-
-
-def test_a_tool_call_of_an_answer_that_was_cut_short_does_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
-) -> None:
-    cut = tools_only(tool_use("pay", {"text": "1"}), stop="max_tokens")
-    with anthropic_runtime(tmp_path / "root", monkeypatch, cut, message("Sorry."), flags=FLAGS) as (
-        runtime,
-        server,
-    ):
-        assert runtime.agent("a", tools=payer.tools).run("pay 100").error_code == "length"
-        assert len(server.calls) == 1
-    assert payer.paid == []
-
-
-def test_tools_that_cannot_be_told_apart_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+def test_tools_that_cannot_be_told_apart_are_refused(scripted: Scripted, payer: _Payer) -> None:
+    with scripted(message("x")) as (runtime, _):
         with pytest.raises(ToolError, match="id 'pay'"):
             runtime.agent("a", tools=[*payer.tools, payer.tools[0]])
         with pytest.raises(ToolError, match="Two tools have the id 'list_files'"):
@@ -336,22 +205,15 @@ def test_tools_that_cannot_be_told_apart_are_refused(
         {"session_usd": float("nan")}, {"session_tokens": -1},
     ],
 )  # fmt: skip
-def test_limits_that_are_none_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any]
-) -> None:
-    opened = anthropic_runtime(tmp_path / "root", monkeypatch, message("x"))
+def test_limits_that_are_none_are_refused(scripted: Scripted, limits: dict[str, Any]) -> None:
+    opened = scripted(message("x"))
     with opened as (runtime, _), pytest.raises(InvalidInputError):
         runtime.agent("a", **limits)
 
 
-def test_an_order_without_a_key_can_be_gone_on_with_by_its_id(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
-) -> None:
+def test_an_order_without_a_key_resumes_by_its_id(scripted: Scripted, payer: _Payer) -> None:
     pay = tools_only(tool_use("pay", {"text": "10"}))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, pay, message("Paid."), flags=FLAGS) as (
-        runtime,
-        _,
-    ):
+    with scripted(pay, message("Paid.")) as (runtime, _):
         session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()
         parked = session.work("pay 10")
         runtime.approvals.decide(parked.waiting_for[0], granted=True, by="Ann")
@@ -362,37 +224,12 @@ def test_an_order_without_a_key_can_be_gone_on_with_by_its_id(
     assert payer.paid == ["10"]
 
 
-def test_an_order_that_failed_can_be_tried_again_under_its_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flags = {**FLAGS, "gateway.max_retries": 0}
-    with anthropic_runtime(
-        tmp_path / "root", monkeypatch, Raw(b"{}", 400), message("Done."), flags=flags
-    ) as (runtime, server):
-        session = runtime.agent("a").session()
-        first = session.work("do it", key="12")
-        assert session.work("do it", key="12").error == first.error  # as it ended
-        again = session.work("do it", key="12", retry_failed=True)
-        assert session.work("do it", key="12", retry_failed=True).wo_id == again.wo_id
-        assert len(server.calls) == 2
-        session.turn("and a turn")
-        numbered = runtime.ledger.read_by_event_type("WO_PLANNED")[-1].submission_id
-    assert first.state is WorkOrderState.FAILED
-    assert again.output_result["text"] == "Done."
-    assert numbered.endswith("-001")
-
-
-def test_only_threads_that_a_session_knows_can_be_closed_by_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_threads_that_a_session_knows_can_be_closed_by_it(scripted: Scripted) -> None:
     from remit.agents.supervisor import open_threads, thread_tools
 
     opening = tools_only(tool_use("open_thread", {"title": "Mine", "due": "the HIV test of Bob"}))
     script = [opening, message("Noted.")]
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=FLAGS) as (
-        runtime,
-        server,
-    ):
+    with scripted(*script) as (runtime, server):
         runtime.agent("a", tools=thread_tools()).run("note it")
         (thread,) = open_threads(runtime.ledger)
         assert thread.due == ""
@@ -401,15 +238,3 @@ def test_only_threads_that_a_session_knows_can_be_closed_by_it(
         runtime.agent("b", tools=thread_tools()).run("close it")
         assert [one.ref for one in open_threads(runtime.ledger)] == [thread.ref]
         assert runtime.ledger.read_by_event_type("THREAD_CLOSED") == []
-
-
-def test_a_listener_that_fails_costs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello."), flags=FLAGS) as (
-        runtime,
-        _,
-    ):
-        result = runtime.agent("a").run("hello", on_event=lambda _: 1 / 0)  # type: ignore[arg-type,return-value]
-    assert result.response == "Hello."
-    assert not result.degraded

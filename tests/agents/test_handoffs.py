@@ -15,7 +15,7 @@ from remit.kernel.loops import run_blocking
 from remit.runtime import Agent, Runtime
 from remit.tools import ToolError
 from tests.agents.test_subagents import by_agent, check
-from tests.support.agents import TEXT, anthropic_runtime, tools_only
+from tests.support.agents import TEXT, Scripted, tools_only
 from tests.support.wire import Step, message, tool_use
 
 
@@ -45,14 +45,12 @@ def _agents(runtime: Runtime) -> list[str]:
     return [entry.metadata["agent_id"] for entry in runtime.ledger.query(event_type="EXCHANGE")]
 
 
-def test_the_other_answers_this_turn_and_those_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_other_answers_this_turn_and_those_after_it(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
     script = by_agent(
         desk=[_transfer("billing"), message("By itself.")], billing=[message("You are owed 5.")]
     )
-    with anthropic_runtime(root, monkeypatch, script) as (runtime, server):
+    with scripted(script) as (runtime, server):
         session = _desk(runtime, []).session(tokens=100_000)
         result = session.turn("You charged me twice.")
         assert result.response == "You are owed 5."
@@ -85,13 +83,11 @@ def test_the_other_answers_this_turn_and_those_after_it(
         check(runtime)
 
 
-def test_one_hands_over_to_the_next_in_one_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_hands_over_to_the_next_in_one_turn(scripted: Scripted) -> None:
     script = by_agent(
         desk=[_transfer("billing")], billing=[_transfer("law")], law=[message("Sue us.")]
     )
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, _):
+    with scripted(script) as (runtime, _):
         session = _desk(runtime, []).session()
         assert session.turn("Money!").response == "Sue us."
         assert session.turn("How?").response == "Sue us."
@@ -106,12 +102,10 @@ def _refunding() -> Step:
     )
 
 
-def test_a_turn_that_was_handed_over_waits_and_goes_on_in_another_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_handed_over_turn_waits_and_resumes_elsewhere(scripted: Scripted, tmp_path: Path) -> None:
     ran: list[str] = []
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, _refunding()) as (runtime, server):
+    with scripted(_refunding()) as (runtime, server):
         session = _desk(runtime, ran).session()
         (asked,) = session.turn("Refund me.").waiting_for
         with Runtime.open(root) as other:
@@ -126,13 +120,11 @@ def test_a_turn_that_was_handed_over_waits_and_goes_on_in_another_process(
         check(runtime)
 
 
-def test_a_program_that_has_the_other_no_more_answers_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_has_the_other_no_more_answers_itself(scripted: Scripted) -> None:
     script = by_agent(
         desk=[_transfer("billing"), message("The desk again.")], billing=[message("Owed.")]
     )
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, _):
+    with scripted(script) as (runtime, _):
         session = _desk(runtime, []).session()
         session.turn("Money!")
         alone = runtime.agent("desk", instructions="You are the desk.")
@@ -140,16 +132,14 @@ def test_a_program_that_has_the_other_no_more_answers_itself(
         assert answer.response == "The desk again."
 
 
-def test_the_other_goes_on_with_what_tools_returned_to_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_other_goes_on_with_what_tools_returned_to_the_first(scripted: Scripted) -> None:
     look = Tool("look", "Look.", TEXT, lambda text: f"{text} paid 12.5 twice")
     both = tools_only(
         tool_use("look", {"text": "Ann"}, "t1"),
         tool_use("transfer_to_billing", {"reason": "Money."}, "t2"),
     )
     script = by_agent(desk=[both], billing=[message("I saw it.")])
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+    with scripted(script) as (runtime, server):
         billing = runtime.agent("billing", instructions="You are the billing.")
         desk = runtime.agent(
             "desk", instructions="You are the desk.", tools=[look, billing.as_handoff()]
@@ -158,9 +148,7 @@ def test_the_other_goes_on_with_what_tools_returned_to_the_first(
         assert "Ann paid 12.5 twice" in json.dumps(server.calls[1].body)
 
 
-def test_the_others_rejected_answer_is_requested_again_without_what_must_not_run_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_others_rejected_answer_is_asked_again_without_used_tools(scripted: Scripted) -> None:
     ran: list[str] = []
     script = by_agent(
         desk=[_transfer("billing")],
@@ -170,7 +158,7 @@ def test_the_others_rejected_answer_is_requested_again_without_what_must_not_run
             message("5."),
         ],
     )
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+    with scripted(script) as (runtime, server):
         refund = Tool("refund", "Refund.", TEXT, lambda text: ran.append(text) or "refunded")
         billing = runtime.agent(
             "billing", instructions="You are the billing.", tools=[refund],
@@ -185,25 +173,21 @@ def test_the_others_rejected_answer_is_requested_again_without_what_must_not_run
         assert runtime.ledger.count_by_event().get("DEGRADATION", 0) == 0
 
 
-def test_the_turns_output_type_holds_for_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_turns_output_type_holds_for_the_other(scripted: Scripted) -> None:
     script = by_agent(desk=[_transfer("billing")], billing=[message('{"result": [1, 2]}')])
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, _):
+    with scripted(script) as (runtime, _):
         session = _desk(runtime, [], output_type=list[int]).session()
         assert session.turn("Which?").output == [1, 2]
         assert session.turn("And now?").output == [1, 2]
 
 
 @pytest.mark.parametrize("how", ["tool", "handoff"])
-def test_deps_are_checked_for_every_agent_that_may_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_deps_are_checked_for_every_agent_that_may_answer(scripted: Scripted, how: str) -> None:
     def look(shop: Context[int], text: str) -> str:
         """Look."""
         return text * shop.deps
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, server):
+    with scripted(message("x")) as (runtime, server):
         law = runtime.agent("law", instructions="You are the law.", tools=[look])
         below = law.as_tool() if how == "tool" else law.as_handoff()
         billing = runtime.agent("billing", tools=[below])
@@ -215,16 +199,14 @@ def test_deps_are_checked_for_every_agent_that_may_answer(
         assert desk.run("Refund me.", deps=2).response == "x"
 
 
-def test_a_cancelled_turn_of_the_other_ends_what_its_sub_agents_wait_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cancelled_turn_ends_its_sub_agents_waiting(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
     script = by_agent(
         desk=[_transfer("billing")],
         billing=[message("Yes?"), tools_only(tool_use("helper", {"task": "Pay."}))],
         helper=[tools_only(tool_use("pay", {"text": "Ann"}))],
     )
-    with anthropic_runtime(root, monkeypatch, script) as (runtime, _):
+    with scripted(script) as (runtime, _):
 
         def desk(of: Runtime) -> Agent[Any]:
             pay = Tool("pay", "Pay.", TEXT, lambda text: text)
@@ -257,9 +239,7 @@ def test_a_cancelled_turn_of_the_other_ends_what_its_sub_agents_wait_for(
         check(runtime)
 
 
-def test_the_other_answers_under_a_contract_of_its_own_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_other_answers_under_its_own_contract(scripted: Scripted, tmp_path: Path) -> None:
     folder = tmp_path / "own"
     (folder / "contracts").mkdir(parents=True)
     (folder / "prompt_packs").mkdir()
@@ -270,7 +250,7 @@ def test_the_other_answers_under_a_contract_of_its_own_folder(
     (folder / "contracts/PRC-MONEY-001.json").write_text(json.dumps(contract))
     (folder / "prompt_packs/PRM-MONEY-001.txt").write_text("You are the billing. {{ user_input }}")
     script = by_agent(desk=[_transfer("billing")], billing=[message("Five.")])
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, _):
+    with scripted(script) as (runtime, _):
         billing = runtime.agent("billing", contract="PRC-MONEY-001", contracts=folder)
         desk = runtime.agent(
             "desk", instructions="You are the desk.", tools=[billing.as_handoff(description="M.")]
@@ -281,20 +261,16 @@ def test_the_other_answers_under_a_contract_of_its_own_folder(
         assert (again.response, again.degraded) == ("Five.", False)
 
 
-def test_a_planner_cannot_be_handed_a_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+def test_a_planner_cannot_be_handed_a_session(scripted: Scripted) -> None:
+    with scripted(message("x")) as (runtime, _):
         planning = runtime.agent("planning", planner=lambda turn: Plan((PlanStep.task("a", "b"),)))
         with pytest.raises(InvalidInputError, match="planner"):
             planning.as_handoff()
 
 
-def test_agents_that_hand_over_to_each_other_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_agents_that_hand_over_to_each_other_end(scripted: Scripted) -> None:
     script = by_agent(desk=[_transfer("billing")], billing=[_transfer("desk")])
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+    with scripted(script) as (runtime, server):
         tools: list[Tool] = []
         for _ in range(4):
             back = runtime.agent("desk", instructions="You are the desk.", tools=tools)
@@ -309,10 +285,8 @@ def test_agents_that_hand_over_to_each_other_end(
         check(runtime)
 
 
-def test_names_of_sub_agents_handoffs_and_tools_that_collide_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+def test_colliding_names_of_sub_agents_handoffs_and_tools_are_refused(scripted: Scripted) -> None:
+    with scripted(message("x")) as (runtime, _):
         one, other = runtime.agent("law firm"), runtime.agent("law_firm")
         own = Tool("transfer_to_law_firm", "Mine.", TEXT, lambda text: text)
         for tools in (
@@ -326,9 +300,7 @@ def test_names_of_sub_agents_handoffs_and_tools_that_collide_are_refused(
                 runtime.agent("boss", tools=tools)
 
 
-def test_a_model_that_chooses_tools_by_a_list_hands_over_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_chooses_tools_by_a_list_hands_over_too(scripted: Scripted) -> None:
     def model(body: dict[str, Any]) -> dict[str, Any]:
         schema = body.get("output_config", {}).get("format", {}).get("schema", {})
         if "enum" in schema:
@@ -336,7 +308,7 @@ def test_a_model_that_chooses_tools_by_a_list_hands_over_too(
         return message(json.dumps({"reason": "Money."}) if schema else "You are owed 5.")
 
     flags = {"providers.anthropic.prose": False, "supervisor.classify": False}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, model, flags=flags) as (runtime, _):
+    with scripted(model, flags=flags) as (runtime, _):
         billing = runtime.agent("billing", instructions="You are the billing.")
         desk = runtime.agent(
             "desk",
@@ -350,10 +322,8 @@ def test_a_model_that_chooses_tools_by_a_list_hands_over_too(
         assert _agents(runtime)[-1] == "billing"
 
 
-def test_an_order_of_a_program_outside_is_not_offered_a_handoff(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+def test_an_order_of_a_program_outside_is_not_offered_a_handoff(scripted: Scripted) -> None:
+    with scripted(message("x")) as (runtime, _):
         session = _desk(runtime, []).session()
 
         async def offered() -> list[str]:

@@ -49,9 +49,7 @@ def test_a_value_without_a_source_is_asked_for_again_and_then_not_delivered(
     assert "4,210.00" in result.error_detail
 
 
-def test_the_tools_own_value_is_delivered_and_another_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tools_value_is_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ask = tools_only(tool_use("balance", {"account": "A-1"}))
     other, own = message("It is 999.99 dollars."), message("It is $310.25, in 14 days.")
     result, verdicts, _ = _run(tmp_path, monkeypatch, ask, other, own)
@@ -59,9 +57,7 @@ def test_the_tools_own_value_is_delivered_and_another_is_not(
     assert result.response == "It is $310.25, in 14 days."
 
 
-def test_an_answer_after_a_failed_tool_says_that_it_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_admits_a_failed_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ask = tools_only(tool_use("balance", {"account": "A-2"}))
     lie, truth = message("Your balance is fine."), message("I could not find the account A-2.")
     result, verdicts, _ = _run(tmp_path, monkeypatch, ask, lie, truth, said="Balance of A-2?")

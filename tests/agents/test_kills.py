@@ -16,7 +16,7 @@ from remit.agents import ApprovalQueue
 from remit.gateway.budget import audit_budgets
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
-from tests.agents import killed_agent
+from tests.agents import killed
 from tests.support.postgres import PostgresServer
 from tests.support.processes import run_forked
 from tests.support.roots import new_root
@@ -70,7 +70,7 @@ class _Case:
         if not self.root.exists():
             new_root(self.root, database=self.database)
         done = run_forked(
-            killed_agent.main, str(self.root), str(self.effects), at, when, self.policy,
+            killed.pay_and_look, str(self.root), str(self.effects), at, when, self.policy,
             self.session, environment=self.environment,
         )  # fmt: skip
         lines = done.stdout.splitlines()
@@ -195,9 +195,7 @@ def test_the_same_on_postgresql(
 
 
 @pytest.mark.parametrize("policy", ["retry", "fail"])
-def test_a_tool_of_unknown_outcome_follows_its_policy(
-    tmp_path: Path, upstream: WireServer, policy: str
-) -> None:
+def test_unknown_outcomes_follow_policy(tmp_path: Path, upstream: WireServer, policy: str) -> None:
     killed_in_effect = 0
     for at in range(4, 11):
         directory = tmp_path / str(at)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +15,8 @@ from remit.agents.supervisor import Plan, PlanStep
 from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrderType, trace_hash
 from remit.kernel.errors import InvalidInputError
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import Scripted
 from tests.support.wire import Raw, message
-
-FLAGS = {"supervisor.classify": False, "gateway.retry_base_ms": 1}
 
 
 def _tool_step(name: str, tool_id: str, *depends_on: str) -> PlanStep:
@@ -30,9 +27,7 @@ def _tool_step(name: str, tool_id: str, *depends_on: str) -> PlanStep:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.lists(st.integers(0, 6), max_size=3)), max_size=6))
-def test_a_plan_is_refused_exactly_when_it_cannot_be_carried_out(
-    drawn: list[tuple[int, list[int]]],
-) -> None:
+def test_a_plan_is_refused_if_it_cannot_be_done(drawn: list[tuple[int, list[int]]]) -> None:
     steps = tuple(
         PlanStep(str(name), "PRC-X-001", depends_on=tuple(map(str, waits))) for name, waits in drawn
     )
@@ -68,9 +63,7 @@ def test_plans_that_make_no_sense(steps: tuple[PlanStep, ...], answer: str) -> N
         Plan(steps, answer)
 
 
-def test_steps_that_wait_for_nobody_run_at_once_and_their_results_meet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_that_wait_for_nobody_run_at_once_and_their_results_meet(scripted: Scripted) -> None:
     both = threading.Barrier(2, timeout=60)
 
     def look(what: str) -> Any:
@@ -88,10 +81,7 @@ def test_steps_that_wait_for_nobody_run_at_once_and_their_results_meet(
             PlanStep("answer", "PRC-EXECUTE-001", depends_on=("up", "down")),
         )
     )
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Both found."), flags=FLAGS) as (
-        runtime,
-        server,
-    ):
+    with scripted(message("Both found.")) as (runtime, server):
         agent = runtime.agent("scout", tools=tools, planner=lambda _: plan)
         with agent.session() as session:
             result = session.turn("look around")
@@ -111,19 +101,14 @@ def test_steps_that_wait_for_nobody_run_at_once_and_their_results_meet(
     assert gate.metadata["trace_hash"] == recomputed
 
 
-def test_a_step_whose_forerunner_failed_never_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_whose_forerunner_failed_never_begins(scripted: Scripted) -> None:
     plan = Plan(
         (
             PlanStep("first", "PRC-NOSUCH-001"),
             PlanStep("answer", "PRC-EXECUTE-001", depends_on=("first",)),
         )
     )
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("never"), flags=FLAGS) as (
-        runtime,
-        server,
-    ):
+    with scripted(message("never")) as (runtime, server):
         agent = runtime.agent("scout", planner=lambda _: plan, max_retries=0)
         result = agent.run("look around")
         failed = runtime.ledger.read_by_event_type("WO_FAILED")
@@ -134,24 +119,17 @@ def test_a_step_whose_forerunner_failed_never_begins(
     assert failed[1].metadata["error_code"] == "cancelled"
 
 
-def test_a_planner_that_fails_degrades_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planner_that_fails_degrades_and_says_so(scripted: Scripted) -> None:
     def planner(_: Any) -> Any:
         return {"steps": []}
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Direct."), flags=FLAGS) as (
-        runtime,
-        _,
-    ):
+    with scripted(message("Direct.")) as (runtime, _):
         result = runtime.agent("scout", planner=planner).run("look around")
     assert result.degraded
     assert result.response == "Direct."
 
 
-def test_a_reviewer_can_send_an_answer_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reviewer_can_send_an_answer_back(scripted: Scripted) -> None:
     answers = iter(["The moon is cheese.", "The moon is rock."])
 
     def reply(body: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +140,7 @@ def test_a_reviewer_can_send_an_answer_back(
             verdict = {"verdict": "reject", "reasons": ["it is not cheese"]}
         return message(json.dumps(verdict))
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, reply, flags=FLAGS) as (runtime, _):
+    with scripted(reply) as (runtime, _):
         result = runtime.agent("guide", verify=True, max_retries=1).run("what is the moon?")
         gates = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
         planned = runtime.ledger.read_by_event_type("WO_PLANNED")
@@ -172,11 +150,11 @@ def test_a_reviewer_can_send_an_answer_back(
     assert planned[1].metadata["constraints"]["prompt_contract_id"] == "PRC-VERIFY-001"
 
 
-def test_a_review_that_fails_is_not_a_yes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_review_that_fails_is_not_a_yes(scripted: Scripted) -> None:
     def reply(body: dict[str, Any]) -> Any:
         return Raw(b"{}", 400) if body.get("output_config") else message("Trust me.")
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, reply, flags=FLAGS) as (runtime, _):
+    with scripted(reply) as (runtime, _):
         result = runtime.agent("guide", verify=True, max_retries=0).run("what is the moon?")
         (escalation,) = runtime.ledger.read_by_event_type("ESCALATION")
     assert not result.quality_gate_passed
@@ -184,25 +162,18 @@ def test_a_review_that_fails_is_not_a_yes(tmp_path: Path, monkeypatch: pytest.Mo
     assert "the review failed" in escalation.metadata["reasons"][0]
 
 
-def test_an_answer_that_claims_what_no_tool_did_is_sent_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_claims_what_no_tool_did_is_sent_back(scripted: Scripted) -> None:
     script = (message("I checked the ledger: all is well."), message("I cannot see the ledger."))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=FLAGS) as (runtime, _):
+    with scripted(*script) as (runtime, _):
         result = runtime.agent("guide").run("is all well?")
         gates = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
     assert result.response == "I cannot see the ledger."
     assert "claims 'I checked the'" in gates[0].metadata["reasons"][0]
 
 
-async def test_orders_by_themselves_run_at_once_and_are_done_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_orders_by_themselves_run_at_once_and_are_done_once(scripted: Scripted) -> None:
     reply = lambda body: message(f"row {body['messages'][-1]['content']}")  # noqa: E731
-    with anthropic_runtime(tmp_path / "root", monkeypatch, reply, flags=FLAGS) as (
-        runtime,
-        server,
-    ):
+    with scripted(reply) as (runtime, server):
         session = runtime.agent("clerk").session()
         first = await asyncio.gather(
             *(session.awork(f"{number}", key=f"row-{number}") for number in range(12))

@@ -10,9 +10,8 @@ import pytest
 
 from remit import Runtime
 from remit.ledger import Erased, RetentionSchedule
-from tests.support.agents import CLASSIFIED, anthropic_runtime
+from tests.support.agents import CLASSIFIED, Scripted
 from tests.support.postgres import PostgresServer
-from tests.support.stores import outside
 from tests.support.wire import message
 
 _CLASSIFY = message(json.dumps(CLASSIFIED))
@@ -26,40 +25,10 @@ def url(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> str:
     return place
 
 
-def test_a_conversation_goes_on_after_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
-    root = tmp_path / "root"
-    script = (_CLASSIFY, message("Blue, you said."))
-    with anthropic_runtime(root, monkeypatch, *script) as (runtime, _):
-        assert runtime.ledger.location.startswith("postgresql://")
-        conversation = runtime.session()
-        conversation.turn("My colour is blue.")
-        session = conversation.session_id
-    with anthropic_runtime(root, monkeypatch, *script) as (runtime, server):
-        with runtime.session(session) as conversation:
-            assert conversation.turn("Which colour?").response == "Blue, you said."
-        assert "My colour is blue." in str(server.calls[-1].body)
-        report = runtime.ledger.verify(checkpoint=runtime.ledger.checkpoint())
-        assert report.verified, report.problems
-        assert runtime.gateway.recover() == []
-        events = runtime.ledger.count_by_event()
-        assert events["DISPATCH"] == events["EXCHANGE"] == 4
-        assert events["TURN_RECORDED"] == 2
-    assert not (root / "ledger.db").exists()
-    ((spent, reserved),) = outside(
-        url, "SELECT sum(spent_tokens), sum(reserved_tokens) FROM budgets"
-    )
-    assert spent > 0
-    assert reserved == 0
-
-
-def test_two_runtimes_on_one_database_hold_one_budget(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
+def test_two_runtimes_hold_one_budget(scripted: Scripted, tmp_path: Path, url: str) -> None:
     from remit.gateway.budget import BudgetRefusedError, BudgetScope, TokenBudgeter
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (one, _):
+    with scripted(message("x")) as (one, _):
         scope = BudgetScope("SES-SHARED00", requested_tokens=100)
         TokenBudgeter(one.ledger).allocate(BudgetScope("SES-SHARED00"), 1_000)
         with Runtime.open(tmp_path / "root", model="anthropic") as two:
@@ -88,13 +57,11 @@ def test_two_runtimes_on_one_database_hold_one_budget(
             assert len(granted) == 10  # of sixty that were asked for
 
 
-def test_retention_runs_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
+def test_retention_runs(scripted: Scripted, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setattr("remit.runtime.runtime._RETENTION_EVERY_S", 0.1)
     flags = {"ledger.retention_days": {"*": 1e-9}}
     script = (_CLASSIFY, message("Noted."))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=flags) as (runtime, _):
+    with scripted(*script, flags=flags) as (runtime, _):
         with runtime.session() as conversation:
             conversation.turn("a thing to forget")
         RetentionSchedule(runtime.ledger, every_s=60).stop()

@@ -97,9 +97,7 @@ def _refusal(said: Any) -> Any:
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("depth", [1, 2])
-def test_the_caller_reads_in_the_same_turn_what_happened_inside(
-    tmp_path: Path, end: str, depth: int
-) -> None:
+def test_the_caller_reads_what_happened_inside(tmp_path: Path, end: str, depth: int) -> None:
     script, options = ENDS[end]
     shop = Shop()
     slow = Tool("late", "Pay slowly.", shop.late.input_schema, shop.late.function, timeout_s=30)
@@ -136,9 +134,7 @@ def test_an_effect_of_a_sub_agent_is_not_repeated_by_its_caller_or_another(tmp_p
 
 
 @pytest.mark.parametrize("again", [SUB, AGAIN])
-def test_a_sub_agent_that_answered_is_not_paid_twice_after_its_caller_failed(
-    tmp_path: Path, again: ToolUse
-) -> None:
+def test_a_sub_agent_is_paid_once_though_its_caller_failed(tmp_path: Path, again: ToolUse) -> None:
     shop = Shop()
     with _runtime(
         tmp_path, SUB, PAY, "It is paid.", BROKEN, again,

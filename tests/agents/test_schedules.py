@@ -20,9 +20,9 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerEntry
 from remit.runtime.schedules import _Cron
-from tests.agents import killed_schedule
+from tests.agents import killed
 from tests.agents.test_subagents import check, store
-from tests.support.agents import TEXT, anthropic_runtime, tools_only
+from tests.support.agents import TEXT, Scripted, tools_only
 from tests.support.processes import run_forked
 from tests.support.wire import message, tool_use
 
@@ -46,11 +46,9 @@ def _ticks(runtime: Runtime) -> list[dict[str, Any]]:
     ]
 
 
-def test_each_tick_is_one_turn_whichever_process_looks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
-) -> None:
+def test_each_tick_is_one_turn_everywhere(scripted: Scripted, tmp_path: Path, store: str) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, message("Counted.")) as (runtime, server):
+    with scripted(message("Counted.")) as (runtime, server):
 
         def hourly(of: Runtime) -> Schedule[str]:
             at = lambda tick: f"Count what came before {tick:%H:%M}."  # noqa: E731
@@ -76,11 +74,9 @@ def test_each_tick_is_one_turn_whichever_process_looks(
         check(runtime)
 
 
-def test_processes_that_look_at_once_do_it_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
-) -> None:
+def test_processes_at_once_do_it_once(scripted: Scripted, tmp_path: Path, store: str) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, message("Counted.")) as (runtime, server):
+    with scripted(message("Counted.")) as (runtime, server):
         others = 4
         together = threading.Barrier(others)
 
@@ -98,10 +94,8 @@ def test_processes_that_look_at_once_do_it_once(
         check(runtime)
 
 
-def test_ticks_that_were_missed_can_be_skipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Counted.")) as (runtime, _):
+def test_ticks_that_were_missed_can_be_skipped(scripted: Scripted) -> None:
+    with scripted(message("Counted.")) as (runtime, _):
         schedule = Schedule(runtime.agent("clerk"), "hourly", "Count.", every_s=HOUR, missed="skip")
         assert _due(schedule, NOON) is None
         assert _due(schedule, NOON + 4 * HOUR + 120) is None
@@ -113,11 +107,8 @@ def test_ticks_that_were_missed_can_be_skipped(
         ]
 
 
-def test_a_tick_stays_within_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Counted.")) as (
-        runtime,
-        server,
-    ):
+def test_a_tick_stays_within_its_budget(scripted: Scripted) -> None:
+    with scripted(message("Counted.")) as (runtime, server):
         schedule = Schedule(runtime.agent("clerk"), "hourly", "Count.", every_s=HOUR, tokens=30)
         _due(schedule, NOON)
         for hours in (1, 2):
@@ -126,14 +117,12 @@ def test_a_tick_stays_within_its_budget(tmp_path: Path, monkeypatch: pytest.Monk
         check(runtime)
 
 
-def test_a_tick_that_waits_for_a_person_does_not_hold_up_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tick_that_waits_for_a_person_does_not_hold_up_the_next(scripted: Scripted) -> None:
     ran: list[str] = []
     script = [
         tools_only(tool_use("pay", {"text": "Ann"})), message("Nothing to pay."), message("Paid."),
     ]  # fmt: skip
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, server):
+    with scripted(*script) as (runtime, server):
         pay = Tool("pay", "Pay.", TEXT, lambda text: ran.append(text) or "paid")
         agent = runtime.agent("clerk", tools=[pay], approve=["pay"])
         schedule = Schedule(agent, "hourly", "Pay.", every_s=HOUR)
@@ -149,16 +138,12 @@ def test_a_tick_that_waits_for_a_person_does_not_hold_up_the_next(
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 5, 6])
-def test_a_tick_whose_process_is_killed_is_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
-) -> None:
+def test_a_tick_survives_a_killed_process(scripted: Scripted, tmp_path: Path, at: int) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, message("Counted.")) as (runtime, _):
+    with scripted(message("Counted.")) as (runtime, _):
         schedule = Schedule(runtime.agent("clerk", max_retries=0), "hourly", "Count.", every_s=HOUR)
         _due(schedule, NOON)
-        done = run_forked(
-            killed_schedule.main, str(root), at, NOON + HOUR, environment=dict(os.environ)
-        )
+        done = run_forked(killed.tick, str(root), at, NOON + HOUR, environment=dict(os.environ))
         assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
         for later in (1, 2):
             _due(schedule, NOON + HOUR + later)
@@ -170,8 +155,8 @@ def test_a_tick_whose_process_is_killed_is_gone_on_with(
         check(runtime)
 
 
-def test_turns_come_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Counted.")) as (runtime, _):
+def test_turns_come_by_the_clock(scripted: Scripted) -> None:
+    with scripted(message("Counted.")) as (runtime, _):
         schedule = Schedule(runtime.agent("clerk"), "often", "Count.", every_s=1)
         turns = schedule.turns()
         assert [next(turns).response for _ in range(2)] == ["Counted."] * 2
@@ -213,11 +198,8 @@ def test_ticks_of_a_time_zone(cron: str, zone: str, day: datetime, expected: lis
     assert found == expected
 
 
-def test_a_clock_that_is_ahead_for_one_tick_does_not_silence_a_schedule(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
-) -> None:
-    root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, message("Counted.")) as (runtime, server):
+def test_a_clock_ahead_for_one_tick_silences_no_schedule(scripted: Scripted, store: str) -> None:
+    with scripted(message("Counted.")) as (runtime, server):
         hourly = Schedule(runtime.agent("clerk"), "hourly", "Count.", every_s=HOUR)
         assert _due(hourly, NOON) is None
         assert _due(hourly, NOON + HOUR).response == "Counted."
@@ -244,11 +226,9 @@ def test_a_clock_that_is_ahead_for_one_tick_does_not_silence_a_schedule(
         {"every_s": HOUR, "schedule_id": "a/b"}, {"every_s": HOUR, "schedule_id": ""},
     ],
 )  # fmt: skip
-def test_what_is_no_schedule_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
-) -> None:
+def test_what_is_no_schedule_is_refused(scripted: Scripted, wrong: dict[str, Any]) -> None:
     given: dict[str, Any] = {"schedule_id": "hourly", "task": "Count.", **wrong}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+    with scripted(message("x")) as (runtime, _):
         agent = runtime.agent("clerk")
         with pytest.raises(InvalidInputError):
             Schedule(agent, **given)

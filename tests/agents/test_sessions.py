@@ -21,7 +21,7 @@ from remit.gateway.leases import LeaseBusyError, LeaseLostError, LeaseManager, O
 from remit.kernel.errors import NotFoundError
 from remit.kernel.settings import LeaseSettings
 from remit.ledger import LedgerClient
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import Scripted, tools_only
 from tests.support.wire import Raw, message, serve, tool_use
 
 _TALKER = """
@@ -34,12 +34,10 @@ with Runtime.open(sys.argv[1], flags={"supervisor.classify": False}) as runtime:
 """
 
 
-def test_two_processes_in_one_session_take_turns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_in_one_session_take_turns(scripted: Scripted, tmp_path: Path) -> None:
     echo = lambda body: message(f"You said {body['messages'][-1]['content']}")  # noqa: E731
     turns = 8
-    with anthropic_runtime(tmp_path / "root", monkeypatch, echo) as (runtime, server):
+    with scripted(echo) as (runtime, server):
         session = runtime.session()
         processes = [
             subprocess.Popen(
@@ -71,13 +69,9 @@ def test_two_processes_in_one_session_take_turns(
     assert total["output_tokens"] == sum(e.metadata["output_tokens"] for e in exchanges)
 
 
-def test_the_end_of_a_session_sums_up_what_its_exchanges_cost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_of_a_session_sums_up_what_its_exchanges_cost(scripted: Scripted) -> None:
     priced = {**message("Hello."), "model": "claude-sonnet-5"}
-    with anthropic_runtime(
-        tmp_path / "root", monkeypatch, priced, flags={"supervisor.classify": False}
-    ) as (runtime, _):
+    with scripted(priced, flags={"supervisor.classify": False}) as (runtime, _):
         with runtime.session() as session:
             results = [session.turn(f"hello {number}") for number in range(7)]
             running = session.cost()
@@ -91,12 +85,12 @@ def test_the_end_of_a_session_sums_up_what_its_exchanges_cost(
 
 
 def test_a_turn_that_runs_elsewhere_can_be_told_to_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Raw(delay_s=30)
     monkeypatch.setattr("remit.gateway.leases.manager._POLL_S", 0.05)
     flags = {"supervisor.classify": False}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, slow, flags=flags) as (runtime, server):
+    with scripted(slow, flags=flags) as (runtime, server):
         session = runtime.session()
         heard: list[BaseException] = []
 
@@ -121,9 +115,7 @@ def test_a_turn_that_runs_elsewhere_can_be_told_to_stop(
     assert failed.metadata["error_code"] == "cancelled"
 
 
-def test_a_tool_may_not_start_a_turn_in_its_own_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tool_may_not_start_a_turn_in_its_own_session(scripted: Scripted) -> None:
     sessions: list[Any] = []
     inner: list[str] = []
 
@@ -134,11 +126,10 @@ def test_a_tool_may_not_start_a_turn_in_its_own_session(
             inner.append(str(error))
             raise
 
-    script = (message("", tool_use("recurse", {})), message("No way."))
-    script[0]["content"] = script[0]["content"][1:]
+    script = (tools_only(tool_use("recurse", {})), message("No way."))
     tool = Tool("recurse", "Call yourself.", {"type": "object"}, recurse)
-    with anthropic_runtime(
-        tmp_path / "root", monkeypatch, *script, tools=[tool],
+    with scripted(
+        *script, tools=[tool],
         flags={"supervisor.classify": False},
     ) as (runtime, _):  # fmt: skip
         sessions.append(runtime.session())
@@ -149,10 +140,8 @@ def test_a_tool_may_not_start_a_turn_in_its_own_session(
     assert call.metadata["status"] == "error"
 
 
-def test_no_agent_goes_on_with_anothers_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+def test_no_agent_goes_on_with_anothers_session(scripted: Scripted) -> None:
+    with scripted(message("x")) as (runtime, _):
         session = runtime.agent("payer").session()
         with pytest.raises(NotFoundError, match="the agent payer"):
             runtime.session(session.session_id)
@@ -237,9 +226,7 @@ async def test_a_lease_that_was_taken_over_is_noticed(ledger: LedgerClient) -> N
     assert ledger.select("SELECT owner FROM leases") == [("another",)]  # and left alone
 
 
-def test_a_cancelled_wait_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cancelled_wait_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serve(Raw(delay_s=30)), LedgerClient(tmp_path / "ledger.db") as ledger:
         office = LeaseManager(ledger, _SETTINGS)
 

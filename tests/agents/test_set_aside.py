@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,15 +15,18 @@ from hypothesis import strategies as st
 
 from remit.agents.sessions import Marks
 from remit.agents.supervisor.exclusions import Exclusions, Outcome, failing, is_version_of
+from remit.contracts import ContractLoader
 from remit.gateway.auth import Identity
 from remit.kernel.exchange import RouteOutcome
-from remit.kernel.installation import shipped_file
+from remit.kernel.installation import InstalledFiles, shipped_file
 from remit.learning import SignalPolicy
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing import find_decision, replay
 from remit.runtime import Runtime
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import Scripted
+from tests.support.packages import bring
 from tests.support.requests import prompt_request
+from tests.support.roots import new_root
 from tests.support.wire import Raw, message
 
 FLAGS = {
@@ -65,11 +69,8 @@ def _fail(ledger: LedgerClient, **more: Any) -> None:
         ledger.write(LedgerEntry("EXCHANGE", "PRC-A-001", "ERROR", "failed", metadata=data))
 
 
-def test_a_model_that_keeps_failing_is_set_aside_until_its_session_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, _answer, flags=FLAGS) as (runtime, http):
+def test_a_model_that_keeps_failing_is_set_aside_until_its_session_ends(scripted: Scripted) -> None:
+    with scripted(_answer, flags=FLAGS) as (runtime, http):
 
         def asked(session: Any) -> list[str]:
             http.calls.clear()
@@ -97,11 +98,9 @@ def test_a_model_that_keeps_failing_is_set_aside_until_its_session_ends(
         assert len(_signals(runtime, session.session_id)) == 1
 
 
-def test_without_a_next_best_nothing_changes_and_it_is_said_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_next_best_nothing_changes_and_it_is_said_once(scripted: Scripted) -> None:
     flags = {**FLAGS, "gateway.fallbacks": {}, "supervisor.max_retries": 0}
-    with anthropic_runtime(tmp_path / "r", monkeypatch, _answer, flags=flags) as (runtime, http):
+    with scripted(_answer, flags=flags) as (runtime, http):
         with runtime.agent("guide", tools=[], model="claude-ill").session() as session:
             for _ in range(5):
                 assert session.turn("Are you there?").error_code == "SERVER_ERROR"
@@ -111,9 +110,7 @@ def test_without_a_next_best_nothing_changes_and_it_is_said_once(
         assert len(http.calls) == 5
 
 
-def test_a_route_leaves_out_what_its_session_has_set_aside_and_replays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_route_leaves_out_what_its_session_has_set_aside_and_replays(scripted: Scripted) -> None:
     models = {
         name: {
             "provider": "anthropic", "served_as": f"claude-{name}",
@@ -126,7 +123,7 @@ def test_a_route_leaves_out_what_its_session_has_set_aside_and_replays(
         **FLAGS, "gateway.fallbacks": {"ill": ["claude-spare"]}, "routing.models": models,
         "routing.routes": {"auto": {"models": ["ill", "well"]}}, "routing.reliability_decisions": 0,
     }  # fmt: skip
-    with anthropic_runtime(tmp_path / "r", monkeypatch, _answer, flags=flags) as (runtime, http):
+    with scripted(_answer, flags=flags) as (runtime, http):
 
         def asked(session: Any) -> list[str]:
             http.calls.clear()
@@ -167,12 +164,10 @@ def test_calls_of_a_gateways_client_in_the_sessions_name_do_not_count(
     assert held == []
 
 
-def test_one_message_and_its_retries_set_no_model_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_message_and_its_retries_set_no_model_aside(scripted: Scripted) -> None:
     flags = {**FLAGS, "gateway.fallbacks": {}, "supervisor.max_retries": 5}
     with (
-        anthropic_runtime(tmp_path / "r", monkeypatch, _answer, flags=flags) as (runtime, http),
+        scripted(_answer, flags=flags) as (runtime, http),
         runtime.agent("guide", tools=[], model="claude-ill").session() as session,
     ):
         assert session.turn("A prompt that no server survives.").error_code == "SERVER_ERROR"
@@ -180,12 +175,10 @@ def test_one_message_and_its_retries_set_no_model_aside(
         assert _signals(runtime, session.session_id) == []
 
 
-def test_a_key_that_may_not_use_the_next_best_is_not_given_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_may_not_use_the_next_best_is_not_given_it(scripted: Scripted) -> None:
     request = prompt_request(model_id="claude-ill", set_aside=("anthropic/claude-ill",))
     identity = Identity("key", "agent", models=("claude-ill",))
-    with anthropic_runtime(tmp_path / "r", monkeypatch, _answer, flags=FLAGS) as (runtime, http):
+    with scripted(_answer, flags=FLAGS) as (runtime, http):
         response = asyncio.run(runtime.gateway.aroute(request, identity=identity))
         assert response.outcome is not RouteOutcome.SUCCESS
         assert "claude-well" not in {call.body["model"] for call in http.calls}
@@ -297,9 +290,7 @@ _TRIED = st.builds(
 
 
 @given(st.lists(_TRIED, max_size=30), st.integers(1, 4))
-def test_only_turns_with_own_failures_since_a_thing_last_succeeded_count(
-    outcomes: list[Outcome], after: int
-) -> None:
+def test_own_failures_since_the_last_success_count(outcomes: list[Outcome], after: int) -> None:
     found = failing(outcomes, after)
     for name in ("p/a", "p/b"):
         own = [one for one in outcomes if one.name == name]
@@ -307,3 +298,183 @@ def test_only_turns_with_own_failures_since_a_thing_last_succeeded_count(
         failed = [one for one in (own[: successes[0]] if successes else own) if one.failed]
         enough = len({one.turn for one in failed}) >= after
         assert len(found.get(name, [])) == (len(failed) if enough else 0)
+
+
+# -- The operational loop: a contract version whose answers keep being rejected is set aside -----
+
+
+CONTRACT = "PRC-GUIDE-001"
+ONE_ATTEMPT = {"supervisor.max_retries": 0}
+FOLDER = "HO1/contracts"
+FIRST = {
+    **json.loads(shipped_file("PKG-HO1-EXECUTOR-001", f"{FOLDER}/PRC-EXECUTE-001.json")),
+    "contract_id": CONTRACT,
+    "version": "1.0.0",
+    "prompt_pack_id": "PRM-PLAIN-001",
+    "examples": [{"input": {"user_input": "hello"}, "renders": ["hello"]}],
+}
+LATER = {**FIRST, "version": "1.1.0", "prompt_pack_id": "PRM-TERSE-001"}
+TERSE = "Be terse."
+PACKS = {"PRM-PLAIN-001": "Answer.", "PRM-TERSE-001": TERSE}
+BAD, GOOD = "Error: I could not.", "All is well."
+
+
+def _install(root: Path, scratch: Path, *versions: dict[str, Any]) -> None:
+    """A root with versions of the contract, and their prompts."""
+    new_root(root)
+    files = {
+        f"{FOLDER}/{CONTRACT}@{version['version']}.json": json.dumps(version).encode()
+        for version in versions
+    }
+    for name, text in PACKS.items():
+        files[f"HO1/prompt_packs/{name}.txt"] = (
+            f"[system]\n{text}\n[user]\n{{{{user_input}}}}\n".encode()
+        )
+    bring(root, scratch, files)
+
+
+def _answer_by_version(body: dict[str, Any]) -> dict[str, Any]:
+    return message(BAD if _is_new(body) else GOOD)
+
+
+def _is_new(body: dict[str, Any]) -> bool:
+    return TERSE in json.dumps(body)
+
+
+def test_a_version_whose_answers_are_rejected_is_set_aside_until_the_session_ends(
+    scripted: Scripted, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    _install(root, tmp_path, FIRST, LATER)
+    with scripted(_answer_by_version, flags=ONE_ATTEMPT) as (runtime, _):
+        agent = runtime.agent("guide", tools=[], contract=CONTRACT)
+        with agent.session() as session:
+            rejected = [session.turn(f"How is it? {turn}").failed for turn in range(3)]
+            assert rejected == [True] * 3
+            (signal,) = _signals(runtime, session.session_id)
+            data = signal.metadata
+            assert (data["dimension"], data["name"]) == ("contract", f"{CONTRACT}@1.1.0")
+            assert data["instead"] == f"{CONTRACT}@1.0.0"
+            gates = [runtime.ledger.read(one) for one in data["evidence"]]
+            assert [gate.metadata["verdict"] for gate in gates] == ["reject"] * 3
+            assert session.turn("And now?").response == GOOD
+            last = list(runtime.ledger.query(event_type="EXCHANGE"))[-1]
+            assert last.metadata["contract_version"] == "1.0.0"
+            assert agent.session(session.session_id).turn("Another process?").response == GOOD
+            with agent.session() as other:
+                assert other.turn("Another session?").failed
+        assert agent.session(session.session_id).turn("It had ended?").failed
+        assert len(_signals(runtime, session.session_id)) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"boundary": {"max_tokens": FIRST["boundary"]["max_tokens"] - 1}},
+        {"boundary": {"model_id": "claude-cheap"}},
+        {"input_schema": {"type": "object"}},
+    ],
+)
+def test_no_version_that_allows_more_stands_in(
+    scripted: Scripted, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    root = tmp_path / "root"
+    later = {**LATER, **changes, "boundary": {**LATER["boundary"], **changes.get("boundary", {})}}
+    _install(root, tmp_path, FIRST, later)
+    with (
+        scripted(_answer_by_version, flags=ONE_ATTEMPT) as (runtime, http),
+        runtime.agent("guide", tools=[], contract=CONTRACT).session() as session,
+    ):
+        for turn in range(5):
+            assert session.turn(f"How is it? {turn}").failed
+        (signal,) = _signals(runtime, session.session_id)  # said once
+        assert signal.metadata["instead"] == ""
+        assert all(_is_new(call.body) for call in http.calls)
+
+
+def test_a_contract_that_a_program_brings_stays(scripted: Scripted, tmp_path: Path) -> None:
+    root, own = tmp_path / "root", tmp_path / "own"
+    _install(root, tmp_path, FIRST)
+    (own / "contracts").mkdir(parents=True)
+    (own / "contracts" / f"{CONTRACT}.json").write_text(json.dumps(LATER))
+    with (
+        scripted(_answer_by_version, flags=ONE_ATTEMPT) as (runtime, _),
+        runtime.agent("guide", tools=[], contract=CONTRACT, contracts=own).session() as session,
+    ):
+        for turn in range(4):
+            assert session.turn(f"How is it? {turn}").failed
+        (signal,) = _signals(runtime, session.session_id)
+        assert (signal.metadata["name"], signal.metadata["instead"]) == (f"{CONTRACT}@1.1.0", "")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {**message("Error: cut"), "stop_reason": "max_tokens"},
+        Raw(b'{"error": {"message": "prompt is too long"}}', status=400),
+        Raw(status=500),
+    ],
+)
+def test_what_a_request_or_a_model_brings_about_sets_no_version_aside(
+    scripted: Scripted, tmp_path: Path, reply: Any
+) -> None:
+    root = tmp_path / "root"
+    _install(root, tmp_path, FIRST, LATER)
+    with (
+        scripted(reply, flags=ONE_ATTEMPT) as (runtime, _),
+        runtime.agent("guide", tools=[], contract=CONTRACT).session() as session,
+    ):
+        for turn in range(4):
+            assert session.turn(f"Something long {turn}").failed
+        found = {signal.metadata["dimension"] for signal in _signals(runtime, session.session_id)}
+        assert "contract" not in found
+
+
+def test_retries_and_a_callers_own_schema_do_not_count(scripted: Scripted, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    _install(root, tmp_path, FIRST, LATER)
+    flags = {"supervisor.max_retries": 4}
+    with (
+        scripted(_answer_by_version, flags=flags) as (runtime, http),
+        runtime.agent("guide", tools=[], contract=CONTRACT).session() as session,
+    ):
+        assert session.turn("Say nothing good.").failed
+        assert len(http.calls) == 5
+        for turn in range(3):
+            assert session.turn(f"A number? {turn}", output_type=int).failed
+        assert _signals(runtime, session.session_id) == []
+
+
+def test_a_schema_that_answers_do_not_fit_sets_its_contract_aside_once(scripted: Scripted) -> None:
+    """Of a step beside the answer, which costs no turn; there is one version of it alone."""
+
+    def answer(body: dict[str, Any]) -> dict[str, Any]:
+        return message("no JSON" if body.get("output_config") else GOOD)
+
+    with (
+        scripted(answer, flags=ONE_ATTEMPT) as (runtime, _),
+        runtime.agent("guide", tools=[], classify=True).session() as session,
+    ):
+        for turn in range(5):
+            assert session.turn(f"How is it? {turn}").response == GOOD
+        (signal,) = _signals(runtime, session.session_id)
+        assert signal.metadata["name"].startswith("PRC-CLASSIFY-001@")
+        failed = [runtime.ledger.read(one) for one in signal.metadata["evidence"]]
+        assert [one.event_type for one in failed] == ["WO_FAILED"] * 3
+
+
+def test_a_version_that_is_set_aside_or_a_pre_release_does_not_stand_in(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    versions = [{**FIRST, "version": version} for version in ("1.0.0", "1.0.1", "1.1.0-rc.1")]
+    _install(root, tmp_path, *versions, LATER)
+    contracts = ContractLoader(root / "HO1", installed=InstalledFiles(root))
+    newest = contracts.load(CONTRACT)
+    stands_in = [
+        found and found.version
+        for aside in ([], [f"{CONTRACT}@1.0.1"], [f"{CONTRACT}@1.0.1", f"{CONTRACT}@1.0.0"])
+        for found in [contracts.in_place_of(newest, aside)]
+    ]
+    assert stands_in == ["1.0.1", "1.0.0", None]
+    assert contracts.in_place_of(contracts.load(CONTRACT, "1.0.0"), []) is None
+    (root / "HO1/prompt_packs/PRM-PLAIN-001.txt").write_text("changed since")
+    assert contracts.in_place_of(newest, []) is None

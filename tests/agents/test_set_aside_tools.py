@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,12 @@ from remit.ledger import LedgerEntry, open_root_ledger
 from remit.packages import IncomingArchive, pack, update_hashes
 from remit.runtime import Conversation, Runtime, package_manager
 from remit.runtime.state import check_state
+from tests.agents import killed
 from tests.packages.shipped import SHIPPED
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import Scripted
+from tests.support.processes import run_forked
 from tests.support.roots import new_root
-from tests.support.wire import message, tool_use
+from tests.support.wire import message, serve, tool_use
 
 FLAGS = {"supervisor.max_retries": 0}
 ANY = {"type": "object"}
@@ -89,15 +93,13 @@ def _with_policy(root: Path, scratch: Path, change: Callable[[str], str]) -> Non
         manager.install([IncomingArchive(pack(folder))], dev=True, approve=True)
 
 
-def test_a_tool_that_keeps_failing_is_not_offered_until_the_session_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_tool_is_not_offered_in_its_session(scripted: Scripted, tmp_path: Path) -> None:
     root, shop = tmp_path / "root", _Shop()
     _with_policy(
         root, tmp_path,
         lambda text: text.replace('_fallbacks": {}', '_fallbacks": {"stock": ["no", "list"]}'),
     )  # fmt: skip
-    with anthropic_runtime(root, monkeypatch, shop.answer, flags=FLAGS) as (runtime, _):
+    with scripted(shop.answer, flags=FLAGS) as (runtime, _):
         agent = runtime.agent("seller", tools=shop.tools())
         with agent.session() as session:
             for _turn in range(3):
@@ -125,11 +127,11 @@ def test_a_tool_that_keeps_failing_is_not_offered_until_the_session_ends(
         assert len(_signals(runtime, session.session_id)) == 1
 
 
-def test_how_many_turns_it_takes_is_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_many_turns_it_takes_is_policy(scripted: Scripted, tmp_path: Path) -> None:
     root, shop = tmp_path / "root", _Shop()
     _with_policy(root, tmp_path, lambda text: text.replace('_after": 3', '_after": 1'))
     with (
-        anthropic_runtime(root, monkeypatch, shop.answer, flags=FLAGS) as (runtime, _),
+        scripted(shop.answer, flags=FLAGS) as (runtime, _),
         runtime.agent("seller", tools=shop.tools()).session() as session,
     ):
         session.turn("Is there any oolong?")
@@ -138,14 +140,14 @@ def test_how_many_turns_it_takes_is_policy(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_policy_that_cannot_be_read_fails_no_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    scripted: Scripted, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop = _Shop()
     with (
-        anthropic_runtime(tmp_path / "r", monkeypatch, shop.answer, flags=FLAGS) as (runtime, _),
+        scripted(shop.answer, flags=FLAGS) as (runtime, _),
         runtime.agent("seller", tools=shop.tools()).session() as session,
     ):
-        (tmp_path / "r/HOT/documents/signals.json").write_text("{}")
+        (tmp_path / "root/HOT/documents/signals.json").write_text("{}")
         assert not [turn for _ in range(4) if (turn := session.turn("Oolong?")).failed]
         assert _signals(runtime, session.session_id) == []
     assert "nothing is set aside" in caplog.text
@@ -161,13 +163,11 @@ def test_a_policy_that_cannot_be_read_fails_no_turn(
         ZeroDivisionError(),
     ],
 )
-def test_arguments_that_make_a_tool_refuse_do_not_set_it_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_refused_arguments_do_not_set_a_tool_aside(scripted: Scripted, error: Exception) -> None:
     shop = _Shop()
     shop.error = error
     with (
-        anthropic_runtime(tmp_path / "r", monkeypatch, shop.answer, flags=FLAGS) as (runtime, _),
+        scripted(shop.answer, flags=FLAGS) as (runtime, _),
         runtime.agent("seller", tools=shop.tools()).session() as session,
     ):
         for _turn in range(4):
@@ -176,9 +176,7 @@ def test_arguments_that_make_a_tool_refuse_do_not_set_it_aside(
         assert len(shop.ran) == 4
 
 
-def test_one_message_however_bad_does_not_set_a_tool_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_message_however_bad_does_not_set_a_tool_aside(scripted: Scripted) -> None:
     shop, asked = _Shop(), 0
 
     def insist(_: dict[str, Any]) -> dict[str, Any]:
@@ -187,7 +185,7 @@ def test_one_message_however_bad_does_not_set_a_tool_aside(
         return message("", tool_use("stock", {})) if asked < 10 else message("The tool failed.")
 
     with (
-        anthropic_runtime(tmp_path / "r", monkeypatch, insist, flags=FLAGS) as (runtime, _),
+        scripted(insist, flags=FLAGS) as (runtime, _),
         runtime.agent("seller", tools=shop.tools()).session() as session,
     ):
         session.turn("Ask it ten times.")
@@ -195,9 +193,7 @@ def test_one_message_however_bad_does_not_set_a_tool_aside(
         assert _signals(runtime, session.session_id) == []
 
 
-def test_cancelled_calls_do_not_set_a_tool_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cancelled_calls_do_not_set_a_tool_aside(scripted: Scripted) -> None:
     begun = asyncio.Event()
 
     async def stock(**_: Any) -> None:
@@ -221,7 +217,7 @@ def test_cancelled_calls_do_not_set_a_tool_aside(
 
     tool = Tool("stock", "", ANY, stock, on_unknown="retry")
     with (
-        anthropic_runtime(tmp_path / "r", monkeypatch, call, flags=FLAGS) as (runtime, _),
+        scripted(call, flags=FLAGS) as (runtime, _),
         runtime.agent("seller", tools=[tool]).session() as session,
     ):
         asyncio.run(have_turns(session))
@@ -231,7 +227,7 @@ def test_cancelled_calls_do_not_set_a_tool_aside(
 
 
 def test_nothing_but_what_is_permitted_stands_in_and_a_plan_gets_what_it_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, tmp_path: Path
 ) -> None:
     root, shop = tmp_path / "root", _Shop()
     _with_policy(
@@ -239,7 +235,7 @@ def test_nothing_but_what_is_permitted_stands_in_and_a_plan_gets_what_it_names(
         lambda text: text.replace('_fallbacks": {}', '_fallbacks": {"stock": ["list"]}'),
     )  # fmt: skip
     only = shop.tools()[:1]
-    with anthropic_runtime(root, monkeypatch, shop.answer, flags=FLAGS) as (runtime, _):
+    with scripted(shop.answer, flags=FLAGS) as (runtime, _):
         with runtime.agent("seller", tools=only).session() as session:
             for _turn in range(4):
                 session.turn("Is there any oolong?")
@@ -260,11 +256,9 @@ def test_nothing_but_what_is_permitted_stands_in_and_a_plan_gets_what_it_names(
             assert shop.ran == ["stock"] * 7
 
 
-def test_a_tool_without_which_no_answer_would_pass_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tool_without_which_no_answer_would_pass_stays(scripted: Scripted) -> None:
     shop = _Shop()
-    with anthropic_runtime(tmp_path / "r", monkeypatch, shop.answer, flags=FLAGS) as (runtime, _):
+    with scripted(shop.answer, flags=FLAGS) as (runtime, _):
         agent = runtime.agent("seller", tools=shop.tools(), acceptance={"tools_used": ["stock"]})
         with agent.session() as session:
             for _turn in range(3):
@@ -308,3 +302,46 @@ def test_which_failures_are_a_tools_own(error: Exception, fault: bool) -> None:
     dispatcher = ToolDispatcher(tools, default_settings().tools)
     assert dispatcher.execute("fails", {}).fault is fault
     assert dispatcher.execute("strict", {}).fault is False
+
+
+# -- kill -9 between the last failure and the signal that sets its tool aside --------------------
+
+
+def _answer(body: dict[str, Any]) -> dict[str, Any]:
+    last = body["messages"][-1]["content"]
+    if isinstance(last, list) and last[-1].get("type") == "tool_result":
+        return message("The tool failed.")
+    return message("", tool_use("stock", {}))
+
+
+def _resumed(session: Any) -> None:
+    assert session.resume() is not None
+
+
+def _asked_again(session: Any) -> None:
+    session.turn("And now?")
+
+
+@pytest.mark.parametrize("go_on", [_resumed, _asked_again])
+def test_who_goes_on_sets_aside_what_the_killed_process_should_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go_on: Callable[[Any], None]
+) -> None:
+    root = tmp_path / "root"
+    new_root(root)
+    with serve(_answer) as upstream:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", upstream.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+        done = run_forked(killed.fail_often, str(root), environment=dict(os.environ))
+        assert done.returncode == -signal.SIGKILL
+        session_id = done.stdout.split()[0]
+        with Runtime.open(root) as runtime:
+            which = {"session_id": session_id, "event_type": "SIGNAL_OBSERVED"}
+            assert list(runtime.ledger.query(**which)) == []
+            session = killed.seller_of(runtime).session(session_id)
+            go_on(session)
+            (aside,) = runtime.ledger.query(**which)
+            assert len(aside.metadata["evidence"]) == 3
+            session.turn("And now?")
+            assert [tool["name"] for tool in upstream.calls[-2].body["tools"]] == ["list"]
+            assert len(list(runtime.ledger.query(**which))) == 1
+            assert runtime.ledger.verify().verified

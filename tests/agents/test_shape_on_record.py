@@ -17,7 +17,7 @@ from remit.contracts import ContractLoader
 from remit.ledger import LedgerEntry
 from remit.packages.gates import GateResult, check_gates
 from remit.testing import ScriptedModel, ToolUse
-from tests.support.agents import TEXT, anthropic_runtime, tools_only
+from tests.support.agents import TEXT, Scripted, tools_only
 from tests.support.processes import run_program
 from tests.support.wire import completion, message, serve, tool_use
 
@@ -50,13 +50,11 @@ def _starts(runtime: Runtime) -> list[LedgerEntry]:
     return runtime.ledger.read_by_event_type("SESSION_START")
 
 
-def test_a_program_with_tools_contracts_and_instructions_says_so_and_passes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_states_its_tools_and_passes(scripted: Scripted, tmp_path: Path) -> None:
     own = _own_folder(tmp_path / "own")
     text = "You sell tea to Ann Miller."
     script = tools_only(tool_use("look", {"text": "a"})), message("Seen.")
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, _):
+    with scripted(*script) as (runtime, _):
         agent = runtime.agent(
             "seller", instructions=text, tools=[_LOOK], contract="PRC-HOME-001", contracts=own,
             turn_limit=4,
@@ -94,13 +92,11 @@ def test_a_program_with_tools_contracts_and_instructions_says_so_and_passes(
         assert named in told.message
 
 
-def test_worker_entries_name_the_class_of_the_contract_or_else_of_the_agent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worker_entries_name_contracts_or_agents_class(scripted: Scripted, tmp_path: Path) -> None:
     own = _own_folder(tmp_path / "own")
     classed = {**_CONTRACT, "contract_id": "PRC-CLASSED-001", "agent_class": "KERNEL.semantic"}
     (own / "contracts/PRC-CLASSED-001.json").write_text(json.dumps(classed))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hi.")) as (runtime, _):
+    with scripted(message("Hi.")) as (runtime, _):
         found = {}
         for contract_id in ("PRC-HOME-001", "PRC-CLASSED-001"):
             runtime.agent("a", contract=contract_id, contracts=own).run("hello")
@@ -126,9 +122,7 @@ def test_a_provider_of_the_program_is_stated_by_its_sessions_and_passes_the_gate
     assert "8 of 8 gates pass" in done.stdout
 
 
-def test_a_value_of_a_contract_that_the_model_does_not_take_is_recorded_as_changed(
-    tmp_path: Path,
-) -> None:
+def test_a_contracts_value_that_a_model_does_not_take_is_recorded(tmp_path: Path) -> None:
     with serve(completion("Hi.")) as server:
         flags = {
             "providers.fake.kind": "openai", "providers.fake.base_url": server.url,
@@ -176,10 +170,8 @@ def test_what_is_used_and_not_on_record_fails(
     assert problem in " ".join(told.errors)
 
 
-def test_a_quality_gate_that_checks_nothing_and_a_limit_above_its_ceiling_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hi.")) as (runtime, _):
+def test_a_gate_without_checks_and_a_limit_above_its_ceiling_fail(scripted: Scripted) -> None:
+    with scripted(message("Hi.")) as (runtime, _):
         off = dict.fromkeys(DEFAULT_CRITERIA, False)
         runtime.agent("lax", acceptance=off).run("hello")
         runtime.agent("long", turn_limit=500).run("hello")
@@ -243,9 +235,7 @@ def test_settings_are_on_record_when_they_come_into_force_and_secrets_never(
         assert "very-secret" not in repr(list(runtime.ledger.query()))
 
 
-def test_settings_that_are_not_on_record_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_not_on_record_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.runtime.runtime.record_settings", lambda *_, **__: "")
     with Runtime.open(
         tmp_path / "root", flags={"supervisor.max_retries": 3}, create=True

@@ -18,7 +18,7 @@ from remit.gateway.budget import audit_budgets
 from remit.packages.gates import check_gates
 from remit.runtime import Agent
 from remit.views import prompt_journey
-from tests.support.agents import anthropic_runtime, tools_only
+from tests.support.agents import Scripted, tools_only
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer
 from tests.support.wire import Step, message, tool_use
@@ -75,11 +75,9 @@ def check(runtime: Runtime) -> None:
     assert report.passed, report
 
 
-def test_its_session_is_linked_and_its_cost_is_its_callers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
-) -> None:
+def test_its_session_is_linked_and_its_cost_is_its_callers(scripted: Scripted, store: str) -> None:
     script = by_agent(boss=[ask(), message("It is 42.")], helper=[message("42")])
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+    with scripted(script) as (runtime, server):
         boss, _ = pair(runtime)
         session = boss.session()
         result = session.turn("What is it?")
@@ -131,11 +129,9 @@ def _check_trace(runtime: Runtime, session_id: str, sub: str) -> None:
 
 
 @pytest.mark.parametrize("limit", ["session tokens", "session usd", "order tokens"])
-def test_one_that_would_overspend_its_callers_budget_is_not_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
+def test_one_that_would_overspend_its_callers_is_not_sent(scripted: Scripted, limit: str) -> None:
     script = by_agent(boss=[ask(), message("I could not.")], helper=[message("42")])
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+    with scripted(script) as (runtime, server):
         order = {"order_tokens": 20_000} if limit == "order tokens" else {}
         helper = runtime.agent("helper", instructions=f"{_HELPER} {'so ' * 40_000}", max_retries=0)
         boss = runtime.agent(
@@ -157,15 +153,13 @@ def test_one_that_would_overspend_its_callers_budget_is_not_sent(
         check(runtime)
 
 
-def test_ones_at_work_side_by_side_stay_within_their_callers_budget(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ones_at_work_side_by_side_stay_within_their_callers_budget(scripted: Scripted) -> None:
     uses = [tool_use("helper", {"task": f"Find {n}."}, f"t{n}") for n in range(8)]
     script = by_agent(
         boss=[tools_only(*uses), message("Enough.")],
         helper=[message("42", input_tokens=400, output_tokens=600)],
     )
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+    with scripted(script) as (runtime, server):
         boss, _ = pair(runtime, helper={"order_tokens": 1200, "max_retries": 0})
         session = boss.session(tokens=12_000)
         session.turn("Find all.")
@@ -176,39 +170,30 @@ def test_ones_at_work_side_by_side_stay_within_their_callers_budget(
         check(runtime)
 
 
-def test_one_that_calls_its_caller_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("above", ["boss", "helper"])
+def test_one_that_calls_whoever_called_it_is_refused(scripted: Scripted, above: str) -> None:
     script = by_agent(
         boss=[ask(), message("Done.")],
         helper=[ask(name="middle"), message("No way.")],
-        middle=[ask(name="boss"), message("I cannot.")],
+        middle=[ask(name="again"), message("I cannot.")],
     )
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
-        other = runtime.agent("boss", instructions=_BOSS)
+    with scripted(script) as (runtime, server):
+        same = runtime.agent(above, instructions=f"You are the {above}.")
         middle = runtime.agent(
-            "middle", instructions="You are the middle.", tools=[other.as_tool(description="Up.")]
+            "middle", instructions="You are the middle.", tools=[same.as_tool(name="again")]
         )
-        helper = runtime.agent(
-            "helper", instructions=_HELPER, tools=[middle.as_tool(description="Down.")]
-        )
-        boss = runtime.agent("boss", instructions=_BOSS, tools=[helper.as_tool(description="Go.")])
+        helper = runtime.agent("helper", instructions=_HELPER, tools=[middle.as_tool()])
+        boss = runtime.agent("boss", instructions=_BOSS, tools=[helper.as_tool()])
         assert boss.run("Go round.").response == "Done."
         assert len(server.calls) == 6
-        failed = [
-            entry
-            for entry in runtime.ledger.query(event_type="TOOL_CALL")
-            if entry.metadata["status"] == "error"
-        ]
-        (refused,) = failed
-        said = str(refused.metadata["tool_error"])
-        assert "boss is at work on this already: boss -> helper -> middle -> boss." in said
+        calls = runtime.ledger.query(event_type="TOOL_CALL")
+        (refused,) = [one for one in calls if one.metadata["status"] == "error"]
+        said = f"{above} is at work on this already: boss -> helper -> middle -> {above}."
+        assert said in str(refused.metadata["tool_error"])
         check(runtime)
 
 
-def test_agents_above_each_other_are_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_agents_above_each_other_are_bounded(scripted: Scripted) -> None:
     names = ["boss", *(f"agent{n}" for n in range(7))]
     script = by_agent(
         **{
@@ -217,7 +202,7 @@ def test_agents_above_each_other_are_bounded(
         },
         agent6=[message("the last")],
     )
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+    with scripted(script) as (runtime, server):
         below: list[Any] = []
         for name in reversed(names):
             agent = runtime.agent(name, instructions=f"You are the {name}.", tools=below)
@@ -260,11 +245,11 @@ def _paying() -> Step:
 
 @pytest.mark.parametrize("granted", [True, False])
 def test_an_approval_inside_it_parks_its_caller_and_is_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, granted: bool
+    scripted: Scripted, tmp_path: Path, store: str, granted: bool
 ) -> None:
     ran: list[str] = []
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, _paying()) as (runtime, server):
+    with scripted(_paying()) as (runtime, server):
         session = _asking(runtime, ran).session()
         result = session.turn("Pay Ann.")
         (asked,) = result.waiting_for
@@ -288,11 +273,9 @@ def test_an_approval_inside_it_parks_its_caller_and_is_gone_on_with(
         check(runtime)
 
 
-def test_a_cancelled_turn_ends_what_its_sub_agents_wait_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cancelled_turn_ends_what_its_sub_agents_wait_for(scripted: Scripted) -> None:
     ran: list[str] = []
-    with anthropic_runtime(tmp_path / "root", monkeypatch, _paying()) as (runtime, _):
+    with scripted(_paying()) as (runtime, _):
         session = _asking(runtime, ran).session()
         (asked,) = session.turn("Pay Ann.").waiting_for
         assert session.cancel()
@@ -304,16 +287,14 @@ def test_a_cancelled_turn_ends_what_its_sub_agents_wait_for(
         check(runtime)
 
 
-def test_different_ones_at_once_stay_within_their_callers_dollars(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
-) -> None:
+def test_several_at_once_stay_within_their_callers_dollars(scripted: Scripted, store: str) -> None:
     names = [f"helper{n}" for n in range(6)]
     uses = [tool_use(name, {"task": "Find."}, f"t{n}") for n, name in enumerate(names)]
     helpers: dict[str, list[Any]] = {
         name: [message("42", input_tokens=400, output_tokens=600)] for name in names
     }
     script = by_agent(boss=[tools_only(*uses), message("Enough.")], **helpers)
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+    with scripted(script) as (runtime, server):
         below = [
             runtime.agent(name, instructions=f"You are the {name}.", max_retries=0).as_tool()
             for name in names
@@ -330,31 +311,7 @@ def test_different_ones_at_once_stay_within_their_callers_dollars(
         check(runtime)
 
 
-def test_one_that_calls_itself_through_another_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = by_agent(
-        boss=[ask(), message("Done.")],
-        helper=[ask(name="middle"), message("No way.")],
-        middle=[ask(name="again"), message("I cannot.")],
-    )
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
-        same = runtime.agent("helper", instructions=_HELPER)
-        middle = runtime.agent(
-            "middle", instructions="You are the middle.", tools=[same.as_tool(name="again")]
-        )
-        helper = runtime.agent("helper", instructions=_HELPER, tools=[middle.as_tool()])
-        boss = runtime.agent("boss", instructions=_BOSS, tools=[helper.as_tool()])
-        assert boss.run("Go round.").response == "Done."
-        assert len(server.calls) == 6
-        told = json.dumps([call.body for call in server.calls])
-        assert "helper is at work on this already: boss -> helper -> middle -> helper." in told
-        check(runtime)
-
-
-def test_one_at_work_ends_with_its_cancelled_caller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
-) -> None:
+def test_one_ends_with_its_cancelled_caller(scripted: Scripted, tmp_path: Path, store: str) -> None:
     asked, released = threading.Event(), threading.Event()
 
     def late(_: dict[str, Any]) -> dict[str, Any]:
@@ -365,7 +322,7 @@ def test_one_at_work_ends_with_its_cancelled_caller(
     root = tmp_path / "root"
     script = by_agent(boss=[ask(), message("Never.")], helper=[late])
     with (
-        anthropic_runtime(root, monkeypatch, script) as (runtime, server),
+        scripted(script) as (runtime, server),
         ThreadPoolExecutor(1) as pool,
         Runtime.open(root) as other,
     ):
@@ -389,9 +346,7 @@ def test_one_at_work_ends_with_its_cancelled_caller(
         check(runtime)
 
 
-def test_the_cost_of_a_caller_that_timed_out_holds_the_call_that_was_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
-) -> None:
+def test_a_timed_out_callers_cost_holds_the_running_call(scripted: Scripted, store: str) -> None:
     released = threading.Event()
 
     def late(_: dict[str, Any]) -> dict[str, Any]:
@@ -399,7 +354,7 @@ def test_the_cost_of_a_caller_that_timed_out_holds_the_call_that_was_running(
         return message("42")
 
     script = by_agent(boss=[ask(), message("Never.")], helper=[late])
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, _):
+    with scripted(script) as (runtime, _):
         boss, _ = pair(runtime, timeout_s=3)
         session = boss.session()
         result = session.turn("What is it?")
@@ -411,16 +366,14 @@ def test_the_cost_of_a_caller_that_timed_out_holds_the_call_that_was_running(
         check(runtime)
 
 
-def test_one_that_the_program_has_no_more_does_not_keep_others_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_gone_does_not_keep_others_waiting(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
     both = tools_only(
         tool_use("gone", {"task": "Pay Ann."}, "t1"), tool_use("helper", {"task": "Pay."}, "t2")
     )
     pays: list[Any] = [tools_only(tool_use("pay", {"text": "Ann"}))]
     script = by_agent(boss=[both], helper=pays, gone=pays)
-    with anthropic_runtime(root, monkeypatch, script) as (runtime, _):
+    with scripted(script) as (runtime, _):
 
         def boss(of: Runtime, *names: str) -> Agent:
             schema = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -442,11 +395,9 @@ def test_one_that_the_program_has_no_more_does_not_keep_others_waiting(
         assert states == ["void", "void"]
 
 
-def test_one_waits_within_a_keyed_order_and_is_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_waits_within_a_keyed_order_and_is_gone_on_with(scripted: Scripted) -> None:
     ran: list[str] = []
-    with anthropic_runtime(tmp_path / "root", monkeypatch, _paying()) as (runtime, server):
+    with scripted(_paying()) as (runtime, server):
         session = _asking(runtime, ran).session()
         (request_id,) = session.work("Pay Ann.", key="ann").waiting_for
         assert session.work("Pay Ann.", key="ann").waiting_for == (request_id,)

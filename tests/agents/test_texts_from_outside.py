@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from remit import File, Runtime
-from remit.kernel.errors import RemitError
+from remit import File, Runtime, tool
+from remit.kernel.errors import InvalidInputError, RemitError, excerpt
+from remit.providers import ProviderResponse
 from remit.runtime import Conversation, Schedule
-from remit.testing import ScriptedModel
+from remit.testing import ScriptedModel, ToolUse
 from remit.tools import Tool
+from tests.support.agents import Scripted
 from tests.support.roots import new_root
 from tests.support.soak import sample
-from tests.support.wire import Raw, Step, completion, completion_stream, serve
+from tests.support.wire import Raw, Step, completion, completion_stream, message, serve, tool_use
 
 HALF = "hi \ud83d"
 WHOLE = "hi \ufffd"
@@ -151,3 +156,202 @@ def test_a_provider_that_fails_is_not_put_to_the_model_as_its_answer(tmp_path: P
                 first, again, after = (call.body["messages"] for call in server.calls)
                 assert again == first, broken
                 assert "the answer is empty" in str(after)  # the model's own answer is rejected
+
+
+# Long texts of models in the wrong place: no error, prompt or reason repeats more than a part.
+
+
+LONG = "n" * 200_000
+_MOST = 5_000  # characters of any error, reason, or text of Remit's in a prompt
+
+
+class Total(BaseModel):
+    """A typed answer."""
+
+    model_config = {"extra": "forbid"}
+    amount: int
+
+
+@tool
+def visit(city: str) -> str:
+    """Visit a city."""
+    return "done"
+
+
+def _tools() -> list[Tool]:
+    words = {"kind": {"enum": ["a"]}, "code": {"pattern": "^a$"}, "days": {"type": "integer"}}
+    schema = {"type": "object", "properties": words, "additionalProperties": False}
+    return [visit, Tool("sweep", "Sweep.", schema, lambda **_: "done")]
+
+
+ODD: dict[str, Any] = {
+    "the name of a tool": ToolUse(LONG, {}),
+    "the name of an argument, by a schema": ToolUse("sweep", {LONG: 1}),
+    "the name of an argument, by a function": ToolUse("visit", {LONG: 1}),
+    "many names": ToolUse("sweep", {f"n{number}": 1 for number in range(20_000)}),
+    "many names, by a function": ToolUse("visit", {f"n{number}": 1 for number in range(20_000)}),
+    "an argument of another type": ToolUse("sweep", {"days": LONG}),
+    "an argument that is none of a few": ToolUse("sweep", {"kind": LONG}),
+    "an argument without its pattern": ToolUse("sweep", {"code": LONG}),
+    "an argument in a list": ToolUse("visit", {"city": [LONG]}),
+    "a number without a source": f"Your order is {'7' * 200_000}.",
+    "an error marker": f"Error: {LONG}",
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root for all tests of the module: each makes sessions of its own."""
+    return new_root(tmp_path_factory.mktemp("long") / "root")
+
+
+def _play(root: Path, *answers: Any, **options: Any) -> tuple[str, list[str], list[str]]:
+    """Return the caller's error, what prompts say that is not the model's, and what is recorded."""
+    prompts: list[Any] = []
+
+    def last(request: Any) -> str:
+        prompts.extend(request.messages)
+        return '{"amount": 1}' if "output_type" in options else "fine"
+
+    model = ScriptedModel(*answers, *[last] * 3)
+    with Runtime.open(root, providers={"s": model}) as runtime:
+        session = runtime.agent(
+            "a", max_retries=1, session_tokens=10**9, order_tokens=10**8, **options
+        ).session()
+        result = session.turn("go")
+        entries = list(runtime.ledger.query(session_id=session.session_id))
+    said = [
+        block if isinstance(block, str) else str(block.get("content", block.get("text", "")))
+        for message in prompts if message["role"] != "assistant"
+        for block in ([message["content"]] if isinstance(message["content"], str)
+                      else message["content"])
+    ]  # fmt: skip
+    said += [
+        block["name"] for message in prompts if isinstance(message["content"], list)
+        for block in message["content"] if block["type"] == "tool_use"
+    ]  # fmt: skip
+    recorded = [entry.reason for entry in entries]
+    for entry in entries:
+        for name in ("tool_id", "tool_error", "error_message", "reasons", "error", "detail"):
+            recorded.append(str(entry.metadata.get(name, "")))
+        result_of = entry.metadata.get("output_result")
+        if isinstance(result_of, dict):
+            recorded += [f"{one['tool_id']}{one['error']}" for one in result_of["tool_results"]]
+    return result.error_detail or "", said, recorded
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_long_text_of_a_model_is_quoted_in_part(root: Path, name: str) -> None:
+    detail, prompts, recorded = _play(root, ODD[name], tools=_tools())
+    assert prompts
+    assert max(map(len, [detail, *prompts, *recorded])) < _MOST
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [f'{{"{LONG}": 1}}', f'{{"amount": "{LONG}"}}', f'{{"{LONG}": 1, "{LONG}": 2}}', LONG],
+)
+def test_a_typed_answer_that_does_not_fit_is_quoted_in_part(root: Path, answer: str) -> None:
+    detail, prompts, recorded = _play(root, answer, output_type=Total)
+    assert prompts
+    assert max(map(len, [detail, *prompts, *recorded])) < _MOST
+    detail, _, recorded = _play(root, *[answer] * 4, output_type=Total)
+    assert detail
+    assert max(map(len, [detail, *recorded])) < _MOST
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter", "network_error"])
+def test_the_words_of_an_answer_that_stopped_are_quoted_in_part(root: Path, reason: str) -> None:
+    class Stops:
+        def send(self, request: Any) -> ProviderResponse:
+            use = {"type": "tool_use", "id": "c", "name": "visit", "input": {}}
+            blocks = ({"type": "text", "text": LONG}, use)
+            return ProviderResponse(LONG, "m", 1, 1, reason, content_blocks=blocks)
+
+    with Runtime.open(root, providers={"s": Stops()}, flags={"gateway.max_retries": 0}) as runtime:
+        session = runtime.agent("a", tools=[visit], max_retries=0).session()
+        result = session.turn("go")
+        reasons = [entry.reason for entry in runtime.ledger.query(session_id=session.session_id)]
+    assert result.failed
+    assert LONG[:400] in (result.error_detail or "")
+    assert max(map(len, [result.error_detail or "", *reasons])) < _MOST
+
+
+def test_an_excerpt_says_that_there_is_more() -> None:
+    assert excerpt("a" * 200) == "a" * 200
+    assert excerpt("a" * 201) == "a" * 200 + "…"
+
+
+# -- Images and documents in a message: sent to the provider, recorded whole ----------------------
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@tool
+def look(what: str) -> str:
+    """Look something up."""
+    return what
+
+
+def test_image_and_document_reach_model_and_record(scripted: Scripted, tmp_path: Path) -> None:
+    (tmp_path / "dot.png").write_bytes(PNG)
+    use = message(tool_use("look", {"what": "dots"}))
+    said: list[str | File] = [
+        "What is in it?",
+        File.read(tmp_path / "dot.png"),
+        File(b"Green tea.", "text/plain", "note.txt"),
+    ]
+    with scripted(use, message("A dot.")) as (runtime, server):
+        with runtime.agent("viewer", tools=[look], approve=["look"]).session() as session:
+            asked = session.turn(said)
+            assert not asked.failed, asked.error_detail
+            runtime.approvals.decide(asked.waiting_for[0].request_id, granted=True, by="Ada")
+            result = session.resume()
+            assert result is not None
+            assert result.response == "A dot."
+            session.turn("And now?")
+        (turn, _) = runtime.ledger.query(event_type="TURN_RECORDED")
+        plan = next(iter(runtime.ledger.query(event_type="WO_PLANNED")))
+        assert runtime.ledger.verify().verified
+    for call in server.calls[:2]:
+        image, document, text = call.body["messages"][0]["content"]
+        assert base64.b64decode(image["source"]["data"]) == PNG
+        assert document == {"type": "text", "text": "note.txt:\n```\nGreen tea.\n```"}
+        assert "What is in it?" in text["text"]
+        assert "[dot.png: image/png, 70 bytes]" in text["text"]
+    assert "[dot.png: image/png" in json.dumps(server.calls[2].body["messages"][0])
+    assert "[note.txt: text/plain, 10 bytes]" in turn.metadata["user_message"]
+    assert base64.b64decode(plan.metadata["input_context"]["files"][0]["source"]["data"]) == PNG
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [[], "  ", [""], [File(b"x", "image/png")], ["x", 3], ["x", b"y"], ["x", {"type": "image"}]],
+)
+def test_what_is_no_message_is_refused_before_any_work(scripted: Scripted, wrong: Any) -> None:
+    with scripted(message("x")) as (runtime, server):
+        with runtime.agent("viewer").session() as session, pytest.raises(InvalidInputError):
+            session.turn(wrong)
+        assert not server.calls
+
+
+@pytest.mark.parametrize("wrong", [File(PNG, "image/png"), [File(PNG, "image/png"), " "]])
+def test_a_message_of_files_alone_is_not_called_blank(scripted: Scripted, wrong: Any) -> None:
+    with scripted(message("x")) as (runtime, server):
+        session = runtime.agent("viewer").session()
+        with pytest.raises(InvalidInputError, match=r"a file but no text\. State what to do"):
+            session.turn(wrong)
+        assert not server.calls
+
+
+def test_a_file_that_cannot_be_one_says_why(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="empty"):
+        File(b"", "image/png")
+    with pytest.raises(InvalidInputError, match="media type"):
+        File(b"x", "png")
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        File.read(tmp_path / "missing.png")
+    with pytest.raises(InvalidInputError, match="is unknown"):
+        File.read(tmp_path / "missing.unknown")

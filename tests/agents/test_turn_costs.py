@@ -12,12 +12,15 @@ from unittest.mock import patch
 
 import pytest
 
+from remit import tool
 from remit.agents.supervisor import thread_tools
-from remit.agents.tools import Tool
+from remit.agents.tools import Tool, ToolError
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerWriteError
-from remit.ledger.sqlite import SqliteStore
 from remit.runtime import Runtime
-from tests.support.agents import TEXT, anthropic_runtime, tools_only
+from remit.views import prompt_journey
+from tests.agents.test_subagents import ask, by_agent, check
+from tests.support.agents import TEXT, Scripted, tools_only
 from tests.support.wire import message, tool_use
 
 _CALL = ["DISPATCH", "EXCHANGE", "LLM_CALL"]
@@ -38,28 +41,29 @@ class _Counted:
 @contextmanager
 def _counting(ledger: LedgerClient) -> Iterator[_Counted]:
     counted = _Counted()
-    run, select, before = SqliteStore.run, SqliteStore.select, ledger.count()
+    kind = type(ledger._store)
+    run, select, before = kind.run, kind.select, ledger.count()
 
-    def counted_run(store: SqliteStore, units: Any) -> Any:
+    def counted_run(store: Any, units: Any) -> Any:
         if "Breakers" not in repr(units[0].call):  # looked at by the clock, as below
             counted.commits.append(len(units))
         return run(store, units)
 
-    def counted_select(store: SqliteStore, sql: str, parameters: Any = ()) -> Any:
+    def counted_select(store: Any, sql: str, parameters: Any = ()) -> Any:
         if "breakers" not in sql:  # read now and then by the clock, whatever is done
             counted.reads.append(sql)
         return select(store, sql, parameters)
 
     with (
-        patch.object(SqliteStore, "run", counted_run),
-        patch.object(SqliteStore, "select", counted_select),
+        patch.object(kind, "run", counted_run),
+        patch.object(kind, "select", counted_select),
     ):
         yield counted
     counted.entries = [entry.event_type for entry in ledger.query(after=before - 1)]
 
 
-def test_a_plain_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello.")) as (runtime, _):
+def test_a_plain_turn(scripted: Scripted) -> None:
+    with scripted(message("Hello.")) as (runtime, _):
         session = runtime.agent("a").session()
         session.turn("the first one")
         with _counting(runtime.ledger) as counted:
@@ -69,9 +73,7 @@ def test_a_plain_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(counted.reads) <= 2, counted.reads  # the number is free; what the budget has left
 
 
-def test_a_turn_with_two_tools_one_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_with_two_tools_one_after_the_other(scripted: Scripted) -> None:
     script = (
         message("Hello."),
         tools_only(tool_use("look", {"text": "a"})),
@@ -79,7 +81,7 @@ def test_a_turn_with_two_tools_one_after_the_other(
         message("Seen."),
     )
     look = Tool("look", "Look.", TEXT, lambda text: text, on_unknown="retry")
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, _):
+    with scripted(*script) as (runtime, _):
         session = runtime.agent("a", tools=[look]).session()
         session.turn("the first one")
         with _counting(runtime.ledger) as counted:
@@ -94,11 +96,9 @@ def _sent(call: Any) -> str:
     return json.dumps(call.body["messages"])
 
 
-def test_what_another_process_did_in_the_session_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_process_did_is_seen(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, message("Hello.")) as (runtime, server):
+    with scripted(message("Hello.")) as (runtime, server):
         session = runtime.agent("a").session()
         session.turn("the first")
         with Runtime.open(root) as other:
@@ -108,10 +108,8 @@ def test_what_another_process_did_in_the_session_is_seen(
         assert "the first" in _sent(server.calls[-1])
 
 
-def test_what_was_erased_is_not_shown_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello.")) as (runtime, server):
+def test_what_was_erased_is_not_shown_again(scripted: Scripted) -> None:
+    with scripted(message("Hello.")) as (runtime, server):
         session = runtime.agent("a").session()
         session.turn("my name is Ann")
         first = session.turn("a second one").turn_entry_id
@@ -123,12 +121,10 @@ def test_what_was_erased_is_not_shown_again(
         assert told.id != first
 
 
-def test_what_another_session_left_open_is_seen_in_the_next_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_session_left_open_is_seen_in_the_next_turn(scripted: Scripted) -> None:
     opening = tools_only(tool_use("open_thread", {"title": "Send Ann the report"}))
     script = (message("Hello."), opening, message("I will."), message("Hello again."))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, server):
+    with scripted(*script) as (runtime, server):
         agent = runtime.agent("a", tools=thread_tools(), shares_sessions=True)
         session = agent.session()
         session.turn("the first")
@@ -138,10 +134,8 @@ def test_what_another_session_left_open_is_seen_in_the_next_turn(
         assert "Send Ann the report" in body
 
 
-def test_a_refused_call_has_its_order_on_record_before_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello.")) as (runtime, server):
+def test_a_refused_call_has_its_order_on_record_before_it(scripted: Scripted) -> None:
+    with scripted(message("Hello.")) as (runtime, server):
         session = runtime.agent("a", max_retries=0).session(tokens=10)
         before = runtime.ledger.count()
         assert not session.turn("hello").quality_gate_passed
@@ -151,9 +145,9 @@ def test_a_refused_call_has_its_order_on_record_before_it(
 
 
 def test_nothing_is_sent_where_the_order_cannot_be_put_on_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello.")) as (runtime, server):
+    with scripted(message("Hello.")) as (runtime, server):
         session = runtime.agent("a").session()
         session.turn("the first")
 
@@ -168,3 +162,123 @@ def test_nothing_is_sent_where_the_order_cannot_be_put_on_record(
         monkeypatch.undo()
         assert session.turn("the third").turn_number == 2
         assert runtime.ledger.verify().verified
+
+
+# -- What tools cost and how often they may be used: held to the order's budgets as models are ---
+
+
+def _look(ran: list[str], **limits: Any) -> Tool:
+    def look(text: str) -> str:
+        ran.append(text)
+        return text
+
+    return Tool("look", "Look.", TEXT, look, **limits)
+
+
+def _uses(times: int) -> list[Any]:
+    uses = [
+        tools_only(tool_use("look", {"text": str(number)}, f"t{number}")) for number in range(times)
+    ]
+    return [*uses, message("Done.")]
+
+
+def test_a_price_is_charged_and_is_part_of_what_the_turn_cost(scripted: Scripted) -> None:
+    ran: list[str] = []
+    with scripted(*_uses(2)) as (runtime, _):
+        session = runtime.agent("a", tools=[_look(ran, price_usd=0.25)]).session()
+        result = session.turn("look twice")
+        assert ran == ["0", "1"]
+        calls = sum(
+            entry.metadata["cost_usd"] for entry in runtime.ledger.query(event_type="EXCHANGE")
+        )
+        assert result.cost_summary["cost_usd"] == pytest.approx(0.5 + calls)
+        assert session.cost()["cost_usd"] == pytest.approx(0.5 + calls)
+        shown = prompt_journey(runtime.ledger, session_id=session.session_id)
+        sums = (shown["totals"], shown["turns"][0], shown["turns"][0]["work_orders"][0])
+        assert [one["cost_usd"] for one in sums] == pytest.approx([0.5 + calls] * 3)
+        prices = [e.metadata["price_usd"] for e in runtime.ledger.query(event_type="TOOL_INTENT")]
+        assert prices == [0.25, 0.25]
+        (state,) = runtime.budgeter.list(f"session:{session.session_id}")[:1]
+        assert state.spent_nano / 1e9 == pytest.approx(0.5 + calls)
+        check(runtime)
+
+
+def test_what_a_budget_cannot_pay_does_not_begin(scripted: Scripted) -> None:
+    ran: list[str] = []
+    with scripted(*_uses(3)) as (runtime, _):
+        agent = runtime.agent("a", tools=[_look(ran, price_usd=0.4)])
+        session = agent.session(usd=1.0)
+        result = session.turn("look three times")
+        assert ran == ["0", "1"]
+        assert [one["status"] for one in result.tool_results] == ["ok", "ok", "refused"]
+        assert "budget_exhausted" in result.tool_results[2]["error"]
+        assert runtime.ledger.count_by_event()["TOOL_INTENT"] == 2
+        check(runtime)
+
+
+def test_a_sub_agents_tool_is_paid_by_its_caller_too(scripted: Scripted) -> None:
+    ran: list[str] = []
+    script = by_agent(boss=[ask(), message("Done.")], helper=_uses(3))
+    with scripted(script) as (runtime, _):
+        helper = runtime.agent(
+            "helper", instructions="You are the helper.", tools=[_look(ran, price_usd=0.4)]
+        )
+        boss = runtime.agent(
+            "boss", instructions="You are the boss.", tools=[helper.as_tool(description="Looks.")]
+        )
+        result = boss.session(usd=1.0).turn("look")
+        assert ran == ["0", "1"]
+        assert 0.8 < result.cost_summary["cost_usd"] < 1.0
+        check(runtime)
+
+
+def test_an_approved_call_is_paid_once_it_begins(scripted: Scripted, tmp_path: Path) -> None:
+    ran: list[str] = []
+    root = tmp_path / "root"
+    with scripted(*_uses(1)) as (runtime, _):
+
+        def agent(of: Runtime) -> Any:
+            return of.agent("a", tools=[_look(ran, price_usd=0.4)], approve=["look"])
+
+        session = agent(runtime).session()
+        waiting = session.turn("look")
+        call = next(runtime.ledger.query(event_type="EXCHANGE"))
+        spent = waiting.cost_summary
+        assert spent["cost_usd"] == pytest.approx(call.metadata["cost_usd"])
+        assert (spent["llm_calls"], spent["total_tokens"] > 0) == (1, True)
+        with Runtime.open(root) as other:
+            again = agent(other).session(session.session_id)
+            still = again.resume()  # nothing was decided
+            assert still.waiting
+            assert still.cost_summary["cost_usd"] == spent["cost_usd"]
+            assert still.cost_summary["llm_calls"] == 1
+            other.approvals.decide(waiting.waiting_for[0].request_id, granted=True, by="Joe")
+            done = again.resume()
+        assert done.cost_summary["cost_usd"] > 0.4
+        assert ran == ["0"]
+        check(runtime)
+
+
+def test_a_tool_is_used_as_often_as_it_may_be_in_one_order(scripted: Scripted) -> None:
+    ran: list[str] = []
+    with scripted(*_uses(3)) as (runtime, _):
+        result = runtime.agent("a", tools=[_look(ran, max_calls=2)]).run("look")
+        assert ran == ["0", "1"]
+        assert result.tool_results[2]["status"] == "refused"
+        assert "made all 2 calls of look" in result.tool_results[2]["error"]
+
+
+@pytest.mark.parametrize("limits", [{"max_calls": -1}, {"max_calls": 1.5}, {"max_calls": True}])
+def test_limits_that_are_none(limits: dict[str, Any]) -> None:
+    with pytest.raises(ToolError, match="max_calls of look"):
+        _look([], **limits)
+
+
+@pytest.mark.parametrize("price", [-1, float("nan"), float("inf"), "much"])
+def test_prices_that_are_none(price: Any) -> None:
+    with pytest.raises(InvalidInputError):
+
+        @tool(price_usd=price)
+        def look(text: str) -> str:
+            """Look."""
+            return text

@@ -11,23 +11,20 @@ from typing import Any
 
 import pytest
 
-from remit import Runtime, Tool
+from remit import Runtime
 from remit.agents.workorders import AnswerRejected, Degraded
 from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
 from remit.ledger import EVENTS, LedgerClient
-from remit.runtime import Conversation
-from tests.support.agents import CLASSIFIED, anthropic_runtime, by_kind
+from tests.support.agents import CLASSIFIED, Scripted, by_kind
 from tests.support.waiting import until
 from tests.support.wire import Raw, message, tool_use
 
 
-def test_a_turn_is_on_record_from_plan_to_delivery(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_is_on_record_from_plan_to_delivery(scripted: Scripted) -> None:
     script = by_kind(
         message("Looking.", tool_use("list_sessions", {})), message("There is one session.")
     )
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, _):
+    with scripted(script) as (runtime, _):
         with runtime.session() as conversation:
             result = conversation.turn("list the sessions")
         every = runtime.ledger.read_all()
@@ -56,10 +53,8 @@ def test_a_turn_is_on_record_from_plan_to_delivery(
         assert set(entry.metadata) <= known, entry.event_type
 
 
-def test_the_trace_hash_can_be_computed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message("hi"))) as (runtime, _):
+def test_the_trace_hash_can_be_computed_again(scripted: Scripted) -> None:
+    with scripted(by_kind(message("hi"))) as (runtime, _):
         with runtime.session() as conversation:
             conversation.turn("hello")
         (gate,) = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
@@ -75,9 +70,8 @@ def test_the_trace_hash_can_be_computed_again(
     assert gate.metadata["trace_hash"] == chain.metadata["trace_hash"] == expected
 
 
-def test_a_session_goes_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, by_kind(message("Nice to meet you."))) as (first, _):
+def test_a_session_goes_on_after_a_restart(scripted: Scripted) -> None:
+    with scripted(by_kind(message("Nice to meet you."))) as (first, _):
         conversation = first.session()
         conversation.turn("my name is Ada")
         session_id = conversation.session_id  # no end: the process just goes away
@@ -86,7 +80,7 @@ def test_a_session_goes_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.M
         said = [turn["content"] for turn in body["messages"] if turn["role"] == "user"]
         return message(f"You said: {said[-2]}")
 
-    with anthropic_runtime(root, monkeypatch, by_kind(recall)) as (second, _):
+    with scripted(by_kind(recall)) as (second, _):
         with second.session(session_id) as conversation:
             assert conversation.turn_count == 1
             assert (
@@ -106,20 +100,18 @@ def test_a_session_goes_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.M
     assert end.metadata["total_cost"]["total_tokens"] == used
 
 
-def test_an_unknown_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+def test_an_unknown_session(scripted: Scripted) -> None:
+    with scripted(message("x")) as (runtime, _):
         with pytest.raises(RemitError, match="no session"):
             runtime.session("SES-UNKNOWN1")
         with pytest.raises(InvalidInputError):
             runtime.session("nonsense")
 
 
-def test_a_rejected_answer_is_tried_once_more_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rejected_answer_is_tried_once_more_with_the_reason(scripted: Scripted) -> None:
     heard: list[Any] = []
     script = by_kind(message("  "), message("A real answer."))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+    with scripted(script) as (runtime, server):
         result = runtime.session().turn("hello", on_event=heard.append)
         gates = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
         second = str(server.calls[-1].body["messages"][-1])
@@ -129,10 +121,8 @@ def test_a_rejected_answer_is_tried_once_more_with_the_reason(
     assert next(event for event in heard if isinstance(event, AnswerRejected)).retrying
 
 
-def test_no_answer_is_made_in_the_models_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message(""))) as (runtime, _):
+def test_no_answer_is_made_in_the_models_place(scripted: Scripted) -> None:
+    with scripted(by_kind(message(""))) as (runtime, _):
         result = runtime.session().turn("hello")
         (escalation,) = runtime.ledger.read_by_event_type("ESCALATION")
     assert not result.quality_gate_passed
@@ -140,13 +130,8 @@ def test_no_answer_is_made_in_the_models_place(
     assert escalation.metadata["reasons"] == ["the answer is empty"]
 
 
-def test_a_provider_that_is_down_is_said_plainly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, Raw(b"<html>", 503, "text/html")) as (
-        runtime,
-        _,
-    ):
+def test_a_provider_that_is_down_is_said_plainly(scripted: Scripted) -> None:
+    with scripted(Raw(b"<html>", 503, "text/html")) as (runtime, _):
         result = runtime.session().turn("hello")
         counts = runtime.ledger.count_by_event()
         verified = runtime.ledger.verify().verified
@@ -159,14 +144,9 @@ def test_a_provider_that_is_down_is_said_plainly(
 
 
 @pytest.mark.parametrize("breaks", ["remove", "garble"])
-def test_without_its_contract_an_agent_answers_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: str
-) -> None:
+def test_without_its_contract_an_agent_answers_nothing(scripted: Scripted, breaks: str) -> None:
     heard: list[Any] = []
-    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message("Direct."))) as (
-        runtime,
-        server,
-    ):
+    with scripted(by_kind(message("Direct."))) as (runtime, server):
         contract = runtime.root.tier("ho1") / "contracts" / "PRC-SYNTHESIZE-001.json"
         if breaks == "remove":
             contract.unlink()
@@ -184,79 +164,6 @@ def test_without_its_contract_an_agent_answers_nothing(
     assert any(isinstance(event, Degraded) for event in heard)
 
 
-def test_a_failed_classification_costs_the_label_not_the_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    odd = message(json.dumps({"speech_act": "song"}))
-    step = lambda body: odd if body.get("output_config") else message("Still here.")  # noqa: E731
-    with anthropic_runtime(tmp_path / "root", monkeypatch, step) as (runtime, _):
-        result = runtime.session().turn("hello")
-    assert result.response == "Still here."
-    assert result.classification is None
-
-
-def test_classification_can_be_turned_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flags = {"supervisor.classify": False}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("hi"), flags=flags) as (
-        runtime,
-        server,
-    ):
-        runtime.session().turn("hello")
-        assert len(server.calls) == 1
-
-
-def test_a_blank_message_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("hi")) as (runtime, server):
-        conversation = runtime.session()
-        before = runtime.ledger.count()
-        with pytest.raises(InvalidInputError):
-            conversation.turn(" \n ")
-        assert runtime.ledger.count() == before
-        assert server.calls == []
-
-
-def test_a_spent_session_budget_refuses_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flags = {"budget.session_tokens": 50}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("hi"), flags=flags) as (
-        runtime,
-        server,
-    ):
-        result = runtime.session().turn("hello")
-        assert server.calls == []
-        assert result.error_code == "budget_exhausted"
-        assert runtime.ledger.count_by_event().get("DISPATCH", 0) == 0
-
-
-def test_ones_own_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add = Tool(
-        "add",
-        "Add two numbers.",
-        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}},
-        lambda a, b: a + b,
-    )
-
-    def sum_up(body: dict[str, Any]) -> dict[str, Any]:
-        last = body["messages"][-1]["content"]
-        if isinstance(last, str):
-            return message(tool_use("add", {"a": 2, "b": 3}))
-        return message(f"It is {last[0]['content']}.")
-
-    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(sum_up), tools=[add]) as (
-        runtime,
-        _,
-    ):
-        assert runtime.session().turn("2 + 3?").response == "It is 5."
-
-
-async def test_the_async_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message("hi"))) as (runtime, _):
-        conversation: Conversation = runtime.session()
-        assert (await conversation.aturn("hello")).response == "hi"
-        await runtime.aclose()
-
-
 def test_a_root_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(RemitError, match="no root"):
         Runtime.open(tmp_path / "nowhere")
@@ -265,9 +172,7 @@ def test_a_root_that_is_not_there(tmp_path: Path) -> None:
         Runtime.open(tmp_path / "file" / "root", create=True)
 
 
-def test_an_unknown_provider_or_model_is_refused_with_advice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_model_gets_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="No provider has"):
         Runtime.open(tmp_path / "root", create=True, model="unheard-of")
@@ -280,9 +185,9 @@ def test_an_unknown_provider_or_model_is_refused_with_advice(
     assert "remit model pull smollm2-135m" in caught.value.next_step
 
 
-def test_keys_are_nowhere_in_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_nowhere_in_the_root(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, by_kind(message("hi"))) as (runtime, server):
+    with scripted(by_kind(message("hi"))) as (runtime, server):
         runtime.session().turn("hello")
         assert server.calls[0].headers["x-api-key"] == "sk-secret"
         assert "sk-secret" not in json.dumps([str(row) for row in runtime.loaded.rows()])
@@ -291,11 +196,9 @@ def test_keys_are_nowhere_in_the_root(tmp_path: Path, monkeypatch: pytest.Monkey
             assert b"sk-secret" not in file.read_bytes()
 
 
-def test_the_ledger_is_plain_sqlite_to_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ledger_is_plain_sqlite_to_others(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, by_kind(message("The answer."))) as (runtime, _):
+    with scripted(by_kind(message("The answer."))) as (runtime, _):
         runtime.session().turn("The question?")
     import sqlite3
 
@@ -318,13 +221,8 @@ def test_the_ledger_is_plain_sqlite_to_others(
     other.close()
 
 
-def test_a_full_disk_stops_the_turn_with_a_clear_error_before_anything_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message("yes"))) as (
-        runtime,
-        server,
-    ):
+def test_a_full_disk_stops_the_turn_with_an_error_before_any_call(scripted: Scripted) -> None:
+    with scripted(by_kind(message("yes"))) as (runtime, server):
         conversation = runtime.session()
         ledger: LedgerClient = runtime.ledger
         fill(ledger)
@@ -336,9 +234,7 @@ def test_a_full_disk_stops_the_turn_with_a_clear_error_before_anything_is_asked(
         assert conversation.turn("and now?").response == "yes"
 
 
-def test_a_turn_waits_for_the_disk_with_the_answer_it_paid_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_waits_for_the_disk_with_the_answer_it_paid_for(scripted: Scripted) -> None:
     asked = []
 
     def answer(_: dict[str, Any]) -> dict[str, Any]:
@@ -349,7 +245,7 @@ def test_a_turn_waits_for_the_disk_with_the_answer_it_paid_for(
 
     text = secrets.token_hex(40_000).translate(str.maketrans("0123456789", "ghijklmnop"))
     with (
-        anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(answer)) as (runtime, _),
+        scripted(by_kind(answer)) as (runtime, _),
         ThreadPoolExecutor() as pool,
     ):
         ledger: LedgerClient = runtime.ledger
@@ -377,9 +273,7 @@ def make_room(ledger: LedgerClient) -> None:
     ledger.transact(lambda tx: tx.execute("PRAGMA max_page_count=1000000"))
 
 
-def test_the_window_of_turns_moves_in_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_window_of_turns_moves_in_steps(scripted: Scripted) -> None:
     shown: list[int] = []
 
     def look(body: dict[str, Any]) -> dict[str, Any]:
@@ -387,7 +281,7 @@ def test_the_window_of_turns_moves_in_steps(
         return message("ok")
 
     flags = {"supervisor.context_turns": 4, "supervisor.classify": False}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, look, flags=flags) as (runtime, _):
+    with scripted(look, flags=flags) as (runtime, _):
         conversation = runtime.session()
         for number in range(11):
             conversation.turn(f"message {number}")

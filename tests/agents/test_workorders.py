@@ -71,9 +71,7 @@ def _planned() -> LedgerEntry:
 @given(
     st.lists(st.tuples(st.sampled_from(list(WorkOrderState)), st.sampled_from(TIERS)), max_size=8)
 )
-def test_only_legal_steps_are_taken_and_only_by_whose_they_are(
-    path: list[tuple[WorkOrderState, str]],
-) -> None:
+def test_only_legal_steps_by_their_owner_are_taken(path: list[tuple[WorkOrderState, str]]) -> None:
     order = ORDER
     for state, tier in path:
         before = order.state
@@ -91,9 +89,7 @@ def test_only_legal_steps_are_taken_and_only_by_whose_they_are(
         max_size=7,
     )
 )
-def test_an_order_read_back_went_a_legal_way_or_is_refused(
-    steps: list[tuple[str, str, bool]],
-) -> None:
+def test_an_order_that_went_no_legal_way_is_refused(steps: list[tuple[str, str, bool]]) -> None:
     state, legal = "planned", True
     entries = [_planned()]
     for event, tier, resumed in steps:

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.commands import run_remit
+
+
+def parsed(done: subprocess.CompletedProcess[str]) -> Any:
+    """The JSON that a command printed, which must have succeeded."""
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def at_terminal(*arguments: str | Path, output: int | None = None) -> tuple[str, str]:
+    """Run ``remit ARGUMENTS`` at a terminal: what a piped ``output`` got, and what was shown."""
+    near, far = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "remit", *arguments],
+        stdin=subprocess.DEVNULL, stdout=far if output is None else output, stderr=far,
+    ) as process:  # fmt: skip
+        os.close(far)
+        parts: list[bytes] = []
+        with suppress(OSError):  # nobody holds the other end any more
+            while data := os.read(near, 65536):
+                parts.append(data)
+        printed = process.stdout.read() if process.stdout else b""
+    os.close(near)
+    return printed.decode(), b"".join(parts).decode().replace("\r\n", "\n")
+
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -278,16 +278,6 @@ def test_what_cannot_be_approved(clerk: Callable[..., Clerk]) -> None:
         assert "Traceback" not in result.stderr
 
 
-def test_what_a_model_wrote_moves_nothing_in_the_terminal(clerk: Callable[..., Clerk]) -> None:
-    evil = {"order": 12, "note": "\x1b[2K\r\u202eLet nothing(run)"}
-    it = clerk(anthropic_answer(tool_use("refund", evil)), PAID)
-    _, request = it.begin_and_die()
-    for shown in (it.cli("approve").stdout, it.cli("approve", request).stdout):
-        assert "\x1b" not in shown
-        assert "\u202e" not in shown
-        assert "Let nothing(run)" in shown
-
-
 # -- the shell ---------------------------------------------------------------------------
 
 
@@ -384,7 +374,7 @@ class Terminal:
             env={**environment, "TERM": "xterm"}, start_new_session=True,
         )  # fmt: skip
         os.close(far)
-        self._seen = ""
+        self._seen = self.whole = ""
 
     def __enter__(self) -> Self:
         return self
@@ -426,6 +416,7 @@ class Terminal:
         text = os.read(self._near, 65536).decode("utf-8", "replace")
         if "\x1b[6n" in text:  # asks where the cursor stands; a terminal answers
             self.type("\x1b[1;1R")
+        self.whole += text
         return text
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from remit.agents import ApprovalQueue
 from remit.agents.tools import Tool
 from remit.ledger import LedgerClient
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, parsed
 from tests.support.roots import new_root
 
 SCHEMA = {"type": "object", "properties": {"order": {"type": "integer"}}, "required": ["order"]}
@@ -51,11 +49,6 @@ def _ask(root: Path, *orders: int, tool: Tool = REFUND) -> list[str]:
         ]
 
 
-def _json(result: subprocess.CompletedProcess[str]) -> Any:
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
-
-
 def test_arguments_are_changed_on_the_line_and_in_an_editor(
     root: Path, cli: Cli, tmp_path: Path
 ) -> None:
@@ -63,7 +56,7 @@ def test_arguments_are_changed_on_the_line_and_in_an_editor(
     wrong = cli(first, "--arguments", '{"order": "x"}')
     assert (wrong.returncode, "do not fit refund" in wrong.stderr) == (2, True)
     assert cli(first, "--arguments", "[1]").returncode == 2
-    changed = _json(cli(first, "--arguments", '{"order": 11}', "--until", "2h", "--json"))
+    changed = parsed(cli(first, "--arguments", '{"order": 11}', "--until", "2h", "--json"))
     assert (changed["state"], changed["arguments"]) == ("granted", {"order": 11})
     assert changed["requested_arguments"] == {"order": 1}
     editor = tmp_path / "editor"
@@ -78,10 +71,10 @@ def test_arguments_are_changed_on_the_line_and_in_an_editor(
 def test_a_request_is_named_by_what_no_other_has(root: Path, cli: Cli) -> None:
     requests = _ask(root, 1, 2, 3)
     short = requests[0].removeprefix("LED-").lstrip("0")
-    assert _json(cli(short.upper(), "--json"))["request_id"] == requests[0]
-    assert _json(cli("last", "--deny", "--json"))["request_id"] == requests[2]
+    assert parsed(cli(short.upper(), "--json"))["request_id"] == requests[0]
+    assert parsed(cli("last", "--deny", "--json"))["request_id"] == requests[2]
     shared = requests[1].removeprefix("LED-").lstrip("0")
-    assert _json(cli(shared, "--json"))["state"] == "granted"
+    assert parsed(cli(shared, "--json"))["state"] == "granted"
     for nothing in ("last", "zzz", "LED-", ""):
         none = cli(nothing)
         assert (none.returncode, "is not an approval request" in none.stderr) == (1, True), nothing
@@ -92,9 +85,9 @@ def test_two_people_and_one_in_the_place_of_another(root: Path, cli: Cli) -> Non
     refused = cli(request, "--by", "cid")
     assert (refused.returncode, "may not approve" in refused.stderr) == (1, True)
     assert "requires --until" in cli("--delegate", "cid").stderr
-    _json(cli("--delegate", "cid", "--by", "ann", "--until", "1d", "--json"))
+    parsed(cli("--delegate", "cid", "--by", "ann", "--until", "1d", "--json"))
     half = cli(request, "--by", "cid")
     assert "approved by cid; 2 approvals are needed" in half.stdout
     again = cli(request, "--by", "ann")
     assert (again.returncode, "already" in again.stderr) == (1, True)
-    assert _json(cli(request, "--by", "bob", "--json"))["state"] == "granted"
+    assert parsed(cli(request, "--by", "bob", "--json"))["state"] == "granted"

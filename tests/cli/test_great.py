@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ import pytest
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerEntry, open_root_ledger
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, at_terminal
 from tests.support.roots import new_root
 
 SESSIONS = 60
@@ -34,25 +31,6 @@ def root(tmp_path: Path) -> Path:
     return place
 
 
-def _at_terminal(root: Path, *arguments: str) -> tuple[str, str]:
-    """Standard output, and what a command shows at a terminal meanwhile."""
-    near, far = pty.openpty()
-    done = subprocess.run(
-        [sys.executable, "-m", "remit", *arguments, "--root", str(root)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=far, check=False,
-    )  # fmt: skip
-    os.close(far)
-    parts = []
-    while True:
-        try:
-            data = os.read(near, 65536)
-        except OSError:
-            break
-        parts.append(data)
-    os.close(near)
-    return done.stdout.decode(), b"".join(parts).decode()
-
-
 @pytest.mark.parametrize(
     ("label", "command"),
     [
@@ -65,7 +43,7 @@ def _at_terminal(root: Path, *arguments: str) -> tuple[str, str]:
 def test_progress_is_at_the_terminal_and_json_alone_on_the_output(
     root: Path, label: str, command: tuple[str, ...]
 ) -> None:
-    printed, shown = _at_terminal(root, *command, "--json")
+    printed, shown = at_terminal(*command, "--json", "--root", root, output=subprocess.PIPE)
     assert isinstance(json.loads(printed), dict)
     assert f"{label} [{'':30}]   0%" in shown
     assert f"{label} [{'#' * 30}] 100%" in shown

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from remit.ledger import LedgerClient
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, parsed
 from tests.support.roots import new_root
 
 
@@ -19,27 +16,22 @@ def root(work: Path) -> Path:
     return new_root(work / ".remit")
 
 
-def _json(done: subprocess.CompletedProcess[str]) -> Any:
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 @pytest.mark.usefixtures("root")
 def test_a_team_with_its_keys_and_budget(remit: Run) -> None:
-    made = _json(remit("team", "create", "--name", "Payments & Billing", "--budget-usd", "500",
+    made = parsed(remit("team", "create", "--name", "Payments & Billing", "--budget-usd", "500",
                        "--window", "month", "--json"))  # fmt: skip
     assert (made["id"], made["name"]) == ("payments-billing", "Payments & Billing")
     remit("key", "create", "--name", "k1", "--team", "payments-billing", "--user", "ann", "--rpm",
           "60", "--budget-tokens", "1000")  # fmt: skip
-    team = _json(remit("team", "show", "payments-billing", "--json"))
+    team = parsed(remit("team", "show", "payments-billing", "--json"))
     assert [key["name"] for key in team["keys"]] == ["k1"]
     assert team["users"] == ["ann"]
     assert (team["limit_usd"], team["budget"]["window"]) == (500, "month")
-    (user,) = _json(remit("user", "list", "--json"))["users"]
+    (user,) = parsed(remit("user", "list", "--json"))["users"]
     assert (user["id"], user["name"]) == ("ann", None)
-    done = _json(remit("team", "rename", "payments-billing", "--name", "Payments", "--json"))
+    done = parsed(remit("team", "rename", "payments-billing", "--name", "Payments", "--json"))
     assert (done["before"], done["after"]) == ("Payments & Billing", "Payments")
-    (key,) = _json(remit("key", "list", "--json"))["keys"]
+    (key,) = parsed(remit("key", "list", "--json"))["keys"]
     assert (key["team_id"], key["team_name"]) == ("payments-billing", "Payments")
     assert key["limits"] == {"requests_per_minute": 60, "token_limit": 1000}
     shown = remit("key", "show", "k1").stdout
@@ -48,7 +40,7 @@ def test_a_team_with_its_keys_and_budget(remit: Run) -> None:
     listed = remit("key", "list").stdout
     assert "60 calls a minute" in listed
     assert "Payments" in listed
-    budgets = _json(remit("budget", "show", "--team", "payments-billing", "--json"))
+    budgets = parsed(remit("budget", "show", "--team", "payments-billing", "--json"))
     assert [scope["name"] for scope in budgets["scopes"]] == ["Payments"]
     assert "team:payments-billing (Payments)" in remit("budget", "show").stdout
     assert remit("gate", "check", "--all", "--enforce").returncode == 0
@@ -72,12 +64,12 @@ def test_limits_are_changed_with_what_they_were_and_by_whom(remit: Run, root: Pa
     assert "--unlimited" in refused.stderr
     assert remit("budget", "set", "--team", "t", "--window", "day").returncode == 2
     assert remit("budget", "set", "--team", "t", "--usd", "1", "--unlimited").returncode == 2
-    first = _json(remit("budget", "set", "--team", "t", "--usd", "10", "--tpm", "5", "--json"))
+    first = parsed(remit("budget", "set", "--team", "t", "--usd", "10", "--tpm", "5", "--json"))
     assert (first["before"], bool(first["by"])) == (None, True)
     done = remit("budget", "set", "--team", "t", "--tokens", "7", "--on-short", "clamp")
     assert "at most" not in done.stdout
     assert "Before: $10; 5 tokens a minute. Set by " in done.stderr
-    ended = _json(remit("budget", "set", "--team", "t", "--unlimited", "--json"))
+    ended = parsed(remit("budget", "set", "--team", "t", "--unlimited", "--json"))
     assert ended["before"] == {"token_limit": 7, "on_short": "clamp"}
     with LedgerClient(root / "ledger.db") as ledger:
         *_, last = ledger.read_by_event_type("BUDGET_ALLOCATED")

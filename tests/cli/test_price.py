@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,13 @@ import pytest
 
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, parsed
 from tests.support.roots import new_root
 
 
 @pytest.fixture
 def root(work: Path) -> Path:
     return new_root(work / ".remit")
-
-
-def _json(done: subprocess.CompletedProcess[str]) -> Any:
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def _gates(remit: Run) -> list[str]:
@@ -41,13 +35,13 @@ def _changes(root: Path) -> list[Any]:
 
 
 def test_a_price_is_set_on_record_and_every_gate_passes(remit: Run, root: Path) -> None:
-    before = _json(remit("price", "show", "gpt-4o-mini", "--json"))
+    before = parsed(remit("price", "show", "gpt-4o-mini", "--json"))
     assert before["price"]["origin"] == "shipped"
     rates = ["--input", "0.12", "--output", "0.48", "--cached-input", "0.06"]
     set_it = ["price", "set", "gpt-4o-mini", *rates, "--source", "a contract", "--json"]
-    made = _json(remit(*set_it))
+    made = parsed(remit(*set_it))
     assert _gates(remit) == []
-    after = _json(remit("price", "show", "openai/gpt-4o-mini-2024-07-18", "--json"))
+    after = parsed(remit("price", "show", "openai/gpt-4o-mini-2024-07-18", "--json"))
     assert after["price"]["origin"] == "own"
     assert (after["price"]["input"], after["price"]["cached_input"]) == ("0.12", "0.06")
     assert after["price"]["context_window"] == before["price"]["context_window"]
@@ -61,20 +55,20 @@ def test_a_price_is_set_on_record_and_every_gate_passes(remit: Run, root: Path) 
     assert said["prices"] == [before["version"], after["version"]]
     (change,) = said["price_changes"]
     assert (change["before"]["input"], change["after"]["input"]) == ("0.15", "0.12")
-    assert _json(remit("price", "diff", "--json"))["changes"] == [change]
-    listed = _json(remit("price", "list", "--own", "--json"))["prices"]
+    assert parsed(remit("price", "diff", "--json"))["changes"] == [change]
+    listed = parsed(remit("price", "list", "--own", "--json"))["prices"]
     assert [price["model"] for price in listed] == ["gpt-4o-mini"]
     # To set the same again changes nothing, and is not put on record again.
-    assert _json(remit(*set_it))["entry"] is None
+    assert parsed(remit(*set_it))["entry"] is None
     assert len(_changes(root)) == 1
-    assert _json(remit("price", "unset", "gpt-4o-mini", "--json"))["version"] == before["version"]
+    assert parsed(remit("price", "unset", "gpt-4o-mini", "--json"))["version"] == before["version"]
     assert not (root / "prices.toml").exists()
     assert _gates(remit) == []
 
 
 @pytest.mark.parametrize("name", ["openai/gpt-4o-mini", "openai:gpt-4o-mini", "OpenAI:gpt-4o-mini"])
 def test_a_price_is_found_by_every_form_of_a_name(remit: Run, root: Path, name: str) -> None:
-    assert _json(remit("price", "show", name, "--json"))["price"]["input"] == "0.15"
+    assert parsed(remit("price", "show", name, "--json"))["price"]["input"] == "0.15"
 
 
 def test_a_change_by_hand_is_found_and_can_be_put_on_record(remit: Run, root: Path) -> None:
@@ -85,7 +79,7 @@ def test_a_change_by_hand_is_found_and_can_be_put_on_record(remit: Run, root: Pa
     assert "prices.toml are not those that LED-" in error
     assert remit("price", "import", file).returncode == 0
     assert _gates(remit) == []
-    (change,) = _json(remit("price", "diff", "--json"))["changes"]
+    (change,) = parsed(remit("price", "diff", "--json"))["changes"]
     assert change["after"]["input"] == "0.2"
     file.unlink()
     (error,) = _gates(remit)
@@ -145,11 +139,11 @@ def test_a_table_is_imported_whole_or_not_at_all(remit: Run, root: Path, work: P
     table = work / "mine.toml"
     head = 'version = 2026-12-01\n[models."gpt-4o"]\nprovider = "openai"\ndate = 2026-12-01\n'
     table.write_text(head + 'input = "2"\noutput = "8"\n')
-    planned = _json(remit("price", "import", table, "--dry-run", "--json"))
+    planned = parsed(remit("price", "import", table, "--dry-run", "--json"))
     assert (planned["entry"], planned["dry_run"]) == (None, True)
     assert not (root / "prices.toml").exists()
-    assert _json(remit("price", "diff", table, "--json"))["changes"] == planned["changes"]
-    assert _json(remit("price", "import", table, "--json"))["changes"] == planned["changes"]
+    assert parsed(remit("price", "diff", table, "--json"))["changes"] == planned["changes"]
+    assert parsed(remit("price", "import", table, "--json"))["changes"] == planned["changes"]
     assert _gates(remit) == []
     kept = (root / "prices.toml").read_bytes()
     for bad, said in (
@@ -171,9 +165,9 @@ def test_litellms_list_is_imported(remit: Run, root: Path, work: Path) -> None:
     sizes = {"max_input_tokens": 1000, "max_output_tokens": 100, "litellm_provider": "openai"}
     listed = work / "list.json"
     listed.write_text(json.dumps({"gpt-98": {**sizes, **cost}, "gpt-99": {**sizes, **cost}}))
-    done = _json(remit("price", "import", listed, "--models", "gpt-99", "--json"))
+    done = parsed(remit("price", "import", listed, "--models", "gpt-99", "--json"))
     assert [change["model"] for change in done["changes"]] == ["gpt-99"]
-    shown = _json(remit("price", "show", "gpt-99", "--json"))["price"]
+    shown = parsed(remit("price", "show", "gpt-99", "--json"))["price"]
     assert (shown["input"], shown["output"], shown["origin"]) == ("1.25", "10", "own")
     assert _gates(remit) == []
 

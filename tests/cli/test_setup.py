@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from remit.ledger import LedgerClient
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, parsed
 from tests.support.postgres import PostgresServer
 from tests.support.roots import new_root
 from tests.support.upstream import Upstream
@@ -39,11 +39,6 @@ def nothing(tmp_path: Path) -> dict[str, str]:
     return {"XDG_CACHE_HOME": str(tmp_path / "empty"), "OLLAMA_HOST": "127.0.0.1:9"}
 
 
-def _json(done: subprocess.CompletedProcess[str]) -> Any:
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 def _exchange(root: Path, entry_id: str) -> Any:
     with LedgerClient(root / "ledger.db") as ledger:
         return ledger.read(entry_id).metadata
@@ -53,7 +48,7 @@ def test_from_nothing_to_a_call_with_a_key_and_its_cost(
     remit: Run, work: Path, upstream: Upstream, nothing: dict[str, str]
 ) -> None:
     env = {**nothing, "OPENAI_API_KEY": SECRET, "OPENAI_BASE_URL": f"{upstream.url}/v1"}
-    told = _json(remit("setup", "--budget-usd", "3", "--client", "langchain", "--json", **env))
+    told = parsed(remit("setup", "--budget-usd", "3", "--client", "langchain", "--json", **env))
     assert (told["provider"], told["model"]) == ("openai", "gpt-4o-mini")
     assert told["key"]["key"] in told["snippet"]
     assert "http://127.0.0.1:4000/v1" in told["snippet"]
@@ -62,7 +57,7 @@ def test_from_nothing_to_a_call_with_a_key_and_its_cost(
     assert said["key_id"] == told["key"]["id"]
     assert (said["outcome"], said["cost_usd"]) == ("success", call["cost_usd"])
     assert call["cost_usd"] > 0
-    spent = _json(remit("budget", "show", "--key", "first", "--json"))
+    spent = parsed(remit("budget", "show", "--key", "first", "--json"))
     assert (spent["limit_usd"], spent["spent_usd"]) == (3, call["cost_usd"])
     assert SECRET not in (root / "remit.toml").read_text()
     assert remit("gate", "check", "--all", "--enforce", **env).returncode == 0
@@ -75,7 +70,7 @@ def test_from_nothing_to_a_call_with_a_key_and_its_cost(
 def test_a_server_of_ones_own_is_free_on_record(
     remit: Run, work: Path, upstream: Upstream, nothing: dict[str, str]
 ) -> None:
-    told = _json(remit("setup", "--base-url", f"{upstream.url}/v1", "--json", **nothing))
+    told = parsed(remit("setup", "--base-url", f"{upstream.url}/v1", "--json", **nothing))
     assert (told["provider"], told["model"]) == ("openai", "gpt-test-1")
     assert told["call"]["cost_usd"] == 0
     root = work / ".remit"

@@ -27,17 +27,6 @@ ACTIVITY = r"\[waiting for the model, \d+ s\]"
 PAY = Tool("pay", "Pay.", {"type": "object"}, print)
 
 
-class Shell(Terminal):
-    """Remembers all that was shown."""
-
-    whole = ""
-
-    def _read(self) -> str:
-        text = super()._read()
-        self.whole += text
-        return text
-
-
 class Model:
     """Answers when it may."""
 
@@ -69,9 +58,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Model) -> Itera
         model.may.set()
 
 
-def _shell(root: Path, **environment: str) -> Shell:
+def _shell(root: Path, **environment: str) -> Terminal:
     command = [sys.executable, "-m", "remit", "chat", "--root", str(root)]
-    return Shell(command, {**os.environ, **environment})
+    return Terminal(command, {**os.environ, **environment})
 
 
 def _ask(root: Path, count: int) -> list[str]:

@@ -24,11 +24,11 @@ from remit.ledger import LedgerClient, LedgerEntry, LedgerError
 from remit.runtime.state import check_state
 from remit.runtime.tenants import (
     TenantHost,
-    changes,
     export_tenant,
     find_tenant,
     hold_open,
     move_tenant,
+    moves,
     recover_tenants,
     remove_old_places,
 )
@@ -53,17 +53,21 @@ _KEPT = (
 )
 
 
-def _fill(ledger: LedgerClient) -> None:
-    """Content, an erasure, a key with a budget, a checkpoint cosigned by nobody, state."""
-    conversation(ledger, "SES-MOVED001", 3, subject="ann")
-    conversation(ledger, "SES-MOVED002", 2)
-    ledger.erase(subject_id="ann", reason="asked")
-    with KeyStore(ledger) as keys:
-        made = keys.create("k")
-    limits = BudgetLimits(1000, 5 * 10**9, None, None, None)
-    TokenBudgeter(ledger).allocate(BudgetScope(key_id=made.key_id), limits=limits)
-    ledger.transact(lambda tx: tx.execute("INSERT INTO session_owners VALUES ('SES-X', 'k')"))
-    ledger.checkpoint()
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    """A host; its tenant has content, an erasure, a key with a budget, a checkpoint, and state."""
+    host = new_host(tmp_path / "host")
+    with opened(host / "tenants/acme") as ledger:
+        conversation(ledger, "SES-MOVED001", 3, subject="ann")
+        conversation(ledger, "SES-MOVED002", 2)
+        ledger.erase(subject_id="ann", reason="asked")
+        with KeyStore(ledger) as keys:
+            made = keys.create("k")
+        limits = BudgetLimits(1000, 5 * 10**9, None, None, None)
+        TokenBudgeter(ledger).allocate(BudgetScope(key_id=made.key_id), limits=limits)
+        ledger.transact(lambda tx: tx.execute("INSERT INTO session_owners VALUES ('SES-X', 'k')"))
+        ledger.checkpoint()
+    return host
 
 
 def _kept(root: Path, database: str = "") -> list[Any]:
@@ -89,12 +93,11 @@ def _without_last_checkpoint(kept: list[Any]) -> list[Any]:
     return [*kept[:4], kept[4][:1], *kept[5:]]
 
 
-def test_a_move_between_engines_keeps_everything(tmp_path: Path, postgres: PostgresServer) -> None:
-    host = new_host(tmp_path / "host")
+def test_a_move_between_engines_keeps_everything(
+    tmp_path: Path, host: Path, postgres: PostgresServer
+) -> None:
     tenant = host / "tenants/acme"
     database = postgres.database()
-    with opened(tenant) as ledger:
-        _fill(ledger)
     before = _kept(tenant)
     for to in (database, tmp_path / "elsewhere"):
         with opened(tenant) as old:  # another process has it open meanwhile
@@ -137,10 +140,7 @@ def test_a_move_between_engines_keeps_everything(tmp_path: Path, postgres: Postg
         assert ledger.write(LedgerEntry("NOTE", "S", "D", "goes on")) == f"LED-{len(before[0]):08x}"
 
 
-def test_a_move_that_is_finished_is_repeated_without_effect(tmp_path: Path) -> None:
-    host = new_host(tmp_path / "host")
-    with opened(host / "tenants/acme") as ledger:
-        _fill(ledger)
+def test_a_move_that_is_finished_is_repeated_without_effect(tmp_path: Path, host: Path) -> None:
     done = _moved(host, tmp_path / "new")
     assert _moved(host, tmp_path / "new") == done
     again = run_remit("tenant", "move", "acme", "--to", tmp_path / "new", "--remove-old",
@@ -152,11 +152,8 @@ def test_a_move_that_is_finished_is_repeated_without_effect(tmp_path: Path) -> N
         assert len(list(ledger.query(event_type="TENANT_MOVED"))) == 1
 
 
-def test_an_old_ledger_stays_while_the_new_one_does_not_verify(tmp_path: Path) -> None:
+def test_an_old_ledger_stays_while_the_new_one_does_not_verify(tmp_path: Path, host: Path) -> None:
     """The new one may have lost content since it was copied: then the old one has the only copy."""
-    host = new_host(tmp_path / "host")
-    with opened(host / "tenants/acme") as ledger:
-        _fill(ledger)
     _moved(host, tmp_path / "new")
     outside(
         str(tmp_path / "new/ledger.db"),
@@ -164,12 +161,14 @@ def test_an_old_ledger_stays_while_the_new_one_does_not_verify(tmp_path: Path) -
     )
     refused = run_remit("tenant", "clean", "acme", "--yes", "--root", host)
     assert refused.returncode == 1
-    assert "only sound" in refused.stderr
+    assert "only undamaged" in refused.stderr
     assert list((host / "tenants/acme").glob("ledger.db.moved-*"))
 
 
-def test_an_export_of_a_tenant_is_on_disk_before_the_tenant_goes(tmp_path: Path) -> None:
-    host, synced = new_host(tmp_path / "host"), set[str]()
+def test_an_export_of_a_tenant_is_on_disk_before_the_tenant_goes(
+    tmp_path: Path, host: Path
+) -> None:
+    synced = set[str]()
     plain = os.fsync
 
     def fsync(handle: int) -> None:
@@ -184,10 +183,8 @@ def test_an_export_of_a_tenant_is_on_disk_before_the_tenant_goes(tmp_path: Path)
     assert written <= synced
 
 
-def test_an_export_of_a_tenant_is_checked_by_strangers(tmp_path: Path) -> None:
-    host, out = new_host(tmp_path / "host"), tmp_path / "out"
-    with opened(host / "tenants/acme") as ledger:
-        _fill(ledger)
+def test_an_export_of_a_tenant_is_checked_by_strangers(tmp_path: Path, host: Path) -> None:
+    out = tmp_path / "out"
     done = run_remit("tenant", "export", "acme", "--out", out, "--root", host)
     assert done.returncode == 0, done.stderr
     key = run_remit("ledger", "key", "--root", host).stdout.strip()
@@ -204,13 +201,12 @@ def test_an_export_of_a_tenant_is_checked_by_strangers(tmp_path: Path) -> None:
     assert (again.returncode, "is not empty" in again.stderr) == (1, True)
 
 
-def test_what_cannot_be_moved_stays_as_it_is(tmp_path: Path) -> None:
-    host = new_host(tmp_path / "host")
+def test_what_cannot_be_moved_stays_as_it_is(tmp_path: Path, host: Path) -> None:
     tenant = host / "tenants/acme"
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken/ledger.db").write_text("something else")
     refused: list[tuple[object, str]] = [
-        (tmp_path / "taken", "There is something already"),
+        (tmp_path / "taken", "already exists"),
         ("host", "the database of its host"),
         ("postgresql://127.0.0.1:1/none", "cannot be used"),
     ]
@@ -256,7 +252,7 @@ def _move_and_die(host: Path, to: str, point: str, database: str) -> None:
             LedgerClient.write = dies(LedgerClient.write)  # type: ignore[method-assign]
 
     if point == "copied":
-        changes.copy_ledger = dies(changes.copy_ledger)
+        moves.copy_ledger = dies(moves.copy_ledger)
     os.environ.update(environment(database))
     path = load_settings(host / "remit.toml").settings.ledger.path
     with opened(host, database) as ledger:
@@ -270,11 +266,10 @@ def _places(tenant: Path) -> Iterator[str]:
             yield str(path)
 
 
-def test_a_move_that_is_killed_leaves_the_old_or_the_new_in_force(tmp_path: Path) -> None:
-    host = new_host(tmp_path / "host")
+def test_a_move_that_is_killed_leaves_the_old_or_the_new_in_force(
+    tmp_path: Path, host: Path
+) -> None:
     tenant = host / "tenants/acme"
-    with opened(tenant) as ledger:
-        _fill(ledger)
     records = _kept(tenant)[0]
     moves = 0
     for number, point in enumerate(_POINTS):
@@ -301,11 +296,8 @@ def test_a_move_that_is_killed_leaves_the_old_or_the_new_in_force(tmp_path: Path
 
 @pytest.mark.parametrize("point", ["remove_place", "write", "unlink"])
 def test_a_removal_of_the_old_ledger_that_is_killed_is_repeated_with_success(
-    tmp_path: Path, point: str
+    tmp_path: Path, host: Path, point: str
 ) -> None:
-    host = new_host(tmp_path / "host")
-    with opened(host / "tenants/acme") as ledger:
-        _fill(ledger)
     records = _kept(host / "tenants/acme")[0]
     done = _moved(host, tmp_path / "new")
     ended = run_forked(_remove_old_and_die, host, point, environment=dict(os.environ))
@@ -320,7 +312,7 @@ def test_a_removal_of_the_old_ledger_that_is_killed_is_repeated_with_success(
     assert not list((host / "tenants/acme").glob("ledger.db*"))
     assert _kept(host / "tenants/acme")[0] == records
     with opened(host) as ledger:
-        assert len(list(ledger.query(event_type=changes.OLD_PLACE_REMOVED))) == 1
+        assert len(list(ledger.query(event_type=moves.OLD_PLACE_REMOVED))) == 1
 
 
 def _remove_old_and_die(host: Path, point: str) -> None:

@@ -14,7 +14,7 @@ from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerEntry
-from remit.runtime.tenants import TenantHost, changes, remove_tenant
+from remit.runtime.tenants import TenantHost, removals, remove_tenant
 from remit.runtime.tenants.places import Place
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer, run_sql
@@ -45,7 +45,7 @@ def test_a_removed_tenant_leaves_its_last_head(
     with opened(tenant, database) as ledger:
         ledger.write(LedgerEntry("NOTE", "S", "D", "the last entry", metadata={"prompt": "secret"}))
         size = ledger.count()
-    assert "needs a reason" in run("remove", "acme", "--reason", " ", "--yes")
+    assert "requires a reason" in run("remove", "acme", "--reason", " ", "--yes")
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
     refused = run("remove", "acme", "--reason", "ended", "--export", tmp_path / "full")
@@ -122,13 +122,13 @@ def _die_while_removing(host: Path, point: str) -> None:
         if point == "remove_place":
             Place.remove = then_die(Place.remove)  # type: ignore[method-assign]
         elif point == "remove_old_place":
-            changes._remove_old_place = then_die(changes._remove_old_place)
+            removals.remove_old_place = then_die(removals.remove_old_place)
         elif point == "rmtree":
-            changes.shutil.rmtree = then_die(changes.shutil.rmtree)
+            removals.shutil.rmtree = then_die(removals.shutil.rmtree)
         elif point == "unlink":  # of the plan; only the empty directory is left
-            changes._remove_empty = lambda _: die()
+            removals.remove_empty = lambda _: die()
         else:
-            changes._remove_empty = then_die(changes._remove_empty)
+            removals.remove_empty = then_die(removals.remove_empty)
 
     with opened(host) as ledger:
         of_host = TenantHost(Root(host), ledger, path, "t", step)

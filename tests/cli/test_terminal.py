@@ -6,9 +6,7 @@ import json
 import os
 import pty
 import select
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from remit import Runtime, Tool
 from remit.agents.workorders import TextDelta
 from remit.cli.turns import TurnPrinter, call_text
 from remit.ledger import Erased
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, at_terminal
 from tests.cli.test_agents import PROMPT, Terminal
 from tests.support.agents import by_kind
 from tests.support.roots import new_root
@@ -47,48 +45,22 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def at_terminal(root: Path) -> AtTerminal:
+def at(root: Path) -> AtTerminal:
     """Runs ``remit ARGUMENTS`` with both outputs at a terminal; what came out."""
-
-    def run(*arguments: str) -> str:
-        near, far = pty.openpty()
-        with subprocess.Popen(
-            [sys.executable, "-m", "remit", *arguments, "--root", str(root)],
-            stdin=subprocess.DEVNULL, stdout=far, stderr=far,
-        ):  # fmt: skip
-            os.close(far)
-            parts: list[bytes] = []
-            end = time.monotonic() + 60
-            while True:
-                assert time.monotonic() < end
-                if not select.select([near], [], [], 0.1)[0]:
-                    continue
-                try:
-                    data = os.read(near, 65536)
-                except OSError:  # nobody holds the other end any more
-                    break
-                if not data:
-                    break
-                parts.append(data)
-        os.close(near)
-        return b"".join(parts).decode().replace("\r\n", "\n")
-
-    return run
+    return lambda *arguments: at_terminal(*arguments, "--root", root)[1]
 
 
 def _harmless(text: str) -> bool:
     return not any(sign in text for sign in OBEYED)
 
 
-def test_nothing_that_others_wrote_is_obeyed(
-    root: Path, remit: Run, at_terminal: AtTerminal
-) -> None:
-    first = at_terminal("ask", EVIL)
+def test_nothing_that_others_wrote_is_obeyed(root: Path, remit: Run, at: AtTerminal) -> None:
+    first = at("ask", EVIL)
     assert _harmless(first)
     assert "one\ttwo\n" in first  # what only lays out text stays
     assert SHOWN in first
     (root / "notes.txt").write_text(EVIL)
-    second = at_terminal("ask", "read the file notes.txt")
+    second = at("ask", "read the file notes.txt")
     assert _harmless(second)
     assert f"│   {SHOWN}" in second
     (listed, _) = json.loads(remit("session", "list", "--json", "--root", str(root)).stdout)[
@@ -98,7 +70,7 @@ def test_nothing_that_others_wrote_is_obeyed(
     entries = remit("ledger", "query", "--event-type", "EXCHANGE", "--json", "--root", str(root))
     entry = json.loads(entries.stdout)["entries"][-1]["id"]
     shown = {
-        command: at_terminal(*command)
+        command: at(*command)
         for command in (
             ("session", "show", session), ("ledger", "tail", "-n", "50"),
             ("ledger", "show", entry), ("ledger", "show", entry, "--record"),
@@ -112,13 +84,13 @@ def test_nothing_that_others_wrote_is_obeyed(
 
 
 def test_json_at_a_terminal_is_harmless_and_says_the_same(
-    root: Path, remit: Run, at_terminal: AtTerminal
+    root: Path, remit: Run, at: AtTerminal
 ) -> None:
     told = remit("ask", "hello", "--json", "--root", str(root)).stdout
     assert json.loads(told)["response"] == EVIL
     assert _harmless(told)
     command = ("ledger", "query", "--event-type", "TURN_RECORDED", "--json")
-    shown = at_terminal(*command)
+    shown = at(*command)
     assert _harmless(shown)
     assert json.loads(shown) == json.loads(remit(*command, "--root", str(root)).stdout)
 
@@ -132,16 +104,8 @@ def test_a_pipe_gets_what_a_terminal_gets_and_every_byte_with_raw(root: Path, re
 
 
 def test_the_shell_obeys_nothing_either(root: Path) -> None:
-    class Seen(Terminal):
-        whole = ""
-
-        def _read(self) -> str:
-            text = super()._read()
-            self.whole += text
-            return text
-
     command = [sys.executable, "-m", "remit", "chat", "--root", str(root)]
-    with Seen(command, dict(os.environ)) as terminal:
+    with Terminal(command, dict(os.environ)) as terminal:
         terminal.wait_for(PROMPT)
         terminal.type("hello\r")
         terminal.wait_for(SHOWN)
@@ -163,7 +127,7 @@ def test_words_come_as_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     os.close(near)
 
 
-def test_an_approval_cannot_be_disguised(root: Path, remit: Run, at_terminal: AtTerminal) -> None:
+def test_an_approval_cannot_be_disguised(root: Path, remit: Run, at: AtTerminal) -> None:
     evil = {"$erased": "LED-00000001", "to": "mallory\x1b[2J"}
     with serve(by_kind(anthropic_answer(tool_use("pay", evil)))) as server:
         os.environ["ANTHROPIC_BASE_URL"] = server.url  # put back by the fixture
@@ -178,7 +142,7 @@ def test_an_approval_cannot_be_disguised(root: Path, remit: Run, at_terminal: At
         ("approve",), ("session", "show", turn.session_id), ("trace", turn.session_id),
         ("approve", waiting.request_id, "--deny", "--yes"),
     ):  # fmt: skip
-        shown = at_terminal(*command)
+        shown = at(*command)
         assert _harmless(shown), command
         assert "mallory" in shown, command
         assert "erased under" not in shown, command

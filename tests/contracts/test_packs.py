@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remit.contracts import ContractError, PromptPack
+from remit.contracts import ContractError, PromptContract, PromptPack, required_context
+from remit.ledger import LedgerClient, LedgerEntry
 
 
 def test_sections_become_messages_and_empty_ones_are_left_out() -> None:
@@ -186,3 +190,153 @@ def test_the_digest_is_of_the_text() -> None:
     text = "über {{ user_input }} "
     digest = PromptPack.parse("PRM-A-001", text).digest
     assert digest == hashlib.sha256(text.encode()).hexdigest()
+
+
+# -- What a contract requires is read as its tier may, and what is missing is named --------------
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[LedgerClient]:
+    with LedgerClient(tmp_path / "ledger.db") as client:
+        for number in range(12):
+            client.write(_entry("WO-1", "SES-AAAAAAAA", n=number, prompt=f"hello {number}"))
+        client.write(_entry("WO-2", "SES-BBBBBBBB", n=99))
+        yield client
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("HO1/frameworks", "HO1/notes", "HO1-other"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "HO1/frameworks/FMWK-A-001.md").write_text("# Räume")
+    (tmp_path / "HO1/frameworks/FMWK-B.json").write_text("{}")
+    (tmp_path / "HO1/notes/a.txt").write_text("a note")
+    (tmp_path / "HO1-other/secret.txt").write_text("secret")
+    return tmp_path / "HO1"
+
+
+def _entry(order: str, session: str, **metadata: Any) -> LedgerEntry:
+    return LedgerEntry(
+        "LLM_CALL", order, "LLM_CALL", "because", [],
+        {
+            "provenance": {"work_order_id": order, "session_id": session},
+            "scope": {"tier": "ho1"},
+            **metadata,
+        },
+    )  # fmt: skip
+
+
+def _contract(**needs: Any) -> PromptContract:
+    value = {
+        "contract_id": "PRC-TEST-001",
+        "version": "1.0.0",
+        "prompt_pack_id": "PRM-TEST-001",
+        "boundary": {"max_tokens": 10, "temperature": 0},
+        "required_context": needs,
+    }
+    return PromptContract.parse(json.dumps(value).encode(), "PRC-TEST-001.json")
+
+
+def test_nothing_required_is_nothing(ledger: LedgerClient, folder: Path) -> None:
+    nothing = required_context(_contract(), ledger, folder, max_bytes=0)
+    assert nothing == {"ledger": [], "frameworks": {}, "files": {}}
+
+
+def test_rows_come_newest_first_and_ten_unless_told(ledger: LedgerClient, folder: Path) -> None:
+    def numbers(*queries: dict[str, Any], session_id: str = "") -> list[int]:
+        given = required_context(
+            _contract(ledger_queries=list(queries)),
+            ledger, folder, max_bytes=100_000, session_id=session_id,
+        )  # fmt: skip
+        return [row["metadata"]["n"] for row in given["ledger"]]
+
+    assert numbers({}) == [99, *range(11, 2, -1)]
+    assert numbers({"session_id": "current", "limit": 2}, session_id="SES-AAAAAAAA") == [11, 10]
+    assert numbers({"session_id": "SES-BBBBBBBB"}) == [99]
+    assert numbers({"work_order_id": "WO-1", "order": "asc", "limit": 1}) == [0]
+    assert numbers({"event_type": "NONE"}) == []
+    assert numbers({"limit": 1}, {"limit": 1, "order": "asc"}) == [99, 0]
+
+
+def test_a_row_is_plain_data_with_its_content(ledger: LedgerClient, folder: Path) -> None:
+    query = {"work_order_id": "WO-1", "limit": 1, "order": "asc"}
+    contract = _contract(ledger_queries=[query])
+    (row,) = required_context(contract, ledger, folder, max_bytes=10_000)["ledger"]
+    assert set(row) == {"id", "event_type", "timestamp", "reason", "metadata"}
+    assert (row["id"], row["reason"]) == ("LED-00000000", "because")
+    assert row["metadata"]["prompt"] == "hello 0"
+    done = ledger.erase("LED-00000000", reason="asked", requested_by="operator")
+    (row,) = required_context(contract, ledger, folder, max_bytes=10_000)["ledger"]
+    assert row["metadata"]["prompt"] == {"erased": done.erasure_id}
+    json.dumps(row)
+
+
+def test_a_scoped_handle_shows_what_its_tier_sees(ledger: LedgerClient, folder: Path) -> None:
+    handle = ledger.scoped(tier="ho1", work_order_id="WO-2")
+    every = _contract(ledger_queries=[{"limit": 100}])
+    other = _contract(ledger_queries=[{"work_order_id": "WO-1"}])
+    (row,) = required_context(every, handle, folder, max_bytes=10_000)["ledger"]
+    assert row["metadata"]["n"] == 99
+    assert required_context(other, handle, folder, max_bytes=10_000)["ledger"] == []
+
+
+def test_frameworks_and_files_come_as_text(ledger: LedgerClient, folder: Path) -> None:
+    contract = _contract(framework_refs=["FMWK-A-001", "FMWK-B"], file_refs=["notes/a.txt"])
+    given = required_context(contract, ledger, folder, max_bytes=100)
+    assert given["frameworks"] == {"FMWK-A-001": "# Räume", "FMWK-B": "{}"}
+    assert given["files"] == {"notes/a.txt": "a note"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes/none.txt", "notes", ".", "/etc/passwd", "notes/a.txt/deeper", "notes\\a.txt",
+        "../HO1-other/secret.txt", "notes/../../HO1-other/secret.txt", "notes/\0",
+        "link.txt", "linked/secret.txt", "binary", "pipe", "x" * 5_000,
+    ],
+)  # fmt: skip
+def test_a_file_that_cant_be_read_is_named(ledger: LedgerClient, folder: Path, name: str) -> None:
+    (folder / "link.txt").symlink_to(folder.parent / "HO1-other/secret.txt")
+    (folder / "linked").symlink_to(folder.parent / "HO1-other")
+    (folder / "binary").write_bytes(b"\xff")
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(ContractError) as caught:
+        required_context(_contract(file_refs=[name]), ledger, folder, max_bytes=1_000)
+    assert caught.value.code == "required_context_missing"
+    assert repr(name) in caught.value.message
+    assert "PRC-TEST-001" in caught.value.message
+    assert "secret" not in caught.value.message.replace("secret.txt", "")
+
+
+@pytest.mark.parametrize(
+    ("needs", "told"),
+    [
+        ({"framework_refs": ["FMWK-NONE"]}, "'FMWK-NONE'"),
+        ({"ledger_queries": [{}, {"session_id": "current"}]}, "ledger query 2"),
+        ({"ledger_queries": [{"session_id": "a\0"}]}, "ledger query 1"),
+    ],
+)
+def test_what_is_missing_is_named(
+    ledger: LedgerClient, folder: Path, needs: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ContractError, match=told) as caught:
+        required_context(_contract(**needs), ledger, folder, max_bytes=100_000)
+    assert caught.value.code == "required_context_missing"
+
+
+def test_the_bound_is_for_all_together(ledger: LedgerClient, folder: Path) -> None:
+    for name in ("one", "two"):
+        (folder / name).write_text("x" * 60)
+    assert required_context(_contract(file_refs=["one"]), ledger, folder, max_bytes=60)
+    with pytest.raises(ContractError, match="'one'"):
+        required_context(_contract(file_refs=["one"]), ledger, folder, max_bytes=59)
+    with pytest.raises(ContractError, match="'two'"):
+        required_context(_contract(file_refs=["one", "two"]), ledger, folder, max_bytes=119)
+    with pytest.raises(ContractError, match="ledger query 1"):
+        required_context(_contract(ledger_queries=[{}]), ledger, folder, max_bytes=300)
+
+
+def test_a_framework_leads_out_of_nothing(ledger: LedgerClient, folder: Path) -> None:
+    (folder / "frameworks/FMWK-C.md").symlink_to(folder.parent / "HO1-other/secret.txt")
+    with pytest.raises(ContractError, match="'FMWK-C'"):
+        required_context(_contract(framework_refs=["FMWK-C"]), ledger, folder, max_bytes=100)

@@ -76,9 +76,7 @@ def test_the_classes_of_messages() -> None:
         ),
     ],
 )
-def test_outputs_are_held_to_their_schemas(
-    contract_id: str, output: dict[str, Any], fits: bool
-) -> None:
+def test_outputs_follow_their_schemas(contract_id: str, output: dict[str, Any], fits: bool) -> None:
     schema = SHIPPED[contract_id].output_schema
     assert schema is not None
     assert (first_problem(schema, output) == "") is fits
@@ -132,9 +130,7 @@ CONTEXT = {
         ),
     ],
 )  # fmt: skip
-def test_data_stays_in_its_fences_and_out_of_the_system_section(
-    pack_id: str, variables: dict[str, Any]
-) -> None:
+def test_data_stays_fenced_and_out_of_the_system(pack_id: str, variables: dict[str, Any]) -> None:
     messages = _messages(pack_id, **variables)
     plain = _messages(pack_id, **{**variables, "native_tools": True, "assembled_context": {}})
     assert [role for role, _ in messages] == ["system", "user"]

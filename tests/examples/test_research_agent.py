@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from benchmarks.agents import side_by_side
 
 from tests.examples.playing import (
     DIALECTS,
@@ -83,3 +84,16 @@ def test_a_server_that_does_not_start_is_said_plainly(tmp_path: Path) -> None:
     assert program.returncode == 1
     assert "MCP server 'git'" in printed
     assert not model.asked
+
+
+def test_remits_program_is_no_longer_than_the_shortest_and_two_lines() -> None:
+    sizes = {name: side_by_side.counted(program) for name, program in side_by_side.ALL.items()}
+    remit = sizes.pop("Remit")
+    assert remit.lines <= min(size.lines for size in sizes.values()) + 2
+    assert remit.files == 1
+
+
+def test_killed_while_it_waits_it_goes_on_to_the_typed_answer(tmp_path: Path) -> None:
+    outcome = side_by_side.run(side_by_side.ALL["Remit"], tmp_path)
+    assert outcome.printed == "text='Order 1002 is refunded.' refunded=True"
+    assert outcome.calls == 3

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import os
+import re
+import stat
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import remit
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import ConfigError
+from remit.kernel.files import replacing
 from remit.kernel.installation import OWNERSHIP_FILE, shipped_file
 from remit.kernel.settings import default_settings, load_settings
+from remit.kernel.settings.edit import set_values
 
 _DEFAULTS = "HOT/config/defaults.toml"
 
 
-def test_a_removed_setting_is_ignored_with_one_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_removed_settings_warn_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = tmp_path / "remit.toml"
     config.write_text("[gateway]\nbreaker_rows = 7\ntimeout_ms = 9000\n", "utf-8")
     environment = {"REMIT_SUPERVISOR__ATTENTION__MIN_SCORE": "0.5"}
@@ -28,9 +34,9 @@ def test_a_removed_setting_is_ignored_with_one_warning(
     assert loaded.settings.gateway.timeout_ms == 9000
     assert not any("breaker_rows" in key or "min_score" in key for key, _, _ in loaded.rows())
     assert [record.getMessage() for record in caplog.records] == [
-        f"gateway.breaker_rows ({config}) is no longer a setting and is ignored; take it out.",
+        f"gateway.breaker_rows ({config}) is no longer a setting and is ignored; you can omit it.",
         "supervisor.attention.min_score (environment REMIT_SUPERVISOR__ATTENTION__MIN_SCORE) "
-        "is no longer a setting and is ignored; take it out.",
+        "is no longer a setting and is ignored; you can omit it.",
     ]
 
 
@@ -71,3 +77,117 @@ def test_any_other_unknown_key_is_an_error(tmp_path: Path) -> None:
     config.write_text("[gateway]\nbreaker_rowz = 7\n", "utf-8")
     with pytest.raises(ConfigError, match=r"Unknown setting gateway\.breaker_rowz"):
         load_settings(config, environment={})
+
+
+# -- Changes of ``remit.toml``: one value, and every other byte as it was ------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", '[model]\ndefault = "x"\n'),
+        ("# mine\n", '# mine\n\n[model]\ndefault = "x"\n'),
+        ('[model] # the\ndefault = "y" # old\n', '[model] # the\ndefault = "x"\n'),
+        (
+            '[model]\nprefixes = {}\n[chat]\ndefault = "no"\n',
+            '[model]\ndefault = "x"\nprefixes = {}\n[chat]\ndefault = "no"\n',
+        ),
+        (
+            '[model.prefixes]\n"a" = "b"\n',
+            '[model.prefixes]\n"a" = "b"\n\n[model]\ndefault = "x"\n',
+        ),
+    ],
+)
+def test_a_value_is_set(tmp_path: Path, before: str, after: str) -> None:
+    file = tmp_path / "remit.toml"
+    file.write_text(before)
+    set_values(file, {"model.default": "x"})
+    assert file.read_text() == after
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_any_text_can_be_a_value(tmp_path: Path) -> None:
+    file = tmp_path / "remit.toml"
+    text = 'a "quoted" \\ é \n line'
+    set_values(file, {"model.default": text, "providers.openai.base_url": "http://x"})
+    read = tomllib.loads(file.read_text())
+    assert read["model"]["default"] == text
+    assert read["providers"]["openai"]["base_url"] == "http://x"
+
+
+@pytest.mark.parametrize(
+    "before",
+    ['model = { default = "y" }\n', 'model.default = "y"\n', 'a = """\n[model]\n"""\n', "["],
+)
+def test_what_is_not_understood_is_left_alone(tmp_path: Path, before: str) -> None:
+    file = tmp_path / "remit.toml"
+    file.write_text(before)
+    with pytest.raises(ConfigError):
+        set_values(file, {"model.default": "x"})
+    assert file.read_text() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["remit.toml"]
+
+
+# -- A file is replaced whole and durably, or stays as it was ------------------------------------
+
+
+def test_the_file_is_on_disk_before_its_name_and_the_name_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "file"
+    place.write_text("old")
+    seen: list[tuple[str, str]] = []
+    sync, replace = os.fsync, os.replace
+
+    def fsync(handle: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file"
+        seen.append((f"sync {kind}", place.read_text()))
+        sync(handle)
+
+    def renamed(one: Path, other: Path) -> None:
+        seen.append(("rename", place.read_text()))
+        replace(one, other)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", renamed)
+    with replacing(place, 0o640) as file:
+        file.write(b"new")
+    assert seen == [("sync file", "old"), ("rename", "old"), ("sync folder", "new")]
+    assert stat.S_IMODE(place.stat().st_mode) == 0o640
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_after_an_error_the_old_file_stays_alone(tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.write_text("old")
+    (tmp_path / ".file.new").write_text("of a process that was killed")
+    with pytest.raises(ValueError, match="wrong"), replacing(place) as file:
+        file.write(b"new")
+        raise ValueError("wrong")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "old")]
+
+
+# -- Errors of the library speak to programs too: options of commands stand in commands alone ----
+
+
+_SOURCE = Path(remit.__file__).parent
+_COMMAND = re.compile(r"`[^`]*`")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+
+
+def test_no_error_outside_the_command_line_names_an_option_without_its_command() -> None:
+    found = []
+    for file in sorted(_SOURCE.rglob("*.py")):
+        place = file.relative_to(_SOURCE)
+        if place.parts[0] == "cli":
+            continue
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.keyword) and node.arg == "next_step":
+                text = "".join(
+                    part.value
+                    for part in ast.walk(node.value)
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                )
+                if _OPTION.search(_COMMAND.sub("", text)):
+                    found.append(f"{place}:{node.value.lineno}: {text}")
+    assert found == []

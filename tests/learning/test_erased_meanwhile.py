@@ -94,9 +94,7 @@ class Interrupting(Reflecting):
         return super().__call__(body)
 
 
-def test_during_the_measurement_and_before_the_adoption(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_between_measuring_and_adoption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Interrupting()
     with world(tmp_path, monkeypatch, model) as root:
         known = log(root)

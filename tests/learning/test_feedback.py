@@ -28,9 +28,7 @@ from tests.support.wire import anthropic_answer
 ANSWER = anthropic_answer("It is 42.")
 
 
-def test_every_kind_of_target_by_every_shape_of_id(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_kind_of_target_by_each_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with anthropic_runtime(tmp_path / "root", monkeypatch, ANSWER) as (runtime, _):
         ledger = runtime.ledger
         with runtime.agent("clerk").session() as talk:

@@ -64,9 +64,7 @@ def _ask(ledger: LedgerClient, prompt: str, answer: str) -> str:
     )
 
 
-def test_a_missing_unit_is_named_and_its_twin_is_not(
-    ledger: LedgerClient, contracts: ContractLoader
-) -> None:
+def test_a_missing_unit_is_named_alone(ledger: LedgerClient, contracts: ContractLoader) -> None:
     for number in range(40):  # each question twice: once in euros, once in dollars, both valid
         prompt = f"Give the price of order {number // 2} as JSON."
         _ask(ledger, prompt, json.dumps({"price": 10 + number % 2}))

@@ -82,9 +82,7 @@ def recorded(root: Path, tmp_path: Path) -> Path:
     return references
 
 
-def test_a_planted_gain_is_found_adopted_and_realised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planted_gain_is_adopted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Reflecting(Model(WEAK), RULE)
     with world(tmp_path, monkeypatch, model) as root:
         references = recorded(root, tmp_path)

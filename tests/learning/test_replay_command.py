@@ -83,9 +83,7 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Sc
     assert again == done
 
 
-def test_workers_do_a_replay_over_kills_within_its_budget(
-    answered: Path, provider: Scripted
-) -> None:
+def test_workers_replay_over_kills_within_its_budget(answered: Path, provider: Scripted) -> None:
     wanted = held_out(answered)
     one = (100 * 0.15 + 10 * 0.6) / 1e6
 
@@ -195,9 +193,7 @@ def test_pairs_of_another_rule_are_not_read(answered: Path, provider: Scripted) 
     assert len(provider.bodies) == asked
 
 
-def test_the_same_prompt_asked_again_is_on_the_same_side(
-    answered: Path, provider: Scripted
-) -> None:
+def test_the_same_prompt_again_is_on_the_same_side(answered: Path, provider: Scripted) -> None:
     record(answered)
     with Runtime.open(answered, model=MODEL) as runtime:
         known = list(runtime.ledger.query(event_type="EXCHANGE"))
@@ -218,9 +214,7 @@ def test_another_grader_is_another_replay(answered: Path, provider: Scripted) ->
     assert first["kept"] != other["kept"]
 
 
-def test_an_exchange_without_a_right_answer_is_not_asked(
-    answered: Path, provider: Scripted
-) -> None:
+def test_an_exchange_without_right_answer_is_not_asked(answered: Path, provider: Scripted) -> None:
     with Runtime.open(answered, model=MODEL) as runtime:
         known = [one.id for one in runtime.ledger.query(event_type="EXCHANGE")]
         found = held_out_sides(runtime.ledger, known)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
+from itertools import count
+from pathlib import Path
 
 import pytest
+from benchmarks.learning.recorded import Recorded
+from benchmarks.learning.swap import Sizes, begin, change
 
 from remit.gateway import LLMGateway
 from remit.gateway.auth import Identity
@@ -155,9 +159,7 @@ def costs(ledger: LedgerClient, candidate: Candidate, prices: PriceTable | None)
     return {one.costs[candidate.model_id] for one in found}
 
 
-def test_an_answer_costs_what_it_would_cost_now(
-    ledger: LedgerClient, logged: list[GradedPrompt]
-) -> None:
+def test_an_answer_has_its_present_price(ledger: LedgerClient, logged: list[GradedPrompt]) -> None:
     now, dear = table({"cheap": 1, "dear": 3}), Candidate("dear", "p")
     assert {one.costs["dear"] for one in logged} == {0.01}  # 100 tokens at 100 USD a million
     assert costs(ledger, dear, now) == {0.0003}
@@ -167,9 +169,7 @@ def test_an_answer_costs_what_it_would_cost_now(
     assert costs(ledger, replace(dear, input_price=0, output_price=0), now) == {0.0}
 
 
-def test_tokens_from_a_cache_and_tools_of_the_provider_have_their_own_price(
-    ledger: LedgerClient,
-) -> None:
+def test_cached_tokens_and_providers_tools_have_their_own_price(ledger: LedgerClient) -> None:
     used = {
         "input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 10,
         "server_tool_uses": {"web_search": 2},
@@ -189,9 +189,7 @@ def test_tokens_from_a_cache_and_tools_of_the_provider_have_their_own_price(
     assert costs(ledger, Candidate("m", "p"), prices) == {expected, 7.0}
 
 
-def test_a_model_without_a_price_cannot_be_held_to_a_budget(
-    ledger: LedgerClient, gateway: LLMGateway
-) -> None:
+def test_an_unpriced_model_fits_no_budget(ledger: LedgerClient, gateway: LLMGateway) -> None:
     with pytest.raises(InvalidInputError, match="other"):
         asyncio.run(
             calibrate(
@@ -310,3 +308,56 @@ def test_abilities_are_shrunk_to_the_mean() -> None:
     found = abilities_of(prompts)
     assert found["dear"]["general"] == 100
     assert abs(found["cheap"]["code"] - found["cheap"]["general"]) <= 5
+
+
+# -- The benchmark of swapped models and prices runs to its end, on a small made-up data set -----
+
+
+LEARNED, HELD_OUT, REST = 60, 205, 200
+COSTS = (0.0001, 0.002, 0.02)
+# The last model is the best; each of the others is as good or better at something.
+ADD = Recorded("add item {}", (0.1, 1.0, 1.0), COSTS)
+GREET = Recorded("greet item {}", (1.0, 0.1, 0.3), COSTS)
+PROVE = Recorded("prove item {}", (0.1, 0.5, 1.0), COSTS)
+
+
+def rows() -> list[Recorded]:
+    """Few to fit to and many held out, which a proposal takes; then any."""
+    left = {False: LEARNED, True: HELD_OUT}
+    found: list[Recorded] = []
+    for number in count():
+        kind = (ADD, GREET, ADD, PROVE)[number % 4]
+        text = kind.prompt.format(number)
+        side = held_out(GradedPrompt("", [{"role": "user", "content": text}], text, "", {}, {}))
+        if left[side] or not any(left.values()):
+            left[side] = max(0, left[side] - 1)
+            found.append(Recorded(text, kind.rewards, kind.costs))
+        if len(found) == LEARNED + HELD_OUT + REST:
+            return found
+    raise AssertionError
+
+
+def test_a_swap_is_seen_met_and_rolled_back_or_refused_for_want_of_pairs(tmp_path: Path) -> None:
+    asyncio.run(swaps(tmp_path / "root"))
+
+
+async def swaps(place: Path) -> None:
+    sizes = Sizes(learned=LEARNED + HELD_OUT, quiet=20, most=110, after=10, looks=110)
+    begun = await begin(place, rows(), sizes)
+    assert begun.outcome["signals before the change"] == "none"
+
+    run = await change(begun, "prices")
+    assert "cost of model mistralai/mistral-large-2512" in run.outcome["alarm"]
+    assert [what for _, what in run.marks] == [
+        "adopted: a learned route", "prices swapped", "alarm", "adopted: a learned route",
+        "rolled back",
+    ]  # fmt: skip
+    recovered, rolled_back = sum(run.costs[-20:-10]), sum(run.costs[-10:])
+    assert recovered < rolled_back / 2
+
+    run = await change(begun, "models")
+    assert run.outcome["alarm"] == "none in 110"  # the first 200 exchanges are the baseline
+    assert "of 200: more graded exchanges are required" in run.outcome["refused"]
+    assert [what for _, what in run.marks] == [
+        "adopted: a learned route", "gemini answers as llama", "no alarm", "refused"
+    ]  # fmt: skip

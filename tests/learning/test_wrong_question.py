@@ -152,9 +152,7 @@ def replayed(
     return result
 
 
-def test_the_question_was_wrong_and_a_better_one_is_adopted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_better_question_is_adopted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with world(tmp_path, monkeypatch, Model(WEAK, STRONG)) as root:
         with Runtime.open(root) as runtime:
             talk(runtime)
@@ -196,9 +194,7 @@ def test_the_question_was_wrong_and_a_better_one_is_adopted(
         assert "held" in report
 
 
-def test_a_bad_model_under_a_good_question_is_the_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_model_is_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     system = f"{SYSTEM}{RULE}\n"
     with (
         world(tmp_path, monkeypatch, Model(STRONG), system) as root,

@@ -1,14 +1,12 @@
 """Mutations of every table of a ledger's database, and what verification makes of them.
 
-``python -m tests.ledger.mutations --store sqlite|postgresql [--all] [--table NAME]`` makes a root
-in which every table has rows, by a real server before a real upstream, killed with a call out. Then
-it edits one cell, row or declaration at a time past Remit, verifies, and prints what was found of
-each: every verification has to end within a bound of CPU time and to give its report.
+A root in which every table has rows is made by a real server before a real upstream, killed with a
+call out. Then one cell, row or declaration at a time is edited past Remit, and the ledger verified:
+every verification has to end within a bound of CPU time and to give its report.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import random
@@ -22,7 +20,6 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 import psycopg
 
@@ -36,7 +33,7 @@ from remit.ledger import (
     entry_id,
 )
 from remit.runtime.state import check_state
-from tests.ledger.rich_root import Rich, make
+from tests.ledger.rich_root import Rich
 from tests.support.postgres import PostgresServer, run_sql
 
 __all__ = ["EndlessError", "Found", "Mutation", "bounded", "found_in", "is_listed", "is_wrong",
@@ -551,43 +548,3 @@ def shown(found: Sequence[Found]) -> list[str]:
     total = sum(by.values(), Counter())
     lines.append(f"{'all':18} {'':22} " + " ".join(f"{total[name]:>10}" for name in names))
     return lines
-
-
-def main() -> None:
-    """See the module."""
-    parser = argparse.ArgumentParser(prog="python -m tests.ledger.mutations")
-    parser.add_argument("--store", choices=("sqlite", "postgresql"), required=True)
-    parser.add_argument("--all", action="store_true", help="several rows of each table, every edit")
-    parser.add_argument("--table", action="append", help="this one alone; may be repeated")
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    memory = Path("/dev/shm")  # a database of its own for an edit waits for a disk a lot
-    is_there = memory.is_dir() and shutil.disk_usage(memory).free > 4 << 30
-    scratch = Path(tempfile.mkdtemp(prefix="remit-mutations-", dir=memory if is_there else None))
-    server = PostgresServer(scratch / "postgres") if given.store == "postgresql" else None
-    try:
-        rich = make(scratch / "root", server.database() if server else "")
-        assert report_on(rich, rich.store).verified, "what nobody edited does not verify"
-        wanted = mutations(rich.store, rows=3 if given.all else 1, seed=given.seed)
-        wanted = [one for one in wanted if not given.table or one.table in given.table]
-        print(f"{len(wanted)} mutations", flush=True)
-        listed = no_weight()
-
-        def told(one: Found) -> None:
-            if is_wrong(one, listed):
-                made = one.mutation
-                print(one.outcome, made.table, made.column, made.kind, made.sql[:200],
-                      one.problems[:3], flush=True)  # fmt: skip
-
-        found = found_in(rich, wanted, scratch, server, told)
-    finally:
-        if server is not None:
-            server.stop()
-        shutil.rmtree(scratch, ignore_errors=True)
-    print("\n".join(shown(found)))
-    print("types: " + ", ".join(sorted({one.mutation.kind for one in found if one.mutation.row})))
-
-
-if __name__ == "__main__":
-    with mock.patch.dict("os.environ"):
-        main()

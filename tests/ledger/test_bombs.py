@@ -100,7 +100,7 @@ def test_a_stored_value_does_not_inflate(tmp_path: Path) -> None:
     outside(place, f"UPDATE contents SET value = x'{data.hex()}'")
     with LedgerClient(place, verifier_key=SIGNER.verifier_key) as client:
         report = client.verify()
-    assert "inflates to more than" in str(report.problems[0])
+    assert "expands to more than" in str(report.problems[0])
 
 
 @soak_only
@@ -133,9 +133,7 @@ def test_a_part_of_an_archive_with_a_long_line(tmp_path: Path) -> None:
         list(read_part(part))
 
 
-def test_the_limits_hold_where_they_are_lower(
-    tmp_path: Path, export: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lower_limits_hold(tmp_path: Path, export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As above, with limits of a few kilobytes."""
     from remit.ledger import ExportFormatError, LedgerError, imports
     from remit.ledger.archive import files
@@ -145,7 +143,7 @@ def test_the_limits_hold_where_they_are_lower(
     with LedgerClient(place, signer=SIGNER) as client:
         client.write(LedgerEntry("NOTE", "S", "D", "r", metadata={"prompt": "p" * 9000}))
         monkeypatch.setattr(content, "MAX_INFLATED_BYTES", 8999)
-        assert "inflates to more than 8,999 bytes" in str(client.verify().problems[0])
+        assert "expands to more than 8,999 bytes" in str(client.verify().problems[0])
     monkeypatch.setattr(imports, "MAX_LINE_BYTES", 500)
     with (
         LedgerClient(tmp_path / "new.db") as client,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,33 +15,17 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger import (
     EntryNotFoundError,
     LedgerClient,
-    LedgerClosedError,
     LedgerEntry,
+    LedgerError,
     RecordTooLargeError,
+    ScopedLedger,
+    ScopeError,
     Transaction,
 )
 
 
 def _entry(event: str = "EVENT", submission: str = "SUB", **metadata: Any) -> LedgerEntry:
     return LedgerEntry(event, submission, "DONE", "because", metadata=metadata)
-
-
-def test_what_is_written_is_read_back(ledger: LedgerClient) -> None:
-    entry = LedgerEntry(
-        "EXCHANGE", "PRC-A-001", "SUCCESS", "ok", ["PRM-A-001"], {"prompt": "hi", "n": 1.5}
-    )
-    entry_id = ledger.write(entry)
-    assert ledger.read(entry_id) == entry
-    assert ledger.head() == (0, entry.entry_hash)
-    assert ledger.count() == 1
-
-
-def test_reads_by_event_and_submission_are_in_ledger_order(ledger: LedgerClient) -> None:
-    for number in range(30):
-        ledger.write(_entry("EVEN" if number % 2 == 0 else "ODD", f"SUB-{number % 3}", n=number))
-    assert [e.metadata["n"] for e in ledger.read_by_event_type("ODD")] == list(range(1, 30, 2))
-    assert [e.metadata["n"] for e in ledger.read_by_submission("SUB-0")] == list(range(0, 30, 3))
-    assert len(ledger.read_all()) == 30
 
 
 def test_query_takes_columns_from_metadata_provenance_and_scope(ledger: LedgerClient) -> None:
@@ -78,16 +61,6 @@ def test_write_many_is_all_or_nothing(ledger: LedgerClient) -> None:
     assert ledger.verify().verified
 
 
-def test_a_transaction_that_raises_leaves_nothing(ledger: LedgerClient) -> None:
-    def call(tx: Transaction) -> None:
-        tx.append(_entry(n=1))
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        ledger.transact(call)
-    assert ledger.count() == 0
-
-
 def test_one_failing_unit_does_not_harm_its_neighbours_in_the_group(ledger: LedgerClient) -> None:
     def write(number: int) -> None:
         if number % 5 == 0:
@@ -103,13 +76,6 @@ def test_one_failing_unit_does_not_harm_its_neighbours_in_the_group(ledger: Ledg
         thread.join()
     assert sorted(e.metadata["n"] for e in ledger.query()) == [n for n in range(100) if n % 5]
     assert ledger.verify().verified
-
-
-async def test_the_async_form_is_the_same(ledger: LedgerClient) -> None:
-    entries = [_entry(n=n) for n in range(40)]
-    ids = await asyncio.gather(*(ledger.submit([entry]) for entry in entries))
-    assert ids == [[entry.id] for entry in entries]
-    assert [entry.id for entry in entries] == [e.id for e in ledger.query()]
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -149,9 +115,7 @@ def test_who_stops_waiting_learns_it_when_the_write_has_ended(
     assert ledger.count() == (0 if fails else 1)
 
 
-async def test_content_is_shared_across_a_unit_that_fails_in_the_same_transaction(
-    ledger: LedgerClient,
-) -> None:
+async def test_content_is_shared_across_a_failing_unit(ledger: LedgerClient) -> None:
     def entry(*words: str) -> LedgerEntry:
         return _entry(session_id="SES-1", prompt=[{"role": "user", "content": w} for w in words])
 
@@ -185,31 +149,6 @@ async def _wait(future: asyncio.Future[Any]) -> Any:
     return await future
 
 
-def test_a_closed_client_says_so(tmp_path: Path) -> None:
-    client = LedgerClient(tmp_path / "l.db")
-    client.close()
-    client.close()
-    with pytest.raises(LedgerClosedError):
-        client.write(_entry())
-
-
-def _write_in_child(client: LedgerClient, answer: Any) -> None:
-    try:
-        client.write(_entry())
-    except LedgerClosedError as error:
-        answer.send(str(error))
-
-
-def test_a_client_does_not_survive_a_fork(ledger: LedgerClient) -> None:
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    child = context.Process(target=_write_in_child, args=(ledger, theirs))
-    child.start()
-    assert ours.poll(20)
-    assert "fork" in ours.recv()
-    child.join()
-
-
 def test_subjects_are_beside_the_content_and_never_in_the_record(ledger: LedgerClient) -> None:
     entry_id = ledger.write(_entry(prompt="about her"), subject_id="person-17")
     assert b"person-17" not in ledger.read_record(entry_id)
@@ -225,3 +164,146 @@ def test_orphans_are_dispatches_without_an_end(ledger: LedgerClient) -> None:
 def test_stats_count_by_event(ledger: LedgerClient) -> None:
     ledger.write_many([_entry("A"), _entry("B"), _entry("A")])
     assert ledger.count_by_event() == {"A": 2, "B": 1}
+
+
+# -- A tier writes its own entries and sees no higher one's --------------------------------------
+
+
+def _entry_scoped(tier: str | None = None, order: str | None = None) -> LedgerEntry:
+    metadata = {}
+    if tier:
+        metadata["scope"] = {"tier": tier}
+    if order:
+        metadata["provenance"] = {"work_order_id": order}
+    return LedgerEntry("E", "S", "D", "r", metadata=metadata)
+
+
+def test_what_each_tier_sees(ledger: LedgerClient) -> None:
+    for tier, order in (("hot", None), ("ho2", "WO-1"), ("ho1", "WO-1"), ("ho1", "WO-2")):
+        ledger.write(_entry_scoped(tier, order))
+    ledger.write(_entry_scoped())
+
+    def seen(tier: str, order: str | None = None) -> list[str]:
+        return [e.id[-1] for e in ledger.scoped(tier=tier, work_order_id=order).query()]
+
+    assert seen("hot") == ["0", "1", "2", "3", "4"]
+    assert seen("ho2") == ["1", "2", "3"]
+    assert seen("ho1", "WO-1") == ["2"]
+    assert seen("ho1") == []
+
+
+def test_a_filter_does_not_widen_the_view(ledger: LedgerClient) -> None:
+    ledger.write(_entry_scoped("ho2", "WO-1"))
+    ledger.write(_entry_scoped("ho1", "WO-2"))
+    worker = ledger.scoped(tier="ho1", work_order_id="WO-1")
+    assert list(worker.query(tier="ho2")) == []
+    assert list(worker.query(work_order_id="WO-2")) == []
+    for entry_id in ("LED-00000000", "LED-00000001"):
+        with pytest.raises(EntryNotFoundError):
+            worker.read(entry_id)
+
+
+def test_limit_counts_what_is_visible(ledger: LedgerClient) -> None:
+    for _ in range(5):
+        ledger.write(_entry_scoped("hot"))
+        ledger.write(_entry_scoped("ho2"))
+    found = list(ledger.scoped(tier="ho2").query(limit=3, order="desc"))
+    assert [e.id[-1] for e in found] == ["9", "7", "5"]
+
+
+def test_it_writes_only_its_own(ledger: LedgerClient) -> None:
+    worker = ledger.scoped(tier="ho1", work_order_id="WO-1")
+    entry_id = worker.write(_entry_scoped(order="WO-1"))
+    assert worker.read(entry_id).metadata["scope"] == {"tier": "ho1"}
+    for foreign in (_entry_scoped("ho2", "WO-1"), _entry_scoped("ho1", "WO-2")):
+        with pytest.raises(ScopeError):
+            worker.write(foreign)
+    assert ledger.count() == 1
+    with pytest.raises(ScopeError):
+        worker.write(LedgerEntry("E", "S", "D", "r", metadata={"tier": ""}))
+    unnamed = worker.write(LedgerEntry("E", "S", "D", "r"))
+    assert worker.read(unnamed).metadata["provenance"] == {"work_order_id": "WO-1"}
+
+
+def test_a_handle_is_narrowed_to_an_order_and_never_widened(ledger: LedgerClient) -> None:
+    worker = ledger.scoped(tier="ho1")
+    one = ScopedLedger(worker, tier="ho1", work_order_id="WO-1")
+    entry_id = one.write(_entry_scoped())
+    assert one.read(entry_id).metadata["provenance"] == {"work_order_id": "WO-1"}
+    with pytest.raises(InvalidInputError):
+        ScopedLedger(worker, tier="hot")
+    assert list(ScopedLedger(one, tier="ho1", work_order_id="WO-2").query()) == []
+
+
+def test_there_are_three_tiers(ledger: LedgerClient) -> None:
+    with pytest.raises(InvalidInputError):
+        ledger.scoped(tier="ho3")
+
+
+# -- ``select`` only reads, whatever statement it is given, and so does every later one ----------
+
+
+_WRITES = [
+    "WITH one AS (SELECT 0 AS n) DELETE FROM entries WHERE seq IN (SELECT n FROM one)",
+    "SELECT 1; DELETE FROM entries",
+]
+_NO_QUERIES = [
+    "DELETE FROM entries",
+    " delete from entries returning seq",
+    "/* SELECT */ DELETE FROM entries",
+    "-- SELECT\nDELETE FROM entries",
+    "SELECTED",
+    "BEGIN IMMEDIATE",
+    "BEGIN READ WRITE",
+    "PRAGMA query_only=OFF",
+    "PRAGMA wal_checkpoint(TRUNCATE)",
+    "ATTACH 'stray.db' AS other",
+    "VACUUM INTO 'stray.db'",
+    "VACUUM",
+    "CHECKPOINT",
+    "COPY entries TO PROGRAM 'cat > stray.db'",
+    "SET default_transaction_read_only = off",
+    "EXPLAIN ANALYZE DELETE FROM entries",
+]
+_OF_SQLITE = [
+    "SELECT * FROM pragma_query_only('OFF')",
+    "SELECT * FROM pragma_journal_mode('delete')",
+    "SELECT * FROM pragma_wal_checkpoint('TRUNCATE')",
+    "SELECT load_extension('stray')",
+    "SELECT writefile('stray.db', 'x')",
+]
+_OF_POSTGRESQL = [
+    "SELECT set_config('transaction_read_only', 'off', true)",
+    "WITH one AS (DELETE FROM entries RETURNING seq) SELECT * FROM one",
+    "SELECT * INTO stray FROM entries",
+    "SELECT lo_create(0)",
+    "SELECT seq FROM entries FOR UPDATE",
+]
+_FOR_ONE_STATEMENT = "SELECT set_config('default_transaction_read_only', 'off', false)"
+
+
+def test_it_only_reads(
+    ledger: LedgerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ledger.write(LedgerEntry("E", "S", "D", "r"))
+    before = {path.name for path in tmp_path.iterdir()}
+    for statement in _NO_QUERIES:
+        with pytest.raises(LedgerError, match="not a query"):
+            ledger.select(statement)
+    on_server = str(ledger.location).startswith("postgresql")
+    if on_server:
+        ledger.select(_FOR_ONE_STATEMENT)
+    for statement in [*_WRITES, *(_OF_POSTGRESQL if on_server else _OF_SQLITE)]:
+        with pytest.raises(LedgerError):
+            ledger.select(statement)
+    for query in (
+        "\n select seq from entries",
+        "WITH a AS (SELECT 0) SELECT * FROM a",
+        "VALUES (0)",
+    ):
+        assert ledger.select(query) == [(0,)]
+    ledger.write(LedgerEntry("E", "S", "D", "r"))  # nothing holds a lock
+    assert ledger.count() == 2
+    assert {path.name for path in tmp_path.iterdir()} == before
+    assert ledger.verify().verified

@@ -265,13 +265,12 @@ def test_what_every_call_of_a_dialect_says_quotes_nobody(ledger: LedgerClient) -
     assert isinstance(ledger.exact(other)["answer"], bytes)
 
 
-def test_a_long_text_is_compressed_and_exact(target: str) -> None:
+def test_a_long_text_is_compressed_and_exact(ledger: LedgerClient) -> None:
     text = b' {"text":"' + b"word \\ud800 " * 5000 + b'"} '
-    with LedgerClient(target) as client:
-        entry_id = client.write(entry(session_id="A", answer=Content.exact(text)))
-        assert client.exact(entry_id) == {"answer": text}
-        assert client.read(entry_id).metadata["answer"] == json.loads(text)
-        assert client.verify().verified
+    entry_id = ledger.write(entry(session_id="A", answer=Content.exact(text)))
+    assert ledger.exact(entry_id) == {"answer": text}
+    assert ledger.read(entry_id).metadata["answer"] == json.loads(text)
+    assert ledger.verify().verified
 
 
 # -- any JSON text ---------------------------------------------------------------------------------
@@ -386,21 +385,20 @@ def test_exports_carry_exact_texts(target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", ["nonce", "commitment", "digest"])
-def test_a_row_that_was_changed_gets_into_no_new_record(target: str, column: str) -> None:
+def test_a_changed_row_enters_no_new_record(ledger: LedgerClient, target: str, column: str) -> None:
     one, two = Content.exact(b'"one"'), Content.exact(b'"two"')
-    with LedgerClient(target) as client:
-        first = client.write(entry(session_id="A", answer=one))
-        client.write(entry(session_id="A", answer=two))
-        client.write(entry(session_id="A", answer=one, prompt=two))
-        other = f"(SELECT {column} FROM contents AS o WHERE o.content_id = 2)"
-        if column == "digest":
-            outside(target, "UPDATE contents SET digest = nonce WHERE content_id = 1")
-            client.write(entry(session_id="A", answer=one))  # is not found, and stored again
-        else:
-            outside(target, f"UPDATE contents SET {column} = {other} WHERE content_id = 1")
-            with pytest.raises(LedgerFormatError, match="is not what it was"):
-                client.write(entry(session_id="A", answer=one))
-        assert client.verify().first_bad_seq == int(first[4:], 16)
+    first = ledger.write(entry(session_id="A", answer=one))
+    ledger.write(entry(session_id="A", answer=two))
+    ledger.write(entry(session_id="A", answer=one, prompt=two))
+    other = f"(SELECT {column} FROM contents AS o WHERE o.content_id = 2)"
+    if column == "digest":
+        outside(target, "UPDATE contents SET digest = nonce WHERE content_id = 1")
+        ledger.write(entry(session_id="A", answer=one))  # is not found, and stored again
+    else:
+        outside(target, f"UPDATE contents SET {column} = {other} WHERE content_id = 1")
+        with pytest.raises(LedgerFormatError, match="is not what it was"):
+            ledger.write(entry(session_id="A", answer=one))
+    assert ledger.verify().first_bad_seq == int(first[4:], 16)
 
 
 @given(text=_TEXT, listed=st.lists(_TEXT, min_size=1, max_size=3), data=st.data())

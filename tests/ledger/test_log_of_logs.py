@@ -148,7 +148,7 @@ def test_a_fork_goes_on_under_its_own_origin_and_not_back(logs: Logs) -> None:
 
 def test_one_head_of_the_host_answers_for_an_entry_of_a_tenant(logs: Logs) -> None:
     logs.write(300)
-    with pytest.raises(LedgerError, match="no head of acme"):
+    with pytest.raises(LedgerError, match="not recorded a head of acme"):
         prove_through(logs.host, "acme", logs.tenant, "LED-0000002a")
     logs.take()
     file, key = logs.folder / "proof.json", SIGNER.verifier_key

@@ -170,9 +170,7 @@ def test_a_mark_that_was_edited_is_not_believed(home: Home) -> None:
         assert not home.verify().verified
 
 
-def test_a_mark_of_another_root_or_another_check_is_not_believed(
-    home: Home, tmp_path: Path
-) -> None:
+def test_a_mark_of_another_root_or_check_is_not_believed(home: Home, tmp_path: Path) -> None:
     other = _make(tmp_path / "other", 1)
     shutil.copy(home.mark, other.mark)
     assert other.verify().last_full == ""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
+import json
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,11 +16,14 @@ from remit.ledger import (
     LAYOUT_VERSION,
     Content,
     Erased,
+    ExportFormatError,
     LedgerClient,
     LedgerEntry,
     LedgerLayoutError,
 )
-from tests.support.stores import conversation, outside
+from remit.ledger.tlog import VerifierKey
+from tests.support.commands import run_remit
+from tests.support.stores import SIGNER, conversation, outside
 
 _MADE = Path(__file__).with_name("layout1.db.gz")
 """Written by version 0.1.0: two conversations, an erased answer, a reason that is content, and
@@ -63,7 +70,7 @@ def test_records_stay_and_everything_works(old: Path, tmp_path: Path) -> None:
     after = outside(str(old), "SELECT seq, entry_hash, record FROM entries ORDER BY seq")
     assert after[: len(before)] == before
     assert [row[0] for row in outside(str(old), "SELECT version FROM migrations")] == [
-        2, 3, 4, 5, 6, 7,
+        2, 3, 4, 5, 6, 7, 8,
     ]  # fmt: skip
 
 
@@ -119,9 +126,7 @@ def test_a_ledger_of_layout_3_goes_on_in_this_one(target: str) -> None:
     assert outside(target, "SELECT max(version) FROM migrations") == [(LAYOUT_VERSION,)]
 
 
-def test_people_of_layout_4_are_still_found_and_those_of_this_one_vouched_for(
-    tmp_path: Path,
-) -> None:
+def test_people_of_layout_4_are_found_and_those_of_this_one_vouched_for(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     path.write_bytes(gzip.decompress(_LAYOUT_4.read_bytes()))
     with LedgerClient(path) as client, LedgerClient(tmp_path / "copy.db") as copy:
@@ -172,14 +177,79 @@ def test_a_ledger_of_layout_6_gets_a_queue(ledger: LedgerClient, target: str) ->
     conversation(ledger, "SES-A", 2)
     ledger.close()
     version = (
-        ["DELETE FROM migrations WHERE version = 7"] if "://" in target
+        ["DELETE FROM migrations WHERE version > 6"] if "://" in target
         else ["UPDATE migrations SET version = 6", "PRAGMA user_version = 6"]
     )  # fmt: skip
-    outside(target, "DROP TABLE orders", "DROP TABLE order_starts", *version)
+    columns = [
+        f"ALTER TABLE virtual_keys DROP COLUMN {name}"
+        for name in ("pass_through_unpriced", "pass_through")
+    ]
+    outside(target, "DROP TABLE orders", "DROP TABLE order_starts", *columns, *version)
     for _ in range(2):
         with LedgerClient(target) as client:
             report = client.verify()
             assert report.verified, report.problems
             assert client.select("SELECT * FROM orders") == []
     versions = outside(target, "SELECT version FROM migrations ORDER BY version")
-    assert versions[-2:] == [(6,), (7,)]
+    assert versions[-3:] == [(6,), (7,), (8,)]
+
+
+# -- Exports that an earlier version wrote, without a statement under their checkpoint -----------
+
+
+FOLDER = Path(__file__).parent
+SCRIPT = FOLDER.parents[1] / "docs" / "verify_standalone.py"
+KEY = VerifierKey.parse((FOLDER / "export-9db8616.vkey").read_text())
+
+
+@pytest.mark.parametrize("name", ["export-9db8616", "archived-export-9db8616"])
+def test_they_verify_and_come_back(tmp_path: Path, name: str) -> None:
+    data = gzip.decompress((FOLDER / f"{name}.jsonl.gz").read_bytes())
+    assert b"remit-export/1" not in data
+    (tmp_path / "e.jsonl").write_bytes(data)
+    command = [sys.executable, "-I", "-S", str(SCRIPT), str(tmp_path / "e.jsonl")]
+    done = subprocess.run([*command, "--key", str(KEY)], capture_output=True, text=True)
+    assert done.stdout.endswith("VERIFIED\n"), done.stderr
+    with LedgerClient(tmp_path / "l.db", verifier_key=KEY) as client:
+        assert client.import_jsonl(io.BytesIO(data), key=KEY).checkpoint == "held"
+        assert client.verify().problems == []
+
+
+def test_usage_of_archived_entries_is_held_against_the_record(tmp_path: Path) -> None:
+    """Nothing signs it in such an export, but an ``ARCHIVED`` entry carries its digest."""
+    data = gzip.decompress((FOLDER / "archived-export-9db8616.jsonl.gz").read_bytes())
+    for old, new in ((b'"SES-3"', b'"SES-x"'), (b'"measured",6', b'"measured",5')):
+        changed = data.replace(old, new, 1)
+        assert changed != data
+        with (
+            LedgerClient(tmp_path / "l.db") as client,
+            pytest.raises(ExportFormatError, match="archived-usage"),
+        ):
+            client.import_jsonl(io.BytesIO(changed), key=KEY)
+
+
+def test_a_plain_checkpoint_in_the_place_of_the_statement_is_told(tmp_path: Path) -> None:
+    """Whoever has a plain checkpoint of the size can name any person then: readers say so."""
+    with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
+        conversation(client, "SES-1", 3)
+        plain = client.checkpoint()
+        client.export(tmp_path / "e.jsonl")
+    head, *lines = map(json.loads, (tmp_path / "e.jsonl").read_bytes().splitlines())
+    head["checkpoint"] = plain
+    del head["subjects_before"]
+    values = [item for line in lines for item in line["contents"]]
+    for item in values:
+        item["subjects"] = ["bob"]
+    forged = tmp_path / "forged.jsonl"
+    forged.write_text("".join(f"{json.dumps(line)}\n" for line in (head, *lines)))
+    key = str(SIGNER.verifier_key)
+    command = [sys.executable, "-I", "-S", str(SCRIPT), str(forged), "--key", key]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "not signed, and not verified: subjects\n" in done.stdout, done.stderr
+    root = tmp_path / "root"
+    assert run_remit("init", "--bare", root).returncode == 0
+    done = run_remit("ledger", "import", forged, "--key", key, "--root", root)
+    assert f"The persons of {len(values)} values" in done.stderr, done.stderr
+    with LedgerClient(tmp_path / "sound.db", verifier_key=SIGNER.verifier_key) as client:
+        sound = client.import_jsonl(tmp_path / "e.jsonl", key=SIGNER.verifier_key)
+        assert sound.unsigned_subjects == 0

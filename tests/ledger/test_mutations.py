@@ -1,7 +1,7 @@
 """Verification is total: whatever is stored, it ends, reports, and names the row that was edited.
 
 Columns that carry no weight are those that ``docs/ledger-format.md`` lists. `make test` edits some
-columns once; a soak edits each to every type, as ``python -m tests.ledger.mutations`` does.
+columns once; a soak edits each to every type.
 """
 
 from __future__ import annotations

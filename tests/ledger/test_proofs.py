@@ -181,7 +181,7 @@ def test_missing_tree_hashes_and_records_are_named(target: str) -> None:
         with pytest.raises(LedgerFormatError, match="tree hash 0 of level 1"):
             client.prove("LED-00000120")
         outside(target, "DELETE FROM entries WHERE seq = 3")
-        with pytest.raises(LedgerFormatError, match="entry 3 is not there"):
+        with pytest.raises(LedgerFormatError, match="entry 3 is missing"):
             client.prove("LED-00000004")
 
 

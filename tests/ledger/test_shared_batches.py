@@ -67,46 +67,42 @@ class _Refused:
         self._names = []
 
 
-async def test_rows_that_a_stage_cannot_write_fail_the_step_that_brought_them(target: str) -> None:
-    with LedgerClient(target) as client:
-        done = await _together(
-            client,
-            lambda: [
-                client.submit([_entry(prompt="a")]),
-                *[client.step(_Refused, name) for name in ("one", "two", "one", "three")],
-                client.submit([_entry(prompt="a")]),
-            ],
-        )
-        assert [done[0], *done[1:3], *done[4:]] == [
-            ["LED-00000000"], "one", "two", "three", ["LED-00000001"],
-        ]  # fmt: skip
-        assert isinstance(done[3], LedgerWriteError)
-        assert client.select("SELECT reservation_id FROM holds ORDER BY 1") == [
-            ("one",), ("three",), ("two",),
-        ]  # fmt: skip
-        assert client.verify().verified
+async def test_rows_that_a_stage_cannot_write_fail_their_own_step(ledger: LedgerClient) -> None:
+    done = await _together(
+        ledger,
+        lambda: [
+            ledger.submit([_entry(prompt="a")]),
+            *[ledger.step(_Refused, name) for name in ("one", "two", "one", "three")],
+            ledger.submit([_entry(prompt="a")]),
+        ],
+    )
+    assert [done[0], *done[1:3], *done[4:]] == [
+        ["LED-00000000"], "one", "two", "three", ["LED-00000001"],
+    ]  # fmt: skip
+    assert isinstance(done[3], LedgerWriteError)
+    assert ledger.select("SELECT reservation_id FROM holds ORDER BY 1") == [
+        ("one",), ("three",), ("two",),
+    ]  # fmt: skip
+    assert ledger.verify().verified
 
 
-async def test_an_id_too_long_for_an_index_is_its_own_writers_error(target: str) -> None:
-    with LedgerClient(target) as client:
-        first, middle, last = await _between(client, [_entry(os.urandom(9_000).hex())])
-        assert [first, last[0][:4]] == [["LED-00000000"], "LED-"]
-        assert isinstance(middle, LedgerWriteError) or middle == ["LED-00000001"]
-        assert client.verify().verified
+async def test_an_id_too_long_for_an_index_is_its_own_writers_error(ledger: LedgerClient) -> None:
+    first, middle, last = await _between(ledger, [_entry(os.urandom(9_000).hex())])
+    assert [first, last[0][:4]] == [["LED-00000000"], "LED-"]
+    assert isinstance(middle, LedgerWriteError) or middle == ["LED-00000001"]
+    assert ledger.verify().verified
 
 
 @pytest.mark.parametrize("parameters", [(), (object(),), (1, 2)])
 async def test_parameters_that_do_not_fit_are_their_own_units_error(
-    target: str, parameters: tuple[Any, ...]
+    ledger: LedgerClient, parameters: tuple[Any, ...]
 ) -> None:
-    with LedgerClient(target) as client:
-        done = await _between(client, lambda tx: tx.execute("SELECT ?", parameters))
-        assert [done[0], done[2]] == [["LED-00000000"], ["LED-00000001"]]
-        assert isinstance(done[1], LedgerWriteError)
+    done = await _between(ledger, lambda tx: tx.execute("SELECT ?", parameters))
+    assert [done[0], done[2]] == [["LED-00000000"], ["LED-00000001"]]
+    assert isinstance(done[1], LedgerWriteError)
 
 
-async def test_an_error_that_a_unit_passes_over_is_its_own(target: str) -> None:
-    with LedgerClient(target) as client:
-        done = await _between(client, _passes_over)
-        assert [done[0], done[2]] == [["LED-00000000"], ["LED-00000001"]]
-        assert done[1] == "passed over" or isinstance(done[1], LedgerWriteError)
+async def test_an_error_that_a_unit_passes_over_is_its_own(ledger: LedgerClient) -> None:
+    done = await _between(ledger, _passes_over)
+    assert [done[0], done[2]] == [["LED-00000000"], ["LED-00000001"]]
+    assert done[1] == "passed over" or isinstance(done[1], LedgerWriteError)

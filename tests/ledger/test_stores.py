@@ -59,44 +59,42 @@ def test_what_is_written_is_read_back(target: str) -> None:
         assert again.head() == (3, again.read(plain).entry_hash)
 
 
-def test_nul_characters_and_large_values_survive(target: str) -> None:
+def test_nul_characters_and_large_values_survive(ledger: LedgerClient) -> None:
     large = "x\x00y" * 20_000
-    with LedgerClient(target) as client:
-        entry_id = client.write(_note(1, prompt=large, response={"a": "\x00"}, tag="\u0001"))
-        assert client.read(entry_id).metadata["prompt"] == large
-        assert client.read(entry_id).metadata["response"] == {"a": "\x00"}
-        with pytest.raises(InvalidInputError, match="NUL"):
-            client.write(_note(1, session_id="a\x00b"))
-        assert client.verify().verified
+    entry_id = ledger.write(_note(1, prompt=large, response={"a": "\x00"}, tag="\u0001"))
+    assert ledger.read(entry_id).metadata["prompt"] == large
+    assert ledger.read(entry_id).metadata["response"] == {"a": "\x00"}
+    with pytest.raises(InvalidInputError, match="NUL"):
+        ledger.write(_note(1, session_id="a\x00b"))
+    assert ledger.verify().verified
 
 
-def test_one_units_error_undoes_that_unit_alone(target: str) -> None:
-    with LedgerClient(target) as client:
-        client.transact(lambda tx: tx.execute("CREATE TABLE state (name TEXT PRIMARY KEY)"))
+def test_one_units_error_undoes_that_unit_alone(ledger: LedgerClient) -> None:
+    ledger.transact(lambda tx: tx.execute("CREATE TABLE state (name TEXT PRIMARY KEY)"))
 
-        def good(tx: Transaction) -> str:
-            tx.execute("INSERT INTO state VALUES (?)", ("kept",))
-            return tx.append(_note(1, session_id="S", prompt="p"))
+    def good(tx: Transaction) -> str:
+        tx.execute("INSERT INTO state VALUES (?)", ("kept",))
+        return tx.append(_note(1, session_id="S", prompt="p"))
 
-        def wrong(tx: Transaction) -> str:
-            tx.append(_note(2, session_id="S", prompt="another"))
-            tx.execute("INSERT INTO state VALUES (?)", ("kept",))  # there already
-            return "unreachable"
+    def wrong(tx: Transaction) -> str:
+        tx.append(_note(2, session_id="S", prompt="another"))
+        tx.execute("INSERT INTO state VALUES (?)", ("kept",))  # there already
+        return "unreachable"
 
-        def raising(tx: Transaction) -> str:
-            tx.append(_note(3, session_id="S", prompt="p"))
-            raise KeyError("own error")
+    def raising(tx: Transaction) -> str:
+        tx.append(_note(3, session_id="S", prompt="p"))
+        raise KeyError("own error")
 
-        client.transact(good)
-        with pytest.raises(Exception, match=r"(?i)unique"):
-            client.transact(wrong)
-        with pytest.raises(KeyError, match="own error"):
-            client.transact(raising)
-        client.write(_note(4, session_id="S", prompt="another"))
-        assert [entry.metadata["n"] for entry in client.read_all()] == [1, 4]
-        assert client.select("SELECT name FROM state") == [("kept",)]
-        client.transact(lambda tx: tx.execute("DROP TABLE state"))  # not a ledger's
-        assert client.verify().verified
+    ledger.transact(good)
+    with pytest.raises(Exception, match=r"(?i)unique"):
+        ledger.transact(wrong)
+    with pytest.raises(KeyError, match="own error"):
+        ledger.transact(raising)
+    ledger.write(_note(4, session_id="S", prompt="another"))
+    assert [entry.metadata["n"] for entry in ledger.read_all()] == [1, 4]
+    assert ledger.select("SELECT name FROM state") == [("kept",)]
+    ledger.transact(lambda tx: tx.execute("DROP TABLE state"))  # not a ledger's
+    assert ledger.verify().verified
 
 
 def test_two_clients_take_turns_in_one_conversation(target: str) -> None:
@@ -108,25 +106,6 @@ def test_two_clients_take_turns_in_one_conversation(target: str) -> None:
         assert one.verify().verified
         assert len(one.select("SELECT 1 FROM contents")) == 12
         assert len(one.select("SELECT 1 FROM message_steps")) == 12
-
-
-def test_many_threads_share_commits(target: str) -> None:
-    with LedgerClient(target) as client:
-        threads = [
-            threading.Thread(
-                target=lambda t=t: [client.write(_note(n, session_id=f"S{t}")) for n in range(40)]
-            )
-            for t in range(8)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert client.count() == 320
-        for t in range(8):
-            numbers = [entry.metadata["n"] for entry in client.query(session_id=f"S{t}")]
-            assert numbers == list(range(40))
-        assert client.verify().verified
 
 
 async def test_the_async_forms_and_a_sync_read_inside_a_running_loop(target: str) -> None:
@@ -142,84 +121,81 @@ async def test_the_async_forms_and_a_sync_read_inside_a_running_loop(target: str
 # -- queries -----------------------------------------------------------------------------------
 
 
-def test_queries_by_column_cursor_order_and_time(target: str) -> None:
-    with LedgerClient(target) as client:
-        for number in range(30):
-            client.write(
-                LedgerEntry(
-                    "EXCHANGE" if number % 3 else "NOTE", f"S{number % 2}", "D", "r",
-                    metadata={"session_id": f"SES-{number % 5}", "n": number,
-                              "scope": {"tier": "ho1"}, "provenance": {"agent_id": "a"}},
-                )
-            )  # fmt: skip
-
-        def found(**query: object) -> list[int]:
-            return [entry.metadata["n"] for entry in client.query(**query)]  # type: ignore[arg-type]
-
-        assert found(event_type="NOTE") == list(range(0, 30, 3))
-        assert found(session_id="SES-2", event_type="NOTE") == [12, 27]
-        assert found(tier="ho1", agent_id="a", limit=2) == [0, 1]
-        assert found(order="desc", limit=3) == [29, 28, 27]
-        assert found(submission_id="S1", after="LED-0000001a", order="desc", limit=2) == [25, 23]
-        middle = client.read("LED-0000000a").timestamp
-        assert found(since=middle) == list(range(10, 30))
-        assert found(until=middle) == list(range(10))
-        assert found(since=middle, until=middle, event_type="NOTE") == []
-        assert found(since="2999-01-01T00:00:00Z") == found(until="1999-01-01T00:00:00Z") == []
-        with pytest.raises(TypeError):
-            list(client.query(no_such_column="x"))  # type: ignore[call-arg]
-
-
-def test_text_search_finds_words_and_phrases_the_same_on_both_stores(target: str) -> None:
-    with LedgerClient(target) as client:
-        texts = {
-            "LED-00000000": "The quick brown fox; it's 3.5 metres, e-mail me@example.com",
-            "LED-00000001": "brown the quick. STRASSE Straße ÉCOLE école",
-            "LED-00000002": "東京タワー is tall' OR NEAR(x) \" - * : & | ! <->",
-            "LED-00000003": "x" * 60 + " data",
-        }
-        for text in texts.values():
-            client.write(_note(0, session_id="S", prompt=text))
-        client.write(_note(4, session_id="T", prompt=[{"role": "user", "content": "quick hello"}]))
-        client.write(
-            _note(5, session_id="T", prompt=[{"role": "user", "content": "quick hello"},
-                                             {"role": "user", "content": "second"}])
+def test_queries_by_column_cursor_order_and_time(ledger: LedgerClient) -> None:
+    for number in range(30):
+        ledger.write(
+            LedgerEntry(
+                "EXCHANGE" if number % 3 else "NOTE", f"S{number % 2}", "D", "r",
+                metadata={"session_id": f"SES-{number % 5}", "n": number,
+                          "scope": {"tier": "ho1"}, "provenance": {"agent_id": "a"}},
+            )
         )  # fmt: skip
 
-        def found(text: str, **more: str) -> list[int]:
-            return [int(e.id[4:], 16) for e in client.query(text=text, **more)]  # type: ignore[arg-type]
+    def found(**query: object) -> list[int]:
+        return [entry.metadata["n"] for entry in ledger.query(**query)]  # type: ignore[arg-type]
 
-        assert found("quick brown") == [0, 1]
-        assert found('"quick brown"') == [0]
-        assert found("QUICK") == [0, 1, 4]  # of a conversation, the entry that showed it first
-        assert found("strasse") == found("Straße") == [1]
-        assert found("école") == [1]
-        assert found("3.5") == found('"3 5"') == [0]
-        assert found("me@example.com") == [0]
-        assert found("京タ") == [2]
-        assert found("near OR tall'") == [2]
-        assert found('" - *" tall') == [2]
-        assert found("data") == [3]
-        assert found("quick", session_id="T") == [4]
-        assert found("second") == [5]
-        assert found("absent") == []
-        for nothing in ("", "***", '""', "'"):
-            with pytest.raises(InvalidInputError, match="no word"):
-                found(nothing)
-        client.write(_note(6, prompt="quick and late"))
-        assert found("quick late") == [6]
+    assert found(event_type="NOTE") == list(range(0, 30, 3))
+    assert found(session_id="SES-2", event_type="NOTE") == [12, 27]
+    assert found(tier="ho1", agent_id="a", limit=2) == [0, 1]
+    assert found(order="desc", limit=3) == [29, 28, 27]
+    assert found(submission_id="S1", after="LED-0000001a", order="desc", limit=2) == [25, 23]
+    middle = ledger.read("LED-0000000a").timestamp
+    assert found(since=middle) == list(range(10, 30))
+    assert found(until=middle) == list(range(10))
+    assert found(since=middle, until=middle, event_type="NOTE") == []
+    assert found(since="2999-01-01T00:00:00Z") == found(until="1999-01-01T00:00:00Z") == []
+    with pytest.raises(TypeError):
+        list(ledger.query(no_such_column="x"))  # type: ignore[call-arg]
+
+
+def test_text_search_finds_words_and_phrases_the_same_on_both_stores(ledger: LedgerClient) -> None:
+    texts = {
+        "LED-00000000": "The quick brown fox; it's 3.5 metres, e-mail me@example.com",
+        "LED-00000001": "brown the quick. STRASSE Straße ÉCOLE école",
+        "LED-00000002": "東京タワー is tall' OR NEAR(x) \" - * : & | ! <->",
+        "LED-00000003": "x" * 60 + " data",
+    }
+    for text in texts.values():
+        ledger.write(_note(0, session_id="S", prompt=text))
+    ledger.write(_note(4, session_id="T", prompt=[{"role": "user", "content": "quick hello"}]))
+    ledger.write(
+        _note(5, session_id="T", prompt=[{"role": "user", "content": "quick hello"},
+                                         {"role": "user", "content": "second"}])
+    )  # fmt: skip
+
+    def found(text: str, **more: str) -> list[int]:
+        return [int(e.id[4:], 16) for e in ledger.query(text=text, **more)]  # type: ignore[arg-type]
+
+    assert found("quick brown") == [0, 1]
+    assert found('"quick brown"') == [0]
+    assert found("QUICK") == [0, 1, 4]  # of a conversation, the entry that showed it first
+    assert found("strasse") == found("Straße") == [1]
+    assert found("école") == [1]
+    assert found("3.5") == found('"3 5"') == [0]
+    assert found("me@example.com") == [0]
+    assert found("京タ") == [2]
+    assert found("near OR tall'") == [2]
+    assert found('" - *" tall') == [2]
+    assert found("data") == [3]
+    assert found("quick", session_id="T") == [4]
+    assert found("second") == [5]
+    assert found("absent") == []
+    for nothing in ("", "***", '""', "'"):
+        with pytest.raises(InvalidInputError, match="no word"):
+            found(nothing)
+    ledger.write(_note(6, prompt="quick and late"))
+    assert found("quick late") == [6]
 
 
 # -- checkpoints and proofs --------------------------------------------------------------------
 
 
-def test_without_a_key_no_checkpoint_and_no_proof(target: str) -> None:
-    with LedgerClient(target) as client:
-        entry_id = client.write(_note(1))
-        for call in (client.checkpoint, lambda: client.prove(entry_id)):
-            with pytest.raises(NoSignerError, match="no signing key"):
-                call()
-        assert client.verify().checkpoint == "none"
+def test_without_a_key_no_checkpoint_and_no_proof(ledger: LedgerClient) -> None:
+    entry_id = ledger.write(_note(1))
+    for call in (ledger.checkpoint, lambda: ledger.prove(entry_id)):
+        with pytest.raises(NoSignerError, match="no signing key"):
+            call()
+    assert ledger.verify().checkpoint == "none"
 
 
 def test_checkpoints_come_by_count_by_time_and_at_the_end(target: str) -> None:
@@ -377,95 +353,82 @@ def test_erasing_an_entry_takes_what_it_shows_and_what_quotes_it(target: str) ->
             client.erase(ids[1], reason="again")
 
 
-def test_erasing_the_last_exchange_takes_the_turn_that_repeats_it(target: str) -> None:
-    with LedgerClient(target) as client:
-        ids = conversation(client, "SES-A", 2)
-        turn = client.write(
-            LedgerEntry("TURN_RECORDED", "SES-A", "RECORDED", "Turn recorded",
-                        metadata={"session_id": "SES-A", "user_message": "question 1 of SES-A"})
-        )  # fmt: skip
-        report = client.erase(ids[1], reason="request")
-        assert client.read(turn).metadata["user_message"] == Erased(report.erasure_id)
-        assert client.verify().verified
+def test_erasing_the_last_exchange_takes_the_turn_that_repeats_it(ledger: LedgerClient) -> None:
+    ids = conversation(ledger, "SES-A", 2)
+    turn = ledger.write(
+        LedgerEntry("TURN_RECORDED", "SES-A", "RECORDED", "Turn recorded",
+                    metadata={"session_id": "SES-A", "user_message": "question 1 of SES-A"})
+    )  # fmt: skip
+    report = ledger.erase(ids[1], reason="request")
+    assert ledger.read(turn).metadata["user_message"] == Erased(report.erasure_id)
+    assert ledger.verify().verified
 
 
-def test_erasing_a_session_and_a_person(target: str) -> None:
-    with LedgerClient(target) as client:
-        conversation(client, "SES-A", 3, subject="person-1")
-        kept = conversation(client, "SES-B", 3)
-        mixed = conversation(client, "SES-C", 2, subject="person-1")
-        assert client.erase(session_id="SES-A", reason="r").sessions == ["SES-A"]
-        report = client.erase(subject_id="person-1", reason="r")
-        assert report.sessions == ["SES-C"]
-        assert client.read(mixed[0]).metadata["response"] == Erased(report.erasure_id)
-        assert client.read(kept[2]).metadata["response"] == "answer 2 of SES-B"
-        assert client.select("SELECT * FROM content_subjects") == []
-        assert "person-1" not in client.read_record(report.erasure_id).decode()
-        with pytest.raises(LedgerError, match="no content"):
-            client.erase(subject_id="person-1", reason="r")
-        with pytest.raises(InvalidInputError, match="Name one of"):
-            client.erase(reason="r")
-        with pytest.raises(InvalidInputError, match="reason"):
-            client.erase(session_id="SES-B", reason="  ")
-        assert client.verify().verified
+def test_erasing_a_session_and_a_person(ledger: LedgerClient) -> None:
+    conversation(ledger, "SES-A", 3, subject="person-1")
+    kept = conversation(ledger, "SES-B", 3)
+    mixed = conversation(ledger, "SES-C", 2, subject="person-1")
+    assert ledger.erase(session_id="SES-A", reason="r").sessions == ["SES-A"]
+    report = ledger.erase(subject_id="person-1", reason="r")
+    assert report.sessions == ["SES-C"]
+    assert ledger.read(mixed[0]).metadata["response"] == Erased(report.erasure_id)
+    assert ledger.read(kept[2]).metadata["response"] == "answer 2 of SES-B"
+    assert ledger.select("SELECT * FROM content_subjects") == []
+    assert "person-1" not in ledger.read_record(report.erasure_id).decode()
+    with pytest.raises(LedgerError, match="no content"):
+        ledger.erase(subject_id="person-1", reason="r")
+    with pytest.raises(InvalidInputError, match="Name one of"):
+        ledger.erase(reason="r")
+    with pytest.raises(InvalidInputError, match="reason"):
+        ledger.erase(session_id="SES-B", reason="  ")
+    assert ledger.verify().verified
 
 
-def test_what_was_erased_can_be_said_again_and_the_talk_goes_on(target: str) -> None:
-    with LedgerClient(target) as client:
-        conversation(client, "SES-A", 2)
-        list(client.query(text="question"))  # indexed up to the greatest content id
-        first = client.erase(session_id="SES-A", reason="r")
-        again = conversation(client, "SES-A", 3)
-        assert client.read(again[2]).metadata["prompt"][0]["content"] == "question 0 of SES-A"
-        assert client.read("LED-00000000").metadata["response"] == Erased(first.erasure_id)
-        assert [e.id for e in client.query(text="question 0")] == [again[0]]
-        client.erase(again[1], reason="r")
-        conversation(client, "SES-A", 4)
-        report = client.verify()
-        assert report.verified, report.problems
-        assert len(report.erasures) == 2
+def test_what_was_erased_can_be_said_again_and_the_talk_goes_on(ledger: LedgerClient) -> None:
+    conversation(ledger, "SES-A", 2)
+    list(ledger.query(text="question"))  # indexed up to the greatest content id
+    first = ledger.erase(session_id="SES-A", reason="r")
+    again = conversation(ledger, "SES-A", 3)
+    assert ledger.read(again[2]).metadata["prompt"][0]["content"] == "question 0 of SES-A"
+    assert ledger.read("LED-00000000").metadata["response"] == Erased(first.erasure_id)
+    assert [e.id for e in ledger.query(text="question 0")] == [again[0]]
+    ledger.erase(again[1], reason="r")
+    conversation(ledger, "SES-A", 4)
+    report = ledger.verify()
+    assert report.verified, report.problems
+    assert len(report.erasures) == 2
 
 
-def test_search_forgets_what_was_erased(target: str) -> None:
-    with LedgerClient(target) as client:
-        ids = conversation(client, "SES-A", 2)
-        assert len(list(client.query(text='"answer 1"'))) == 1
-        client.erase(ids[1], reason="r")
-        assert list(client.query(text='"answer 1"')) == []
-
-
-def test_retention_takes_what_is_past_its_time_by_class_of_event(target: str) -> None:
-    with LedgerClient(target) as client:
-        old = conversation(client, "SES-A", 2)
-        note = client.write(_note(1, prompt="a note that may stay"))
-        time.sleep(0.02)
-        days = 0.01 / 86400
-        would = client.retain({"EXCHANGE": days}, dry_run=True)
-        assert [report.erasure_id for report in would] == [""]
-        (report,) = client.retain({"EXCHANGE": days, "THOUGHT_RECORD": days})
-        assert client.read(old[1]).metadata["response"] == Erased(report.erasure_id)
-        assert client.read(note).metadata["prompt"] == "a note that may stay"
-        assert client.retain({"EXCHANGE": days}) == []
-        (rest,) = client.retain({"EXCHANGE": 1.0, "*": days})
-        assert client.read(note).metadata["prompt"] == Erased(rest.erasure_id)
-        assert client.read(report.erasure_id).metadata["retention_days"] == days
-        assert client.verify().verified
+def test_retention_takes_what_is_past_its_time_by_class_of_event(ledger: LedgerClient) -> None:
+    old = conversation(ledger, "SES-A", 2)
+    note = ledger.write(_note(1, prompt="a note that may stay"))
+    time.sleep(0.02)
+    days = 0.01 / 86400
+    would = ledger.retain({"EXCHANGE": days}, dry_run=True)
+    assert [report.erasure_id for report in would] == [""]
+    (report,) = ledger.retain({"EXCHANGE": days, "THOUGHT_RECORD": days})
+    assert ledger.read(old[1]).metadata["response"] == Erased(report.erasure_id)
+    assert ledger.read(note).metadata["prompt"] == "a note that may stay"
+    assert ledger.retain({"EXCHANGE": days}) == []
+    (rest,) = ledger.retain({"EXCHANGE": 1.0, "*": days})
+    assert ledger.read(note).metadata["prompt"] == Erased(rest.erasure_id)
+    assert ledger.read(report.erasure_id).metadata["retention_days"] == days
+    assert ledger.verify().verified
 
 
 # -- the clock ---------------------------------------------------------------------------------
 
 
 def test_a_clock_set_back_does_not_take_the_order_with_it(
-    target: str, monkeypatch: pytest.MonkeyPatch
+    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with LedgerClient(target) as client:
-        client.write(_note(1))
-        past = (datetime.now(UTC) - timedelta(days=1)).isoformat(timespec="microseconds")
-        monkeypatch.setattr("remit.ledger.batch.utc_now", lambda: past[:-6] + "Z")
-        client.write(_note(2))
-        assert client.read("LED-00000001").timestamp == past[:-6] + "Z"
-        assert client.read("LED-00000000").timestamp > past
-        assert client.verify().verified
+    ledger.write(_note(1))
+    past = (datetime.now(UTC) - timedelta(days=1)).isoformat(timespec="microseconds")
+    monkeypatch.setattr("remit.ledger.batch.utc_now", lambda: past[:-6] + "Z")
+    ledger.write(_note(2))
+    assert ledger.read("LED-00000001").timestamp == past[:-6] + "Z"
+    assert ledger.read("LED-00000000").timestamp > past
+    assert ledger.verify().verified
 
 
 # -- moving ------------------------------------------------------------------------------------
@@ -516,16 +479,15 @@ _WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_any_texts_are_kept_and_verify(
-    target: str, entries: list[tuple[str, list[str], str]]
+    ledger: LedgerClient, entries: list[tuple[str, list[str], str]]
 ) -> None:
-    with LedgerClient(target) as client:
-        for session, said, answer in entries:
-            metadata: dict[str, object] = {"response": answer}
-            if session:
-                metadata["session_id"] = session
-            if said:
-                metadata["prompt"] = [{"role": "user", "content": text} for text in said]
-            entry_id = client.write(LedgerEntry("E", "S", "D", "r", metadata=metadata))
-            assert client.read(entry_id).metadata == metadata
-        report = client.verify()
-        assert report.verified, report.problems
+    for session, said, answer in entries:
+        metadata: dict[str, object] = {"response": answer}
+        if session:
+            metadata["session_id"] = session
+        if said:
+            metadata["prompt"] = [{"role": "user", "content": text} for text in said]
+        entry_id = ledger.write(LedgerEntry("E", "S", "D", "r", metadata=metadata))
+        assert ledger.read(entry_id).metadata == metadata
+    report = ledger.verify()
+    assert report.verified, report.problems

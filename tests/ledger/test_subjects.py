@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,31 +13,7 @@ import pytest
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import Erased, ExportFormatError, LedgerClient, LedgerEntry, content
 from tests.support.postgres import PostgresServer
-from tests.support.stores import conversation, outside
-
-CHANGES = {
-    "another person": "UPDATE content_subjects SET subject_id = 'nobody' WHERE content_id = "
-        "(SELECT min(content_id) FROM content_subjects)",
-    "a person less": "DELETE FROM content_subjects WHERE content_id = "
-        "(SELECT max(content_id) FROM content_subjects)",
-    "nobody": "DELETE FROM content_subjects",
-    "a person more": "INSERT INTO content_subjects SELECT 'person-9', min(content_id) "
-        "FROM content_subjects",
-    "a person for what had none": "INSERT INTO content_subjects SELECT 'person-9', content_id "
-        "FROM contents WHERE scope = 's:SES-C'",
-    "a person for a value that is not there": "INSERT INTO content_subjects VALUES ('p', 900)",
-    "a person for a value before the first": "INSERT INTO content_subjects VALUES ('p', -3)",
-    "another value": "UPDATE content_subjects SET content_id = 1 WHERE content_id = "
-        "(SELECT max(content_id) FROM content_subjects)",
-    "two people exchanged": "UPDATE content_subjects SET subject_id = CASE subject_id "
-        "WHEN 'person-1' THEN 'person-2' ELSE 'person-1' END",
-    "an older layout claimed": "INSERT INTO ledger_info VALUES ('subjects_before', '8')",
-    "an older layout claimed, and the values moved": "INSERT INTO ledger_info VALUES "
-        "('subjects_before', '1');; UPDATE contents SET scope = 's:SES-A' WHERE scope = 'e:0';; "
-        "UPDATE content_subjects SET subject_id = 'nobody' WHERE content_id = "
-        "(SELECT min(content_id) FROM content_subjects)",
-    "nonsense claimed": "INSERT INTO ledger_info VALUES ('subjects_before', 'x1')",
-}  # fmt: skip
+from tests.support.stores import conversation
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -48,7 +23,8 @@ def target(request: pytest.FixtureRequest, tmp_path: Path, postgres: PostgresSer
     return postgres.database()
 
 
-def _fill(target: str) -> None:
+def people(target: str) -> None:
+    """Write what speaks of two people, and of none."""
     with LedgerClient(target) as client:
         conversation(client, "SES-A", 3, subject="person-1")
         conversation(client, "SES-B", 2, subject="person-2")
@@ -60,7 +36,7 @@ def _fill(target: str) -> None:
 
 
 def test_the_record_names_nobody_and_reading_does(target: str) -> None:
-    _fill(target)
+    people(target)
     with LedgerClient(target) as client:
         assert client.verify().problems == []
         first, *_ = client.read_all()
@@ -74,35 +50,8 @@ def test_the_record_names_nobody_and_reading_does(target: str) -> None:
         assert rows == [(6, 6)]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_row_is_found(
-    file: Path, database: str, postgres: PostgresServer, tmp_path: Path, change: str
-) -> None:
-    path = str(shutil.copy(file, tmp_path / "ledger.db"))
-    url = postgres.database(database)
-    for target in (path, url):
-        outside(target, *CHANGES[change].split(";; "))
-        with LedgerClient(target) as client:
-            assert not client.verify().verified, target
-    postgres.drop(url)
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("subjects") / "ledger.db"
-    _fill(str(path))
-    return path
-
-
-@pytest.fixture(scope="module")
-def database(postgres: PostgresServer) -> str:
-    url = postgres.database()
-    _fill(url)
-    return url
-
-
 def test_erasure_takes_all_that_names_a_person_and_the_name(target: str) -> None:
-    _fill(target)
+    people(target)
     with LedgerClient(target) as client:
         client.erase(subject_id="person-1", reason="asked")
         assert client.verify().problems == []
@@ -119,22 +68,21 @@ def test_erasure_takes_all_that_names_a_person_and_the_name(target: str) -> None
         assert client.verify().problems == []
 
 
-def test_what_later_entries_say_of_a_person_outlives_the_erasure_of_one(target: str) -> None:
-    with LedgerClient(target) as client:
-        ids = conversation(client, "SES-A", 1, subject="person-1")
-        client.write(
-            LedgerEntry("E", "S", "D", "r", metadata={"session_id": "SES-A", "x": content("y")}),
-            subject_id="person-1",
-        )
-        client.erase(ids[0], reason="asked")
-        assert client.select("SELECT count(*) FROM content_subjects") == [(1,)]
-        report = client.erase(subject_id="person-1", reason="asked")
-        assert report.values == 2  # what it says, and the name
-        assert client.verify().problems == []
+def test_what_later_entries_say_of_a_person_outlives_an_erasure(ledger: LedgerClient) -> None:
+    ids = conversation(ledger, "SES-A", 1, subject="person-1")
+    ledger.write(
+        LedgerEntry("E", "S", "D", "r", metadata={"session_id": "SES-A", "x": content("y")}),
+        subject_id="person-1",
+    )
+    ledger.erase(ids[0], reason="asked")
+    assert ledger.select("SELECT count(*) FROM content_subjects") == [(1,)]
+    report = ledger.erase(subject_id="person-1", reason="asked")
+    assert report.values == 2  # what it says, and the name
+    assert ledger.verify().problems == []
 
 
 def test_an_export_brings_people_along(target: str, tmp_path: Path) -> None:
-    _fill(target)
+    people(target)
     with LedgerClient(target) as client, LedgerClient(tmp_path / "copy.db") as copy:
         file = io.BytesIO()
         client.export(file)
@@ -154,7 +102,7 @@ def test_the_place_of_the_commitment_is_the_ledgers(tmp_path: Path) -> None:
 
 
 def test_an_export_whose_people_were_changed_is_refused(tmp_path: Path) -> None:
-    _fill(str(tmp_path / "ledger.db"))
+    people(str(tmp_path / "ledger.db"))
     with LedgerClient(tmp_path / "ledger.db") as client, LedgerClient(tmp_path / "copy.db") as copy:
         file = io.BytesIO()
         client.export(file)

@@ -22,27 +22,21 @@ from tests.support.stores import outside
 ENTRIES = 12
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    place = tmp_path / "ledger.db"
-    with LedgerClient(place) as client:
+def exchanges(target: str) -> None:
+    """Write a conversation of so many exchanges."""
+    with LedgerClient(target) as client:
         messages = []
         for number in range(ENTRIES):
             messages.append({"role": "user", "content": f"question {number}"})
-            client.write(
-                LedgerEntry(
-                    "EXCHANGE",
-                    "PRC-A-001",
-                    "SUCCESS",
-                    "ok",
-                    metadata={
-                        "session_id": "SES-AAAAAAAA",
-                        "prompt": list(messages),
-                        "response": f"answer {number}",
-                        "n": number,
-                    },
-                )
-            )
+            metadata = {"session_id": "SES-AAAAAAAA", "prompt": list(messages),
+                        "response": f"answer {number}", "n": number}  # fmt: skip
+            client.write(LedgerEntry("EXCHANGE", "PRC-A-001", "SUCCESS", "ok", metadata=metadata))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    place = tmp_path / "ledger.db"
+    exchanges(str(place))
     return place
 
 
@@ -54,56 +48,6 @@ def _tamper(path: Path, *statements: str) -> VerificationReport:
     other.close()
     with LedgerClient(path) as client:
         return client.verify()
-
-
-def test_a_sound_ledger_verifies(path: Path) -> None:
-    with LedgerClient(path) as client:
-        report = client.verify()
-        assert report.verified
-        assert (report.entries, report.first_bad_seq, report.problems) == (ENTRIES, None, [])
-        assert client.verify_chain() == (True, [])
-
-
-TAMPERINGS: dict[str, tuple[str, int]] = {
-    "an edited byte of a record": (
-        "UPDATE entries SET record = replace(record, '\"n\":5', '\"n\":6') WHERE seq = 5", 5),
-    "an edited hash": (
-        f"UPDATE entries SET entry_hash = '{'0' * 64}' WHERE seq = 4", 4),
-    "a blanked hash": ("UPDATE entries SET entry_hash = '' WHERE seq = 4", 4),
-    "a removed entry": ("DELETE FROM entries WHERE seq = 3", 3),
-    "the first entry removed": ("DELETE FROM entries WHERE seq = 0", 0),
-    "an edited column": ("UPDATE entries SET event_type = 'OTHER' WHERE seq = 6", 6),
-    "an edited indexed column": ("UPDATE entries SET session_id = 'SES-B' WHERE seq = 6", 6),
-    "a nulled indexed column": ("UPDATE entries SET session_id = NULL WHERE seq = 6", 6),
-    "an edited id": ("UPDATE entries SET id = 'LED-000000ff' WHERE seq = 6", 6),
-    "an edited time": ("UPDATE entries SET timestamp = '1999' WHERE seq = 6", 6),
-    "a record that is not JSON": ("UPDATE entries SET record = '{nonsense' WHERE seq = 7", 7),
-    "a record with a duplicate key": (
-        "UPDATE entries SET record = '{\"seq\":7,' || substr(record, 2) WHERE seq = 7", 7),
-    "a record with a space": (
-        "UPDATE entries SET record = replace(record, ':', ': ') WHERE seq = 7", 7),
-    "an empty record": ("UPDATE entries SET record = '' WHERE seq = 7", 7),
-    "a record that is not UTF-8": (
-        "UPDATE entries SET record = CAST(x'7bff7d' AS TEXT) WHERE seq = 7", 7),
-    "an edited answer": (
-        "UPDATE contents SET value = 'forged' WHERE value = 'answer 8'", 8),
-    "an edited length": ("UPDATE contents SET bytes = 3 WHERE value = 'answer 8'", 8),
-    "an edited nonce": (
-        "UPDATE contents SET nonce = zeroblob(32) WHERE value = 'answer 8'", 8),
-    "a removed answer": ("DELETE FROM contents WHERE value = 'answer 8'", 8),
-    "an edited message": (
-        "UPDATE contents SET value = replace(value, 'question 9', 'question x') "
-        "WHERE value LIKE '%question 9%'", 9),
-    "a removed message": ("DELETE FROM contents WHERE value LIKE '%question 9%'", 9),
-    "an unknown codec": ("UPDATE contents SET codec = 'rot13' WHERE value = 'answer 8'", 8),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("statement", "seq"), TAMPERINGS.values(), ids=TAMPERINGS.keys())
-def test_tampering_is_found_with_its_place(path: Path, statement: str, seq: int) -> None:
-    report = _tamper(path, statement)
-    assert not report.verified
-    assert report.first_bad_seq == seq, report.problems
 
 
 def test_an_inserted_copy(path: Path) -> None:
@@ -276,35 +220,6 @@ def test_rows_that_only_find_values_are_held_to_them_too(path: Path) -> None:
             LedgerEntry("E", "S", "D", "r", metadata={"session_id": "SES-AAAAAAAA",
                                                        "response": "answer 1"})
         )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE contents SET scope = 's:SES-OTHER' WHERE value = 'answer 3'",
-        "UPDATE contents SET scope = 's:SES-OTHER' WHERE value LIKE '%question 3%'",
-        "INSERT INTO contents (commitment, scope, digest, nonce, bytes, codec, value) "
-        "VALUES ('ab', 's:SES-AAAAAAAA', x'00', zeroblob(32), 3, 'text', 'planted')",
-        "UPDATE contents SET nonce = 'text' WHERE value = 'answer 3'",
-        "CREATE TRIGGER t AFTER INSERT ON entries BEGIN DELETE FROM contents; END",
-        "DROP INDEX entries_event_type",
-        "UPDATE entries SET record = CAST(record AS BLOB) WHERE seq = 3",
-        "UPDATE entries SET seq = -5 WHERE seq = 0",
-        "UPDATE entries SET timestamp = CAST(x'ff' AS TEXT) WHERE seq = 3",
-    ],
-)
-def test_other_forgeries(path: Path, statement: str) -> None:
-    assert not _tamper(path, statement).verified
-
-
-def test_a_replaced_view_is_noticed(path: Path) -> None:
-    report = _tamper(
-        path,
-        "DROP VIEW entry_contents",
-        "CREATE VIEW entry_contents AS SELECT 1 AS seq, 'forged' AS value",
-    )
-    assert not report.verified
-    assert "entry_contents" in report.problems[0].message
 
 
 def test_one_unreadable_row_does_not_hide_the_others(path: Path) -> None:

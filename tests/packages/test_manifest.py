@@ -86,159 +86,120 @@ def test_what_is_optional() -> None:
     assert manifest.assets[0].classification == "agent"
 
 
+def as_key(part: str) -> str | int:
+    return int(part) if part.isdigit() else part
+
+
 TWICE = encoded(RIGHT).replace(b'"layer": 3', b'"layer": 3,\n  "l\\u0061yer": 4')
 BARE = "AB" * 32
 
 # fmt: off
+# name: (the field, its value, code, a word of the message)
+WRONG_VALUES: dict[str, tuple[str, Any, str, str]] = {
+    "id without number": ("package_id", "PKG-EXAMPLE", "manifest_schema", "PKG-NAME-001"),
+    "id in lower case": ("package_id", "PKG-example-001", "manifest_schema", "PKG-NAME-001"),
+    "version of two numbers": ("version", "1.2", "manifest_schema", "Semantic Versioning"),
+    "version with a leading zero": ("version", "1.02.0", "manifest_schema", "Semantic Versioning"),
+    "another format": ("schema_version", "2.0", "manifest_schema", '"1.0"'),
+    "unknown tier": ("plane_id", "ho3", "manifest_schema", "hot, ho2, ho1"),
+    "layer below zero": ("layer", -1, "manifest_schema", "from 0"),
+    "layer as text": ("layer", "3", "manifest_schema", "whole number"),
+    "layer true": ("layer", True, "manifest_schema", "whole number"),
+    "layer with a fraction": ("layer", 3.0, "manifest_number", "whole number"),
+    "NaN": ("layer", float("nan"), "manifest_number", "whole number"),
+    "Infinity": ("permissions/budgets/token_budget", float("inf"), "manifest_number",
+        "whole number"),
+    "spec id": ("spec_id", "FMWK-X", "manifest_schema", "SPEC-NAME"),
+    "framework id": ("framework_id", "SPEC-X", "manifest_schema", "FMWK-NAME"),
+    "unknown key": ("scripts", {"install": "x"}, "manifest_schema", "the key 'scripts' is unknown"),
+    "unknown key named value": ("value", 1, "manifest_schema", "the key 'value' is unknown"),
+    "unknown key inside an asset": ("assets/1/mode", 493, "manifest_schema", "the key 'mode' is unknown"),
+    "line break in the id": ("package_id", "PKG-EXAMPLE-001\n", "manifest_text", "U+000A"),
+    "text that runs backwards": ("title", "a\u202egnp.exe", "manifest_text", "U+202E"),
+    "bare hex": ("assets/0/sha256", BARE, "bare_hex", "'sha256:abab"),
+    "hash in upper case": ("assets/0/sha256", f"sha256:{BARE}", "manifest_schema", "71 characters"),
+    "another hash": ("assets/0/sha256", "md5:" + "0" * 32, "manifest_schema", "71 characters"),
+    "unknown classification": ("assets/2/classification", "code", "manifest_schema", "prompt_pack"),
+    "depends on itself": ("dependencies/0/package_id", "PKG-EXAMPLE-001", "manifest_dependency",
+        "the package itself"),
+    "range without a comparator": ("dependencies/0/version", "1.0.0", "manifest_schema", ">=1.0.0"),
+    "range with half a version": ("dependencies/0/version", ">=1.0.0,<2", "manifest_dependency",
+        "'2' is not a version"),
+    "module of others": ("modules/0", "os.path", "manifest_schema", "remit."),
+    "too many models": ("permissions/models", [f"m{n}" for n in range(1001)], "manifest_schema",
+        "at most 1000"),
+    "dollars as a number": ("permissions/budgets/usd_budget", 1, "manifest_schema", '"0.50"'),
+    "tool twice": ("permissions/tools", ["a", "a"], "manifest_schema", "none twice"),
+    "permission outside": ("permissions/paths/0", "HO1/../HOT/", "parent_path", "'..'"),
+    "supersedes one twice": ("supersedes", ["PKG-OTHER-001"] * 2, "manifest_schema", "none twice"),
+}
+# name: (the path of an asset, code, a word)
+WRONG_PATHS = {
+    "absolute": ("/etc/passwd", "absolute_path", "is absolute"),
+    "drive": ("C:/x", "absolute_path", "is absolute"),
+    "share": ("\\\\host\\x", "absolute_path", "is absolute"),
+    "parent": ("HO1/../../x", "parent_path", "'..'"),
+    "parent by backslash": ("HO1\\..\\x", "parent_path", "'..'"),
+    "parent alone": ("..", "parent_path", "'..'"),
+    "dot": ("./HO1/x", "bad_path", "part '.'"),
+    "empty part": ("HO1//x", "bad_path", "empty part"),
+    "folder": ("HO1/x/", "bad_path", "empty part"),
+    "tier alone": ("HO1", "bad_path", "inside HOT/"),
+    "outside the tiers": ("bin/x", "bad_path", "inside HOT/"),
+    "tier in lower case": ("ho1/x", "bad_path", "inside HOT/"),
+    "manifest": ("manifest.json", "bad_path", "inside HOT/"),
+    "backslash": ("HO1/a\\b", "bad_path", "backslash"),
+    "NUL": ("HO1/a\0", "manifest_text", "U+0000"),
+    "escape": ("HO1/\x1b[2J", "manifest_text", "U+001B"),
+    "not NFC": ("HO1/u\u0308", "bad_path", "NFC"),
+    "stream of a file": ("HO1/a:b", "bad_path", "':'"),
+    "reserved": ("HO1/aux.json", "bad_path", "reserved"),
+    "reserved folder": ("HO1/COM1/x", "bad_path", "reserved"),
+    "end that is dropped": ("HO1/a.", "bad_path", "drops"),
+    "space that is dropped": ("HO1/a /b", "bad_path", "drops"),
+    "long part": (f"HO1/{'a' * 65}", "path_too_long", "64"),
+    "long path": ("HO1/" + "/".join("abcd" * 38), "path_too_long", "192"),
+}
 # name: (file, code, the field that is named, a word of the message)
 WRONG: dict[str, tuple[bytes, str, str, str]] = {
-    "id without number": (
-        changed("package_id", to="PKG-EXAMPLE"), "manifest_schema", "package_id",
-        "PKG-NAME-001"),
-    "id in lower case": (
-        changed("package_id", to="PKG-example-001"), "manifest_schema", "package_id",
-        "PKG-NAME-001"),
-    "version of two numbers": (changed("version", to="1.2"), "manifest_schema", "version",
-        "Semantic Versioning"),
-    "version with a leading zero": (
-        changed("version", to="1.02.0"), "manifest_schema", "version",
-        "Semantic Versioning"),
-    "another format": (
-        changed("schema_version", to="2.0"), "manifest_schema", "schema_version", '"1.0"'),
-    "unknown tier": (
-        changed("plane_id", to="ho3"),
-        "manifest_schema",
-        "plane_id",
-        "hot, ho2, ho1",
-    ),
-    "layer below zero": (changed("layer", to=-1), "manifest_schema", "layer", "from 0"),
-    "layer as text": (changed("layer", to="3"), "manifest_schema", "layer", "whole number"),
-    "layer true": (changed("layer", to=True), "manifest_schema", "layer", "whole number"),
-    "layer with a fraction": (changed("layer", to=3.0), "manifest_number", "layer", "whole number"),
-    "layer beyond all readers": (
-        encoded(RIGHT).replace(b'"layer": 3', b'"layer": 1' + b"0" * 5000), "manifest_number",
-        "layer", "16 digits"),
-    "NaN": (changed("layer", to=float("nan")), "manifest_number", "layer", "whole number"),
-    "Infinity": (
-        changed("permissions", "budgets", "token_budget", to=float("inf")), "manifest_number",
-        "permissions/budgets/token_budget", "whole number"),
-    "spec id": (changed("spec_id", to="FMWK-X"), "manifest_schema", "spec_id", "SPEC-NAME"),
-    "framework id": (
-        changed("framework_id", to="SPEC-X"), "manifest_schema", "framework_id", "FMWK-NAME"),
-    "unknown key": (changed("scripts", to={"install": "x"}), "manifest_schema", "scripts",
-        "no key 'scripts'"),
-    "unknown key named value": (
-        changed("value", to=1), "manifest_schema", "value", "no key 'value'"),
-    "unknown key inside an asset": (
-        changed("assets", 1, "mode", to=493), "manifest_schema", "assets/1/mode", "no key 'mode'"),
-    "unknown key that looks like a place": (
-        changed("assets/0", to={"path": 1}), "manifest_schema", "assets/0", "no key 'assets/0'"),
-    "key twice": (TWICE, "manifest_duplicate_key", "", "'layer' is twice"),
+    name: (changed(*map(as_key, field.split("/")), to=to), code, field, word)
+    for name, (field, to, code, word) in WRONG_VALUES.items()
+} | {
+    name: (with_paths(path), code, "assets/0/path", word)
+    for name, (path, code, word) in WRONG_PATHS.items()
+} | {
+    "layer beyond all readers": (encoded(RIGHT).replace(b'"layer": 3',
+        b'"layer": 1' + b"0" * 5000), "manifest_number", "layer", "16 digits"),
+    "unknown key that looks like a place": (changed("assets/0", to={"path": 1}), "manifest_schema",
+        "assets/0", "the key 'assets/0' is unknown"),
+    "key twice": (TWICE, "manifest_duplicate_key", "", "'layer' occurs twice"),
     "not an object": (b"[]", "manifest_schema", "", "a JSON object"),
     "nothing": (b"", "manifest_json", "", "not JSON"),
     "a comma too many": (b'{\n  "a": 1,\n}', "manifest_json", "", "not JSON"),
     "nested": (b"[" * 100_000 + b"]" * 100_000, "manifest_json", "", "deep"),
     "nested a little": (b'{"a": [[[[1]]]]}', "manifest_json", "a/0/0/0", "deep"),
     "byte order mark": (b"\xef\xbb\xbf{}", "manifest_encoding", "", "byte order mark"),
-    "another encoding": (
-        encoded(RIGHT).replace(b"An example", b"An ex\xe4mple"), "manifest_encoding", "",
-        "UTF-8"),
-    "lone surrogate": (
-        encoded(RIGHT).replace(b"An example", b"An \\ud800"), "manifest_text", "title",
-        "U+D800"),
-    "line break in the id": (
-        changed("package_id", to="PKG-EXAMPLE-001\n"), "manifest_text", "package_id",
-        "U+000A"),
-    "text that runs backwards": (
-        changed("title", to="a\u202egnp.exe"), "manifest_text", "title", "U+202E"),
-    "bare hex": (changed("assets", 0, "sha256", to=BARE), "bare_hex", "assets/0/sha256",
-        "'sha256:abab"),
-    "hash in upper case": (changed("assets", 0, "sha256", to=f"sha256:{BARE}"), "manifest_schema",
-        "assets/0/sha256", "71 characters"),
-    "another hash": (
-        changed("assets", 0, "sha256", to="md5:" + "0" * 32), "manifest_schema", "assets/0/sha256",
-        "71 characters"),
-    "unknown classification": (changed("assets", 2, "classification", to="code"), "manifest_schema",
-        "assets/2/classification", "prompt_pack"),
-    "depends on itself": (
-        changed("dependencies", 0, "package_id", to="PKG-EXAMPLE-001"), "manifest_dependency",
-        "dependencies/0/package_id",
-        "the package itself"),
-    "depends twice": (
-        changed("dependencies", to=RIGHT["dependencies"] * 2), "manifest_dependency",
-        "dependencies/1/package_id",
-        "among the dependencies"),
-    "range without a comparator": (
-        changed("dependencies", 0, "version", to="1.0.0"), "manifest_schema",
-        "dependencies/0/version", ">=1.0.0"),
-    "range with half a version": (
-        changed("dependencies", 0, "version", to=">=1.0.0,<2"), "manifest_dependency",
-        "dependencies/0/version", "'2' is not a version"),
-    "module of others": (changed("modules", 0, to="os.path"), "manifest_schema", "modules/0",
-        "remit."),
-    "modules of all kinds": (
-        changed("modules", to=["remit.a", 1, {}, []]), "manifest_schema", "modules/1",
-        "dotted name"),
-    "too many models": (
-        changed("permissions", "models", to=[f"m{n}" for n in range(1001)]), "manifest_schema",
-        "permissions/models", "at most 1000"),
-    "model without a name": (
-        changed("permissions", "models", to=["a", None]), "manifest_schema", "permissions/models/1",
-        "without spaces"),
-    "dollars as a number": (
-        changed("permissions", "budgets", "usd_budget", to=1), "manifest_schema",
-        "permissions/budgets/usd_budget",
-        '"0.50"'),
-    "tool twice": (changed("permissions", "tools", to=["a", "a"]), "manifest_schema",
-        "permissions/tools",
-        "none twice"),
-    "permission outside": (
-        changed("permissions", "paths", 0, to="HO1/../HOT/"), "parent_path", "permissions/paths/0",
-        "'..'"),
-    "tool with a pattern of another kind": (
-        changed("permissions", "tools", to=["read_[ab]"]), "manifest_schema", "permissions/tools/0",
-        "without spaces"),
-    "supersedes itself": (
-        changed("supersedes", to=["PKG-OTHER-001", "PKG-EXAMPLE-001"]), "manifest_supersedes",
-        "supersedes/1", "the package itself"),
-    "supersedes what it needs": (
-        changed("supersedes", to=["PKG-KERNEL-001"]), "manifest_supersedes", "supersedes/0",
-        "among the dependencies"),
-    "supersedes no package": (
-        changed("supersedes", to=["SPEC-X"]), "manifest_schema", "supersedes/0", "PKG-NAME-001"),
-    "supersedes one twice": (
-        changed("supersedes", to=["PKG-OTHER-001"] * 2), "manifest_schema", "supersedes",
-        "none twice"),
-    "absolute": (with_paths("/etc/passwd"), "absolute_path", "assets/0/path", "is absolute"),
-    "drive": (with_paths("C:/x"), "absolute_path", "assets/0/path", "is absolute"),
-    "share": (with_paths("\\\\host\\x"), "absolute_path", "assets/0/path", "is absolute"),
-    "parent": (with_paths("HO1/../../x"), "parent_path", "assets/0/path", "'..'"),
-    "parent by backslash": (with_paths("HO1\\..\\x"), "parent_path", "assets/0/path", "'..'"),
-    "parent alone": (with_paths(".."), "parent_path", "assets/0/path", "'..'"),
-    "dot": (with_paths("./HO1/x"), "bad_path", "assets/0/path", "part '.'"),
-    "empty part": (with_paths("HO1//x"), "bad_path", "assets/0/path", "empty part"),
-    "folder": (with_paths("HO1/x/"), "bad_path", "assets/0/path", "empty part"),
-    "tier alone": (with_paths("HO1"), "bad_path", "assets/0/path", "inside HOT/"),
-    "outside the tiers": (with_paths("bin/x"), "bad_path", "assets/0/path", "inside HOT/"),
-    "tier in lower case": (with_paths("ho1/x"), "bad_path", "assets/0/path", "inside HOT/"),
-    "manifest": (with_paths("manifest.json"), "bad_path", "assets/0/path", "inside HOT/"),
-    "backslash": (with_paths("HO1/a\\b"), "bad_path", "assets/0/path", "backslash"),
-    "NUL": (with_paths("HO1/a\0"), "manifest_text", "assets/0/path", "U+0000"),
-    "escape": (with_paths("HO1/\x1b[2J"), "manifest_text", "assets/0/path", "U+001B"),
-    "not NFC": (with_paths("HO1/u\u0308"), "bad_path", "assets/0/path", "NFC"),
-    "stream of a file": (with_paths("HO1/a:b"), "bad_path", "assets/0/path", "':'"),
-    "reserved": (with_paths("HO1/aux.json"), "bad_path", "assets/0/path", "reserved"),
-    "reserved folder": (with_paths("HO1/COM1/x"), "bad_path", "assets/0/path", "reserved"),
-    "end that is dropped": (with_paths("HO1/a."), "bad_path", "assets/0/path", "drops"),
-    "space that is dropped": (with_paths("HO1/a /b"), "bad_path", "assets/0/path", "drops"),
-    "long part": (with_paths(f"HO1/{'a' * 65}"), "path_too_long", "assets/0/path", "64"),
-    "long path": (with_paths("HO1/" + "/".join("abcd" * 38)), "path_too_long", "assets/0/path",
-        "192"),
+    "another encoding": (encoded(RIGHT).replace(b"An example", b"An ex\xe4mple"),
+        "manifest_encoding", "", "UTF-8"),
+    "lone surrogate": (encoded(RIGHT).replace(b"An example", b"An \\ud800"), "manifest_text",
+        "title", "U+D800"),
+    "depends twice": (changed("dependencies", to=RIGHT["dependencies"] * 2), "manifest_dependency",
+        "dependencies/1/package_id", "among the dependencies"),
+    "modules of all kinds": (changed("modules", to=["remit.a", 1, {}, []]), "manifest_schema",
+        "modules/1", "dotted name"),
+    "model without a name": (changed("permissions", "models", to=["a", None]), "manifest_schema",
+        "permissions/models/1", "without spaces"),
+    "tool with a pattern of another kind": (changed("permissions", "tools", to=["read_[ab]"]),
+        "manifest_schema", "permissions/tools/0", "without spaces"),
+    "supersedes itself": (changed("supersedes", to=["PKG-OTHER-001", "PKG-EXAMPLE-001"]),
+        "manifest_supersedes", "supersedes/1", "the package itself"),
+    "supersedes what it needs": (changed("supersedes", to=["PKG-KERNEL-001"]),
+        "manifest_supersedes", "supersedes/0", "among the dependencies"),
+    "supersedes no package": (changed("supersedes", to=["SPEC-X"]), "manifest_schema",
+        "supersedes/0", "PKG-NAME-001"),
     "twins": (encoded({**RIGHT, "assets": RIGHT["assets"] + RIGHT["assets"][:1]}), "twin_paths",
-        "assets/3/path",
-        "collides with"),
-    "twins by case": (
-        with_paths("HO1/stra\u00dfe", "HO1/STRASSE"), "twin_paths", "assets/1/path",
+        "assets/3/path", "collides with"),
+    "twins by case": (with_paths("HO1/stra\u00dfe", "HO1/STRASSE"), "twin_paths", "assets/1/path",
         "collides with"),
     "twin folders": (with_paths("HO1/a/x", "HO1/A/y"), "twin_paths", "assets/1/path",
         "collides with"),

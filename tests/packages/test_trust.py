@@ -361,9 +361,7 @@ def test_a_list_too_long_for_the_record(
     assert (path.read_bytes(), ledger.count()) == (before, count)
 
 
-def test_a_record_that_does_not_hold_what_it_states(
-    ledger: LedgerClient, path: Path, anna: PackageKey
-) -> None:
+def test_a_record_without_its_content(ledger: LedgerClient, path: Path, anna: PackageKey) -> None:
     add(path, ledger, anna)
     stated = {"file": "trust.json", "sha256": sha256(path.read_bytes()), "by": "x", "policy": "{}"}
     ledger.write(LedgerEntry("CONFIG_CHANGED", "trust.json", "CHANGED", "x", metadata=stated))

@@ -68,6 +68,7 @@ class Case:
     about: str = ""
     answer: Answer | None = None
     expected: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
     name: str = field(default_factory=new_session)
 
 
@@ -155,6 +156,7 @@ def _some(served: Served, provider: RawProvider, cases: Sequence[Case], token: s
                 "x-remit-session": case.name,
                 "content-type": "application/json",
                 CASE_HEADER: case.name,
+                **case.headers,
             }
             connection.request("POST", PATHS[case.endpoint], case.body, headers)
             broke = ""

@@ -11,8 +11,11 @@ import pytest
 
 from tests.server.running import Served, new_session, serving
 from tests.server.sdks import opened
+from tests.server.strict import Strict, strict_provider
 from tests.support import wire
+from tests.support.keeping import Keeper, keeping
 from tests.support.postgres import PostgresServer
+from tests.support.raw_provider import RawProvider, raw_provider
 from tests.support.upstream import Upstream
 from tests.support.upstream import upstream as run_upstream
 
@@ -55,33 +58,55 @@ def behind() -> Iterator[wire.WireServer]:
 
 
 @pytest.fixture(scope="module")
-def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One server for a module's tests, on SQLite."""
-    root = tmp_path_factory.mktemp("served") / "root"
-    with serving(root, upstream.url, toml=QUICK) as running:
+def strict() -> Iterator[Strict]:
+    """A provider that refuses what the real ones refuse."""
+    with strict_provider() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def toml() -> str:
-    """What stands behind ``remit.toml`` of :func:`anywhere`; a module may have another."""
-    return QUICK
+def keeper() -> Iterator[Keeper]:
+    """A provider that keeps files and batches."""
+    with keeping() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[RawProvider]:
+    """A provider that answers with the bytes that a test names."""
+    with raw_provider() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def toml(request: pytest.FixtureRequest) -> str:
+    """The settings of a module's server: its ``TOML``."""
+    return getattr(request.module, "TOML", QUICK)
+
+
+@pytest.fixture(scope="module")
+def served(
+    request: pytest.FixtureRequest, toml: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """One server for a module's tests, on SQLite, before the fixture that its ``BEFORE`` names."""
+    before = request.getfixturevalue(getattr(request.module, "BEFORE", "upstream"))
+    root = tmp_path_factory.mktemp("served") / "root"
+    with serving(root, before.url, toml=toml) as running:
+        yield running
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def anywhere(
-    request: pytest.FixtureRequest,
-    upstream: Upstream,
-    tmp_path_factory: pytest.TempPathFactory,
-    toml: str,
+    request: pytest.FixtureRequest, toml: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
     """One server for a module's tests, on either store."""
     database = ""
     if request.param == "postgresql":
         server: PostgresServer = request.getfixturevalue("postgres")
         database = server.database()
+    before = request.getfixturevalue(getattr(request.module, "BEFORE", "upstream"))
     root = tmp_path_factory.mktemp("anywhere") / "root"
-    with serving(root, upstream.url, toml=toml, database=database) as running:
+    with serving(root, before.url, toml=toml, database=database) as running:
         yield running
 
 

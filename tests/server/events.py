@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from tests.server.running import Served
+from tests.server.running import Served, prompt
 
 __all__ = ["PATHS", "Events", "ended_well", "failed", "said", "streaming"]
 
@@ -50,8 +50,7 @@ def streaming(
 ) -> Iterator[Events]:  # fmt: skip
     """One streamed call; leaving the block hangs up."""
     connection = http.client.HTTPConnection(*served.address, timeout=60)
-    body = {"model": model, "max_tokens": 50, "stream": True,
-            "messages": [{"role": "user", "content": text}], **more}  # fmt: skip
+    body = prompt(text, **{"model": model, "max_tokens": 50, "stream": True, **more})
     sent = {"authorization": f"Bearer {token or served.token}", **(headers or {})}
     if session:
         sent["x-remit-session"] = session

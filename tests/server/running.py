@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,14 +19,14 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from remit.gateway.auth import KeyStore, NewKey
-from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, audit_budgets
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.runtime.state import check_state
 from tests.support.processes import Program
 from tests.support.roots import new_root
 from tests.support.waiting import until
 
-__all__ = ["Served", "new_session", "serving"]
+__all__ = ["Served", "new_session", "prompt", "received", "serving", "statuses"]
 
 _DIALECT_PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 
@@ -62,6 +63,8 @@ class Served:
         tokens: int | None = None,
         rpm: int | None = None,
         user: str = "",
+        pass_through: tuple[str, ...] = (),
+        unpriced: tuple[str, ...] = (),
     ) -> NewKey:
         """A new virtual key; counts within ``[auth] revocation_s``: it is waited for."""
 
@@ -75,7 +78,7 @@ class Served:
         with KeyStore(self.ledger) as keys:
             made = keys.create(
                 uuid.uuid4().hex, role=role, models=models, agents=agents, user_id=user,
-                in_transaction=limit,
+                in_transaction=limit, pass_through=pass_through, pass_through_unpriced=unpriced,
             )  # fmt: skip
         until(lambda: self.ask("GET", "/v1/models", token=made.key)[0] == 200)
         return made
@@ -114,15 +117,34 @@ class Served:
     ) -> tuple[int, bytes, Mapping[str, str]]:  # fmt: skip
         """One model call by a plain HTTP client."""
         named = {"x-remit-session": session} if session else {}
-        body = {"model": model, "max_tokens": 50,
-                "messages": [{"role": "user", "content": text}], **more}  # fmt: skip
+        body = prompt(text, model=model, **{"max_tokens": 50, **more})
         path = _DIALECT_PATHS[dialect]
         return self.ask("POST", path, body, token=token, headers={**named, **(headers or {})})
 
-    def raw(self, data: bytes, *, wait_s: float = 20) -> bytes:
-        """Everything that comes back for ``data`` until the server closes, or falls silent."""
+    def head(
+        self, *lines: str, path: str = _DIALECT_PATHS["openai"], method: str = "POST",
+        token: str | None = None,
+    ) -> bytes:  # fmt: skip
+        """The head of a request, with a key and these lines."""
+        token = self.token if token is None else token
+        first = [f"{method} {path} HTTP/1.1", "host: remit", f"authorization: Bearer {token}"]
+        return "\r\n".join([*first, *lines, "", ""]).encode("latin-1")
+
+    def request(self, body: Mapping[str, Any], *lines: str, **more: Any) -> bytes:
+        """A whole request; for more see :meth:`head`."""
+        data = json.dumps(body).encode()
+        return self.head(*lines, f"content-length: {len(data)}", **more) + data
+
+    @contextmanager
+    def connected(self, data: bytes = b"", *, wait_s: float = 30) -> Iterator[socket.socket]:
+        """A connection over which ``data`` was sent, until the block ends."""
         with closing(socket.create_connection(self.address, timeout=wait_s)) as connection:
             connection.sendall(data)
+            yield connection
+
+    def raw(self, data: bytes, *, wait_s: float = 20) -> bytes:
+        """Everything that comes back for ``data`` until the server closes, or falls silent."""
+        with self.connected(data, wait_s=wait_s) as connection:
             return received(connection)
 
     def entries(self, event_type: str, session: str) -> list[LedgerEntry]:
@@ -168,7 +190,7 @@ class Served:
         assert self.process.wait(60) == 0, self.errors.read_text()
 
     def check(self) -> None:
-        """No failure that nobody foresaw, the ledger verifies, each DISPATCH has its end."""
+        """No failure that nobody foresaw, a sound ledger, each DISPATCH ended, true budgets."""
         said = self.errors.read_text()
         assert "Traceback" not in said, said
         assert "never awaited" not in said, said
@@ -183,6 +205,8 @@ class Served:
             for entry in self.ledger.query(event_type=kind)
         ]
         assert sorted(closed) == sorted(opened)
+        audit = audit_budgets(self.ledger)
+        assert audit.equal, audit
 
 
 @contextmanager
@@ -256,6 +280,11 @@ def _started(
     )  # fmt: skip
 
 
+def statuses(reply: bytes) -> list[int]:
+    """The statuses of all answers in what came back."""
+    return [int(found) for found in re.findall(rb"HTTP/1\.1 ([1-5]\d\d) ", reply)]
+
+
 def received(connection: socket.socket) -> bytes:
     """What comes until the other side closes, or falls silent for the socket's timeout."""
     parts = []
@@ -265,6 +294,12 @@ def received(connection: socket.socket) -> bytes:
     except (TimeoutError, ConnectionError):
         pass
     return b"".join(parts)
+
+
+def prompt(text: str = "hi", **more: Any) -> dict[str, Any]:
+    """The body of a call of Chat Completions or Messages."""
+    turn = {"role": "user", "content": text}
+    return {"model": "gpt-4o-mini", "max_tokens": 9, "messages": [turn], **more}
 
 
 def new_session() -> str:

@@ -6,6 +6,8 @@ import base64
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import anthropic
+import openai
 from pydantic import BaseModel
 
 from remit.kernel.settings import default_settings
@@ -13,17 +15,9 @@ from remit.ledger import LedgerEntry
 from tests.server.running import Served
 
 __all__ = [
-    "DEFAULTS",
-    "HARD",
-    "MODELS",
-    "PNG",
-    "Weather",
-    "costs",
-    "is_whole",
-    "opening",
-    "rates",
-    "snapshot",
-]
+    "DEFAULTS", "HARD", "MODELS", "PNG", "Weather", "anthropic_at", "costs", "is_whole",
+    "openai_at", "opening", "rates", "snapshot",
+]  # fmt: skip
 
 MODELS = ("gpt-4o-mini", "claude-sonnet-4-5")
 """One that the OpenAI upstream answers, one that the Anthropic upstream does."""
@@ -61,6 +55,22 @@ def opening(kind: type[_Client]) -> Callable[..., _Client]:
         return client
 
     return make
+
+
+def openai_at(served: Served, key: str = "", session: str = "") -> openai.OpenAI:
+    """The official client, closed when the test ends."""
+    named = {"x-remit-session": session} if session else {}
+    return opening(openai.OpenAI)(
+        base_url=f"{served.url}/v1", api_key=key or served.token, default_headers=named, **HARD
+    )
+
+
+def anthropic_at(served: Served, key: str = "", session: str = "") -> anthropic.Anthropic:
+    """The official client, closed when the test ends."""
+    named = {"x-remit-session": session} if session else {}
+    return opening(anthropic.Anthropic)(
+        base_url=served.url, api_key=key or served.token, default_headers=named, **HARD
+    )
 
 
 class Weather(BaseModel):

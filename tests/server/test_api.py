@@ -8,10 +8,9 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -24,6 +23,7 @@ from remit.runtime import Runtime
 from remit.server.api import api_application
 from remit.server.extending import Authenticator
 from remit.server.mcp.records import record_tools
+from tests.server.asgi import AsgiRequest
 from tests.support.agents import CLASSIFIED, anthropic_runtime
 from tests.support.roots import new_root
 from tests.support.stores import conversation, outside
@@ -32,78 +32,16 @@ from tests.support.wire import message
 TOP = Path(__file__).parents[2]
 LIMITS = AuthLimits(0.5, 5.0, 60.0)
 JSON = (b"content-type", b"application/json")
-# What each operation asks of a role.
-PERMISSIONS = {
-    "GET /api/approvals": "read",
-    "GET /api/approvals/{request_id}": "read",
-    "POST /api/approvals/{request_id}": "approve",
-    "POST /api/delegations": "approve",
-    "GET /api/budgets": "read",
-    "GET /api/tenants": "read",
-    "GET /api/tenants/{name}": "read",
-    "GET /api/usage": "read",
-    "GET /api/report": "verify",
-    "GET /api/budgets/check": "manage_budgets",
-    "PUT /api/budgets": "manage_budgets",
-    "GET /api/feedback": "read",
-    "POST /api/feedback": "give_feedback",
-    "GET /api/gates": "read",
-    "POST /api/gates": "manage_keys",
-    "GET /api/health": "read",
-    "GET /api/keys": "read",
-    "POST /api/keys": "manage_keys",
-    "POST /api/keys/{name_or_id}/rotate": "manage_keys",
-    "GET /api/keys/{name_or_id}": "read",
-    "DELETE /api/keys/{name_or_id}": "manage_keys",
-    "GET /api/learn/proposals": "read",
-    "GET /api/learn/proposals/{proposal_id}": "read",
-    "POST /api/learn/proposals/{proposal_id}/adopt": "adopt",
-    "POST /api/learn/proposals/{proposal_id}/reject": "adopt",
-    "POST /api/learn/proposals/{proposal_id}/rollback": "adopt",
-    "GET /api/learn/report": "read",
-    "GET /api/learn/signals": "read",
-    "GET /api/ledger/checkpoint": "verify",
-    "POST /api/ledger/checkpoint": "manage_keys",
-    "GET /api/ledger/entries": "read",
-    "GET /api/ledger/entries/{entry_id}": "read",
-    "GET /api/ledger/entries/{entry_id}/proof": "verify",
-    "GET /api/ledger/entries/{entry_id}/record": "read",
-    "GET /api/ledger/key": "verify",
-    "GET /api/ledger/stats": "read",
-    "GET /api/orders": "read",
-    "GET /api/orders/{order_id}": "read or call",
-    "POST /api/orders": "call",
-    "POST /api/orders/{order_id}/{verb}": "manage_keys or call",
-    "GET /api/packages": "read",
-    "GET /api/packages/{package_id}": "read",
-    "GET /api/pins": "read",
-    "POST /api/pins/{tool_id}": "approve",
-    "GET /api/prices": "read",
-    "GET /api/sessions": "read",
-    "GET /api/sessions/{session_id}": "read",
-    "GET /api/traces/{work_order_id}": "read",
-    **{
-        f"{method} /api/{kind}s{rest}": permission
-        for kind in ("user", "team", "organisation")
-        for method, rest, permission in (
-            ("GET", "", "read"),
-            ("POST", "", "manage_keys"),
-            ("GET", "/{id}", "read"),
-            ("PUT", "/{id}", "manage_keys"),
-        )
-    },
+PAGE = (TOP / "docs/api.md").read_text()
+ROUTES = {
+    row[0]: row[1:] for row in re.findall(r"^\| `(.+?)` \| `?(.+?)`? \| (.+?) \|$", PAGE, re.M)
 }
+"""What the page says of each operation: the permission that it asks of a role, and a summary."""
+PERMISSIONS = {name: permission for name, (permission, _) in ROUTES.items()}
 
 
-@dataclass
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
+class Answer(AsgiRequest):
+    """A request of the API and its answer."""
 
     @property
     def error(self) -> dict[str, str]:
@@ -140,45 +78,15 @@ class Api:
     ) -> Answer:
         """``METHOD /path``, as the operator when no key is given; nobody with an empty one."""
         method, path = operation.split(" ")
-        sent = chunks or [b"" if value is None else json.dumps(value).encode()]
         key = self.operator if key is None else key
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "scheme": "http",
-            "method": method,
-            "path": unquote(path),
-            "raw_path": path.encode(),
-            "root_path": "",
-            "query_string": urlencode(query, doseq=True).encode(),
-            "headers": [
-                JSON,
-                *([(b"authorization", f"Bearer {key}".encode())] if key else []),
-                *(headers or ()),
-            ],
-            "server": ("127.0.0.1", 1),
-            "client": ("127.0.0.1", 2),
-        }
-        return asyncio.run(self._call(scope, sent))
-
-    async def _call(self, scope: dict[str, Any], chunks: list[bytes]) -> Answer:
-        told: list[dict[str, Any]] = []
-        self.left = [*chunks]
-
-        async def receive() -> dict[str, Any]:
-            if not self.left:
-                return {"type": "http.disconnect"}
-            chunk = self.left.pop(0)
-            return {"type": "http.request", "body": chunk, "more_body": bool(self.left)}
-
-        async def send(message: Any) -> None:
-            told.append(dict(message))
-
-        await self.app(scope, receive, send)
-        start, *bodies = told
-        headers = {name.decode(): value.decode() for name, value in start["headers"]}
-        return Answer(start["status"], headers, b"".join(part["body"] for part in bodies))
+        bearer = [(b"authorization", f"Bearer {key}".encode())] if key else []
+        answer = Answer([*(chunks or [b"" if value is None else json.dumps(value).encode()])])
+        answer.gone.set()
+        sent = [JSON, *bearer, *(headers or ())]
+        asyncio.run(
+            answer.to(self.app, method, path, headers=sent, query=urlencode(query, doseq=True))
+        )
+        return answer
 
     def pages(self, path: str, name: str, **query: Any) -> list[Any]:
         """A whole list, page by page."""
@@ -223,7 +131,8 @@ def operations(api: Api) -> dict[str, Any]:
 
 
 def test_every_operation_asks_who_comes_and_what_they_may(api: Api) -> None:
-    assert operations(api).keys() == PERMISSIONS.keys()
+    told = {name: one["summary"] for name, one in operations(api).items()}
+    assert told == {name: summary for name, (_, summary) in ROUTES.items()}
     keys = {role: api.keys.create(f"a {role}", role=role).key for role in ROLES}
     before = api.runtime.ledger.count()
     for operation, permission in PERMISSIONS.items():
@@ -309,22 +218,6 @@ WRONG_REQUESTS: list[tuple[str, bytes, int, str, str | None]] = [
     ("PUT /api/budgets", b'{"user": "a\\u0000b"}', 400, "invalid_input", "user"),
     ("PUT /api/budgets", b'{"user": "u", "session": "s"}', 400, "invalid_input", None),
     ("PUT /api/budgets", b'{"user": "u", "dollars": 5}', 400, "invalid_input", "dollars"),
-    ("POST /api/feedback", b'{"target": "LED-000000ff", "score": 1}', 404, "not_found", None),
-    ("POST /api/feedback", b'{"target": "LED-00000000", "score": 1}', 404, "not_found", None),
-    ("POST /api/feedback", b'{"target": "DEC-1", "score": 1}', 404, "not_found", None),
-    ("POST /api/feedback", b'{"target": "WO-1"}', 400, "invalid_input", None),
-    ("POST /api/feedback", b'{"target": "x", "score": NaN}', 400, "invalid_input", "score"),
-    ("POST /api/feedback", b'{"target": "x", "score": 1.01}', 400, "invalid_input", "score"),
-    ("POST /api/feedback", b'{"target": "x", "score": true}', 400, "invalid_input", "score"),
-    ("POST /api/feedback", b'{"target": "x", "label": "No Word"}', 400, "invalid_input", None),
-    (
-        "POST /api/feedback",
-        b'{"target": "x", "score": 1, "source": "judge"}',
-        400,
-        "invalid_input",
-        "source",
-    ),
-    ("POST /api/feedback", b'{"target": "x", "score": 1, "by": "me"}', 400, "invalid_input", "by"),
     ("POST /api/keys", b'{"name": ""}', 400, "invalid_input", None),
     ("POST /api/keys", b'{"name": "k", "role": "king"}', 400, "invalid_input", "role"),
     ("POST /api/keys", b'{"name": "k", "tiers": ["up"]}', 400, "invalid_input", "tiers.0"),
@@ -390,14 +283,14 @@ def test_a_body_has_an_end(api: Api) -> None:
     long = [b" " * 10_000] * 10
     told = api.ask("PUT /api/budgets", chunks=long, headers=[(b"content-length", b"100000")])
     assert (told.status, told.error["code"]) == (413, "request_too_large")
-    assert len(api.left) == len(long)  # not read at all
+    assert len(told.chunks) == len(long)  # not read at all
     streamed = api.ask("PUT /api/budgets", chunks=long)
     assert (streamed.status, streamed.error["code"]) == (413, "request_too_large")
-    assert len(api.left) == 3  # and not further than it must be
+    assert len(streamed.chunks) == 3  # and not further than it must be
     assert streamed.headers["connection"] == "close"
     nobody = api.ask("PUT /api/budgets", chunks=long, key="")
     assert nobody.status == 401
-    assert len(api.left) == len(long)
+    assert len(nobody.chunks) == len(long)
     exact = b'{"user": "u", "usd": 1}'.ljust(65_536)
     assert api.ask("PUT /api/budgets", chunks=[exact[:5], exact[5:]]).status == 200
 
@@ -887,16 +780,6 @@ def test_one_may_end_ones_own_key(api: Api) -> None:
 
 
 # -- the documentation ------------------------------------------------------------------
-
-
-def test_the_table_of_routes_is_the_one_of_the_openapi(api: Api) -> None:
-    rows = {}
-    for line in (TOP / "docs/api.md").read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 3 and cells[0].startswith("`"):
-            rows[cells[0].strip("`")] = (cells[1].strip("`"), cells[2])
-    told = {name: (PERMISSIONS[name], one["summary"]) for name, one in operations(api).items()}
-    assert rows == told
 
 
 def test_the_openapi_tells_how_each_operation_fails(api: Api) -> None:

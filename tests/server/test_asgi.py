@@ -7,56 +7,30 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from remit.runtime import Runtime
 from remit.server.app import App
+from tests.server.asgi import AsgiRequest
+from tests.server.running import prompt
 from tests.support.roots import new_root
 from tests.support.wire import Raw, completion, completion_stream, serve
 
 _SESSION = "SES-ASGI"
 
 
-class _Caller:
-    """A client of the application, without a socket in between."""
-
-    def __init__(self, app: App) -> None:
-        self.app = app
-        self.told: list[dict[str, Any]] = []
-        self.gone = asyncio.Event()
-
-    async def call(self, *, stream: bool, host: bytes = b"localhost") -> None:
-        body = json.dumps({"model": "gpt-4o-mini", "max_tokens": 9, "stream": stream,
-                           "messages": [{"role": "user", "content": "hi"}]}).encode()  # fmt: skip
-        pieces = [body[:10], body[10:]]
-        scope = {
-            "type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b"",
-            "headers": [(b"host", host), (b"x-remit-session", _SESSION.encode())],
-        }  # fmt: skip
-
-        async def receive() -> dict[str, Any]:
-            if pieces:
-                piece = pieces.pop(0)
-                return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
-            await self.gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            self.told.append(message)
-
-        await self.app(scope, receive, send)
-
-    @property
-    def status(self) -> int:
-        return int(self.told[0]["status"])
-
-    @property
-    def body(self) -> bytes:
-        assert [m["type"] for m in self.told[1:]] == ["http.response.body"] * (len(self.told) - 1)
-        assert [bool(m.get("more_body")) for m in self.told[1:]][-1] is False
-        return b"".join(message["body"] for message in self.told[1:])
+async def _call(
+    app: App, *, stream: bool, host: bytes = b"localhost", request: AsgiRequest | None = None
+) -> AsgiRequest:
+    body = json.dumps(prompt(stream=stream)).encode()
+    request = request or AsgiRequest([])
+    request.chunks += [body[:10], body[10:]]
+    headers = [(b"host", host), (b"x-remit-session", _SESSION.encode())]
+    await request.to(app, "POST", "/v1/chat/completions", headers=headers)
+    assert {message["type"] for message in request.told[1:]} <= {"http.response.body"}
+    assert not any(message.get("more_body") for message in request.told[-1:])
+    return request
 
 
 @contextmanager
@@ -76,13 +50,11 @@ async def test_a_whole_answer_and_a_refusal(
         serve(completion("Hello.")) as upstream,
         _app(tmp_path / "root", upstream.url, monkeypatch) as app,
     ):
-        caller = _Caller(app)
-        await caller.call(stream=False)
+        caller = await _call(app, stream=False)
         assert caller.status == 200
-        assert json.loads(caller.body)["choices"][0]["message"]["content"] == "Hello."
-        assert b"x-remit-exchange" in dict(caller.told[0]["headers"])
-        stranger = _Caller(app)
-        await stranger.call(stream=False, host=b"attacker.example")
+        assert caller.json["choices"][0]["message"]["content"] == "Hello."
+        assert "x-remit-exchange" in caller.headers
+        stranger = await _call(app, stream=False, host=b"attacker.example")
         assert stranger.status == 403
         assert len(upstream.calls) == 1
         await app.runtime.aclose()
@@ -93,8 +65,7 @@ async def test_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         serve(completion_stream(completion("Hello there."))) as upstream,
         _app(tmp_path / "root", upstream.url, monkeypatch) as app,
     ):
-        caller = _Caller(app)
-        await caller.call(stream=True)
+        caller = await _call(app, stream=True)
         assert caller.status == 200
         assert caller.body.endswith(b"data: [DONE]\n\n")
         assert len(caller.told) > 2
@@ -109,8 +80,8 @@ async def test_who_hangs_up_ends_the_call(
         serve(Raw(delay_s=30)) as upstream,
         _app(tmp_path / "root", upstream.url, monkeypatch) as app,
     ):
-        caller = _Caller(app)
-        task = asyncio.create_task(caller.call(stream=stream))
+        caller = AsgiRequest([])
+        task = asyncio.create_task(_call(app, stream=stream, request=caller))
         while not upstream.calls:
             await asyncio.sleep(0.01)
         caller.gone.set()

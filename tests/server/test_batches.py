@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,49 +18,23 @@ from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
 from remit.ledger import LedgerClient, Transaction, wire_body
 from tests.server.conftest import QUICK
 from tests.server.erasing import holds
-from tests.server.running import Served, new_session, serving
-from tests.server.sdks import HARD, opening
+from tests.server.running import Served, new_session, prompt, serving
+from tests.server.sdks import anthropic_at, openai_at
 from tests.support.commands import run_remit
 from tests.support.keeping import Keeper, keeping
 from tests.support.postgres import PostgresServer
 from tests.support.waiting import until
 
+BEFORE = "keeper"
+TOML = QUICK + "recover_every_s = 3600\n"
 USD = 1_000_000_000  # nano-dollars
 OPENAI_LINE = 100 * 0.15e-6 / 2 + 10 * 0.60e-6 / 2
 """What a result of the server's costs on gpt-4o-mini at half price, in dollars."""
 ANTHROPIC_LINE = 100 * 3e-6 / 2 + 10 * 15e-6 / 2
 
 
-@pytest.fixture(scope="module")
-def keeper() -> Iterator[Keeper]:
-    with keeping() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def served(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("batches") / "root"
-    with serving(root, keeper.url, toml=QUICK + "recover_every_s = 3600\n") as running:
-        yield running
-
-
-def _openai(served: Served, key: str, session: str = "") -> openai.OpenAI:
-    named = {"x-remit-session": session} if session else {}
-    return opening(openai.OpenAI)(
-        base_url=f"{served.url}/v1", api_key=key, default_headers=named, **HARD  # type: ignore[arg-type]
-    )  # fmt: skip
-
-
-def _anthropic(served: Served, key: str, session: str = "") -> anthropic.Anthropic:
-    named = {"x-remit-session": session} if session else {}
-    return opening(anthropic.Anthropic)(
-        base_url=served.url, api_key=key, default_headers=named, **HARD  # type: ignore[arg-type]
-    )  # fmt: skip
-
-
 def _body(**more: Any) -> dict[str, Any]:
-    return {"model": "gpt-4o-mini", "max_tokens": 50,
-            "messages": [{"role": "user", "content": "hello"}], **more}  # fmt: skip
+    return prompt("hello", **{"max_tokens": 50, **more})
 
 
 def _line(custom_id: str, **body: Any) -> bytes:
@@ -94,7 +67,7 @@ def _equal(served: Served) -> None:
 
 def test_an_openai_batch_from_file_to_results(served: Served, keeper: Keeper, session: str) -> None:
     key = served.key(usd_nano=USD)
-    client = _openai(served, key.key, session)
+    client = openai_at(served, key.key, session)
     odd = b'{ "custom_id":"b","method":"POST","url":"/v1/chat/completions", "body": ' + (
         b'{"messages" : [ {"role":"user","content":"h\\u00e9"} ],"model":"gpt-4o-mini",'
         b'"max_tokens":7, "novel":1.50} }'
@@ -142,7 +115,7 @@ def test_an_openai_batch_from_file_to_results(served: Served, keeper: Keeper, se
 
 def test_an_anthropic_batch_and_its_results(served: Served, keeper: Keeper, session: str) -> None:
     key = served.key(usd_nano=USD)
-    client = _anthropic(served, key.key, session)
+    client = anthropic_at(served, key.key, session)
     keeper.answers["bad"] = {
         "type": "errored",
         "error": {"type": "error", "error": {"type": "invalid_request_error", "message": "no"}},
@@ -175,7 +148,7 @@ def test_an_anthropic_batch_and_its_results(served: Served, keeper: Keeper, sess
 
 
 def test_it_can_be_shown(served: Served, keeper: Keeper, session: str) -> None:
-    client = _openai(served, served.token, session)
+    client = openai_at(served, session=session)
     batch = _create(client, _line("a"))
     keeper.finish(batch.id)
     client.batches.retrieve(batch.id)
@@ -189,7 +162,7 @@ def test_it_can_be_shown(served: Served, keeper: Keeper, session: str) -> None:
 
 def test_what_expires_costs_nothing(served: Served, keeper: Keeper, session: str) -> None:
     key = served.key(usd_nano=USD)
-    client = _openai(served, key.key, session)
+    client = openai_at(served, key.key, session)
     batch = _create(client, _line("a"), _line("b"), _line("c"))
     client.batches.cancel(batch.id)
     keeper.finish(batch.id, only=1, how="expired")
@@ -227,15 +200,21 @@ def _settled_at_the_bound(served: Served, key: NewKey, reserved: int, session: s
     _equal(served)
 
 
-def test_a_batch_that_is_deleted_while_it_runs_is_settled(
-    served: Served, keeper: Keeper, session: str
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_batch_that_is_gone_while_it_runs_is_settled(
+    served: Served, keeper: Keeper, session: str, forgotten: bool
 ) -> None:
     key = served.key(usd_nano=USD)
-    client = _anthropic(served, key.key, session)
+    client = anthropic_at(served, key.key, session)
     batch = client.messages.batches.create(requests=[_request("a"), _request("b")])
     _, reserved = _money(served, key)
     assert reserved > 0
-    client.messages.batches.delete(batch.id)
+    if forgotten:
+        del keeper.batches[batch.id]
+        with pytest.raises(anthropic.NotFoundError):
+            client.messages.batches.retrieve(batch.id)
+    else:
+        client.messages.batches.delete(batch.id)
     _settled_at_the_bound(served, key, reserved, session)
 
 
@@ -243,7 +222,7 @@ def test_a_batch_that_is_deleted_when_it_has_ended_is_charged_its_results(
     served: Served, keeper: Keeper, session: str
 ) -> None:
     key = served.key(usd_nano=USD)
-    client = _anthropic(served, key.key, session)
+    client = anthropic_at(served, key.key, session)
     batch = client.messages.batches.create(requests=[_request("a"), _request("b")])
     keeper.finish(batch.id)
     for _ in range(2):
@@ -261,7 +240,7 @@ def test_a_file_of_a_batch_that_is_deleted_frees_nothing(
 ) -> None:
     """Neither the file with its requests, nor the one with its results."""
     key = served.key(usd_nano=USD)
-    client = _openai(served, key.key, session)
+    client = openai_at(served, key.key, session)
     batch = _create(client, _line("a"), _line("b"))
     _, reserved = _money(served, key)
     file_id = batch.input_file_id
@@ -279,25 +258,12 @@ def test_a_file_of_a_batch_that_is_deleted_frees_nothing(
     _equal(served)
 
 
-def test_a_batch_that_its_provider_forgot_is_settled(
-    served: Served, keeper: Keeper, session: str
-) -> None:
-    key = served.key(usd_nano=USD)
-    client = _openai(served, key.key, session)
-    batch = _create(client, _line("a"), _line("b"))
-    _, reserved = _money(served, key)
-    del keeper.batches[batch.id]
-    with pytest.raises(openai.NotFoundError):
-        client.batches.retrieve(batch.id)
-    _settled_at_the_bound(served, key, reserved, session)
-
-
 @pytest.mark.parametrize("says", [True, False])
 def test_a_batch_is_settled_as_it_expires(
     served: Served, keeper: Keeper, session: str, says: bool
 ) -> None:
     key = served.key(usd_nano=USD)
-    client = _openai(served, key.key, session)
+    client = openai_at(served, key.key, session)
     batch = _create(client, _line("a"))
     _, reserved = _money(served, key)
     age_s = 90 if says else 86_400 - 600
@@ -320,13 +286,13 @@ def test_an_id_that_a_batch_had_before_names_another_batch(
 ) -> None:
     """Ids are unique at one provider at best; the later batch is settled as any other."""
     first = served.key(usd_nano=USD)
-    batch = _create(_openai(served, first.key, session), _line("a"))
+    batch = _create(openai_at(served, first.key, session), _line("a"))
     if not is_out:
         keeper.finish(batch.id)
-        _openai(served, first.key, session).batches.retrieve(batch.id)
+        openai_at(served, first.key, session).batches.retrieve(batch.id)
     for _ in range(2):
         key, own = served.key(usd_nano=USD), new_session()
-        client = _openai(served, key.key, own)
+        client = openai_at(served, key.key, own)
         file = client.files.create(file=("in.jsonl", _line("b") + b"\n"), purpose="batch")
         numbers = keeper._numbers
         keeper._numbers = itertools.count(int(batch.id.removeprefix("batch_")))
@@ -346,14 +312,14 @@ def test_an_id_that_a_batch_had_before_names_another_batch(
         assert (spent / USD, reserved) == (pytest.approx(OPENAI_LINE, abs=2e-9), 0)
         told = served.entries("EXCHANGE", own)[-1].metadata
         assert (told["batch_id"], told["custom_id"]) == (batch.id, "b")
-    _openai(served, first.key, session).batches.retrieve(batch.id)
+    openai_at(served, first.key, session).batches.retrieve(batch.id)
     assert _money(served, first)[1] == 0
     _equal(served)
 
 
 def test_a_batch_beyond_the_budget_is_refused_whole(served: Served, session: str) -> None:
     key = served.key(usd_nano=40_000)
-    client = _openai(served, key.key, session)
+    client = openai_at(served, key.key, session)
     one = _create(client, _line("a"))
     with pytest.raises(openai.APIStatusError) as refused:
         _create(client, _line("a"), _line("b"))
@@ -378,7 +344,7 @@ def test_a_batch_beyond_the_budget_is_refused_whole(served: Served, session: str
 def test_a_line_that_cannot_be_refuses_the_batch(
     served: Served, keeper: Keeper, line: bytes, status: int, where: str
 ) -> None:
-    client = _openai(served, served.key(models=("gpt-4o-mini",)).key)
+    client = openai_at(served, served.key(models=("gpt-4o-mini",)).key)
     batches = len(keeper.batches)
     with pytest.raises(openai.APIStatusError) as refused:
         _create(client, _line("a"), line)
@@ -389,7 +355,7 @@ def test_a_line_that_cannot_be_refuses_the_batch(
 
 
 def test_what_has_no_bound_or_price_is_named(served: Served) -> None:
-    client = _anthropic(served, served.key(usd_nano=USD).key)
+    client = anthropic_at(served, served.key(usd_nano=USD).key)
     tool = {"type": "bespoke_20990101", "name": "x"}
     with pytest.raises(anthropic.APIStatusError) as refused:
         client.messages.batches.create(requests=[_request("a"), _request("b", tools=[tool])])
@@ -403,9 +369,9 @@ def test_what_has_no_bound_or_price_is_named(served: Served) -> None:
 
 
 def test_another_key_has_no_part_in_it(served: Served, keeper: Keeper) -> None:
-    client = _openai(served, served.key().key)
+    client = openai_at(served, served.key().key)
     batch = _create(client, _line("a"))
-    other = _openai(served, served.key().key)
+    other = openai_at(served, served.key().key)
     for call in (other.batches.retrieve, other.batches.cancel):
         with pytest.raises(openai.NotFoundError):
             call(batch.id)
@@ -426,7 +392,7 @@ def test_what_was_erased_is_settled_all_the_same(
     served: Served, keeper: Keeper, session: str
 ) -> None:
     key = served.key(usd_nano=USD)
-    client = _anthropic(served, key.key, session)
+    client = anthropic_at(served, key.key, session)
     batch = client.messages.batches.create(requests=[_request("a"), _request("b")])
     served.ledger.erase(session_id=session, reason="asked to", requested_by="test")
     keeper.finish(batch.id)
@@ -478,7 +444,7 @@ def test_a_batch_that_nobody_named_is_charged_at_its_bound(
     served: Served, keeper: Keeper, session: str
 ) -> None:
     key = served.key(usd_nano=USD)
-    client = _anthropic(served, key.key, session)
+    client = anthropic_at(served, key.key, session)
     keeper.refuse = lambda request: web.Response(body=b"made, somehow")
     try:
         status, raw, _ = served.ask(
@@ -503,7 +469,7 @@ def test_a_batch_that_the_provider_refuses_holds_nothing(
     keeper.refuse = lambda request: web.json_response(said, status=400)
     try:
         with pytest.raises(anthropic.BadRequestError) as refused:
-            _anthropic(served, key.key, session).messages.batches.create(requests=[_request("a")])
+            anthropic_at(served, key.key, session).messages.batches.create(requests=[_request("a")])
     finally:
         keeper.refuse = lambda request: None
     assert refused.value.body == said
@@ -526,7 +492,7 @@ def test_a_kill_between_creation_and_results_loses_nothing(tmp_path: Path, by: s
         root = tmp_path / "root"
         with serving(root, keeper.url, toml=toml, checked=False) as served:
             key = served.key(usd_nano=USD)
-            client = _openai(served, key.key, session)
+            client = openai_at(served, key.key, session)
             batch = _create(client, *[_line(f"line-{number}") for number in range(250)])
             assert _money(served, key)[1] > 0
             served.process.kill()

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from remit.ledger import Erased, LedgerClient, LedgerEntry
 from tests.server.erasing import CLAUDE, GPT, Sender, holds
-from tests.server.responses.conftest import Strict, strict_provider
 from tests.server.running import Served
 from tests.support.soak import SEED, is_soak, sample
 
+BEFORE = "strict"
 RULES = "You are the assistant of the harbour office. Answer briefly, and name the berth."
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[Strict]:
-    """The strict provider."""
-    with strict_provider() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def served(anywhere: Served) -> Served:
-    """A server before the strict provider, on both stores."""
     return anywhere
 
 

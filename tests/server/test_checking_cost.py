@@ -34,6 +34,7 @@ from remit.server.mcp.callers import LOCAL, Caller
 from remit.server.mcp.gateway.rules import Rules
 from remit.server.mcp.messages import MessageError, message_of, parsed
 from remit.server.mcp.server import ToolRunner, all_tools
+from tests.server.asgi import AsgiRequest
 from tests.support.roots import new_root
 from tests.support.soak import sample
 
@@ -333,7 +334,7 @@ def test_bodies_of_each_post_route(runtime: Runtime) -> None:
     with open_keys(runtime) as keys:
         key = keys.create("cost", role="admin").key
     app = App(runtime)
-    document = json.loads(_posted(app, key, "/api/openapi.json", None)[1])
+    document = json.loads(asyncio.run(_answered(app, key, "/api/openapi.json", None))[1])
     members = {
         path.replace("{", "").replace("}", ""): [*_properties(document, about["post"]), ""]
         for path, about in document["paths"].items()
@@ -378,30 +379,10 @@ def _properties(document: Any, operation: Any) -> list[str]:
     return []
 
 
-def _posted(app: App, key: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-    return asyncio.run(_answered(app, key, path, body))
-
-
 async def _answered(app: App, key: str, path: str, body: bytes | None) -> tuple[int, bytes]:
     """Return the status and the body that a request is answered with; GET without a body."""
-    told: list[Any] = []
-    pieces = [body or b""]
-    scope = {
-        "type": "http", "method": "GET" if body is None else "POST", "path": path,
-        "raw_path": path.encode(), "query_string": b"", "root_path": "", "scheme": "http",
-        "http_version": "1.1", "client": ("127.0.0.1", 1), "server": ("localhost", 80),
-        "headers": [(b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode()),
-                    (b"content-type", b"application/json")],
-    }  # fmt: skip
-
-    async def receive() -> dict[str, Any]:
-        if pieces:
-            return {"type": "http.request", "body": pieces.pop(), "more_body": False}
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def send(message: Any) -> None:
-        told.append(message)
-
-    await app(scope, receive, send)
-    return told[0]["status"], b"".join(one.get("body", b"") for one in told[1:])
+    headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode()),
+               (b"content-type", b"application/json")]  # fmt: skip
+    method = "GET" if body is None else "POST"
+    answer = await AsgiRequest([body or b""]).to(app, method, path, headers=headers)
+    return answer.status, answer.body

@@ -17,7 +17,7 @@ import pytest
 
 from tests.server.conftest import QUICK
 from tests.server.events import PATHS
-from tests.server.running import Served, new_session, serving
+from tests.server.running import Served, new_session, prompt, serving
 from tests.support import wire
 
 zstd = importlib.import_module(
@@ -33,16 +33,6 @@ def _raw_deflate(body: bytes) -> bytes:
     return packer.compress(body) + packer.flush()
 
 
-_ANSWER = {
-    "id": "file-1",
-    "object": "chat.completion",
-    "created": 1,
-    "model": "gpt-4o-mini",
-    "choices": [
-        {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
-    ],
-    "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4},
-}
 _ENCODERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "gzip": ("gzip", gzip.compress),
     "gzip in capitals": ("GZip", gzip.compress),
@@ -62,7 +52,10 @@ encoders = pytest.mark.parametrize("encoder", _ENCODERS)
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, wire.WireServer]]:
     """A server, and an upstream that shows what it received."""
     root = tmp_path_factory.mktemp("codings") / "root"
-    with wire.serve(_ANSWER) as upstream, serving(root, upstream.url, toml=_LIMITS) as running:
+    with (
+        wire.serve({**wire.completion("ok"), "id": "file-1"}) as upstream,
+        serving(root, upstream.url, toml=_LIMITS) as running,
+    ):
         yield running, upstream
 
 
@@ -75,9 +68,7 @@ def _ask(served: Served, path: str, coding: str, body: bytes) -> tuple[int, byte
 
 
 def _request(text: str = "hi") -> bytes:
-    body = {"model": "gpt-4o-mini", "max_tokens": 9,
-            "messages": [{"role": "user", "content": text}]}  # fmt: skip
-    return json.dumps(body).encode()
+    return json.dumps(prompt(text)).encode()
 
 
 @encoders

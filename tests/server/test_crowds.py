@@ -5,127 +5,96 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from remit.server.connection import Strangers
 from remit.server.sockets import listen
-from tests.server.running import Served, serving
-from tests.support.upstream import Upstream
+from tests.server.running import Served, prompt
 from tests.support.waiting import until
 
 _MOST = 20
-_LIMITS = f"\n[server]\nmax_connections = {_MOST}\n[auth]\nrevocation_s = 2.0\n"
+TOML = f"\n[server]\nmax_connections = {_MOST}\n[auth]\nrevocation_s = 2.0\n"
 
 
-@pytest.fixture(scope="module")
-def full(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server that takes twenty connections and gives all the time that it gives by itself."""
-    with serving(tmp_path_factory.mktemp("full") / "root", upstream.url, toml=_LIMITS) as served:
-        yield served
-
-
-def _post(served: Served, body: bytes, *lines: str, token: str | None = None) -> bytes:
-    head = ["POST /v1/chat/completions HTTP/1.1", "host: x", *lines]
-    head.append(f"authorization: Bearer {served.token if token is None else token}")
-    return "\r\n".join([*head, f"content-length: {len(body)}", "", ""]).encode() + body
-
-
-_SLOW = b'{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hi [[delay=2]]"}]}'
+_SLOW = prompt("hi [[delay=2]]")
 _UNKNOWN = "sk-remit-" + "x" * 43
 _HOSTILE: dict[str, Callable[[Served], bytes]] = {
     "silent": lambda _: b"",
     "half a head": lambda _: b"POST /v1/chat/completions HTTP/1.1\r\nx-a: ",
-    "an unknown key": lambda served: _post(served, b"{}", token=_UNKNOWN),
-    "no key, and half a body": lambda served: _post(served, b"{}", token="")[:-1],
+    "an unknown key": lambda served: served.request({}, token=_UNKNOWN),
+    "no key, and half a body": lambda served: served.request({}, token="")[:-1],
     "idle after health": lambda _: b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n",
-    "idle after a call": lambda served: _post(
-        served,
-        json.dumps(
-            {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "a"}]}
-        ).encode(),
-    ),
+    "idle after a call": lambda served: served.request(prompt("a")),
 }
 
 
 @pytest.mark.parametrize("kind", _HOSTILE)
-def test_an_honest_client_gets_in(full: Served, kind: str) -> None:
+def test_an_honest_client_gets_in(served: Served, kind: str) -> None:
     with ExitStack() as stack:
         for _ in range(2 * _MOST):
-            one = stack.enter_context(closing(socket.create_connection(full.address, timeout=30)))
-            one.sendall(_HOSTILE[kind](full))
+            one = stack.enter_context(served.connected(_HOSTILE[kind](served)))
             if kind.startswith("idle"):
                 one.recv(65536)
         for dialect in ("openai", "anthropic"):
-            assert full.call(dialect, "hi")[0] == 200
-        assert full.ask("GET", "/v1/models")[0] == 200
-        assert full.ask("GET", "/api/openapi.json")[0] == 200
+            assert served.call(dialect, "hi")[0] == 200
+        assert served.ask("GET", "/v1/models")[0] == 200
+        assert served.ask("GET", "/api/openapi.json")[0] == 200
 
 
-def test_calls_under_way_are_not_closed_for_strangers(full: Served) -> None:
-    other = full.key().key
+def test_calls_under_way_are_not_closed_for_strangers(served: Served) -> None:
+    other = served.key().key
     with ExitStack() as stack:
-        calls = [
-            stack.enter_context(closing(socket.create_connection(full.address, timeout=30)))
-            for _ in range(_MOST - 1)
-        ]
+        calls = [stack.enter_context(served.connected()) for _ in range(_MOST - 1)]
         for number, one in enumerate(calls):
-            one.sendall(_post(full, _SLOW, token=other if number % 2 else None))
-        until(lambda: len(full.ledger.select("SELECT 1 FROM in_flight")) == len(calls))
+            one.sendall(served.request(_SLOW, token=other if number % 2 else None))
+        until(lambda: len(served.ledger.select("SELECT 1 FROM in_flight")) == len(calls))
         for _ in range(3 * _MOST):
-            stack.enter_context(closing(socket.create_connection(full.address, timeout=30)))
+            stack.enter_context(served.connected())
         for one in calls:
             assert one.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
-def test_one_key_does_not_take_all_places(full: Served) -> None:
-    other, most = full.key().key, _MOST * 3 // 4
+def test_one_key_does_not_take_all_places(served: Served) -> None:
+    other, most = served.key().key, _MOST * 3 // 4
     with ExitStack() as stack:
-        calls = [
-            stack.enter_context(closing(socket.create_connection(full.address, timeout=30)))
-            for _ in range(most)
-        ]
+        calls = [stack.enter_context(served.connected()) for _ in range(most)]
         for one in calls:
-            one.sendall(_post(full, _SLOW))
-        until(lambda: len(full.ledger.select("SELECT 1 FROM in_flight")) == most)
+            one.sendall(served.request(_SLOW))
+        until(lambda: len(served.ledger.select("SELECT 1 FROM in_flight")) == most)
         for dialect, kind in (("openai", "rate_limit"), ("anthropic", "rate_limit_error")):
-            status, raw, headers = full.call(dialect, "hi")
+            status, raw, headers = served.call(dialect, "hi")
             assert (status, headers["retry-after"]) == (429, "1"), raw
             assert kind in json.loads(raw)["error"]["type"]
-        assert full.ask("GET", "/v1/models")[0] == 429
-        assert full.ask("GET", "/api/sessions")[0] == 429
-        assert full.call("openai", "hi", token=other)[0] == 200
+        assert served.ask("GET", "/v1/models")[0] == 429
+        assert served.ask("GET", "/api/sessions")[0] == 429
+        assert served.call("openai", "hi", token=other)[0] == 200
         for one in calls:
             assert one.recv(65536).startswith(b"HTTP/1.1 200 ")
-    assert full.call("openai", "hi")[0] == 200
+    assert served.call("openai", "hi")[0] == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/files", "/v1/conversations"])
-def test_bodies_that_come_are_bounded_together(full: Served, path: str) -> None:
+def test_bodies_that_come_are_bounded_together(served: Served, path: str) -> None:
     """A key's slow bodies leave room for another's, and all of them for small ones."""
-    large, other, third = 24 * 1024 * 1024, full.key().key, full.key().key  # 4 fill the account
-
-    def begin(token: str, *lines: str) -> bytes:
-        head = [f"POST {path} HTTP/1.1", "host: x", f"authorization: Bearer {token}", *lines]
-        return "\r\n".join([*head, "", ""]).encode()
+    large, other, third = 24 * 1024 * 1024, served.key().key, served.key().key  # 4 fill the account
 
     with ExitStack() as stack:
 
         def send(token: str, *lines: str) -> socket.socket:
-            made = socket.create_connection(full.address, timeout=30)
-            stack.enter_context(closing(made)).sendall(begin(token, *lines, "expect: 100-continue"))
-            return made
+            head = served.head(*lines, "expect: 100-continue", path=path, token=token)
+            return stack.enter_context(served.connected(head))
 
         for _ in range(3):
-            took = send(full.token, f"content-length: {large}").recv(65536)
+            took = send(served.token, f"content-length: {large}").recv(65536)
             assert took.startswith(b"HTTP/1.1 100 ")
-        told = send(full.token, f"content-length: {large}").recv(65536).lower()
+        told = send(served.token, f"content-length: {large}").recv(65536).lower()
         assert told.startswith(b"http/1.1 429 ")
         assert b"retry-after: 1\r\n" in told
-        unsaid = send(full.token, "transfer-encoding: chunked")
+        unsaid = send(served.token, "transfer-encoding: chunked")
         assert unsaid.recv(65536).startswith(b"HTTP/1.1 100 ")
         for _ in range(2):
             unsaid.sendall(b"1\r\n \r\n")
@@ -136,15 +105,14 @@ def test_bodies_that_come_are_bounded_together(full: Served, path: str) -> None:
         told = send(third, f"content-length: {large}").recv(65536).lower()
         assert told.startswith(b"http/1.1 503 ")
         assert b"retry-after: 1\r\n" in told
-        assert full.call("openai", "hi")[0] == full.call("openai", "hi", token=third)[0] == 200
-    until(lambda: send_again(full, begin(third, f"content-length: {large}")))
+        assert served.call("openai", "hi")[0] == served.call("openai", "hi", token=third)[0] == 200
+    last = served.head(f"content-length: {large}", path=path, token=third)
+    until(lambda: send_again(served, last))
 
 
-def send_again(full: Served, head: bytes) -> bool:
+def send_again(served: Served, head: bytes) -> bool:
     """Whether there is room for a body again."""
-    with closing(socket.create_connection(full.address, timeout=30)) as made:
-        made.settimeout(0.2)
-        made.sendall(head)
+    with served.connected(head, wait_s=0.2) as made:
         try:
             return not made.recv(65536)
         except TimeoutError:
@@ -152,16 +120,16 @@ def send_again(full: Served, head: bytes) -> bool:
 
 
 @pytest.mark.parametrize("name", ["authorization", "x-api-key"])
-def test_two_keys_in_one_request_are_refused(full: Served, name: str) -> None:
-    other = full.key().key
+def test_two_keys_in_one_request_are_refused(served: Served, name: str) -> None:
+    other = served.key().key
     for method, path in (("POST", "/v1/chat/completions"), ("POST", "/v1/files"),
                          ("GET", "/v1/models"), ("GET", "/v1/responses/a"), ("GET", "/metrics"),
                          ("GET", "/api/sessions"), ("POST", "/v1/conversations")):  # fmt: skip
-        for key, status in ((other, b" 400 "), (full.token, b"")):
+        for key, status in ((other, b" 400 "), (served.token, b"")):
             bearer = "Bearer " if name == "authorization" else ""
-            told = full.raw(
+            told = served.raw(
                 f"{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
-                f"{name}: {bearer}{full.token}\r\n{name}: {bearer}{key}\r\n"
+                f"{name}: {bearer}{served.token}\r\n{name}: {bearer}{key}\r\n"
                 "content-length: 0\r\n\r\n".encode()
             )
             assert status in told[:20], (path, told)
@@ -203,7 +171,7 @@ def test_a_client_that_vanished_is_asked_for() -> None:
             assert [accepted.getsockopt(socket.IPPROTO_TCP, one) for one in asked] == [30, 10, 3]
 
 
-def test_as_many_files_as_may_be_open(full: Served) -> None:
-    limits = Path(f"/proc/{full.process.pid}/limits").read_text().splitlines()
+def test_as_many_files_as_may_be_open(served: Served) -> None:
+    limits = Path(f"/proc/{served.process.pid}/limits").read_text().splitlines()
     (files,) = (line.split()[3:5] for line in limits if line.startswith("Max open files"))
     assert files[0] == files[1]

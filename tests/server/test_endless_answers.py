@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.server.conftest import QUICK
-from tests.server.running import Served, new_session, serving
-from tests.support.raw_provider import RawProvider, raw_provider, says, whole
+from tests.server.running import Served, new_session
+from tests.support.raw_provider import RawProvider, says, whole
 
+BEFORE = "provider"
 _SENT = 20_000_000
 _MOST = 260_000_000  # of a process, above what it had before
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
@@ -30,21 +29,6 @@ _STREAMS = {
     "lists": _event({"content": "x", "more": [[], {}] * 200}),
 }
 _BEGIN = b'{"id":"x","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"x":['
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[RawProvider]:
-    with raw_provider() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def served(provider: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("endless") / "root"
-    with serving(root, provider.url, toml=QUICK) as running:
-        provider.answer = says(whole(b"{}"))
-        running.grown()
-        yield running
 
 
 def _refused(served: Served, session: str, raw: bytes) -> None:

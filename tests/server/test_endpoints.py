@@ -6,51 +6,25 @@ import base64
 import hashlib
 import json
 import struct
-from collections.abc import Iterator
 from typing import Any
 
-import anthropic
 import httpx2
 import openai
 import pytest
 from aiohttp import web
 
 from remit.ledger import wire_body
-from tests.server.conftest import QUICK
-from tests.server.running import Served, serving
-from tests.server.sdks import HARD, opening
-from tests.support.keeping import Asked, Cut, Keeper, keeping
+from tests.server.running import Served
+from tests.server.sdks import anthropic_at, openai_at
+from tests.support.keeping import Asked, Cut, Keeper
 
+BEFORE = "keeper"
 SOUND = b"ID3\x00\xff\xfb" + bytes(range(256)) * 2000
-
-
-@pytest.fixture(scope="module")
-def keeper() -> Iterator[Keeper]:
-    with keeping() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def served(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("endpoints") / "root"
-    with serving(root, keeper.url, toml=QUICK) as running:
-        yield running
 
 
 @pytest.fixture
 def client(served: Served, session: str) -> openai.OpenAI:
-    return opening(openai.OpenAI)(
-        base_url=f"{served.url}/v1", api_key=served.token, **HARD,
-        default_headers={"x-remit-session": session},
-    )  # fmt: skip
-
-
-def _limited(served: Served, **limits: Any) -> openai.OpenAI:
-    return opening(openai.OpenAI)(
-        base_url=f"{served.url}/v1",
-        api_key=served.key(**limits).key,
-        **HARD,  # type: ignore[arg-type]
-    )
+    return openai_at(served, session=session)
 
 
 def _whole(served: Served, session: str, wire: str, keeper: Keeper) -> dict[str, Any]:
@@ -118,7 +92,7 @@ def test_moderations_are_free(served: Served, keeper: Keeper, session: str) -> N
         "results": [{"flagged": False, "categories": {}, "category_scores": {},
                      "category_applied_input_types": {}}],
     }  # fmt: skip
-    client = _limited(served, usd_nano=1, tokens=1)
+    client = openai_at(served, served.key(usd_nano=1, tokens=1).key)
     answer = client.moderations.create(
         model="omni-moderation-latest", input="hello " * 100,
         extra_headers={"x-remit-session": session},
@@ -268,7 +242,7 @@ def test_a_provider_of_the_other_dialect_cannot(
 def test_what_has_no_price_is_refused_under_a_limit_in_dollars(
     served: Served, keeper: Keeper
 ) -> None:
-    client = _limited(served, usd_nano=10**9)
+    client = openai_at(served, served.key(usd_nano=10**9).key)
     asked = len(keeper.asked)
     for call in (
         lambda: client.images.generate(model="gpt-image-1", prompt="x"),
@@ -283,7 +257,7 @@ def test_what_has_no_price_is_refused_under_a_limit_in_dollars(
 
 def test_tokens_are_counted_by_who_can(served: Served, keeper: Keeper, session: str) -> None:
     keeper.replies["messages/count_tokens"] = lambda asked: {"input_tokens": 14}
-    client = opening(anthropic.Anthropic)(base_url=served.url, api_key=served.token, **HARD)  # type: ignore[arg-type]
+    client = anthropic_at(served)
     turn: Any = [{"role": "user", "content": "hello"}]
     count = client.messages.count_tokens(
         model="claude-sonnet-4-5", messages=turn, extra_headers={"x-remit-session": session}
@@ -298,8 +272,8 @@ def test_tokens_are_counted_by_who_can(served: Served, keeper: Keeper, session: 
 
 
 def test_models_are_the_providers_and_remits_own(served: Served, keeper: Keeper) -> None:
-    client = opening(openai.OpenAI)(base_url=f"{served.url}/v1", api_key=served.token, **HARD)  # type: ignore[arg-type]
-    other = opening(anthropic.Anthropic)(base_url=served.url, api_key=served.token, **HARD)  # type: ignore[arg-type]
+    client = openai_at(served)
+    other = anthropic_at(served)
     listed = {model.id: model for model in client.models.list()}
     assert listed["gpt-4o-mini"].created == 1_770_000_000
     assert listed["gpt-4o-mini"].owned_by == "system"
@@ -316,5 +290,5 @@ def test_models_are_the_providers_and_remits_own(served: Served, keeper: Keeper)
     asked = sum(one.path.startswith("/v1/models") for one in keeper.asked)
     list(client.models.list())
     assert sum(one.path.startswith("/v1/models") for one in keeper.asked) == asked
-    narrow = _limited(served, models=("gpt-4o-mini",))
+    narrow = openai_at(served, served.key(models=("gpt-4o-mini",)).key)
     assert [model.id for model in narrow.models.list()] == ["gpt-4o-mini"]

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from remit.ledger import ErasureError
 from tests.server.erasing import CASES, KEPT, Sender, cases, holds
-from tests.server.responses.conftest import Strict, strict_provider
 from tests.server.running import Served
 from tests.support.soak import sample
 
-
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[Strict]:
-    """The strict provider."""
-    with strict_provider() as running:
-        yield running
+BEFORE = "strict"
 
 
 @pytest.fixture(scope="module")
 def served(anywhere: Served) -> Served:
-    """A server before the strict provider, on both stores."""
     return anywhere
 
 

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ import pytest
 from remit.kernel.errors import NotFoundError
 from remit.routing import explain
 from tests.server.conftest import QUICK
-from tests.server.running import Served, new_session, serving
-from tests.support.upstream import Upstream
+from tests.server.running import Served, new_session
 
 PAGE = Path(__file__).parents[2] / "docs" / "routing.md"
 SHOWN = re.compile(r"<!-- explain-call -->\n```text\n(.*?)```\n<!-- /explain-call -->", re.DOTALL)
@@ -33,13 +31,6 @@ provider = "openai"
 served_as = "gpt-4o-mini"
 """
 )
-
-
-@pytest.fixture(scope="module")
-def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("explained") / "root"
-    with serving(root, upstream.url, toml=TOML) as running:
-        yield running
 
 
 def _told(served: Served, entry_id: str) -> dict[str, Any]:

@@ -4,60 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
-import anthropic
 import openai
 import pytest
 from aiohttp import web
 
 from remit.providers.wire import FILES, BodyError, FormBody
-from tests.server.conftest import QUICK
-from tests.server.running import Served, serving
-from tests.server.sdks import HARD, opening
-from tests.support.keeping import Asked, Keeper, keeping
+from tests.server.running import Served
+from tests.server.sdks import anthropic_at, openai_at
+from tests.support.keeping import Asked, Keeper
 
+BEFORE = "keeper"
 DATA = b'{"a": 1}\r\n--not-a-boundary\r\n\x00\xff\xfe'
-
-
-@pytest.fixture(scope="module")
-def keeper() -> Iterator[Keeper]:
-    with keeping() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def served(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("files") / "root"
-    with serving(root, keeper.url, toml=QUICK) as running:
-        yield running
-
-
-def _openai(served: Served, key: str, session: str = "") -> openai.OpenAI:
-    named = {"x-remit-session": session} if session else {}
-    return opening(openai.OpenAI)(
-        base_url=f"{served.url}/v1",
-        api_key=key,
-        default_headers=named,
-        **HARD,  # type: ignore[arg-type]
-    )
-
-
-def _anthropic(served: Served, key: str, session: str = "") -> anthropic.Anthropic:
-    named = {"x-remit-session": session} if session else {}
-    return opening(anthropic.Anthropic)(
-        base_url=served.url,
-        api_key=key,
-        default_headers=named,
-        **HARD,  # type: ignore[arg-type]
-    )
 
 
 def test_a_file_goes_and_comes_as_it_is_and_is_on_record(
     served: Served, keeper: Keeper, session: str
 ) -> None:
-    client = _openai(served, served.token, session)
+    client = openai_at(served, session=session)
     made = client.files.create(file=("my data.jsonl", DATA), purpose="batch")
     assert keeper.files[made.id][1] == DATA
     assert keeper.asked[-1].headers["Authorization"] == "Bearer sk-upstream-openai"
@@ -86,7 +51,7 @@ def test_a_file_goes_and_comes_as_it_is_and_is_on_record(
 def test_files_of_anthropic_under_its_own_headers(
     served: Served, keeper: Keeper, session: str
 ) -> None:
-    client = _anthropic(served, served.token, session)
+    client = anthropic_at(served, session=session)
     made = client.beta.files.upload(
         file=("notes.txt", DATA, "text/plain"), betas=["files-api-2025-04-14"]
     )
@@ -100,9 +65,9 @@ def test_files_of_anthropic_under_its_own_headers(
 
 
 def test_another_key_sees_nothing_of_it(served: Served, keeper: Keeper) -> None:
-    client = _openai(served, served.token)
+    client = openai_at(served)
     made = client.files.create(file=("a.txt", b"a"), purpose="user_data")
-    other = _openai(served, served.key().key)
+    other = openai_at(served, served.key().key)
     asked = len(keeper.asked)
     for call in (other.files.retrieve, other.files.delete, other.files.content):
         with pytest.raises(openai.NotFoundError) as refused:
@@ -114,8 +79,8 @@ def test_another_key_sees_nothing_of_it(served: Served, keeper: Keeper) -> None:
 
 
 def test_a_list_is_ones_own_page_by_page(served: Served) -> None:
-    first = _openai(served, served.key().key)
-    second = _openai(served, served.key().key)
+    first = openai_at(served, served.key().key)
+    second = openai_at(served, served.key().key)
     own = [first.files.create(file=("f", b"1"), purpose="batch").id for _ in range(3)]
     others = [second.files.create(file=("f", b"2"), purpose="batch").id for _ in range(5)]
     own += [first.files.create(file=("f", b"3"), purpose="batch").id for _ in range(2)]
@@ -133,7 +98,7 @@ def test_a_refusal_of_the_provider_comes_through(
     keeper.refuse = lambda request: web.json_response(said, status=400)
     try:
         with pytest.raises(openai.BadRequestError) as refused:
-            _openai(served, served.token, session).files.create(
+            openai_at(served, session=session).files.create(
                 file=("a", b"a"),
                 purpose="odd",  # type: ignore[arg-type]
             )
@@ -184,7 +149,7 @@ def test_a_form_is_read(quoted: bool) -> None:
 def test_what_a_provider_says_of_the_key_of_remit_stays_here(
     served: Served, keeper: Keeper, path: str, method: str
 ) -> None:
-    path = path.format(_openai(served, served.token).files.create(file=DATA, purpose="batch").id)
+    path = path.format(openai_at(served).files.create(file=DATA, purpose="batch").id)
     told = {"error": {"message": "Incorrect API key provided: sk-upstream-openai"}}
     keeper.refuse = lambda request: web.json_response(told, status=401)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.server.running import Served
+from tests.server.running import Served, prompt
 
 _SIZE = 8_000_000
 _MOST = 100_000_000  # of a process, above what it had before
@@ -64,9 +64,7 @@ def test_long_texts_are_taken(served: Served, session: str) -> None:
     """Whatever stands in them: what is counted is values, and not what looks like some."""
     head = {"x-remit-session": session}
     for text in ("{},[" * 500_000, '\\"", {[' * 300_000, "\\\\\n," * 300_000):
-        body = {"model": "gpt-4o-mini", "max_tokens": 5,
-                "messages": [{"role": "user", "content": text}]}  # fmt: skip
-        answer = served.ask("POST", "/v1/chat/completions", body, headers=head)
+        answer = served.ask("POST", "/v1/chat/completions", prompt(text), headers=head)
         assert answer[0] == 200, answer[1][:200]
     lone = b'{"model":"gpt-4o-mini","max_tokens":5,"messages":[{"role":"user","content":"%b"}]}'
     raw = lone % (b"\\ud800" * 1_000_000)

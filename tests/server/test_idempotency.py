@@ -11,11 +11,15 @@ import pytest
 
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from tests.server.events import PATHS, ended_well, failed, said, streaming
-from tests.server.running import Served, new_session
+from tests.server.running import Served, new_session, prompt
 from tests.server.sdks import MODELS
 from tests.support.upstream import Upstream
 
 four = pytest.mark.parametrize(("dialect", "model"), [(d, m) for d in PATHS for m in MODELS])
+TOOLS: Any = {
+    "openai": [{"type": "function", "function": {"name": "w", "parameters": {"type": "object"}}}],
+    "anthropic": [{"name": "w", "input_schema": {"type": "object"}}],
+}
 dialects = pytest.mark.parametrize("dialect", PATHS)
 
 
@@ -104,17 +108,17 @@ def test_a_stream_asked_for_twice(
 def test_tool_calls_are_replayed_whole(
     anywhere: Served, upstream: Upstream, session: str, dialect: str, model: str
 ) -> None:
-    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
-    if dialect == "openai":
-        tool: Any = {"type": "function", "function": {"name": "w", "parameters": schema}}
-    else:
-        tool = {"name": "w", "input_schema": schema}
     before = upstream.count()
     text = '[[tool=w:{"city": "Paris"} parallel=2]]'
     found = []
     for _ in range(2):
         _, body, _ = anywhere.call(
-            dialect, text, model=model, session=session, headers=_key(session), tools=[tool]
+            dialect,
+            text,
+            model=model,
+            session=session,
+            headers=_key(session),
+            tools=TOOLS[dialect],
         )
         value = json.loads(body)
         if dialect == "openai":
@@ -161,6 +165,7 @@ def test_duplicates_at_once(
         {"temperature": 0.3},
         {"top_p": 0.5},
         {"model": "claude-sonnet-4-5"},
+        {"tools": TOOLS},
     ],
 )
 def test_another_body_under_the_same_key(
@@ -168,25 +173,15 @@ def test_another_body_under_the_same_key(
 ) -> None:
     assert anywhere.call(dialect, "hello", session=session, headers=_key(session))[0] == 200
     before = upstream.count()
-    body = {"model": "gpt-4o-mini", "max_tokens": 50,
-            "messages": [{"role": "user", "content": "hello"}], **change}  # fmt: skip
+    if "tools" in change:
+        change = {"tools": TOOLS[dialect]}
+    body = prompt("hello", **{"max_tokens": 50, **change})
     headers = {"x-remit-session": session, **_key(session)}
     status, raw, _ = anywhere.ask("POST", PATHS[dialect], body, headers=headers)
     assert status == 422, raw
     assert json.loads(raw)["error"]["code"] == "idempotency_mismatch"
     assert upstream.count() == before
     assert len(anywhere.entries("PROMPT_REJECTED", session)) == 1
-
-
-@dialects
-def test_other_tools_under_the_same_key(anywhere: Served, session: str, dialect: str) -> None:
-    headers = _key(session)
-    assert anywhere.call(dialect, "hello", session=session, headers=headers)[0] == 200
-    tool: Any = {"name": "w", "input_schema": {"type": "object"}}
-    if dialect == "openai":
-        tool = {"type": "function", "function": {"name": "w", "parameters": {"type": "object"}}}
-    asked = anywhere.call(dialect, "hello", session=session, headers=headers, tools=[tool])
-    assert asked[0] == 422
 
 
 @dialects

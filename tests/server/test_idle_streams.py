@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import socket
 import subprocess
@@ -13,11 +12,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.server.running import Served, serving
+from tests.server.running import Served, prompt, serving
 from tests.support.soak import is_soak
 from tests.support.waiting import until
 
@@ -50,25 +50,30 @@ def _count(files: int) -> int:
     return min(10_000 if is_soak() else 300, most)
 
 
-def _post(token: str, body: str, length: int = 0) -> bytes:
-    return (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n"
-        f"content-type: application/json\r\ncontent-length: {length or len(body)}\r\n\r\n{body}"
-    ).encode()
+def _half(served: Served, token: str) -> bytes:
+    return served.head("content-length: 1000", token=token) + b"{"
 
 
-def _call(text: str) -> str:
-    turn = {"role": "user", "content": text}
-    return json.dumps({"model": "gpt-4o-mini", "stream": True, "messages": [turn]})
+def _stream(served: Served, token: str, text: str) -> bytes:
+    return served.request(prompt(text, stream=True), token=token)
 
 
-_KINDS: dict[str, Callable[[str], bytes]] = {
-    "silent": lambda _: b"",
-    "half a head": lambda _: b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-a: ",
-    "half a body": lambda token: _post(token, "{", 1_000),
-    "half a body without a key": lambda _: _post("", "{", 1_000),
-    "stream": lambda token: _post(token, _call("say nothing")),
-    "dripping stream": lambda token: _post(token, _call("drip")),
+_KINDS: dict[str, Callable[[Served, str], bytes]] = {
+    "silent": lambda *_: b"",
+    "half a head": lambda *_: b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-a: ",
+    "half a body": _half,
+    "half a body without a key": lambda served, _: _half(served, ""),
+    "stream": partial(_stream, text="say nothing"),
+    "dripping stream": partial(_stream, text="drip"),
+    "WebSocket": lambda served, token: served.head(
+        "connection: Upgrade",
+        "upgrade: websocket",
+        "sec-websocket-version: 13",
+        "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+        method="GET",
+        path="/v1/responses",
+        token=token,
+    ),
 }
 
 
@@ -112,7 +117,7 @@ def _files(served: Served) -> int:
 def test_idle_clients_take_little_and_others_are_answered(
     provider: str, tmp_path: Path, kind: str
 ) -> None:
-    is_stream = "stream" in kind
+    is_answered = "stream" in kind or kind == "WebSocket"
     count = _count(2)  # the server keeps one for a provider too
     with (
         serving(tmp_path / "root", provider, toml=_TOML, checked=False) as served,
@@ -125,8 +130,8 @@ def test_idle_clients_take_little_and_others_are_answered(
         for number in range(count):
             one = socket.create_connection(served.address, timeout=60)
             opened.append(stack.enter_context(closing(one)))
-            one.sendall(_KINDS[kind](tokens[number // _OF_ONE_KEY]))
-        if is_stream:
+            one.sendall(_KINDS[kind](served, tokens[number // _OF_ONE_KEY]))
+        if is_answered:
             for one in opened:
                 assert one.recv(1).startswith(b"H")
         else:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -198,15 +196,8 @@ def test_two_calls_at_once_are_taken_in_turn(served: Served) -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_hang_up_stops_the_model(served: Served, streamed: bool) -> None:
     session = new_session()
-    body = json.dumps({
-        "model": MODEL, "messages": STORY, "stream": streamed, "logit_bias": {"62": 100},
-    }).encode()  # fmt: skip
-    head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {served.token}\r\n"
-        f"x-remit-session: {session}\r\ncontent-length: {len(body)}\r\n\r\n"
-    )
-    with closing(socket.create_connection(served.address)) as connection:
-        connection.sendall(head.encode() + body)
+    body = {"model": MODEL, "messages": STORY, "stream": streamed, "logit_bias": {"62": 100}}
+    with served.connected(served.request(body, f"x-remit-session: {session}")) as connection:
         until(lambda: served.entries("DISPATCH", session))
         if streamed:
             assert connection.recv(10)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit.gateway import call_bound
-from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
+from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.providers.prices import PriceTable
-from tests.server.conftest import QUICK
-from tests.server.running import Served, new_session, serving
-from tests.support.raw_provider import RawProvider, raw_provider, says, whole
+from tests.server.running import Served, new_session
+from tests.support.raw_provider import RawProvider, says, whole
 
+BEFORE = "provider"
 CAP_NANO = 500_000
 STREAM = "text/event-stream"
 GPT = "gpt-4o-mini"
@@ -214,21 +212,6 @@ WAYS = {
         INPUTS, (*_NO_OUTPUT, "beyond the window"),
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[RawProvider]:
-    with raw_provider() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def served(provider: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root: Path = tmp_path_factory.mktemp("usage") / "root"
-    with serving(root, provider.url, toml=QUICK) as running:
-        yield running
-        audit = audit_budgets(running.ledger)
-        assert not audit.differences, audit
 
 
 def _call(

@@ -7,18 +7,18 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from remit.gateway.budget import TokenBudgeter, audit_budgets
+from remit.gateway.budget import TokenBudgeter
 from tests.providers.wire.test_sound_length import webm
 from tests.server.conftest import QUICK
-from tests.server.running import Served, new_session, serving
-from tests.support.raw_provider import RawProvider, raw_provider, says, whole
+from tests.server.running import Served, new_session, prompt, serving
+from tests.support.raw_provider import RawProvider, says, whole
 from tests.support.soak import soak_only
 from tests.support.waiting import until
+from tests.support.wire import completion
 
 MIB = 1 << 20
 _LIMIT = 16 * MIB
@@ -26,12 +26,7 @@ _TOML = f"{QUICK}\n[server]\nmemory_bytes = {_LIMIT}\nmax_body_bytes = {MIB}\n"
 _MOST = 48 * MIB  # of a process, above what it had before; four streams of 8 MiB took 150 MiB
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 _STOP = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
-_USUAL = json.dumps(
-    {"id": "x", "object": "chat.completion", "model": "gpt-4o-mini",
-     "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"},
-                  "finish_reason": "stop"}],
-     "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
-).encode()  # fmt: skip
+_USUAL = json.dumps(completion("hi")).encode()
 
 
 def _event(size: int) -> bytes:
@@ -56,12 +51,6 @@ class _Streams:
         return False
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[RawProvider]:
-    with raw_provider() as running:
-        yield running
-
-
 @pytest.fixture
 def served(provider: RawProvider, tmp_path: Path) -> Iterator[Served]:
     provider.answer = says(whole(_USUAL))
@@ -70,7 +59,6 @@ def served(provider: RawProvider, tmp_path: Path) -> Iterator[Served]:
         yield running
         provider.answer = says(whole(_USUAL))
         assert running.call("openai", "hi")[0] == 200  # all is released
-        assert audit_budgets(running.ledger).differences == []
 
 
 def _stream(served: Served, token: str) -> tuple[str, bytes]:
@@ -149,16 +137,12 @@ def test_clients_that_do_not_read_hold_up_their_providers_alone(
         return False
 
     provider.answer = endless
-    body = json.dumps({"model": "gpt-4o-mini", "stream": True,
-                       "messages": [{"role": "user", "content": "hi"}]}).encode()  # fmt: skip
-    head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {served.token}\r\n"
-        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    ).encode()
+    call = served.request(prompt(stream=True), "content-type: application/json")
     silent = [socket.create_connection(served.address) for _ in range(8)]
     for connection in silent:
-        connection.sendall(head + body)
+        connection.sendall(call)
     until(lambda: len(sent) == len(silent))
+    assert served.ask("GET", "/v1/models")[0] == 200  # others are answered meanwhile
     assert max(sent) < 64 * MIB
     assert served.grown() < _MOST
     for connection in silent:
@@ -167,19 +151,15 @@ def test_clients_that_do_not_read_hold_up_their_providers_alone(
 
 
 def test_bodies_that_do_not_fit_are_refused_before_they_are_read(served: Served) -> None:
-    waiting, head = [], (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {{}}\r\n"
-        f"content-type: application/json\r\ncontent-length: {MIB}\r\n\r\n"
-    )  # fmt: skip
+    waiting, lines = [], ("content-type: application/json", f"content-length: {MIB}")
     keys = [served.key().key for _ in range(2)]
     for number in range(6):  # six of a MiB, each twice in memory, are the part for bodies
         connection = socket.create_connection(served.address, timeout=60)
-        connection.sendall(head.format(keys[number % 2]).encode() + b"{")
+        connection.sendall(served.head(*lines, token=keys[number % 2]) + b"{")
         waiting.append(connection)
     refused = b""
     while b"503" not in refused:  # the six may not have come yet
-        with closing(socket.create_connection(served.address, timeout=60)) as one_more:
-            one_more.sendall(head.format(served.token).encode() + b"{")
+        with served.connected(served.head(*lines) + b"{") as one_more:
             one_more.settimeout(1)
             try:
                 refused = one_more.recv(65_536)

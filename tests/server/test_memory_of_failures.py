@@ -16,7 +16,9 @@ import pytest
 
 from remit.runtime import Runtime
 from remit.server.app import App
+from tests.server.asgi import AsgiRequest
 from tests.server.conftest import QUICK
+from tests.server.running import prompt
 from tests.support.roots import new_root
 from tests.support.upstream import Upstream
 
@@ -53,28 +55,12 @@ def runtime(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 async def _ask(app: App, order: str, model: str, more: dict[str, Any]) -> int:
     more = {**more}
-    gone = asyncio.Event()
+    request = AsgiRequest([])
     if more.pop("gone", False):
-        asyncio.get_running_loop().call_later(1.0, gone.set)
-    body = {"model": model, "max_tokens": 9, **more,
-            "messages": [{"role": "user", "content": f"hi {order}"}]}  # fmt: skip
-    received = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
-    statuses: list[int] = []
-
-    async def receive() -> dict[str, Any]:
-        if not received:
-            await gone.wait()
-            return {"type": "http.disconnect"}
-        return received.pop()
-
-    async def send(message: Any) -> None:
-        if "status" in message:
-            statuses.append(message["status"])
-
-    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b"",
-             "headers": [(b"host", b"localhost")]}  # fmt: skip
-    await app(scope, receive, send)
-    return statuses[0]
+        asyncio.get_running_loop().call_later(1.0, request.gone.set)
+    request.chunks.append(json.dumps(prompt(f"hi {order}", **{**more, "model": model})).encode())
+    await request.to(app, "POST", "/v1/chat/completions")
+    return request.status
 
 
 def _holding() -> list[Any]:

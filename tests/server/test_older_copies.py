@@ -20,7 +20,7 @@ from tests.support.processes import run_program
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
 
-_QUICK = "\n[ledger]\nlock_timeout_s = 20\n"
+_QUICK = "\n[ledger]\nlock_timeout_s = 3\n"
 
 
 def _remit(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

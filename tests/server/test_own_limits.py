@@ -22,7 +22,7 @@ from remit.providers import HttpUpstream, ProviderError, Timeouts
 from remit.providers.upstream_errors import own_cause
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import streaming
-from tests.server.running import Served, new_session, serving
+from tests.server.running import Served, new_session, prompt, serving
 from tests.support.postgres import PostgresServer
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
@@ -49,8 +49,7 @@ def _no_more_files(process: int) -> Iterator[None]:
 def _ask(
     connection: http.client.HTTPConnection, served: Served, session: str
 ) -> tuple[int, bytes, str]:
-    body = {"model": "claude-sonnet-4-5", "max_tokens": 5,
-            "messages": [{"role": "user", "content": "hi"}]}  # fmt: skip
+    body = prompt(model="claude-sonnet-4-5")
     connection.request("POST", "/v1/messages", json.dumps(body).encode(),
                        {"x-api-key": served.token, "x-remit-session": session})  # fmt: skip
     reply = connection.getresponse()

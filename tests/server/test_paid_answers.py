@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import resource
 import shutil
@@ -18,7 +17,7 @@ import pytest
 
 from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
 from tests.server.console.client import Visitor, signed_in
-from tests.server.running import Served, new_session, serving
+from tests.server.running import Served, new_session, prompt, serving
 from tests.support.postgres import PostgresServer
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
@@ -162,17 +161,9 @@ def test_an_answer_is_put_on_record_and_given_when_the_store_is_back(
 
 def test_who_hung_up_meanwhile_leaves_a_whole_record(store: Store) -> None:
     served, session = store.served, new_session()
-    body = {
-        "model": "gpt-4o-mini",
-        "messages": [{"role": "user", "content": "hello [[delay=1.5]]"}],
-    }
-    connection = http.client.HTTPConnection(*served.address, timeout=60)
-    connection.request(
-        "POST", "/v1/chat/completions", json.dumps(body),
-        {"authorization": f"Bearer {served.token}", "x-remit-session": session},
-    )  # fmt: skip
-    _fails_before_the_answer(store, session)
-    connection.close()
+    call = served.request(prompt("hello [[delay=1.5]]"), f"x-remit-session: {session}")
+    with served.connected(call):
+        _fails_before_the_answer(store, session)
     store.mend()
     until(lambda: bool(served.entries("EXCHANGE", session)))
     assert served.exchange(session).metadata["outcome"] in ("success", "error")

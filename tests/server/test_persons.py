@@ -147,6 +147,14 @@ def _remade(desk: Desk) -> tuple[Vote, Vote]:
     return desk.by_key(ann), desk.by_key(desk.network_key(maker, "cid", name))
 
 
+def _changed_on_the_machine(desk: Desk) -> tuple[Vote, Vote]:
+    ann = desk.machine_key("ann")
+    other = desk.network_key(ann, "bob")
+    with KeyStore(desk.ledger) as keys:
+        keys.change(other.key_id, pass_through=["*"], requested_by="root")
+    return desk.by_key(ann), desk.by_key(other)
+
+
 def _renewed_others(desk: Desk) -> tuple[Vote, Vote]:
     ann, bob = desk.machine_key("ann"), desk.machine_key("bob")
     return desk.by_key(ann), desk.by_key(desk.renewed(ann, bob))
@@ -226,7 +234,8 @@ def _made_by_nameless(desk: Desk) -> tuple[Vote, Vote]:
     [
         _twice, _two_keys, _other_spelling, _named_bob, _named_bob_first, _chain, _remade,
         _renewed_others, _renewed_by_itself, _console, _command_and_key, _key_and_command,
-        _nameless, _made_by_nameless, _renamed_user, _revoked_and_made_again, _chain_of_revoked,
+        _changed_on_the_machine, _nameless, _made_by_nameless, _renamed_user,
+        _revoked_and_made_again, _chain_of_revoked,
         _of_a_team,
     ],
 )  # fmt: skip

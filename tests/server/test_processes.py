@@ -19,7 +19,7 @@ import pytest
 from remit.server.scratch import scratch_folder
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import Events, streaming
-from tests.server.running import Served, new_session
+from tests.server.running import Served, new_session, prompt
 from tests.server.test_serving import _children
 from tests.support.waiting import until
 
@@ -140,8 +140,7 @@ def test_sighup_reads_the_configuration_again(serve: Serve, workers: str) -> Non
         stack.callback(kept.close)
 
         def ask() -> int:
-            body = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hi"}]}
-            kept.request("POST", "/v1/chat/completions", json.dumps(body).encode(),
+            kept.request("POST", "/v1/chat/completions", json.dumps(prompt()),
                          {"authorization": f"Bearer {served.token}"})  # fmt: skip
             with kept.getresponse() as reply:
                 reply.read()
@@ -235,6 +234,7 @@ def test_an_end_refuses_at_once_everywhere_and_tells_streams(serve: Serve) -> No
             told = served.exchange(session).metadata
             assert told["error_code"] == "CANCELLED"
             assert "the server shut down" in told["error_message"]
+            assert (told["cost_certainty"], told["output_tokens"] > 0) == ("estimated", True)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -274,11 +274,12 @@ ROWS: Mapping[str, Row] = {
 
 
 def _asked(
-    method: str, path: str, body: Any = None, *, role: str = "agent", **headers: str
-) -> Callable[[Bench], Refused]:
+    method: str, path: str, body: Any = None, *, role: str = "agent",
+    allowed: Mapping[str, tuple[str, ...]] = {}, **headers: str,
+) -> Callable[[Bench], Refused]:  # fmt: skip
     def provoke(made: Bench) -> Refused:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        token = made.key(role=role).key if "authorization" not in named else ""
+        token = made.key(role=role, **allowed).key if "authorization" not in named else ""
         status, raw, _ = made.served.ask(method, path, body, token=token, headers=named)
         return status, _text_of(raw)
 
@@ -376,6 +377,19 @@ BEFORE: Mapping[tuple[int, str], tuple[Callable[[Bench], Refused], tuple[str, ..
     (403, "auth_error"): (
         _asked("GET", "/v1/files", role="auditor"), ("auditor", "a key of the role agent")
     ),
+    (403, "model_not_allowed"): (
+        _asked(
+            "POST", "/v1/assistants", {"model": "gpt-5"},
+            allowed={"models": ("gpt-4o-mini",), "pass_through": ("*",)},
+        ),
+        ("gpt-5", "GET /v1/models"),
+    ),
+    (403, "pass_through_not_allowed"): (
+        _asked("POST", "/v1/vector_stores", {}), ("remit key set", "POST /vector_stores")
+    ),
+    (403, "path_refused"): (
+        _asked("GET", "/v1/organization/users"), ("/v1/organization/users", "the operator's own")
+    ),
     (404, "not_found"): (_asked("GET", "/v1/nothing"), ("/v1/chat/completions",)),
     (404, "model_not_found"): (_asked("GET", "/v1/models/none"), ("GET /v1/models",)),
     (404, "response_not_found"): (
@@ -385,7 +399,7 @@ BEFORE: Mapping[tuple[int, str], tuple[Callable[[Bench], Refused], tuple[str, ..
         _asked("GET", "/v1/conversations/conv_" + "0" * 48), ("POST /v1/conversations",)
     ),
     (405, "method_not_allowed"): (
-        _asked("DELETE", "/v1/chat/completions"), ("/v1/chat/completions", "send POST")
+        _asked("DELETE", "/v1/embeddings"), ("/v1/embeddings", "send POST")
     ),
     (408, "request_timeout"): (_raised(_unfinished), ("server.body_timeout_s",)),
     (413, "request_too_large"): (

@@ -12,6 +12,7 @@ from remit.gateway import Dispatched
 from remit.providers import Body, WireChunk
 from remit.providers.wire import CHAT, RESPONSES
 from remit.server.extending import Relay, Request
+from tests.server.running import prompt
 
 _CHAT, _MESSAGES = "openai.chat", "anthropic.messages"
 _FAILS: dict[str, list[dict[str, Any]]] = {
@@ -36,16 +37,17 @@ class _Client:
     end = write
 
 
+def _relay(endpoint: Any, body: Any) -> tuple[_Client, Relay]:
+    client = _Client()
+    return client, Relay(Body.read(endpoint, json.dumps(body).encode()), cast("Request", client))
+
+
 def _chunk(endpoint: str, value: Any) -> WireChunk:
     return WireChunk(endpoint, b"data: %b\n\n" % json.dumps(value).encode(), "", value)
 
 
 async def test_what_came_together_with_an_error_has_begun_the_answer() -> None:
-    client = _Client()
-    raw = json.dumps(
-        {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
-    ).encode()
-    relay = Relay(Body.read(CHAT, raw), cast("Request", client))
+    client, relay = _relay(CHAT, prompt(stream=True))
     await relay.take(Dispatched("LED-1"))
     comment = WireChunk(_CHAT, b": working\n\n", "", None, more=True)
     await relay.take(comment)  # the gateway knows that it begins nothing
@@ -60,9 +62,7 @@ async def test_what_came_together_with_an_error_has_begun_the_answer() -> None:
 
 @pytest.mark.parametrize("fails", _FAILS)
 async def test_another_attempt_is_translated_from_its_beginning(fails: str) -> None:
-    client = _Client()
-    raw = json.dumps({"model": "m", "input": "hi", "stream": True}).encode()
-    relay = Relay(Body.read(RESPONSES, raw), cast("Request", client))
+    client, relay = _relay(RESPONSES, {"model": "m", "input": "hi", "stream": True})
     await relay.take(Dispatched("LED-1"))
     for value in _FAILS[fails]:
         began = await relay.take(_chunk(_MESSAGES if "type" in value else _CHAT, value))
@@ -74,11 +74,7 @@ async def test_another_attempt_is_translated_from_its_beginning(fails: str) -> N
 
 
 async def test_a_stream_without_its_record_has_no_end() -> None:
-    client = _Client()
-    raw = json.dumps(
-        {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
-    ).encode()
-    relay = Relay(Body.read(CHAT, raw), cast("Request", client))
+    client, relay = _relay(CHAT, prompt(stream=True))
     await relay.take(Dispatched("LED-1"))
     said = {"id": "c", "choices": [{"index": 0, "delta": {"content": "hi"}}]}
     await relay.take(_chunk(_CHAT, said))

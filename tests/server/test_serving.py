@@ -56,18 +56,17 @@ def _owners(served: Served) -> dict[int, list[str]]:
     return found
 
 
-def _answered(served: Served, token: str) -> int:
-    """Calls that ended well, as ``/metrics`` counts them."""
+def _metric(served: Served, token: str, pattern: str) -> int:
+    """The sum of the samples of ``/metrics`` whose lines begin so."""
     status, body, _ = served.ask("GET", "/metrics", token=token)
     assert status == 200
-    lines = body.decode().splitlines()
-    return int(
-        sum(
-            float(line.rsplit(" ", 1)[1])
-            for line in lines
-            if re.match(r"remit_calls_total\{", line) and 'outcome="success"' in line
-        )
-    )
+    lines = [line for line in body.decode().splitlines() if re.match(pattern, line)]
+    return int(sum(float(line.rsplit(" ", 1)[1]) for line in lines))
+
+
+def _answered(served: Served, token: str) -> int:
+    """Calls that ended well."""
+    return _metric(served, token, r'remit_calls_total\{.*outcome="success"')
 
 
 # -- dev mode ------------------------------------------------------------------------------
@@ -217,20 +216,6 @@ def _is_refused(served: Served) -> bool:
     return False
 
 
-def test_what_does_not_end_in_time_is_ended_on_record(serve: Serve) -> None:
-    session = new_session()
-    with (
-        serve(toml=QUICK + "\n[server]\ndrain_s = 1\n") as served,
-        streaming(served, "openai", "[[tokens=900 slow=0.1]]", session=session) as it,
-    ):
-        next(iter(it))
-        served.process.send_signal(signal.SIGTERM)
-        assert served.process.wait(60) == 0
-        told = served.exchange(session).metadata
-        assert (told["outcome"], told["cost_certainty"]) == ("error", "estimated")
-        assert told["output_tokens"] > 0
-
-
 def _refuses(served: Served) -> bool:
     status, body, headers = served.call("openai", "one more")
     if status == 503:
@@ -277,10 +262,9 @@ def test_two_workers(serve: Serve) -> None:
         assert calls >= 40 + 16
         # Whoever is asked tells of both, each within a second of the other's calls.
         until(lambda: [_answered(served, operator) for _ in range(6)] == [calls] * 6)
-        one, other = sorted(workers)
-        _kill_one(served, one)
+        killed = _kill_one(served)
         until(lambda: len(_children(served.process.pid) - workers) == 1)
-        assert other in _children(served.process.pid)
+        assert _children(served.process.pid) >= workers - {killed}
         with ThreadPoolExecutor(20) as pool:
             answers = list(pool.map(lambda _: served.call("anthropic", "hi")[0], range(20)))
         assert answers == [200] * 20
@@ -296,7 +280,7 @@ def _answering(served: Served) -> set[int]:
     return found
 
 
-def _kill_one(served: Served, victim: int) -> None:
+def _kill_one(served: Served) -> int:
     """``kill -9`` of a worker with calls out: its calls are settled by the other, once."""
 
     def call(_: int) -> None:
@@ -307,9 +291,8 @@ def _kill_one(served: Served, victim: int) -> None:
     for thread in threads:
         thread.start()
     until(lambda: sum(map(len, _owners(served).values())) == 16)
-    lost = _owners(served).get(victim, [])
+    victim, lost = next(iter(_owners(served).items()))
     os.kill(victim, signal.SIGKILL)
-    assert lost
 
     def settled() -> bool:
         found = served.ledger.query(event_type="EXCHANGE_ORPHANED")
@@ -319,6 +302,7 @@ def _kill_one(served: Served, victim: int) -> None:
     for thread in threads:
         thread.join(30)
     assert settled()
+    return victim
 
 
 # -- health --------------------------------------------------------------------------------
@@ -387,16 +371,7 @@ def test_a_server_whose_ledger_a_newer_version_has_migrated_lets_nothing_out(
 
 def test_refused_keys_are_counted(served: Served) -> None:
     operator = served.key(role="operator")
-    before = _counted(served, operator.key)
+    before = _metric(served, operator.key, "remit_refused_keys_total")
     for token in ("sk-wrong", "", "rat1.a.b"):
         assert served.ask("GET", "/v1/models", token=token)[0] == 401
-    assert _counted(served, operator.key) == before + 3
-
-
-def _counted(served: Served, token: str) -> float:
-    status, body, _ = served.ask("GET", "/metrics", token=token)
-    assert status == 200
-    for line in body.decode().splitlines():
-        if line.startswith("remit_refused_keys_total"):
-            return float(line.split()[-1])
-    return 0.0
+    assert _metric(served, operator.key, "remit_refused_keys_total") == before + 3

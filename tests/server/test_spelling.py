@@ -18,12 +18,6 @@ _BODY = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
 
 
 @pytest.fixture(scope="module")
-def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("spelling") / "root", upstream.url, toml=QUICK) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def crossing(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server that a web page may call."""
     with serving(tmp_path_factory.mktemp("cors") / "root", upstream.url, toml=_CORS) as running:

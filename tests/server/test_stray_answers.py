@@ -4,42 +4,25 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
 import pytest
 
-from tests.server.running import Served, serving
-from tests.support.raw_provider import RawProvider, raw_provider, whole
+from tests.server.running import Served
+from tests.support.raw_provider import RawProvider, whole
+from tests.support.wire import completion
 
-_CHAT = {
-    "id": "c", "object": "chat.completion", "created": 1, "model": "m",
-    "choices": [{"index": 0, "finish_reason": "stop",
-                 "message": {"role": "assistant", "content": "translated"}}],
-    "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11},
-}  # fmt: skip
+BEFORE = "provider"
+TOML = "[gateway]\nretry_base_ms = 1\nretry_max_ms = 1000\n"
+_CHAT = completion("translated")
 _NATIVE = {
     "id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": "m",
     "output": [{"id": "msg_1", "type": "message", "role": "assistant", "status": "completed",
                 "content": [{"type": "output_text", "text": "native", "annotations": []}]}],
     "usage": {"input_tokens": 9, "output_tokens": 2, "total_tokens": 11},
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[RawProvider]:
-    with raw_provider() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def served(provider: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("stray") / "root"
-    toml = "[gateway]\nretry_base_ms = 1\nretry_max_ms = 1000\n"
-    with serving(root, provider.url, toml=toml) as running:
-        yield running
 
 
 def _replies(provider: RawProvider, *answers: bytes) -> list[str]:

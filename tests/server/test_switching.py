@@ -1,6 +1,7 @@
-"""A conversation that goes from one provider to another and back, with thoughts and tools.
+"""A conversation that changes its provider and falls back in the middle, with thoughts and tools.
 
-The providers refuse what the real ones refuse: seals, ids and fields of another's making.
+The providers refuse what the real ones refuse: seals, ids, lengths, fields and an order of messages
+of another's making. ``docs/switching.md`` holds the table of what Remit does in each conversation.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import re
 import socket
 from collections.abc import Iterator
 from itertools import permutations, product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.running import Served, serving
+from tests.server.running import Served, new_session, serving
 from tests.support.raw_provider import RawProvider, raw_provider, whole
 
 _MODELS = {
@@ -25,7 +27,12 @@ _MODELS = {
 }
 _TOML = """
 [gateway]
-max_retries = 0
+max_retries = 1
+retry_base_ms = 1
+retry_max_ms = 1
+failure_threshold = 1000
+[gateway.fallbacks]
+{fallbacks}
 [providers.gemini]
 kind = "openai"
 base_url = "{url}/gemini/v1"
@@ -37,6 +44,16 @@ base_url = "{url}/mistral/v1"
 api_key = "k"
 default_model = "devstral-2512"
 """
+_DIALECTS = ("chat", "messages", "responses")  # the columns of the table
+_TABLE = {
+    (first, second): cells.split(" | ")
+    for first, second, cells in re.findall(
+        r"^\| (\w+), (\w+) \| (.*) \|$",
+        Path(__file__).parents[2].joinpath("docs", "switching.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+}
+_DOWN = "-down-for-"  # in the name of a model whose provider answers 503
 _SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 _RESULT = "a tree"
 _CHAT_MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "name", "refusal", "annotations"}
@@ -58,19 +75,42 @@ def _calls(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _claude(body: dict[str, Any]) -> None:
+    open_calls: set[str] = set()
     for message in body["messages"]:
         content = message["content"]
         _require(content, "messages: text content blocks must be non-empty")
-        for block in content if isinstance(content, list) else ():
+        blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        results = {block["tool_use_id"] for block in blocks if block["type"] == "tool_result"}
+        _require(results == open_calls, "`tool_use` ids were found without `tool_result` blocks")
+        open_calls = {block["id"] for block in blocks if block["type"] == "tool_use"}
+        for block in blocks:
             if block["type"] == "thinking":
                 _require(block["signature"] == "ANT-SIG", "Invalid `signature` in `thinking` block")
+            if block["type"] == "text":
+                _require(block["text"].strip(), "text content blocks must contain non-whitespace")
             for name in ("id", "tool_use_id"):
                 _require(re.fullmatch("[a-zA-Z0-9_-]+", block.get(name, "x")), "tool_use.id")
             if block["type"] == "tool_use":
                 _require(type(block["input"]) is dict, "tool_use.input")
+    if body.get("thinking", {}).get("type") == "enabled" and results:
+        first = body["messages"][-2]["content"][0]["type"]
+        _require(first == "thinking", f"Expected `thinking`, but found `{first}`")
+
+
+def _chat_order(body: dict[str, Any]) -> None:
+    """Require a result for each call of a message, directly after it."""
+    missing: list[str] = []
+    for message in body["messages"]:
+        if message["role"] == "tool":
+            _require(message["tool_call_id"] in missing, "'tool' must follow 'tool_calls'")
+            missing.remove(message["tool_call_id"])
+        else:
+            _require(not missing, f"tool_call_ids did not have response messages: {missing}")
+            missing = [call["id"] for call in message.get("tool_calls") or ()]
 
 
 def _openai_chat(body: dict[str, Any]) -> None:
+    _chat_order(body)
     for message in body["messages"]:
         _require(not message.keys() & _OF_OTHERS, f"Unrecognized field: {sorted(message)}")
         _require(len(message.get("tool_call_id", "")) <= 64, "string too long")
@@ -80,23 +120,44 @@ def _openai_chat(body: dict[str, Any]) -> None:
 
 
 def _openai_responses(body: dict[str, Any]) -> None:
-    for item in body["input"]:
-        if item.get("type") == "reasoning":
+    begins = {"reasoning": "rs", "function_call": "fc", "message": "msg"}
+    calls = {item["call_id"] for item in body["input"] if item.get("type") == "function_call"}
+    for item, following in zip(body["input"], [*body["input"][1:], {}], strict=True):
+        kind = item.get("type")
+        if kind == "reasoning":
             _require(item.get("encrypted_content") == "OAI-SEAL", "invalid_encrypted_content")
+            _require(following.get("type") in ("reasoning", "message", "function_call")
+                     and following.get("role") != "user",
+                     "'reasoning' was provided without its required following item")  # fmt: skip
+        if kind == "function_call_output":
+            _require(item["call_id"] in calls, "No tool call found for function call output")
+        if "id" in item:
+            _require(item["id"].startswith(begins.get(kind, "")), f"Expected an ID of a {kind}")
         _require(len(item.get("id", "")) <= 64, "string too long")
         _require(len(item.get("call_id", "")) <= 64, "string too long")
 
 
 def _gemini(body: dict[str, Any]) -> None:
-    for call in _calls(body):
-        google = (call.get("extra_content") or {}).get("google", {})
-        signature = google.get("thought_signature")
-        own = call["id"].startswith("gem_")
-        _require(not own or signature == "GEM-SIG", "Function call is missing a thought_signature")
-        _require(own or signature is None, "Invalid thought_signature")
+    """Refuse calls as Gemini 3 does.
+
+    Each step of the current turn needs a signature on its first call; for calls of other models
+    Google names a text that is taken instead.
+    """
+    _chat_order(body)
+    turn = max(at for at, each in enumerate(body["messages"]) if each["role"] == "user")
+    for at, message in enumerate(body["messages"]):
+        for number, call in enumerate(message.get("tool_calls") or ()):
+            google = (call.get("extra_content") or {}).get("google", {})
+            signature = google.get("thought_signature")
+            own = call["id"].startswith("gem_")
+            required = own or (at > turn and number == 0)
+            _require(signature or not required, "Function call is missing a thought_signature")
+            allowed = ("GEM-SIG",) if own else (None, "skip_thought_signature_validator")
+            _require(signature in allowed, "Invalid thought_signature")
 
 
 def _mistral(body: dict[str, Any]) -> None:
+    _chat_order(body)
     for message in body["messages"]:
         _require(message.keys() <= _CHAT_MESSAGE, f"Extra inputs are not permitted: {message}")
         if message["role"] == "tool":
@@ -155,7 +216,8 @@ def _responses_answer(asked: bool) -> dict[str, Any]:
 
 
 def _answer(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    asked = _RESULT not in json.dumps((body.get("messages") or body.get("input"))[-1])
+    # Images of a result may follow it in a message of their own.
+    asked = _RESULT not in json.dumps((body.get("messages") or body.get("input"))[-2:])
     if path.endswith("/messages"):
         _claude(body)
         return _claude_answer(asked)
@@ -181,6 +243,13 @@ def providers() -> Iterator[RawProvider]:
             if not raw:
                 connection.sendall(whole(b'{"object":"list","data":[]}'))
                 return True
+            if path.endswith("/responses") and path.startswith(("/gemini", "/mistral")):
+                connection.sendall(whole(b'{"error":"no such path"}', status="404 Not Found"))
+                return True
+            if _DOWN.encode() in raw:
+                said = b'{"error":{"message":"overloaded","type":"server_error"}}'
+                connection.sendall(whole(said, status="503 Service Unavailable"))
+                return True
             try:
                 connection.sendall(whole(json.dumps(_answer(path, json.loads(raw))).encode()))
             except (RefusedError, LookupError, TypeError, AttributeError) as refused:
@@ -196,7 +265,12 @@ def providers() -> Iterator[RawProvider]:
 @pytest.fixture(scope="module")
 def served(providers: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     root = tmp_path_factory.mktemp("switching") / "root"
-    with serving(root, providers.url, toml=_TOML.format(url=providers.url)) as running:
+    fallbacks = "\n".join(
+        f'"{_MODELS[first]}{_DOWN}{second}" = ["{_MODELS[second]}"]'
+        for first, second in permutations(_MODELS, 2)
+    )
+    toml = _TOML.format(url=providers.url, fallbacks=fallbacks)
+    with serving(root, providers.url, toml=toml) as running:
         yield running
 
 
@@ -206,34 +280,54 @@ class Client:
     def __init__(self, served: Served, dialect: str) -> None:
         self._served = served
         self._dialect = dialect
+        self._session = new_session()
         self.said: list[Any] = []
+        self.answered = 0  # calls
+        self.fallbacks = 0
 
     def _ask(self, model: str) -> dict[str, Any]:
         path, body = {
             "chat": ("/v1/chat/completions", {
-                "messages": self.said,
+                "messages": self.said, "reasoning_effort": "low",
                 "tools": [{"type": "function",
                            "function": {"name": "look", "parameters": _SCHEMA}}],
             }),
             "messages": ("/v1/messages", {
-                "max_tokens": 300, "messages": self.said,
+                "max_tokens": 3000, "messages": self.said,
+                "thinking": {"type": "enabled", "budget_tokens": 1024},
                 "tools": [{"name": "look", "input_schema": _SCHEMA}],
             }),
             "responses": ("/v1/responses", {
                 "input": self.said, "store": False, "include": ["reasoning.encrypted_content"],
                 "tools": [{"type": "function", "name": "look", "parameters": _SCHEMA}],
+                "reasoning": {"effort": "low"},
             }),
         }[self._dialect]  # fmt: skip
-        status, raw, _ = self._served.ask("POST", path, {"model": model, **body})
+        status, raw, headers = self._served.ask(
+            "POST", path, {"model": model, **body}, headers={"x-remit-session": self._session}
+        )
         assert status == 200, (self._dialect, model, raw)
+        self.answered += 1
+        self.fallbacks += _DOWN in headers.get("x-remit-fallback-from", "")
         answered: dict[str, Any] = json.loads(raw)
         return answered
+
+    def changes(self) -> str:
+        """Return in words how many answered calls Remit translated, and adapted otherwise."""
+        entries = self._served.entries("EXCHANGE", self._session)
+        paths = [
+            {change["path"] for change in each.metadata.get("changed", ())}
+            for each in entries if each.metadata["outcome"] == "success"
+        ]  # fmt: skip
+        translated = sum("" in changed for changed in paths)
+        adapted = sum("" not in changed and changed > {"/model"} for changed in paths)
+        return f"{translated} translated, {adapted} adapted"
 
     def turn(self, asked: str, answering: str) -> None:
         """Have one model call a tool, and another answer to what the tool gave."""
         self.said.append({"role": "user", "content": "look"})
-        self._keep(self._ask(_MODELS[asked]))
-        self._keep(self._ask(_MODELS[answering]))
+        self._keep(self._ask(_MODELS.get(asked, asked)))
+        self._keep(self._ask(_MODELS.get(answering, answering)))
 
     def _keep(self, answer: dict[str, Any]) -> None:
         if self._dialect == "chat":
@@ -260,16 +354,21 @@ class Client:
 @pytest.mark.parametrize(
     ("first", "second", "dialect"),
     [(*pair, dialect) for pair, dialect in
-     product(permutations(_MODELS, 2), ("chat", "messages", "responses"))],
+     product(permutations(_MODELS, 2), _DIALECTS)],
 )  # fmt: skip
 def test_a_conversation_changes_its_provider(
     served: Served, first: str, second: str, dialect: str
 ) -> None:
     client = Client(served, dialect)
+    down = f"{_MODELS[first]}{_DOWN}{second}"
     client.turn(first, first)
     client.turn(first, second)  # in the midst of a round of tools
     client.turn(second, first)
+    client.turn(first, down)  # the model fails in the midst of its round: the second answers
+    client.turn(down, first)  # the second calls the tool, the first answers
     client.turn(first, first)  # which gets back what it sealed itself
+    assert (client.answered, client.fallbacks) == (12, 2)
+    assert client.changes() == _TABLE[first, second][_DIALECTS.index(dialect)]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import audit_usage
 from remit.server.api.report import Streamed
 from tests.server.running import Served, new_session
-from tests.support.waiting import until
 
 _PATHS = ("/v1/key", "/key", "/openai/v1/key", "/openai/key", "/anthropic/v1/key", "/anthropic/key")
 
@@ -92,11 +91,6 @@ def test_a_report_that_nobody_waits_for_is_read_no_further() -> None:
     assert closed
 
 
-def test_who_may_not_read_sees_no_usage(served: Served) -> None:
-    for path in ("/api/usage", "/api/report"):
-        assert _get(served, path, served.token)[0] == 403
-
-
 @pytest.mark.parametrize("path", _PATHS)
 def test_a_key_reads_its_own_limits_and_spending(served: Served, path: str) -> None:
     key = served.key(models=("gpt-4o*",), user=f"own-{_PATHS.index(path)}")
@@ -124,12 +118,3 @@ def test_a_key_reads_its_own_limits_and_spending(served: Served, path: str) -> N
     assert (user["limit_usd"], user["remaining_tokens"]) == (5.0, None)
     assert key.key not in json.dumps(told)
     assert key.key[9:] not in json.dumps(told)
-
-
-def test_without_a_good_key_there_is_nothing_to_read(served: Served) -> None:
-    assert served.ask("GET", "/v1/key", token="")[0] == 401
-    assert served.ask("GET", "/v1/key", token="sk-remit-" + "x" * 43)[0] == 401
-    key = served.key()
-    served.revoke(key)
-    until(lambda: served.ask("GET", "/v1/key", token=key.key)[0] == 401)
-    assert served.ask("POST", "/v1/key", {})[0] == 405

@@ -14,7 +14,7 @@ from tests.server.conftest import QUICK
 from tests.server.running import Served, new_root, new_session, serving
 from tests.server.usage_corpus import CORPUS, LIES, Case
 from tests.support.commands import run_remit
-from tests.support.raw_provider import RawProvider, raw_provider, says, whole
+from tests.support.raw_provider import RawProvider, says, whole
 from tests.support.soak import sample
 
 USD = 10**9
@@ -27,12 +27,6 @@ _MESSAGES = ("anthropic", "bedrock", "zai")
 def _name(case: Case) -> str:
     other = case.provider in _MESSAGES and case.shape != "messages"
     return f"{case.provider}-chat" if other else case.provider
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[RawProvider]:
-    with raw_provider() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ import pytest
 from tests.server.running import Served, new_session, serving
 from tests.support.keeping import Keeper, keeping
 from tests.support.soak import sample
-from tests.support.upstream import Upstream
 from tests.support.wire import WireServer, completion, serve
 
 # Names that a later rule would send elsewhere.
@@ -31,13 +30,6 @@ provider = "anthropic"
 served_as = "claude-sonnet-4-5"
 abilities = { general = 50 }
 """
-
-
-@pytest.fixture(scope="module")
-def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("which") / "root"
-    with serving(root, upstream.url, toml=TOML) as running:
-        yield running
 
 
 @pytest.mark.parametrize(
@@ -60,18 +52,6 @@ def test_a_name_goes_where_the_page_says(
     assert "x-remit-decision" not in headers
     asked = served.exchange(session).metadata
     assert (asked["provider_id"], asked["model_id"]) == (provider, model)
-
-
-def test_auto_is_decided_on_record(served: Served) -> None:
-    status, raw, headers = served.call("openai", "hi", model="auto")
-    assert status == 200, raw
-    assert served.ledger.read(headers["x-remit-decision"]).id
-
-
-def test_a_provider_that_is_not_there_is_refused(served: Served) -> None:
-    status, raw, _ = served.call("openai", "hi", model="nobody/gpt-4o-mini")
-    assert status == 404
-    assert b"provider_not_found" in raw
 
 
 CLAUDE = (

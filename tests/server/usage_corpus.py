@@ -8,6 +8,7 @@ table of prices says. The bills are worked out by hand from each provider's own 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 __all__ = ["CORPUS", "LIES", "Case"]
@@ -45,12 +46,12 @@ class Case:
         return f"{self.provider}: {self.name}"
 
 
-def _pct(prompt: int, completion: int, **more: Any) -> dict[str, Any]:
+def _pct(prompt: int = 1000, completion: int = 100, **more: Any) -> dict[str, Any]:
     counts = {"prompt_tokens": prompt, "completion_tokens": completion}
     return {**counts, "total_tokens": prompt + completion, **more}
 
 
-def _io(given: int, made: int, **more: Any) -> dict[str, Any]:
+def _io(given: int = 1000, made: int = 100, **more: Any) -> dict[str, Any]:
     return {"input_tokens": given, "output_tokens": made, **more}
 
 
@@ -62,290 +63,207 @@ def _thought(count: Any, **more: Any) -> dict[str, Any]:
     return {"completion_tokens_details": {"reasoning_tokens": count, **more}}
 
 
-_FULL = 1000 * 1000 + 100 * 4000  # 1,000 in and 100 out
+def _bill(fresh: int, read: int = 0, written: int = 0, kept: int = 0, made: int = 100) -> int:
+    """The bill of input that is new, read from a cache, and written to one for short or long."""
+    return fresh * 1000 + read * 100 + written * 1250 + kept * 2000 + made * 4000
+
+
+_FULL = _bill(1000)  # 1,000 in and 100 out
 _MINI = 1000 * 250 + 100 * 2000  # the same of gpt-5-mini
 _HAIKU = 1000 * 1000 + 100 * 5000  # the same of claude-haiku-4-5
-_TIER = {"model": "gpt-5-mini"}
 _KINDS = {"ephemeral_5m_input_tokens": 60, "ephemeral_1h_input_tokens": 40}
 _LONG = {
     "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]
 }
 
+_openai = partial(Case, "openai")
+_openai_mini = partial(Case, "openai", model="gpt-5-mini")
+_openai_responses = partial(Case, "openai", shape="responses")
+_openai_responses_mini = partial(Case, "openai", shape="responses", model="gpt-5-mini")
+_azure = partial(Case, "azure")
+_anthropic = partial(Case, "anthropic", shape="messages")
+_anthropic_haiku = partial(Case, "anthropic", shape="messages", model="claude-haiku-4-5")
+_bedrock_messages = partial(Case, "bedrock", shape="messages")
+_bedrock = partial(Case, "bedrock")
+_zai_messages = partial(Case, "zai", shape="messages")
+_zai = partial(Case, "zai")
+_deepseek = partial(Case, "deepseek")
+_kimi = partial(Case, "kimi")
+_groq = partial(Case, "groq")
+_mistral = partial(Case, "mistral")
+_xai = partial(Case, "xai")
+_openrouter = partial(Case, "openrouter")
+_perplexity = partial(Case, "perplexity")
+_gemini = partial(Case, "gemini")
+_qwen = partial(Case, "qwen")
+_litellm = partial(Case, "litellm")
+_minimax = partial(Case, "minimax")
+_together = partial(Case, "together")
+_fireworks = partial(Case, "fireworks")
+_vllm = partial(Case, "vllm")
+_llamacpp = partial(Case, "llamacpp")
+_ollama = partial(Case, "ollama")
+
 CORPUS: tuple[Case, ...] = (
-    # OpenAI, Chat Completions
-    Case("openai", "plain", _pct(1000, 100), _FULL),
-    Case(
-        "openai",
+    _openai("plain", _pct(), _FULL),
+    _openai(
         "details of nulls",
-        _pct(
-            1000,
-            100,
-            prompt_tokens_details=None,
-            completion_tokens_details={"reasoning_tokens": None},
-        ),
+        _pct(prompt_tokens_details=None, completion_tokens_details={"reasoning_tokens": None}),
         _FULL,
     ),
-    Case(
-        "openai",
-        "cached and reasoning",
-        _pct(1000, 100, **_cached(900), **_thought(60)),
-        100 * 1000 + 900 * 100 + 100 * 4000,
-    ),
-    Case(
-        "openai",
+    _openai("cached and reasoning", _pct(**_cached(900), **_thought(60)), _bill(100, 900)),
+    _openai(
         "cache writes of two ages",
         _pct(
-            1000,
-            100,
             **_cached(
                 500,
                 cache_write_tokens=300,
                 cache_write_tokens_details={"ttl_30m_tokens": 200, "ttl_12h_tokens": 100},
-            ),
+            )
         ),
-        200 * 1000 + 500 * 100 + 200 * 1250 + 100 * 2000 + 100 * 4000,
+        _bill(200, 500, written=200, kept=100),
     ),
-    Case(
-        "openai",
+    _openai(
         "sound and predictions",
         _pct(
-            1000,
-            100,
             **_cached(0, audio_tokens=10),
             **_thought(0, audio_tokens=5, accepted_prediction_tokens=3),
         ),
         _FULL,
     ),
-    Case(
-        "openai",
+    _openai_mini(
         "priority that was asked for is served as default",
-        _pct(1000, 100),
+        _pct(),
         _MINI,
         answer={"service_tier": "default"},
         asked={"service_tier": "priority"},
-        **_TIER,
     ),
-    Case(
-        "openai",
+    _openai_mini(
         "priority as served by the project's default",
-        _pct(1000, 100),
+        _pct(),
         2 * _MINI,
         answer={"service_tier": "priority"},
-        **_TIER,
     ),
-    Case(
-        "openai",
+    _openai_mini(
         "flex as served",
-        _pct(1000, 100),
+        _pct(),
         _MINI // 2,
         answer={"service_tier": "flex"},
         asked={"service_tier": "flex"},
-        **_TIER,
     ),
-    Case(
-        "openai",
+    _openai_mini(
         "flex that was not served",
-        _pct(1000, 100),
+        _pct(),
         _MINI,
         answer={"service_tier": "default"},
         asked={"service_tier": "flex"},
-        **_TIER,
     ),
-    Case(
-        "openai",
-        "flex that nobody confirms",
-        _pct(1000, 100),
-        _MINI,
-        asked={"service_tier": "flex"},
-        **_TIER,
+    _openai_mini("flex that nobody confirms", _pct(), _MINI, asked={"service_tier": "flex"}),
+    _openai_mini(
+        "priority that nobody denies", _pct(), 2 * _MINI, asked={"service_tier": "priority"}
     ),
-    Case(
-        "openai",
-        "priority that nobody denies",
-        _pct(1000, 100),
-        2 * _MINI,
-        asked={"service_tier": "priority"},
-        **_TIER,
-    ),
-    # OpenAI, Responses
-    Case("openai", "Responses, plain", _io(1000, 100, total_tokens=1100), _FULL, "responses"),
-    Case(
-        "openai",
+    _openai_responses("Responses, plain", _io(total_tokens=1100), _FULL),
+    _openai_responses(
         "Responses, cached and reasoning",
         _io(
-            1000,
-            100,
             total_tokens=1100,
             input_tokens_details={"cached_tokens": 900},
             output_tokens_details={"reasoning_tokens": 90},
         ),
-        100 * 1000 + 900 * 100 + 100 * 4000,
-        "responses",
+        _bill(100, 900),
     ),
-    Case(
-        "openai",
+    _openai_responses(
         "Responses, cache writes",
         _io(
-            1000,
-            100,
-            total_tokens=1100,
-            input_tokens_details={"cached_tokens": 0, "cache_write_tokens": 400},
+            total_tokens=1100, input_tokens_details={"cached_tokens": 0, "cache_write_tokens": 400}
         ),
-        600 * 1000 + 400 * 1250 + 100 * 4000,
-        "responses",
+        _bill(600, written=400),
     ),
-    Case(
-        "openai",
+    _openai_responses_mini(
         "Responses, priority as served",
-        _io(1000, 100, total_tokens=1100),
+        _io(total_tokens=1100),
         2 * _MINI,
-        "responses",
         answer={"service_tier": "priority"},
-        **_TIER,
     ),
-    # Azure
-    Case(
-        "azure",
+    _azure(
         "Chat Completions with zeros in all details",
-        _pct(1000, 100, **_cached(0, audio_tokens=0), **_thought(0, audio_tokens=0)),
+        _pct(**_cached(0, audio_tokens=0), **_thought(0, audio_tokens=0)),
         _FULL,
     ),
-    Case(
-        "azure", "a count of latency beside", _pct(1000, 100, latency_checkpoint={"x_ms": 7}), _FULL
+    _azure("a count of latency beside", _pct(latency_checkpoint={"x_ms": 7}), _FULL),
+    _anthropic("plain", _io(), _FULL),
+    _anthropic(
+        "cache reads beside the input", _io(100, 100, cache_read_input_tokens=900), _bill(100, 900)
     ),
-    # Anthropic
-    Case("anthropic", "plain", _io(1000, 100), _FULL, "messages"),
-    Case(
-        "anthropic",
-        "cache reads beside the input",
-        _io(100, 100, cache_read_input_tokens=900),
-        100 * 1000 + 900 * 100 + 100 * 4000,
-        "messages",
-    ),
-    Case(
-        "anthropic",
+    _anthropic(
         "cache writes with their ages",
         _io(900, 100, cache_creation_input_tokens=100, cache_creation=_KINDS),
-        900 * 1000 + 60 * 1250 + 40 * 2000 + 100 * 4000,
-        "messages",
+        _bill(900, written=60, kept=40),
     ),
-    Case(
-        "anthropic",
+    _anthropic(
         "cache writes by their ages alone",
         _io(900, 100, cache_creation=_KINDS),
-        900 * 1000 + 60 * 1250 + 40 * 2000 + 100 * 4000,
-        "messages",
+        _bill(900, written=60, kept=40),
     ),
-    Case(
-        "anthropic",
+    _anthropic(
         "cache writes without ages",
         _io(900, 100, cache_creation_input_tokens=100),
-        900 * 1000 + 100 * 1250 + 100 * 4000,
-        "messages",
+        _bill(900, written=100),
     ),
-    Case(
-        "anthropic",
+    _anthropic(
         "cache writes without ages, an hour asked for",
         _io(900, 100, cache_creation_input_tokens=100),
-        900 * 1000 + 100 * 2000 + 100 * 4000,
-        "messages",
+        _bill(900, kept=100),
         asked=_LONG,
     ),
-    Case(
-        "anthropic",
+    _anthropic(
         "ages that leave out a part",
         _io(900, 100, cache_creation_input_tokens=500, cache_creation=_KINDS),
-        900 * 1000 + 460 * 1250 + 40 * 2000 + 100 * 4000,
-        "messages",
+        _bill(900, written=460, kept=40),
     ),
-    Case(
-        "anthropic",
-        "thinking",
-        _io(1000, 100, output_tokens_details={"thinking_tokens": 80}),
-        _FULL,
-        "messages",
-    ),
-    Case(
-        "anthropic",
+    _anthropic("thinking", _io(output_tokens_details={"thinking_tokens": 80}), _FULL),
+    _anthropic(
         "runs that the totals leave out",
         _io(
-            1000,
-            100,
             iterations=[
                 {"type": "compaction", "input_tokens": 2000, "output_tokens": 300},
                 {"type": "message", "input_tokens": 1000, "output_tokens": 100},
-            ],
+            ]
         ),
-        3000 * 1000 + 400 * 4000,
-        "messages",
+        _bill(3000, made=400),
     ),
-    Case(
-        "anthropic",
+    _anthropic_haiku(
         "in the US by the workspace's default",
-        _io(1000, 100, service_tier="standard", inference_geo="us"),
+        _io(service_tier="standard", inference_geo="us"),
         _HAIKU * 11 // 10,
-        "messages",
-        model="claude-haiku-4-5",
     ),
-    Case(
-        "anthropic",
-        "a place that is not known",
-        _io(1000, 100, inference_geo="not_available"),
-        _HAIKU,
-        "messages",
-        model="claude-haiku-4-5",
-    ),
-    Case(
-        "anthropic",
-        "priority, paid beforehand",
-        _io(1000, 100, service_tier="priority"),
-        _HAIKU,
-        "messages",
-        model="claude-haiku-4-5",
-    ),
-    Case(
-        "anthropic",
+    _anthropic_haiku("a place that is not known", _io(inference_geo="not_available"), _HAIKU),
+    _anthropic_haiku("priority, paid beforehand", _io(service_tier="priority"), _HAIKU),
+    _anthropic_haiku(
         "two searches",
-        _io(1000, 100, server_tool_use={"web_search_requests": 2, "web_fetch_requests": 1}),
-        _HAIKU + 2 * 10_000_000,
-        "messages",
+        _io(server_tool_use={"web_search_requests": 2, "web_fetch_requests": 1}),
+        _HAIKU + 2 * 10000000,
         asked={"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]},
-        model="claude-haiku-4-5",
     ),
-    Case(
-        "anthropic",
-        "an estimate that was too low",
-        _io(1000, 100),
-        _FULL,
-        "messages",
-        before=(_io(14, 1),),
-    ),
-    Case(
-        "anthropic",
+    _anthropic("an estimate that was too low", _io(), _FULL, before=(_io(14, 1),)),
+    _anthropic(
         "an estimate that was too high",
-        _io(1000, 100),
+        _io(),
         _FULL,
-        "messages",
         before=(_io(5000, 1, cache_read_input_tokens=300), _io(2000, 50)),
         answer={"zeros": ["cache_read_input_tokens"]},
     ),
-    # Bedrock and Vertex in front of the Messages API
-    Case(
-        "bedrock",
+    _bedrock_messages(
         "all members of null",
         _io(
-            1000,
-            100,
             cache_creation_input_tokens=None,
             cache_read_input_tokens=None,
             cache_creation=None,
             server_tool_use=None,
         ),
         _FULL,
-        "messages",
     ),
-    Case(
-        "bedrock",
+    _bedrock(
         "Converse",
         {
             "inputTokens": 100,
@@ -354,10 +272,9 @@ CORPUS: tuple[Case, ...] = (
             "cacheReadInputTokens": 900,
             "cacheWriteInputTokens": 0,
         },
-        100 * 1000 + 900 * 100 + 100 * 4000,
+        _bill(100, 900),
     ),
-    Case(
-        "bedrock",
+    _bedrock(
         "Converse, writes",
         {
             "inputTokens": 100,
@@ -366,98 +283,47 @@ CORPUS: tuple[Case, ...] = (
             "cacheReadInputTokens": 500,
             "cacheWriteInputTokens": 400,
         },
-        100 * 1000 + 500 * 100 + 400 * 1250 + 100 * 4000,
+        _bill(100, 500, written=400),
     ),
-    # z.ai
-    Case(
-        "zai",
-        "counted at the end alone",
-        _io(1000, 100, cache_read_input_tokens=0),
-        _FULL,
-        "messages",
-        before=(_io(0, 0),),
+    _zai_messages(
+        "counted at the end alone", _io(cache_read_input_tokens=0), _FULL, before=(_io(0, 0),)
     ),
-    Case(
-        "zai",
+    _zai_messages(
         "counted at the start alone",
         _io(0, 100),
         _FULL,
-        "messages",
         before=(_io(1000, 0),),
         answer={"streamed_only": True},
     ),
-    Case(
-        "zai",
-        "Chat Completions",
-        _pct(1000, 100, **_cached(300)),
-        700 * 1000 + 300 * 100 + 100 * 4000,
-    ),
-    # DeepSeek
-    Case(
-        "deepseek",
+    _zai("Chat Completions", _pct(**_cached(300)), _bill(700, 300)),
+    _deepseek(
         "hits and misses",
-        _pct(1000, 100, prompt_cache_hit_tokens=900, prompt_cache_miss_tokens=100),
-        100 * 1000 + 900 * 100 + 100 * 4000,
+        _pct(prompt_cache_hit_tokens=900, prompt_cache_miss_tokens=100),
+        _bill(100, 900),
     ),
-    Case(
-        "deepseek",
+    _deepseek(
         "hits in both spellings",
         _pct(
-            1000,
-            100,
             prompt_cache_hit_tokens=900,
             prompt_cache_miss_tokens=100,
             **_cached(900),
             **_thought(40),
         ),
-        100 * 1000 + 900 * 100 + 100 * 4000,
+        _bill(100, 900),
     ),
-    # Moonshot
-    Case(
-        "kimi",
-        "cached at the top",
-        _pct(1000, 100, cached_tokens=900),
-        100 * 1000 + 900 * 100 + 100 * 4000,
-    ),
-    Case(
-        "kimi",
-        "cached at the top, zero nested",
-        _pct(1000, 100, cached_tokens=900, **_cached(0)),
-        100 * 1000 + 900 * 100 + 100 * 4000,
-    ),
-    Case(
-        "kimi",
-        "in the choice",
-        _pct(1000, 100, cached_tokens=900),
-        100 * 1000 + 900 * 100 + 100 * 4000,
-        place="choice",
-    ),
-    # Groq
-    Case(
-        "groq",
+    _kimi("cached at the top", _pct(cached_tokens=900), _bill(100, 900)),
+    _kimi("cached at the top, zero nested", _pct(cached_tokens=900, **_cached(0)), _bill(100, 900)),
+    _kimi("in the choice", _pct(cached_tokens=900), _bill(100, 900), place="choice"),
+    _groq(
         "times beside",
-        _pct(1000, 100, queue_time=0.07, prompt_time=0.006, completion_time=0.02, total_time=0.028),
+        _pct(queue_time=0.07, prompt_time=0.006, completion_time=0.02, total_time=0.028),
         _FULL,
     ),
-    Case("groq", "under x_groq", _pct(1000, 100, queue_time=0.07), _FULL, place="x_groq"),
-    Case(
-        "groq",
-        "cached under x_groq",
-        _pct(1000, 100, **_cached(500)),
-        500 * 1000 + 500 * 100 + 100 * 4000,
-        place="x_groq",
-    ),
-    # Mistral
-    Case("mistral", "plain", _pct(1000, 100, prompt_audio_seconds=None), _FULL),
-    Case(
-        "mistral",
-        "cached at the top",
-        _pct(1000, 100, num_cached_tokens=400),
-        600 * 1000 + 400 * 100 + 100 * 4000,
-    ),
-    # xAI
-    Case(
-        "xai",
+    _groq("under x_groq", _pct(queue_time=0.07), _FULL, place="x_groq"),
+    _groq("cached under x_groq", _pct(**_cached(500)), _bill(500, 500), place="x_groq"),
+    _mistral("plain", _pct(prompt_audio_seconds=None), _FULL),
+    _mistral("cached at the top", _pct(num_cached_tokens=400), _bill(600, 400)),
+    _xai(
         "reasoning beside the output",
         {
             "prompt_tokens": 1000,
@@ -466,50 +332,36 @@ CORPUS: tuple[Case, ...] = (
             **_thought(100),
             "num_sources_used": 0,
         },
-        1000 * 1000 + 110 * 4000,
+        _bill(1000, made=110),
     ),
-    Case("xai", "reasoning within the output", _pct(1000, 100, **_thought(90)), _FULL),
-    Case(
-        "xai",
+    _xai("reasoning within the output", _pct(**_thought(90)), _FULL),
+    _xai(
         "cached text and pictures",
-        _pct(1000, 100, **_cached(500, text_tokens=900, image_tokens=100, audio_tokens=0)),
-        500 * 1000 + 500 * 100 + 100 * 4000,
+        _pct(**_cached(500, text_tokens=900, image_tokens=100, audio_tokens=0)),
+        _bill(500, 500),
     ),
-    # OpenRouter
-    Case(
-        "openrouter",
+    _openrouter(
         "a cost beside, of null details",
-        _pct(1000, 100, cost=0.0014, is_byok=False, cost_details={"upstream_inference_cost": None}),
+        _pct(cost=0.0014, is_byok=False, cost_details={"upstream_inference_cost": None}),
         _FULL,
     ),
-    Case(
-        "openrouter",
-        "cache writes",
-        _pct(1000, 100, **_cached(300, cache_write_tokens=200)),
-        500 * 1000 + 300 * 100 + 200 * 1250 + 100 * 4000,
+    _openrouter(
+        "cache writes", _pct(**_cached(300, cache_write_tokens=200)), _bill(500, 300, written=200)
     ),
-    # Perplexity
-    Case(
-        "perplexity",
+    _perplexity(
         "citations and reasoning beside the totals",
-        _pct(1000, 100, citation_tokens=500, reasoning_tokens=300),
-        1500 * 1000 + 400 * 4000,
+        _pct(citation_tokens=500, reasoning_tokens=300),
+        _bill(1500, made=400),
     ),
-    Case(
-        "perplexity",
-        "the size of a search",
-        _pct(1000, 100, search_context_size="low", cost={"total_cost": 0.1}),
-        _FULL,
+    _perplexity(
+        "the size of a search", _pct(search_context_size="low", cost={"total_cost": 0.1}), _FULL
     ),
-    # Gemini
-    Case(
-        "gemini",
+    _gemini(
         "thoughts in the total alone",
         {"prompt_tokens": 1000, "completion_tokens": 40, "total_tokens": 1100},
-        1000 * 1000 + 100 * 4000,
+        _bill(1000),
     ),
-    Case(
-        "gemini",
+    _gemini(
         "its own words",
         {
             "promptTokenCount": 1000,
@@ -519,10 +371,9 @@ CORPUS: tuple[Case, ...] = (
             "totalTokenCount": 1100,
             "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 1000}],
         },
-        100 * 1000 + 900 * 100 + 100 * 4000,
+        _bill(100, 900),
     ),
-    Case(
-        "gemini",
+    _gemini(
         "its own words, with a tool's prompt",
         {
             "promptTokenCount": 900,
@@ -532,77 +383,52 @@ CORPUS: tuple[Case, ...] = (
         },
         _FULL,
     ),
-    # Qwen
-    Case(
-        "qwen",
+    _qwen(
         "cache writes by age in the details",
         _pct(
-            1000,
-            100,
             **_cached(
                 500,
                 cache_creation={"ephemeral_5m_input_tokens": 200},
                 cache_creation_input_tokens=200,
                 cache_type="ephemeral",
-            ),
+            )
         ),
-        300 * 1000 + 500 * 100 + 200 * 1250 + 100 * 4000,
+        _bill(300, 500, written=200),
     ),
-    Case(
-        "qwen",
-        "input and output",
-        _io(1000, 100, total_tokens=1100, **_cached(200)),
-        800 * 1000 + 200 * 100 + 100 * 4000,
-    ),
-    # LiteLLM and other gateways
-    Case(
-        "litellm",
+    _qwen("input and output", _io(total_tokens=1100, **_cached(200)), _bill(800, 200)),
+    _litellm(
         "in the words of the Messages API too",
-        _pct(1000, 100, cache_read_input_tokens=500, cache_creation_input_tokens=100),
-        400 * 1000 + 500 * 100 + 100 * 1250 + 100 * 4000,
+        _pct(cache_read_input_tokens=500, cache_creation_input_tokens=100),
+        _bill(400, 500, written=100),
     ),
-    Case(
-        "litellm",
+    _litellm(
         "a cache beside the input, by the total",
         {"prompt_tokens": 100, "completion_tokens": 100, "total_tokens": 1100, **_cached(900)},
-        100 * 1000 + 900 * 100 + 100 * 4000,
+        _bill(100, 900),
     ),
-    # MiniMax, Together, Fireworks, vLLM, llama.cpp, Ollama
-    Case(
-        "minimax",
+    _minimax(
         "characters beside",
-        _pct(1000, 100, total_characters=0),
+        _pct(total_characters=0),
         _FULL,
         answer={"base_resp": {"status_code": 0, "status_msg": ""}},
     ),
-    Case("together", "cached at the top, of zero", _pct(1000, 100, cached_tokens=0), _FULL),
-    Case("fireworks", "details of null", _pct(1000, 100, prompt_tokens_details=None), _FULL),
-    Case(
-        "vllm",
-        "usage in every event",
-        _pct(1000, 100),
-        _FULL,
-        before=(_pct(1000, 0), _pct(1000, 3), _pct(1000, 60)),
+    _together("cached at the top, of zero", _pct(cached_tokens=0), _FULL),
+    _fireworks("details of null", _pct(prompt_tokens_details=None), _FULL),
+    _vllm(
+        "usage in every event", _pct(), _FULL, before=(_pct(1000, 0), _pct(1000, 3), _pct(1000, 60))
     ),
-    Case(
-        "vllm",
+    _vllm(
         "zeros at the end",
         _pct(0, 0),
         _FULL,
         before=(_pct(1000, 100),),
         answer={"streamed_only": True},
     ),
-    Case(
-        "vllm", "an estimate that was too high", _pct(1000, 100), _FULL, before=(_pct(1000, 5000),)
+    _vllm("an estimate that was too high", _pct(), _FULL, before=(_pct(1000, 5000),)),
+    _llamacpp(
+        "timings beside", _pct(), _FULL, answer={"timings": {"prompt_n": 1000, "predicted_n": 100}}
     ),
-    Case(
-        "llamacpp",
-        "timings beside",
-        _pct(1000, 100),
-        _FULL,
-        answer={"timings": {"prompt_n": 1000, "predicted_n": 100}},
-    ),
-    Case("ollama", "its own words", {"prompt_eval_count": 1000, "eval_count": 100}, _FULL),
+    _ollama("its own words", {"prompt_eval_count": 1000, "eval_count": 100}, _FULL),
 )
 
 LIES: tuple[Any, ...] = (

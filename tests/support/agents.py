@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,9 @@ from tests.support.wire import Step, WireServer, message, serve
 
 CLASSIFIED = {"speech_act": "question", "ambiguity": "low"}
 CLASSIFY = message(json.dumps(CLASSIFIED))
+
+Scripted = Callable[..., AbstractContextManager[tuple[Runtime, WireServer]]]
+"""What `anthropic_runtime` is, once it has the root: the type of the fixture `scripted`."""
 
 
 @contextmanager

@@ -101,7 +101,7 @@ def _check_finished(store: str, before: list[tuple[Any, ...]]) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("commit", ["51d42c2", "659dd33"])
+@pytest.mark.parametrize("commit", ["51d42c2", "659dd33", "9db8616"])
 def test_postgresql_killed_at_any_statement_is_finished_by_the_next_open(
     commit: str, tmp_path: Path, postgres: PostgresServer
 ) -> None:

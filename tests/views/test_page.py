@@ -1,4 +1,4 @@
-"""The journey as a page: parsed, and opened in a browser where there is one."""
+"""Journeys and the learning report as pages: parsed, and opened in a browser where there is one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,21 @@ from typing import Any
 
 import pytest
 
-from remit.ledger import LedgerClient, LedgerEntry
-from remit.views import journey_page, open_journey, page_parts, prompt_journey
-from tests.views.story import SESSION, Story, tell
+from remit.contracts import ContractLoader
+from remit.kernel.installation import InstalledFiles
+from remit.ledger import EVENTS, LedgerClient, LedgerEntry
+from remit.runtime import Runtime
+from remit.server import refusals
+from remit.views import (
+    journey_page,
+    learning_page,
+    open_journey,
+    page_parts,
+    prompt_journey,
+    wording,
+)
+from tests.support.roots import new_root
+from tests.views.story import SESSION, Story
 
 HOSTILE = "</script></style></pre><img src=x onerror=alert(1)>\"' onload='x' &lt;\u202e\x00\x1b"
 MARK = "&lt;img src=x onerror=alert(1)&gt;"
@@ -55,19 +67,6 @@ class Page(HTMLParser):
 
     def words(self) -> str:
         return " ".join(" ".join(self.text).split())
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[LedgerClient]:
-    with LedgerClient(tmp_path / "ledger.db") as client:
-        yield client
-
-
-@pytest.fixture
-def story(client: LedgerClient) -> Story:
-    story = Story(client)
-    tell(story)
-    return story
 
 
 def _hostile(client: LedgerClient) -> str:
@@ -297,3 +296,156 @@ def test_a_browser_shows_it_without_a_complaint(
     shot = run(f"--screenshot={picture}")
     assert "CONSOLE" not in shot.stderr, shot.stderr
     assert picture.stat().st_size > 10_000
+
+
+def estimate(value: float, low: float, high: float, samples: int = 400) -> dict[str, Any]:
+    return {"value": value, "low": low, "high": high, "samples": samples}
+
+
+def effect(**more: Any) -> dict[str, Any]:
+    return {
+        "proposal_id": "PRP-1f2e", "kind": "prompt", "target": "PRC-A-001", "state": "adopted",
+        "metric": "reward", "epoch": 1, "predicted": estimate(0.1, 0.05, 0.15), "realised": None,
+        "held": None, "harmful": False, **more,
+    }  # fmt: skip
+
+
+def question(**more: Any) -> dict[str, Any]:
+    shares = dict.fromkeys(("success", "repair", "disagreement", "unstated"), estimate(0, 0, 1, 0))
+    return {
+        "contract_id": "PRC-A-001", "contract_version": "1.0.0", "prompt_pack_id": "", **shares,
+        "exchanges": 4, "missing": [], "wrong": False, **more,
+    }  # fmt: skip
+
+
+def cause(**more: Any) -> dict[str, Any]:
+    return {
+        "contract_id": "PRC-A-001", "contract_version": "1.0.0", "cause": "question",
+        "question": estimate(0.8, 0.6, 1), "model": estimate(0, -0.2, 0.2), "exchanges": 90, **more,
+    }  # fmt: skip
+
+
+def report(**more: Any) -> dict[str, Any]:
+    calibration = {"held": 1, "missed": 0, "open": 0}
+    return {
+        "policy_epoch": 1, "proposals": {"open": 0}, "adopted": [], "effects": [], "questions": [],
+        "calibration": calibration, "attributions": [], "uncalibrated": [], "complete": True,
+        **more,
+    }  # fmt: skip
+
+
+def test_intervals_stand_where_they_are() -> None:
+    came = estimate(-0.4, -0.5, -0.3)
+    worse = effect(realised=came, held=False, harmful=True)
+    dear = effect(metric="cost", kind="head", realised=estimate(0.002, 0.001, 0.003), held=True)
+    asked = question(disagreement=estimate(0.4, 0.25, 0.5), wrong=True)
+    known = report(effects=[worse, dear], questions=[asked], attributions=[cause()])
+    page = Page(learning_page(known))
+    lines = [attrs for tag, attrs in page.elements if tag == "line"]
+    placed = [(one["class"], one["x1"], one["x2"]) for one in lines]
+    assert ("predicted", "55.00%", "65.00%") in placed  # the axis goes from -0.5 to 0.5
+    assert ("came", "0.00%", "20.00%") in placed
+    assert ("share", "25.00%", "50.00%") in placed
+    assert ("another question", "80.00%", "100.00%") in placed
+    assert ("another model", "40.00%", "60.00%") in placed
+    assert len([one for one in placed if one[0] == "share"]) == 1  # no line without samples
+    words = page.words()
+    for part in (
+        "made things worse", "as predicted", "US dollars saved per call", "+0.1 (+0.05 to +0.15)",
+        "+$0.002 (+$0.001 to +$0.003)", "40% (25% to 50%) of 400", "no samples yet",
+        "the question was the cause", "The answer looked right, the question was wrong.",
+        "remit learn rollback PRP-1f2e",
+    ):  # fmt: skip
+        assert part in words, part
+    digest = base64.b64encode(hashlib.sha256(page.style.encode()).digest()).decode()
+    (policy,) = (a["content"] for _, a in page.elements if a.get("http-equiv"))
+    assert policy == (
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+def test_nothing_of_the_record_is_markup() -> None:
+    decided = {"proposal_id": HOSTILE, "decided_by": HOSTILE, "decision_reason": HOSTILE}
+    known = effect(proposal_id=HOSTILE, kind=HOSTILE, target=HOSTILE)
+    missing = [{"kind": HOSTILE, "name": HOSTILE, "demanded_by": HOSTILE, "answers": 1}]
+    asked = question(contract_id=HOSTILE, contract_version=HOSTILE, prompt_pack_id=HOSTILE,
+                     missing=missing)  # fmt: skip
+    judge = {"judge": HOSTILE, "contract_id": HOSTILE, "labelled": 1}
+    caused = cause(contract_id=HOSTILE, contract_version=HOSTILE)
+    text = learning_page(
+        report(
+            adopted=[decided], effects=[known], questions=[asked], attributions=[caused],
+            uncalibrated=[judge],
+        )
+    )  # fmt: skip
+    page = Page(text)
+    assert not {tag for tag, _ in page.elements} & {"script", "img", "iframe", "form", "base"}
+    assert not {name for _, attrs in page.elements for name in attrs if name.startswith("on")}
+    assert text.count(MARK) == 15
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", text)
+
+
+def test_before_anything_was_learned() -> None:
+    words = Page(learning_page(report())).words()
+    assert "No proposal has been adopted yet." in words
+    assert "No recorded exchange uses a contract of this root." in words
+
+
+CLASSIFY = "PRC-CLASSIFY-001"
+
+
+@pytest.fixture
+def contracts(tmp_path: Path) -> ContractLoader:
+    root = new_root(tmp_path / "root", "")
+    with Runtime.open(root) as runtime:
+        return ContractLoader(runtime.root.tier("ho1"), installed=InstalledFiles(root))
+
+
+def _journey(prompt: Any, **more: Any) -> dict[str, Any]:
+    call = {"kind": "model_call", "outcome": "success", "model_id": "m", "contract_id": CLASSIFY,
+            "prompt": prompt, "response": "{}", "input_tokens": 1, "output_tokens": 1,
+            "cost_usd": 0.0, **more}  # fmt: skip
+    turn = {"kind": "turn", "turn_number": 1, "work_orders": [], "calls": [call], "gates": [],
+            "notes": [], "started_at": "2026-01-01T00:00:00.000000Z"}  # fmt: skip
+    return {"session_id": "SES-EXAMPLES", "turns": [turn], "totals": {"turns": 1}}
+
+
+def _prompt(contracts: ContractLoader) -> list[dict[str, str]]:
+    pack = contracts.load_pack(contracts.load(CLASSIFY).prompt_pack_id)
+    return [dict(one) for one in pack.render({"user_input": "hello"})]
+
+
+@pytest.mark.parametrize("more", [{}, {"wire": "chat"}])
+def test_the_examples_of_a_pack_are_folded(contracts: ContractLoader, more: Any) -> None:
+    prompt = _prompt(contracts)
+    page = journey_page(_journey(prompt, **more), contracts)
+    folded = page.partition('<details class="more examples"><summary>Examples (8)</summary>')[2]
+    folded, _, rest = folded.partition("</details>")
+    assert folded.count('class="who">user<') == folded.count('class="who">assistant<') == 8
+    assert "good morning" in folded
+    assert 'class="who">user<' in rest  # what was asked, though it reads as an example does
+    assert "Classify the user" not in folded
+
+
+def test_what_is_no_example_of_the_pack_is_not_marked(contracts: ContractLoader) -> None:
+    prompt = _prompt(contracts)
+    assert "Examples (" not in journey_page(_journey(prompt))
+    other = _journey(prompt, contract_id="PRC-OTHER-001")
+    assert "Examples (" not in journey_page(other, contracts)
+    prompt[2]["content"] = "something else"
+    assert "Examples (7)" in journey_page(_journey(prompt), contracts)
+
+
+def test_every_event_has_words() -> None:
+    assert set(EVENTS) <= set(wording.WORDS)
+    assert {*refusals.REJECTED, *refusals._FAILED} <= set(wording.WORDS)
+    assert all(words[0].islower() or words.startswith("MCP") for words in wording.WORDS.values())
+
+
+def test_a_machines_word_is_there_on_demand() -> None:
+    journey = _journey("hi", outcome="rejected", error_code="BUDGET_EXHAUSTED", error_message="x")
+    journey["turns"][0]["notes"] = [{"kind": "note", "event_type": "BUDGET_ALLOCATED"}]
+    page = journey_page(journey)
+    assert '<span title="BUDGET_ALLOCATED">budget set</span>' in page
+    assert '<span title="BUDGET_EXHAUSTED">the budget is spent</span>' in page

@@ -57,17 +57,6 @@ def browser(tmp_path_factory: pytest.TempPathFactory, page: Path) -> Iterator[Br
         yield browser
 
 
-@pytest.fixture
-def signer() -> Signer:
-    return Signer.generate("example.com/log")
-
-
-@pytest.fixture
-def client(tmp_path: Path, signer: Signer) -> Iterator[LedgerClient]:
-    with LedgerClient(tmp_path / "ledger.db", signer=signer) as client:
-        yield client
-
-
 def _write(client: LedgerClient, count: int) -> list[str]:
     said = "entry \u202e ü"
     return client.write_many(

@@ -57,17 +57,6 @@ MOVING = "".join(map(chr, _CODES))
 HOSTILE = f"</script></li><!--<script><img src=x onerror=alert(1)>\"' &lt;\\x1b{MOVING}\U0001f600"
 
 
-@pytest.fixture
-def signer() -> Signer:
-    return Signer.generate("example.com/log")
-
-
-@pytest.fixture
-def client(tmp_path: Path, signer: Signer) -> Iterator[LedgerClient]:
-    with LedgerClient(tmp_path / "ledger.db", signer=signer) as client:
-        yield client
-
-
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     # No network at all: a name or an address that is asked for leads nowhere.

@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from remit.ledger import LedgerClient
 from remit.views import journey_text, open_journey, prompt_journey
-from tests.views.story import SESSION, Story, tell
+from tests.views.story import SESSION, Story
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\x00\x9b31m\u202egnp.exe\u2066 </script>"
 NAMED = HOSTILE.replace("\x00", "")  # what an indexed column takes
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[LedgerClient]:
-    with LedgerClient(tmp_path / "ledger.db") as client:
-        yield client
-
-
-@pytest.fixture
-def story(client: LedgerClient) -> Story:
-    story = Story(client)
-    tell(story)
-    return story
 
 
 def _tree(client: LedgerClient, width: int = 100, **more: bool) -> list[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,12 +88,6 @@ MESSAGES: dict[str, Any] = {
     ]},
 }  # fmt: skip
 DIALECTS = [CHAT, RESPONSES, MESSAGES]
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[LedgerClient]:
-    with LedgerClient(tmp_path / "ledger.db") as client:
-        yield client
 
 
 def test_chat() -> None:

@@ -79,6 +79,7 @@ class File:
         """The file as a content block (:mod:`remit.kernel.exchange`).
 
         A text file becomes a fenced text. Another file becomes an image or a document in base64.
+        Bytes of a text that are not UTF-8 become U+FFFD.
         """
         if self.media_type.startswith("text/"):
             text = self.data.decode("utf-8", "replace")

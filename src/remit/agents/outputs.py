@@ -75,7 +75,13 @@ class OutputType(Generic[OutputT]):
         return validated(schema, data, lambda: self._adapter.validate_json(text))
 
     def problem(self, data: Any) -> str:
-        """Return why data does not have the type, as :meth:`value` says it; empty if it does."""
+        """Return the reason why data does not have the type; empty if it has the type.
+
+        The reason is the message of the ValueError that :meth:`value` raises.
+
+        Args:
+            data: a JSON value.
+        """
         try:
             self.value(data)
         except ValueError as error:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,6 +15,8 @@ from remit.cli.shared import emit, note, open_ledger, reads, table, whoami
 if TYPE_CHECKING:
     from remit.gateway.auth import KeyStore, NewKey, VirtualKey
     from remit.ledger import LedgerClient
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _COLUMNS = ("key_id", "name", "role", "state", "team", "limits", "prefix", "expires", "models")
 
@@ -29,6 +31,17 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     if not all(names):
         raise click.BadParameter("The list contains an empty name.")
     return names
+
+
+def pass_through_options(command: F) -> F:
+    """Add ``--pass-through`` and ``--pass-through-unpriced`` to a command."""
+    for option, text in (
+        ("--pass-through-unpriced", "Like --pass-through; a limit in USD does not refuse these."),
+        ("--pass-through", "Requests without a model call that the key may make, such as "
+         "'/vector_stores*' or 'POST /uploads*'; repeatable (default: only reads)."),
+    ):  # fmt: skip
+        command = click.option(option, multiple=True, metavar="PATTERN", help=text)(command)
+    return command
 
 
 @click.group()
@@ -58,6 +71,7 @@ def key() -> None:
 @click.option(
     "--tiers", callback=_names, metavar="A,B", help="Allowed tiers: hot, ho2, ho1 (default: all)."
 )
+@pass_through_options
 @click.option("--expires", help="Expiry: a duration such as 30d or 12h, or a date (00:00 UTC).")
 @click.option("--user", "user_id", default="", help="Id of the user that the key belongs to.")
 @click.option("--team", "team_id", default="", help="Id of the team that the key belongs to.")
@@ -83,6 +97,27 @@ def create(root: Path | None, as_json: bool, name: str, expires: str | None, **s
             in_transaction=TokenBudgeter(client).for_new_key(limits, whoami()),
         )
     _show_new(made, as_json)
+
+
+@key.command("set")
+@click.argument("name_or_id")
+@pass_through_options
+@click.option("--no-pass-through", is_flag=True, help="Empty both lists: only reads are left.")
+@reads
+def set_lists(
+    root: Path | None, as_json: bool, name_or_id: str, no_pass_through: bool, **given: Any
+) -> None:
+    """Replace the requests without a model call that a key may make. The secret stays."""
+    lists = {name: patterns for name, patterns in given.items() if patterns or no_pass_through}
+    if not lists or (no_pass_through and any(given.values())):
+        raise click.UsageError("Give --pass-through, --pass-through-unpriced, or "
+                               "--no-pass-through alone.")  # fmt: skip
+    with _keys(root) as (_, keys):
+        found = keys.change(name_or_id, **lists, requested_by=whoami())
+    allowed = ", ".join(found.pass_through) or "only reads"
+    unpriced = ", ".join(found.pass_through_unpriced) or "none"
+    line = f"{found.key_id}  {found.name}  pass-through: {allowed}; without a price: {unpriced}"
+    emit(as_json, found.to_dict(), [line])
 
 
 @key.command("list")

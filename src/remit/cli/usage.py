@@ -218,7 +218,7 @@ def _write_parquet(path: Path, by: Sequence[str], rows: Sequence[UsageRow]) -> N
         import pyarrow.parquet
     except ModuleNotFoundError as error:
         raise RemitError(
-            "Writing Parquet needs pyarrow.", next_step="pip install 'remit[parquet]'"
+            "Writing Parquet requires pyarrow.", next_step="pip install 'remit[parquet]'"
         ) from error
     names, records = _records(by, rows)
     text = {*by, "key_name"}

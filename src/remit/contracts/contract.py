@@ -42,6 +42,7 @@ class PromptContract:
 
     Attributes:
         contract_id: ``PRC-NAME-001``.
+        version: version of the contract, as its file states it.
         prompt_pack_id: the pack with the prompt text.
         boundary: limits of every call.
         agent_class: ``KERNEL.syntactic``, ``KERNEL.semantic``, ``ADMIN`` or ``RESIDENT``; empty if
@@ -51,6 +52,7 @@ class PromptContract:
         input_schema: JSON Schema of the input; ``None`` for no check.
         output_schema: JSON Schema of the output; ``None`` for no check.
         examples: examples, see :func:`check_examples`.
+        metadata: further data of the file, which calls do not use.
         digest: SHA-256 of the contract's canonical JSON (RFC 8785), 64 hex digits; the layout of
             its file does not matter.
         package_id: the installed package that owns the file, whatever the contract itself says;
@@ -132,7 +134,10 @@ class PromptContract:
 
     @property
     def precedence(self) -> tuple[Any, ...]:
-        """A sort key of the version in the order of Semantic Versioning 2.0.0 §11."""
+        """A sort key of the version in the order of Semantic Versioning 2.0.0 §11.
+
+        A pre-release comes before its release; build metadata does not count.
+        """
         core, _, pre = self.version.partition("+")[0].partition("-")
         numbers = tuple(int(part) for part in core.split("."))
         identifiers = tuple(

@@ -98,6 +98,8 @@ class Folder(Generic[_T]):
         A file that is not installed, or not as it was installed, has the error
         ``contract_changed``. The error is returned and not raised.
 
+        A file that has not changed since the last call is not read again.
+
         Args:
             file: a file name from :meth:`names`.
         """

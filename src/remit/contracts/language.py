@@ -235,7 +235,7 @@ def _problem(node: nodes.Node) -> str:
     if not isinstance(node, _ALLOWED):
         return f"a pack cannot use {_NAMES.get(name, name)}"
     if isinstance(node, nodes.Filter) and node.name not in _filters:
-        return f"there is no filter {node.name!r}; there are {', '.join(FILTERS)}"
+        return f"there is no filter {node.name!r}; the filters are {', '.join(FILTERS)}"
     if isinstance(node, nodes.Test) and node.name not in _environment.tests:
         return f"there is no test {node.name!r}"
     if isinstance(node, nodes.Getattr) and node.attr.startswith("_"):

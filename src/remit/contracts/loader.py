@@ -265,7 +265,7 @@ def _same(what: str, found: Iterable[tuple[Path, _Digested]]) -> None:
             raise ContractError(
                 "contract_schema_invalid",
                 f"{first} and {path} both contain {what} but differ.",
-                next_step="Give one of them another version.",
+                next_step="Change the version of one of them.",
             )
 
 

@@ -22,7 +22,7 @@ from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.memory import LARGE_BYTES, run_to_the_end
 from remit.gateway.neutral import finite, send
-from remit.gateway.objects import notes_made
+from remit.gateway.objects import notes_made, untold_labels
 from remit.gateway.records import (
     dispatch_entry,
     exchange_entry,
@@ -145,7 +145,7 @@ class Attempts:
             # The dispatch is durable and needs its exchange, although nothing is sent.
             permit.release()
             attempt.result = Failure(
-                RouteOutcome.ERROR, "CANCELLED", "the caller went away before sending"
+                RouteOutcome.ERROR, "CANCELLED", "the caller disconnected before sending"
             )
         call.claimed = call.claim is not None
         call.attempts += 1
@@ -167,7 +167,7 @@ class Attempts:
         started = time.perf_counter()
         try:
             if tap.sink is not None:
-                await tap.dispatched(attempt.dispatch_entry_id)
+                await tap.dispatched(attempt.dispatch_entry_id, attempt.to.outgoing)
                 started = time.perf_counter()
             attempt.sent = True
             result = await self._ask(call, attempt)
@@ -361,7 +361,11 @@ class Attempts:
         asked: Mapping[str, Any] = {}
         is_text = True
         if to.outgoing is not None:
-            asked, is_text = to.outgoing.body.value, bool(to.outgoing.body.endpoint.output_limit)
+            endpoint = to.outgoing.body.endpoint
+            asked, is_text = to.outgoing.body.value, bool(endpoint.output_limit)
+            if endpoint.is_unpriced:
+                is_billed = isinstance(result, ProviderResponse) or result.billing != "nothing"
+                return tariff.unpriced() if is_billed else tariff.nothing()
         if isinstance(result, ProviderResponse):
             if to.outgoing is not None and to.outgoing.body.endpoint.free:
                 # Of a batch that the provider did not name nothing more will be heard.
@@ -412,6 +416,8 @@ class Attempts:
                 changed = entry.metadata.get("changed", Content([])).value
                 lowered = {"path": "/max_tokens", "reason": LOWERED}
                 entry.metadata["changed"] = Content([*changed, lowered])
+        if (body := request.body) is not None and body.value.get("store") is True:
+            entry.metadata.update(untold_labels(body, entry.metadata.get("wire")))
         kept: Sequence[KeptId] = ()
         if request.keeper is not None:
             kept = request.keeper.on_record(entry.metadata, attempt, result)
@@ -440,8 +446,11 @@ class Attempts:
                 note, answer = on_record, result
                 step.write_rows = lambda tx, entry_id: note(tx, entry_id, attempt, answer)
                 step.keeps_hold = on_record.keeps_hold(result)
-            elif result.reply is not None and b'"container' in result.reply.body:
-                step.write_rows = notes_made(call.identity, attempt.to, result.reply.body)
+            elif (reply := result.reply) is not None and (
+                b'"container' in reply.body
+                or ((body := call.request.body) is not None and body.value.get("store") is True)
+            ):
+                step.write_rows = notes_made(call.identity, attempt, reply.body)
             choice, model = call.choice, attempt.model
             if choice is not None and choice.is_routed and model is not None:
                 try:
@@ -473,6 +482,8 @@ class Attempts:
             response.fallback_from = tuple(attempt.fallback_from)
         if request.body is not None:
             response.reply = result.reply
+            if to.outgoing is not None:
+                response.dropped = to.outgoing.dropped
         if self._in_flight.charging:
             response.cost_incurred = (usage.cost_nano or 0) / 1e9
             response.cost_certainty = bill.certainty

@@ -343,6 +343,10 @@ class Tariff:
         """Return the bill of a call that the provider did not charge: zero."""
         return self._bill(0, 0, 0, "measured", "measured")
 
+    def unpriced(self) -> Bill:
+        """Return the bill of an answered request that no table has a price for."""
+        return self._bill(None, 0, 0, "unpriced", "unpriced")
+
     def _bill(
         self, nano: int | None, tokens_in: int, tokens_out: int, certainty: str, unpriced: str
     ) -> Bill:

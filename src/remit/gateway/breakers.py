@@ -418,13 +418,13 @@ class Breakers:
                 )
             except (RemitError, RuntimeError) as error:  # the ledger is closed, or the loop is
                 self._local_state(key).circuit = after
-                _log.debug("a circuit breaker's change stays here: %s", error)
+                _log.debug("a change of a circuit breaker stays in this process: %s", error)
                 return
         future.add_done_callback(functools.partial(self._recorded, local, step))
 
     def _recorded(self, local: _LocalState, step: int, future: asyncio.Future[Any]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
-            _log.warning("a circuit breaker's change is not on record: %s", error)
+            _log.warning("a change of a circuit breaker was not recorded: %s", error)
             with self._lock:
                 local.done = max(local.done, step)
 

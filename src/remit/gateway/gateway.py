@@ -218,6 +218,11 @@ class LLMGateway:
         """Return the variable, setting or command that sets a provider up."""
         return self._names.how_to_set_up(provider_id)
 
+    @property
+    def default_model(self) -> str:
+        """The shortest name of the model for requests that name none."""
+        return self.name_of(self._config.default_provider, self._config.default_model)
+
     def name_of(self, provider_id: str, model_id: str) -> str:
         """Return the shortest name that leads to a provider's model.
 

@@ -242,7 +242,7 @@ class InFlightCalls:
                 raise failure
             if not wait_s:
                 _log.warning(
-                    "the answer to %s cannot be put on record just now, and is kept: %s",
+                    "the answer to %s cannot be recorded now, and is kept in memory: %s",
                     step.dispatch_entry_id, failure.message,
                 )  # fmt: skip
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S) or _FIRST_WAIT_S

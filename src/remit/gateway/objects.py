@@ -1,30 +1,47 @@
-"""Owners of files, batches and containers that providers store."""
+"""Owners of files, batches, containers and other objects that providers store."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from remit.gateway.auth import Identity
 from remit.gateway.tenancy import owner_of
-from remit.gateway.values import Candidate
+from remit.gateway.values import Attempt
 from remit.kernel.json_text import JsonTextError, load
 from remit.kernel.tenant import tenant_of_origin
-from remit.ledger import LedgerClient, Transaction, is_plain_text, parse_entry_id
+from remit.ledger import Content, LedgerClient, Transaction, is_plain_text, parse_entry_id
 from remit.providers import Body
+from remit.providers.wire import CHAT
 
 __all__ = [
-    "KeptObject", "Objects", "forget", "keep", "may_name", "notes_made", "objects_named",
-    "provider_id_of",
+    "PASSED_NAMES", "STORED_CHAT", "KeptObject", "Objects", "forget", "is_stored_chat", "keep",
+    "may_name", "notes_made",
+    "objects_named", "provider_id_of", "texts_in", "untold_labels",
 ]  # fmt: skip
-
-Kind = Literal["file", "batch", "container"]
 
 _MAX_ID_CHARS = 512
 _IDS_PER_QUERY = 500  # ids in one query
-_NAMES = ("file_id", "file_ids", "container_id", "container")
+_NAMES = (
+    "file_id", "file_ids", "container_id", "container", "vector_store_id", "vector_store_ids",
+    "skill_id",
+)  # fmt: skip
+PASSED_NAMES = (
+    *_NAMES, "agent", "agent_id", "assistant_id", "character_id", "consent", "deployment_id",
+    "environment", "environment_id", "eval_id", "memory_store_id", "session_id", "session_ids",
+    "thread_id", "training_file", "upload_id", "user_profile_id", "validation_file", "vault_id",
+    "vault_ids", "video_id", "voice_id",
+)  # fmt: skip
+"""Members that name an object in requests that call no model."""
+STORED_CHAT = "chat_completion"
+"""The kind of a chat completion that was sent with ``store``."""
+
+_CUSTOM_SKILL = "skill_"  # Ids of the provider's own skills, such as ``pptx``, begin otherwise.
+_ID_TEXT = re.compile(r"[A-Za-z0-9_.:@~+=-]{4,512}")
 _USES = ("tool_use", "mcp_tool_use")
 _OUTPUTS = ("code_execution_output", "bash_code_execution_output")  # blocks with a file
+_MARKS = (b"file_id", b'"container', b"vector_store_id", b"skill_id", b"\\u00")
 _KEEP = (
     "INSERT INTO provider_objects (object_id, kind, provider_id, owner, entry_id) "
     "VALUES (?, ?, ?, ?, ?) ON CONFLICT (object_id) DO NOTHING"
@@ -36,7 +53,8 @@ class KeptObject(NamedTuple):
 
     Attributes:
         object_id: the key of the row (:func:`provider_id_of` returns the provider's id).
-        kind: ``file``, ``batch`` or ``container``.
+        kind: ``file``, ``batch``, ``container``, or the kind of a
+            :class:`~remit.providers.wire.PassedPath`.
         provider_id: the provider.
         owner: as :func:`~remit.gateway.tenancy.owner_of` returns it.
         entry_id: the ``EXCHANGE`` that created the object.
@@ -47,6 +65,11 @@ class KeptObject(NamedTuple):
     provider_id: str
     owner: str
     entry_id: str
+
+    @property
+    def id_at_provider(self) -> str:
+        """The id that the object has at its provider."""
+        return provider_id_of(self.object_id)
 
 
 class Objects:
@@ -60,7 +83,7 @@ class Objects:
         self._ledger = ledger
         self._is_shared = False
 
-    def find(self, object_id: str, kind: Kind, owner: str) -> KeptObject | None:
+    def find(self, object_id: str, kind: str, owner: str) -> KeptObject | None:
         """Return an owner's object by its id at the provider; None if there is none.
 
         Of several objects with the id, the newest is returned.
@@ -95,6 +118,12 @@ class Objects:
             return next((name for name in names if name not in own), "")
         return next(iter(self._of(names, owner, "<>")), "")
 
+    def foreign(self, texts: list[str], owner: str) -> str:
+        """Return the first of these texts that is the id of another caller's object; empty if none
+        is.
+        """
+        return next(iter(self._of(texts, owner, "<>")), "")
+
     def _of(self, names: list[str], owner: str, how: Literal["=", "<>"]) -> set[str]:
         """Return which of the names belong to an owner (``=``) or to others (``<>``)."""
         found: set[str] = set()
@@ -116,56 +145,105 @@ class Objects:
             self._is_shared = bool(tenant_of_origin(origin)) or any(made)
         return self._is_shared
 
-    def of_owner(self, kind: Kind, owner: str) -> dict[str, str]:
-        """Return the provider of each object of an owner and kind, keyed by the provider's id."""
+    def all_of(self, kind: str, owner: str) -> list[KeptObject]:
+        """Return the objects of an owner and kind, the oldest first."""
         rows = self._ledger.select(
-            "SELECT object_id, provider_id FROM provider_objects WHERE owner = ? AND kind = ?",
+            "SELECT object_id, kind, provider_id, owner, entry_id FROM provider_objects "
+            "WHERE owner = ? AND kind = ?",
             (owner, kind),
         )
-        return {provider_id_of(object_id): provider_id for object_id, provider_id in rows}
+        return sorted(
+            (KeptObject(*row) for row in rows), key=lambda kept: parse_entry_id(kept.entry_id) or 0
+        )
+
+    def of_owner(self, kind: str, owner: str) -> dict[str, str]:
+        """Return the provider of each object of an owner and kind, keyed by the provider's id."""
+        return {one.id_at_provider: one.provider_id for one in self.all_of(kind, owner)}
 
 
 def may_name(raw: bytes) -> bool:
     """Return True if a JSON text may name an object. Escaped names are considered."""
-    return b"file_id" in raw or b'"container' in raw or b"\\u00" in raw
+    return any(name in raw for name in _MARKS)
 
 
-def objects_named(body: Body) -> list[str]:
-    """Return the ids of files and containers that a call names, without duplicates, in any dialect.
+def objects_named(body: Body, names: tuple[str, ...] = _NAMES) -> list[str]:
+    """Return the ids of stored objects that a request names, without duplicates, in any dialect.
 
     The arguments of tool calls are ignored, because providers do not interpret them.
+
+    Args:
+        body: the request.
+        names: the members that name objects; :data:`PASSED_NAMES` for a request that calls no
+            model.
     """
-    if not may_name(body.raw):
+    if names is _NAMES and not may_name(body.raw):
         return []
     found: dict[str, None] = {}
     for value in _mappings(body.value):
-        for name in _NAMES:
+        for name in names:
             named = value.get(name)
             if type(named) is dict:
                 named = named.get("id")
             for each in named if type(named) is list else [named]:
-                if isinstance(each, str) and _is_id(each):
+                is_custom = name != "skill_id" or str(each).startswith(_CUSTOM_SKILL)
+                if isinstance(each, str) and is_custom and _is_id(each):
                     found[each] = None
     return list(found)
 
 
+def texts_in(value: Any) -> list[str]:
+    """Return all texts in a JSON value that could be an id, without duplicates."""
+    found: dict[str, None] = {}
+    left = [value]
+    while left:
+        value = left.pop()
+        if type(value) is str:
+            if _ID_TEXT.fullmatch(value):
+                found[value] = None
+        elif type(value) is list:
+            left += value
+        elif type(value) is dict:
+            left += value.values()
+    return list(found)
+
+
+def is_stored_chat(body: Body | None) -> bool:
+    """Return True if a client's body asks for a chat completion that can be read again later."""
+    return body is not None and body.endpoint is CHAT and body.value.get("store") is True
+
+
+def untold_labels(body: Body, wire: object) -> dict[str, Any]:
+    """Return the metadata of a stored chat completion as ``labels`` to record, if it was sent in
+    another dialect, which has no place for it; else nothing.
+
+    Args:
+        body: the client's body.
+        wire: the endpoint in whose form the request was sent.
+    """
+    labels = body.value.get("metadata")
+    is_untold = is_stored_chat(body) and wire != CHAT.name and isinstance(labels, dict)
+    return {"labels": Content(labels)} if is_untold else {}
+
+
 def notes_made(
-    identity: Identity | None, to: Candidate, answer: bytes
+    identity: Identity | None, attempt: Attempt, answer: bytes
 ) -> Callable[[Transaction, str], None] | None:
-    """Return a function that records the containers and files that an answer reports as created.
+    """Return a function that records the objects that an answer made: containers, files, and the
+    answer itself if it is a stored chat completion.
 
     The function takes a transaction and the id of the call's ``EXCHANGE``, and inserts one row for
     each object. Objects that the request named are not recorded.
 
     Args:
         identity: the caller, who becomes the owner; None if unknown.
-        to: the model that answered.
+        attempt: the attempt that was answered.
         answer: the answer's body.
 
     Returns:
         The function; None if the caller is unknown, the call had no body, the answer is not JSON,
         or nothing was created.
     """
+    to = attempt.to
     if identity is None or to.outgoing is None:
         return None
     asked, owner = to.outgoing.body.raw, owner_of(identity)
@@ -173,10 +251,14 @@ def notes_made(
         value = load(answer)
     except JsonTextError:
         return None
-    found: dict[str, Kind] = {}
+    chat: Any = ""
+    if is_stored_chat(to.request.body):
+        is_own = to.outgoing.body.endpoint is CHAT  # A translated answer has the dispatch's id.
+        chat = value.get("id") if is_own and type(value) is dict else attempt.dispatch_entry_id
+    found: dict[str, str] = {}
     for part in _mappings(value):
         container = part.get("container")
-        made: list[tuple[Any, Kind]] = [
+        made: list[tuple[Any, str]] = [
             (part.get("container_id"), "container"),
             (container.get("id") if type(container) is dict else None, "container"),
             (part.get("file_id") if part.get("type") in _OUTPUTS else None, "file"),
@@ -184,12 +266,19 @@ def notes_made(
         for name, kind in made:
             if isinstance(name, str) and _is_id(name) and name.encode() not in asked:
                 found[name] = kind
-    if not found:
+    if not found and not chat:
         return None
-    return lambda tx, entry_id: keep(
-        tx, [KeptObject(name, kind, to.provider_id, owner, entry_id)
-             for name, kind in found.items()],
-    )  # fmt: skip
+
+    def note(tx: Transaction, entry_id: str) -> None:
+        made = [KeptObject(name, kind, to.provider_id, owner, entry_id)
+                for name, kind in found.items()]  # fmt: skip
+        if isinstance(chat, str) and _is_id(chat):
+            made.append(
+                KeptObject(f"{entry_id}/{chat}", STORED_CHAT, to.provider_id, owner, entry_id)
+            )
+        keep(tx, made)
+
+    return note
 
 
 def _mappings(value: Any) -> Iterator[dict[str, Any]]:
@@ -208,9 +297,9 @@ def _mappings(value: Any) -> Iterator[dict[str, Any]]:
 def provider_id_of(key: str) -> str:
     """Return the id that an object has at its provider.
 
-    Two providers may give two batches one id, and one provider may give it twice. A batch is
-    therefore kept under the id of the ``EXCHANGE`` that made it, a slash, and this id; files and
-    containers are kept under this id alone, as batches of earlier versions are.
+    Two providers may give two batches one id, and one provider may give it twice. A batch or chat
+    completion is therefore kept under the id of the ``EXCHANGE`` that made it, a slash, and this
+    id; other objects are kept under this id alone, as batches of earlier versions are.
     """
     made, _, object_id = key.partition("/")
     return object_id if object_id and parse_entry_id(made) is not None else key

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from remit.gateway.auth.audit import RecordedKey, owner_of_key, recorded_keys
-from remit.gateway.objects import provider_id_of
+from remit.gateway.objects import STORED_CHAT, provider_id_of
 from remit.gateway.tenancy import ORDER_ROW
 from remit.ledger import (
     Finding,
@@ -19,6 +19,7 @@ from remit.ledger import (
     is_plain_text,
     parse_entry_id,
 )
+from remit.providers.wire import kinds_made
 
 __all__ = ["OWNER_CHECKS", "Entry", "entries_of", "owner_on_record"]
 
@@ -275,8 +276,9 @@ def _says(ledger: LedgerClient, made: str, name: str) -> bool:
     if not is_plain_text(name):
         return False  # a damaged id
     sought = orjson.dumps(name)
+    in_text = sought.replace(b'"', b'\\"')  # of an answer that is not JSON, such as a stream
     return any(
-        not isinstance(text, bytes) or sought in text
+        not isinstance(text, bytes) or sought in text or in_text in text
         for text in ledger.exact(made, ("replied", "answer")).values()
     )
 
@@ -295,7 +297,7 @@ def _orphan(select: Select, dispatch: Entry) -> dict[str, Any]:
 
 
 def _check_objects(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
-    """Yield files and batches that are not those of the call that made them."""
+    """Yield stored objects that are not those of the call that made them."""
     keys = recorded_keys(select)
     rows = select("SELECT object_id, kind, provider_id, owner, entry_id FROM provider_objects", ())
     entries = entries_of(select, (row[4] for row in rows))
@@ -311,17 +313,26 @@ def _check_objects(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
         to = dispatch.reason.removeprefix("Dispatching to ") if dispatch else ""
         wire = str(entry.metadata.get("wire", ""))
         of_batch = "batches" in wire and kind == "batch"
+        passed = kinds_made(wire)
         of_call = "batches" not in wire and "files" not in wire  # made by code that it ran
         wrong = [
             column
             for column, differs in (
                 ("provider_id", to.partition("/")[0] != provider_id),
                 ("owner", owner_on_record(entry.metadata, keys) != owner),
-                ("kind", not of_batch and kind != "file" and not (of_call and kind == "container")),
+                (
+                    "kind",
+                    kind not in passed
+                    if passed
+                    else not of_batch
+                    and kind != "file"
+                    and not (of_call and kind in ("container", STORED_CHAT)),
+                ),
                 # Files of results, whose ids came later, are kept under the batch's call too.
                 (
                     "object_id",
                     ("batches" not in wire or of_batch)
+                    and provider_id_of(name) != entry.metadata.get("dispatch_entry_id")
                     and not _says(ledger, made, provider_id_of(name)),
                 ),
             )

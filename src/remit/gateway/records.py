@@ -167,6 +167,8 @@ def _add_wire(metadata: dict[str, Any], call: Call, outgoing: Outgoing) -> None:
     metadata["cut"] = [*map(list, cut.places.items())]
     if body.changed:
         metadata["changed"] = Content(body.changed)
+    if outgoing.dropped:
+        metadata["dropped"] = Content(list(outgoing.dropped))
     if outgoing.headers:
         metadata["headers"] = dict(outgoing.headers)
     if call.claim is not None:

@@ -90,4 +90,5 @@ def recorded_answer(
         reasoning_tokens=meta.get("reasoning_tokens", 0),
         reply=reply,
         replayed=True,
+        dropped=dropped if isinstance(dropped := meta.get("dropped"), list) else (),
     )

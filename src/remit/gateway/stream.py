@@ -18,7 +18,7 @@ from remit.kernel.exchange import (
     ToolUseStart,
 )
 from remit.kernel.json_text import dump
-from remit.providers import Dispatched, EventSink, ProviderError, WireChunk
+from remit.providers import Dispatched, EventSink, Outgoing, ProviderError, WireChunk
 from remit.providers.dialects import StreamReader
 from remit.providers.sse import SseParser
 from remit.providers.wire import Repeats, StreamSum, read_event
@@ -279,10 +279,13 @@ class StreamTap:
         """True if any content came; then no other model may answer."""
         return self.first_after_ms is not None
 
-    async def dispatched(self, entry_id: str) -> None:
-        """Tell the sink the id of the attempt that is about to be sent."""
+    async def dispatched(self, entry_id: str, outgoing: Outgoing | None = None) -> None:
+        """Pass the id of the attempt that is about to be sent to the sink, with its dropped
+        fields.
+        """
         if self._sink is not None:
-            await self._pass(Dispatched(entry_id))
+            dropped = () if outgoing is None else outgoing.dropped
+            await self._pass(Dispatched(entry_id, dropped))
 
     async def chunk(self, chunk: WireChunk, *, begins: bool) -> None:
         """Pass one event of a stream to the listener.
@@ -294,7 +297,7 @@ class StreamTap:
         if self._on_text is not None:
             try:
                 if self._reader is None:
-                    self._reader = StreamReader(chunk.endpoint)
+                    self._reader = StreamReader(chunk.endpoint, chunk.total)
                 for event in self._reader.feed(chunk.value):
                     if type(event) is TextDelta:
                         self._tell_text(event.text)

@@ -31,7 +31,6 @@ from remit.providers import (
 )
 from remit.providers.dialects import read_answer, reported, sound_answer
 from remit.providers.wire import (
-    A2A,
     MESSAGES,
     Passed,
     StreamSum,
@@ -84,7 +83,7 @@ async def send_body(
     try:
         reply: ProviderReply = await provider.send(outgoing, timeouts)
         try:
-            if outgoing.body.endpoint is A2A:
+            if outgoing.body.endpoint.verbatim:
                 return await _verbatim(outgoing, reply, tap)
             if outgoing.stream and "event-stream" in reply.content_type:
                 return await _streamed(outgoing, reply, tap, neutral)
@@ -149,7 +148,7 @@ async def _streamed(
                 elif raw.count(b'"usage"') == 1:  # there only because Remit asked for it
                     raw = raw.replace(_NULL, b"") if _NULL in raw else _NO_USAGE.sub(b"", raw)
             chunk = WireChunk(
-                endpoint, raw, event.name, value, last, asked, "", left > 0, headers
+                endpoint, raw, event.name, value, last, asked, "", left > 0, headers, total
             )  # fmt: skip
             await tap.chunk(chunk, begins=error is None and event.data != b"")
             if unread is None:
@@ -200,8 +199,9 @@ async def _assembled(
 
 
 async def _verbatim(outgoing: Outgoing, reply: ProviderReply, tap: StreamTap) -> ProviderResponse:
-    """Pass on and record another protocol's answer without parsing it."""
-    endpoint, kind, headers = A2A.name, reply.content_type, passed_on(reply.headers)
+    """Pass on and record an answer without parsing it."""
+    endpoint, kind = outgoing.body.endpoint.name, reply.content_type
+    headers = passed_on(reply.headers)
     if tap.sink is None or kind != "text/event-stream" or not isinstance(reply, UpstreamReply):
         if isinstance(reply, UpstreamReply):
             raw = await reply.read(on_growth=tap.hold)

@@ -37,8 +37,10 @@ class BudgetScope:
         agent_id: the agent in the session; ``None`` for none.
         requested_tokens: upper bound of the call's tokens.
         model_id: the model; ``None`` if unknown.
-        key_id: the virtual key that pays; ``user_id``, ``team_id`` and ``organisation_id`` name its
-            owners. ``None`` for none.
+        key_id: the virtual key that pays; ``None`` for none.
+        user_id: the user of the key; ``None`` for none.
+        team_id: the team of the key; ``None`` for none.
+        organisation_id: the organisation of the key; ``None`` for none.
         charged_to: keys of further paying accounts: the sessions and orders that contain this
             session.
 
@@ -98,6 +100,18 @@ def path_of(
 
     A key has the form ``kind:id``, such as ``session:s1/agent:a``; ``%``, ``/`` and ``:`` in ids
     are percent-encoded.
+
+    Absent and empty ids are left out; without a session, agent and work order are ignored.
+
+    Args:
+        session_id: the session; empty for none.
+        work_order_id: the work order in the session.
+        agent_id: the agent in the session.
+        key_id: the virtual key.
+        user_id: the user.
+        team_id: the team.
+        organisation_id: the organisation.
+        charged_to: keys of further accounts, placed between the owners and the session.
     """
     keys = [
         f"{kind}:{_escaped(name)}"
@@ -175,6 +189,9 @@ def charged_beside(scopes: Iterable[str], session_id: str, key_id: str = "") -> 
 def nano_of(usd: float | str | Decimal) -> int:
     """Return a sum of dollars in whole nano-dollars (10⁻⁹ dollars), rounded down.
 
+    Args:
+        usd: US dollars, as a number or decimal text.
+
     Raises:
         InvalidInputError: the value is not a finite number, or is negative.
     """
@@ -190,7 +207,11 @@ def nano_of(usd: float | str | Decimal) -> int:
 
 
 def usd_of(nano: int) -> float:
-    """Return a sum of nano-dollars in dollars, for people and records."""
+    """Return a sum of nano-dollars in dollars, for people and records.
+
+    Args:
+        nano: billionths of a US dollar.
+    """
     return nano / NANO
 
 
@@ -222,7 +243,8 @@ class Amount(Struct, gc=False):  # an Amount is never part of a reference cycle
         tokens: input and output tokens together.
         nano: cost in nano-dollars; ``None`` if the model has no price.
         bounded: False if a part of the call has no known bound; limits then refuse the call.
-        unbounded: name of that part, for people: ``tools[2] (type "bespoke")``.
+        unbounded: name of that part, for people: ``tools[2] (type "bespoke")``; for a request that
+            has no price, the step that lets it pass a limit in US dollars.
         model: provider, model and cause of the bound, if such a bound can have been raised.
         output: maximum output tokens of one answer; 0 if there is none to lower.
         lowered: returns the same call with another ``output``; a smaller one gives no greater
@@ -240,7 +262,11 @@ class Amount(Struct, gc=False):  # an Amount is never part of a reference cycle
     def raised(self, percent: int) -> Amount:
         """Return ``percent`` hundredths of the tokens and the cost, rounded up.
 
-        The maximum output stays. For 100 the amount itself is returned.
+        The maximum output stays. For 100 the amount itself is returned. ``None`` as cost stays
+        ``None``.
+
+        Args:
+            percent: 150 for half as much again.
         """
         if percent == 100:
             return self
@@ -341,7 +367,7 @@ class BudgetLimits:
 
     @property
     def any(self) -> bool:
-        """True if at least one amount is limited."""
+        """True if tokens, cost, turns or a rate is limited. A window alone is no limit."""
         values = (self.tokens, self.nano, self.turns, self.requests_per_minute,
                   self.tokens_per_minute)  # fmt: skip
         return any(value is not None for value in values)
@@ -387,7 +413,7 @@ class BudgetCheckResult:
 
     @property
     def code(self) -> str:
-        """The code in ``reason``; empty if the call is allowed."""
+        """The code in ``reason``, such as ``BUDGET_EXHAUSTED``; empty if the call is allowed."""
         return self.reason.partition(":")[0]
 
 
@@ -416,15 +442,20 @@ class BudgetStatus:
 
     Attributes:
         scope: key of the account, as in :attr:`BudgetScope.path`.
-        token_limit: limit of input and output tokens; ``turn_limit`` of model calls, ``nano_limit``
-            of cost.
-        spent_tokens: tokens of ended calls in the window; ``spent_nano`` is their cost.
-        reserved_tokens: upper bound of the tokens of running calls; ``reserved_nano`` of their
-            cost.
+        token_limit: limit of input and output tokens together.
+        turn_limit: limit of the number of model calls.
+        spent_tokens: tokens of ended calls in the window.
+        reserved_tokens: upper bound of the tokens of running calls.
         turns: number of model calls begun.
+        nano_limit: limit of the cost.
+        requests_per_minute: limit of calls in a minute.
+        tokens_per_minute: limit of tokens in a minute.
+        spent_nano: cost of ended calls in the window.
+        reserved_nano: upper bound of the cost of running calls.
         unpriced_calls: number of ended calls without a known price, whose cost is unknown.
-        requests_per_minute: limit of calls in a minute; ``tokens_per_minute`` of their tokens.
         minute: the minute since 1970 of ``minute_requests`` and ``minute_tokens``.
+        minute_requests: number of calls in that minute.
+        minute_tokens: number of tokens in that minute.
         period: ``day``, ``week`` or ``month`` of limits and spending; empty for ever.
         time_zone: IANA name of the zone in which windows begin; empty without a window.
         window_end: end of the window, in seconds since 1970; 0 for never.
@@ -454,7 +485,12 @@ class BudgetStatus:
     on_short: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name, with money in US dollars (``limit_usd``, ``spent_usd``, …)."""
+        """Return the fields by name, with money in US dollars (``limit_usd``, ``spent_usd``, …).
+
+        ``window`` and ``time_zone`` are ``None`` without a window, ``window_end`` is ISO 8601 in
+        UTC or ``None``, and ``on_short`` is ``refuse`` or ``clamp``. The number of the window is
+        left out.
+        """
         shown = asdict(self)
         del shown["window_number"]
         shown["window"] = shown.pop("period") or None
@@ -476,7 +512,7 @@ class BudgetStatus:
 
     @property
     def limits(self) -> BudgetLimits:
-        """The limits without the state."""
+        """The limits without the state, as :class:`BudgetLimits`."""
         return BudgetLimits(
             self.token_limit, self.nano_limit, self.turn_limit, self.requests_per_minute,
             self.tokens_per_minute, cast("Window | None", self.period or None), self.time_zone,

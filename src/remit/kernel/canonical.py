@@ -78,7 +78,7 @@ def _without_great_numbers(value: Any) -> Any:
 
 
 def surrogate_error() -> NotCanonicalError:
-    """Return the error for a text that is not valid Unicode."""
+    """Return (not raise) the error for a text that is not valid Unicode."""
     return NotCanonicalError(
         "A string contains a lone surrogate, which UTF-8 cannot encode.",
         next_step="Decode the bytes with errors='replace' first.",
@@ -104,7 +104,11 @@ def is_plain_float(value: float) -> bool:
 
 
 def number_text(value: float) -> str:
-    """Return the text of a number by RFC 8785 (ECMAScript); it must have a canonical form."""
+    """Return the text of a number by RFC 8785 (ECMAScript); it must have a canonical form.
+
+    Args:
+        value: a finite float; a whole one must be within the exact range of a double.
+    """
     if value.is_integer() and abs(value) <= MAX_SAFE_INTEGER:
         return str(int(value))
     digits, _, exponent = repr(value).partition("e")

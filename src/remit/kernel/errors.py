@@ -8,10 +8,14 @@ import traceback
 def excerpt(text: object, most: int = 200, end: int = 0) -> str:
     """Return the beginning of a foreign text, for a message, prompt or reason.
 
+    A text of at most ``most + end`` characters is returned whole. A longer one is cut to its first
+    ``most`` characters, ``…``, and its last ``end`` characters; ``…`` is not counted.
+
     Args:
-        text: a text of a model, a tool, a client or a server.
-        most: maximum number of characters from the beginning; ``…`` stands for the rest.
-        end: number of characters from the end of a longer text that are shown too.
+        text: a text of a model, a tool, a client or a server; other objects are converted by
+            ``str``. Line breaks and control characters stay.
+        most: maximum number of characters from the beginning.
+        end: number of characters from the end of a longer text.
     """
     shown = str(text)
     if len(shown) <= most + end:

@@ -43,6 +43,9 @@ def conversation(turns: Iterable[tuple[str, str]]) -> list[Message]:
     """Return the messages of turns, given as pairs of user text and assistant text.
 
     Each turn gives a ``user`` and an ``assistant`` message, in order.
+
+    Args:
+        turns: pairs, oldest first.
     """
     return [
         {"role": role, "content": text}
@@ -80,7 +83,11 @@ def check_messages(messages: Sequence[Any]) -> str:
 def text_of(content: Any) -> str:
     """Return the plain text of a message's content: a string, or text blocks joined.
 
-    Other blocks are left out; any other content gives an empty text.
+    Other blocks are left out; any other content gives an empty text. Blocks are joined without a
+    separator.
+
+    Args:
+        content: a string, a list of blocks, or anything else.
     """
     if isinstance(content, str):
         return content
@@ -127,13 +134,13 @@ class PromptRequest:
         contract_id: the contract that the call is made under, for the record.
         agent_id: the agent, whose budget in the session also pays.
         agent_class: ``KERNEL.syntactic``, ``KERNEL.semantic``, ``ADMIN`` or ``RESIDENT``.
-        framework_id: the framework of the agent's package; ``package_id`` names the package.
-        work_order_id: the work order, which also pays; ``session_id`` names the session.
+        framework_id: the framework of the agent's package; empty for none.
+        package_id: the agent's package; empty for none.
+        work_order_id: the work order, which also pays; empty for none.
+        session_id: the session, which also pays; empty for none.
         tier: ``hot``, ``ho2`` or ``ho1``.
         model_id: the model or the name of a route; ``None`` for the default.
         provider_id: the provider; ``None`` if ``model_id`` or the settings decide.
-        messages: a conversation (see above). If given, it is sent and recorded in place of
-            ``prompt``.
         max_tokens: most output tokens the provider may produce; ``None`` leaves the end to the
             model, whose largest output is then reserved.
         temperature: sampling temperature, 0 to 2; ``None`` sends none.
@@ -142,9 +149,14 @@ class PromptRequest:
         input_schema: JSON Schema that ``template_variables`` must satisfy.
         output_schema: JSON Schema that the response's JSON is checked against; a mismatch is
             reported on the response, not refused.
+        template_variables: the variables that the prompt was rendered from; checked against
+            ``input_schema``.
         tools: definitions offered, each ``{"name", "description", "input_schema"}``.
+        domain_tags: tags for the record; ``None`` for none.
         auth_token: the caller's credential; never recorded, never shown by ``repr``.
         subject_id: the person that the content is about; stored with the content for erasure.
+        messages: a conversation (see above). If given, it is sent and recorded in place of
+            ``prompt``.
         body: a request body in wire form, a :class:`remit.providers.Body`. If given, it is sent,
             and the content fields above are ignored.
         headers: client headers that are forwarded to the provider.
@@ -243,20 +255,20 @@ class PromptResponse:
 
     Attributes:
         content: text of the answer; empty without one.
-        outcome: success, or the kind of failure; ``error_code`` and ``error_message`` state its
-            cause, and are ``None`` after success.
-        input_tokens: tokens charged for the request; ``cached_input_tokens`` are a part of them.
-        output_tokens: tokens charged for the answer; ``reasoning_tokens`` are a part of them.
-        model_id: the model that answered; ``provider_id`` names its provider.
+        outcome: success, or the kind of failure.
+        input_tokens: tokens charged for the request.
+        output_tokens: tokens charged for the answer.
+        model_id: the model that answered.
+        provider_id: the provider of that model.
+        latency_ms: milliseconds from dispatch to answer of the last attempt.
         timestamp: time of the response, ISO 8601.
         exchange_entry_id: ledger id of the ``EXCHANGE``, or of the ``PROMPT_REJECTED``.
         dispatch_entry_id: ledger id of the ``DISPATCH``; empty if nothing was sent.
-        latency_ms: milliseconds from dispatch to answer of the last attempt.
         output_valid: True if the output satisfied ``output_schema``; ``None`` without one.
-            ``output_validation_errors`` lists the faults.
+        output_validation_errors: faults of the output against ``output_schema``, as sentences.
         context_hash: SHA-256 (64 hex digits) of the sent request.
-        attempts: number of times that the request was sent.
-        error_param: the field of the request that is at fault; ``None`` for none.
+        error_code: stable code of the failure; ``None`` after success.
+        error_message: text of the failure for people; ``None`` after success.
         cost_incurred: US dollars; 0.0 if no price is known (see ``cost_certainty``).
         budget_remaining: remaining tokens of the narrowest limit; ``None`` without one.
         finish_reason: the provider's reason in neutral words: ``stop``, ``length``, ``tool_use``.
@@ -265,10 +277,15 @@ class PromptResponse:
             budgets.
         cost_known: True if ``cost_incurred`` follows from a price.
         retry_after_s: seconds after which a refused call may be tried again; ``None`` if unknown.
+        cached_input_tokens: the part of ``input_tokens`` that the provider read from its cache.
+        reasoning_tokens: the part of ``output_tokens`` that was hidden reasoning.
         reply: the provider's unchanged answer, for a call with a body.
         fallback_from: models that were skipped or failed, each with its error code.
+        error_param: the field of the request that is at fault; ``None`` for none.
+        attempts: number of times that the request was sent.
         replayed: True if the answer was read from the record; nothing was sent or charged.
         decision_entry_id: the entry of the decision that chose the model; empty without one.
+        dropped: the client's names of fields that did not reach the provider as sent.
     """
 
     content: str
@@ -301,16 +318,21 @@ class PromptResponse:
     attempts: int = 0
     replayed: bool = False
     decision_entry_id: str = ""
+    dropped: Sequence[str] = ()
 
     @property
     def created(self) -> int:
-        """The ``timestamp`` in whole seconds since 1970."""
+        """The ``timestamp`` in whole seconds since 1970, rounded down."""
         return int(datetime.fromisoformat(self.timestamp).timestamp())
 
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """The next piece of the answer's text."""
+    """The next piece of the answer's text.
+
+    Attributes:
+        text: the piece, to be appended to the earlier ones.
+    """
 
     text: str
 
@@ -360,7 +382,11 @@ class ThinkingDelta:
 
 @dataclass(frozen=True, slots=True)
 class RefusalDelta:
-    """The next chunk of the text with which the model refuses to answer."""
+    """The next chunk of the text with which the model refuses to answer.
+
+    Attributes:
+        text: the chunk, to be appended to the earlier ones.
+    """
 
     text: str
 

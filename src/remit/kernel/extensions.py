@@ -44,7 +44,7 @@ def load_extension(needed: str, group: str, name: str) -> Any:
         why = f"{name} is in the distribution {needed}, which is not installed."
         raise MissingDistributionError(needed, why) from error
     except ValueError as error:
-        why = f"The installed {needed} does not have {name}: it is of another version than Remit."
+        why = f"The installed {needed} does not have {name}: its version does not match Remit."
         raise MissingDistributionError(needed, why) from error
     except ImportError as error:
         why = f"The installed {needed} cannot be imported: {error}."

@@ -99,6 +99,8 @@ def has_more_values(text: bytes, most: int) -> bool:
 def load_exact(text: bytes) -> Any:
     """Return the value of a JSON text with integers of any size exact, for reading records.
 
+    A repeated name gives its last value.
+
     Raises:
         JsonTextError: the text is not JSON, or is nested too deep.
     """
@@ -159,7 +161,7 @@ def load_unique(text: bytes | str, *, repair: bool = False) -> Any:
     except UnicodeDecodeError as error:
         raise JsonTextError(f"The text is not UTF-8 at byte {error.start}.") from error
     except RecursionError:
-        raise JsonTextError("The text is not JSON: it is nested too deep.") from None
+        raise JsonTextError("The text is not JSON: it is nested too deeply.") from None
     except ValueError as error:
         raise JsonTextError(f"The text is not JSON: {error}.") from error
 
@@ -185,7 +187,11 @@ def _finite(digits: str) -> float:
 
 
 def read_integer(digits: str) -> int:
-    """Return a whole number; raise ValueError if it has more digits than Python reads."""
+    """Return a whole number; raise ValueError if it has more digits than Python reads.
+
+    Args:
+        digits: decimal digits, with an optional minus sign.
+    """
     try:
         return int(digits)
     except ValueError:
@@ -219,7 +225,7 @@ def dump(value: Any, default: Callable[[Any], Any] | None = None, option: int = 
         try:
             text = json.dumps(value, default=default, indent=indent, separators=between)
         except RecursionError:
-            raise JsonTextError("The value is nested too deep to be written.") from None
+            raise JsonTextError("The value is nested too deeply to be written.") from None
         return _CONSTANTS.sub(_null, text).encode()
 
 
@@ -237,13 +243,16 @@ def sound_text(text: str) -> str:
 def sound(value: Any) -> Any:
     """Return a copy of a JSON value with every text and name as :func:`sound_text` makes it.
 
+    Args:
+        value: a JSON value, which is not changed.
+
     Raises:
         JsonTextError: the value is nested too deep.
     """
     try:
         return _sound(value)
     except RecursionError:
-        raise JsonTextError("The value is nested too deep to be read.") from None
+        raise JsonTextError("The value is nested too deeply to be read.") from None
 
 
 def _sound(value: Any) -> Any:
@@ -277,7 +286,11 @@ def members(text: bytes, at: int = 0) -> Iterator[Member]:
 
     Args:
         text: JSON text that :func:`load` has accepted.
-        at: offset of the object; white space before it is skipped.
+        at: offset of the object's ``{``, or of white space before it. This is not checked: at any
+            other value the result is undefined.
+
+    Yields:
+        The name without escapes, and the offsets of the name, of the value, and after the value.
     """
     at = _skip(text, at) + 1
     while True:
@@ -394,11 +407,18 @@ def spans(
 
 
 def value_at(text: bytes, path: Sequence[str]) -> bytes | None:
-    """Return the exact text of the member at ``path``; ``None`` if there is none.
+    """Return the exact text of the value at ``path``, not parsed and not formatted anew.
+
+    Of a repeated name the last member counts, as for JSON readers. Arrays are not entered.
 
     Args:
         text: JSON text that :func:`load` has accepted.
-        path: names from the top; empty for the whole value.
+        path: names from the top. Empty for the whole text, without white space before it but with
+            any after it.
+
+    Returns:
+        The bytes of the value; ``None`` if there is no such member, or a value on the way is not an
+        object.
     """
     at = _skip(text, 0)
     end = len(text)

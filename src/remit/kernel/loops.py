@@ -50,6 +50,9 @@ def abandon(task: asyncio.Future[Any]) -> None:
     """Let a task run to its end without anybody who asks for its error.
 
     The task is not cancelled. Its error is discarded, which asyncio prints otherwise.
+
+    Args:
+        task: a running or finished task.
     """
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
 

@@ -36,21 +36,28 @@ class Root:
 
     @property
     def config(self) -> Path:
-        """Path of ``remit.toml``."""
+        """Path of the settings file ``remit.toml``, which may not exist."""
         return self.path / "remit.toml"
 
     @property
     def keys(self) -> Path:
-        """The folder of the private keys; no agent reads it."""
+        """The folder of the private keys in the tier ``hot``; no agent reads it."""
         return self.tier("hot") / "keys"
 
     @property
     def marks(self) -> Path:
-        """The folder of the marks: results of checks, from which later checks continue."""
+        """The folder of the marks: results of checks, from which later checks continue.
+
+        Its loss costs time only.
+        """
         return self.path / "marks"
 
     def tier(self, name: str) -> Path:
-        """Return the folder of a tier: ``hot``, ``ho2`` or ``ho1``."""
+        """Return the folder of a tier: ``hot``, ``ho2`` or ``ho1``.
+
+        Args:
+            name: the tier, in lower case; the folder's name is in upper case.
+        """
         return self.path / name.upper()
 
     def exists(self) -> bool:
@@ -59,6 +66,8 @@ class Root:
 
     def require(self) -> Self:
         """Return this root if it exists.
+
+        A directory is a root if :meth:`exists` is True; its content is not checked.
 
         Raises:
             RemitError: the directory is not a root.

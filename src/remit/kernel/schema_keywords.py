@@ -72,7 +72,11 @@ class SchemaCheck:
     describes: bool = False
 
     def spend(self, steps: int) -> None:
-        """Use up steps; raise OutOfStepsError if none remain."""
+        """Use up steps of the check's budget; raise OutOfStepsError if none remain.
+
+        Args:
+            steps: number of steps, which are used up in either case.
+        """
         self.steps -= steps
         if self.steps < 0:
             raise OutOfStepsError

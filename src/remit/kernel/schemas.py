@@ -73,6 +73,9 @@ def schema_problem(schema: Mapping[str, Any]) -> str:
 
     The text is a predicate: ``not a JSON Schema: …``, or ``a JSON Schema that cannot be used: …``.
     A reference to another document, which would have to be fetched, cannot be used.
+
+    Args:
+        schema: the candidate.
     """
     try:
         _compiled(dump(dict(schema)))
@@ -137,9 +140,9 @@ def _errors(schema: Mapping[str, Any], value: Any, most: int) -> tuple[list[Vali
     except (SchemaError, InvalidInputError) as invalid:
         return [], f"the schema itself is invalid: {excerpt(invalid.message)}"
     except Unresolvable as invalid:
-        return [], f"the schema refers to what is not there: {excerpt(invalid)}"
+        return [], f"the schema refers to a missing definition: {excerpt(invalid)}"
     except RecursionError:
-        return [], "it is nested too deep to be checked, or the schema refers to itself"
+        return [], "it is nested too deeply to be checked, or the schema refers to itself"
     except OutOfStepsError:
         return (
             [],

@@ -91,7 +91,14 @@ class TenantFile:
 
     @classmethod
     def of(cls, value: Any) -> Self:
-        """Return the record in a JSON value; raise TypeError if the value does not fit."""
+        """Return the record in a JSON value.
+
+        Args:
+            value: the parsed content of a tenant file.
+
+        Raises:
+            TypeError: a member is missing, unknown, or of another type than text.
+        """
         found = cls(**value)
         names = {field.name for field in fields(cls)} - {"ready"}
         if not all(type(getattr(found, name)) is str for name in names):
@@ -112,27 +119,43 @@ class TenantFile:
         """
         found = cls.of(value)
         if not found.name == tenant_of_origin(found.origin) == root.name:
-            raise ValueError(f"it is not of the tenant {root.name}")
+            raise ValueError(f"it does not belong to the tenant {root.name}")
         return found
 
     @staticmethod
     def path(root: Path) -> Path:
-        """Return the path of the tenant file in a root."""
+        """Return the path of the tenant file in a root; the file need not exist.
+
+        Args:
+            root: directory of the root.
+        """
         return root / _FILE
 
     @staticmethod
     def moving_path(root: Path) -> Path:
-        """Return the path of a move's plan, which exists while the ledger is moved."""
+        """Return the path of a move's plan, which exists while the ledger is moved.
+
+        Args:
+            root: directory of the tenant's root.
+        """
         return root / _MOVING
 
     @staticmethod
     def removing_path(root: Path) -> Path:
-        """Return the path of a removal's plan, which exists while the tenant is removed."""
+        """Return the path of a removal's plan, which exists while the tenant is removed.
+
+        Args:
+            root: directory of the tenant's root.
+        """
         return root / _REMOVING
 
     @classmethod
     def is_held_back(cls, root: Path) -> bool:
-        """Return True if the tenant is being moved or removed: a plan lies in the root."""
+        """Return True if the tenant is being moved or removed: a plan lies in the root.
+
+        Args:
+            root: directory of the tenant's root.
+        """
         return cls.moving_path(root).exists() or cls.removing_path(root).exists()
 
     def encoded(self) -> bytes:
@@ -167,12 +190,19 @@ def is_name(name: str) -> bool:
     """Return True if a tenant can have this name.
 
     A name has 1 to 32 lower-case letters, digits and hyphens, with no hyphen at either end.
+
+    Args:
+        name: the candidate.
     """
     return _NAME.fullmatch(name) is not None
 
 
 def check_name(name: str) -> str:
-    """Return a tenant's name unchanged; raise RemitError if :func:`is_name` is False."""
+    """Return a tenant's name unchanged; raise RemitError if :func:`is_name` is False.
+
+    Args:
+        name: the name; unlike :func:`is_name`, any text may be given.
+    """
     if not is_name(name):
         raise RemitError(
             f"{name[:40]!r} is not a valid tenant name.",
@@ -182,13 +212,24 @@ def check_name(name: str) -> str:
 
 
 def tenant_of_origin(origin: str) -> str:
-    """Return the tenant whose log has this origin; empty if the origin is not a tenant's."""
+    """Return the tenant whose log has this origin; empty if the origin is not a tenant's.
+
+    Args:
+        origin: origin of a log.
+    """
     found = _ORIGIN.fullmatch(origin)
     return found[1] if found else ""
 
 
 def with_schema(url: str, schema: str) -> str:
-    """Return a PostgreSQL URL with ``search_path`` set to a schema; other parts stay."""
+    """Return a PostgreSQL URL with ``search_path`` set to a schema; other parts stay.
+
+    An existing ``search_path`` is replaced.
+
+    Args:
+        url: a PostgreSQL URL, with or without a query.
+        schema: name of the schema, inserted unchanged.
+    """
     base, _, query = url.partition("?")
     kept = [item for item in query.split("&") if item and not item.startswith("search_path=")]
     return f"{base}?{'&'.join([*kept, f'search_path={schema}'])}"

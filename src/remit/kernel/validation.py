@@ -25,6 +25,9 @@ def first_error(error: ValidationError) -> tuple[str, str]:
     """Return the first error: its dotted key (empty for the document) and its message.
 
     The message may quote the value, cut to 200 characters.
+
+    Args:
+        error: pydantic's error; further errors are ignored.
     """
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     message = first["msg"].removeprefix("Value error, ")
@@ -35,6 +38,9 @@ def all_errors(error: ValidationError) -> str:
     """Return the first three problems of a value with their places, on one line.
 
     The number of further problems follows. The text may quote the value.
+
+    Args:
+        error: pydantic's error.
     """
     found = error.errors(include_url=False, include_context=False, include_input=False)
     shown = "; ".join(
@@ -114,7 +120,7 @@ def validated(
     try:
         steps = _Steps(schema).of(schema, value)
     except RecursionError:
-        raise ValueError("it is nested too deep to be checked") from None
+        raise ValueError("it is nested too deeply to be checked") from None
     if steps > _FEW and (problem := first_problem(schema, value)):
         raise ValueError(problem)
     if steps > most:

@@ -125,7 +125,7 @@ class ChangedRequests:
                     message["content"] = text + gained
                     break
             else:
-                raise _cannot(exchange, f"what fills its [{role}] section is not on record")
+                raise _cannot(exchange, f"the values in its [{role}] section are not recorded")
         return made
 
 

@@ -97,7 +97,7 @@ def grader(schema: Any, references: Mapping[str, Any] | None = None) -> Grade:
         return by_reference
     if not schema:
         raise InvalidInputError(
-            "There is nothing to grade answers by: the contract has no output schema.",
+            "Answers cannot be graded: the contract has no output schema.",
             next_step="Give a schema or references.",
         )
     check_schema(schema)

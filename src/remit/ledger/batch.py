@@ -68,7 +68,12 @@ class Head:
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Head:
-        """Return the head in a row of these six values, all null in an empty ledger."""
+        """Return the head in a row of these six values, all null in an empty ledger.
+
+        Args:
+            row: sequence number, hash and timestamp of the last entry, greatest content id,
+                greatest step id, and the hash at the number that the store saw last.
+        """
         seq, entry_hash, timestamp, content_id, step_id, seen_hash = row
         return cls(
             -1 if seq is None else seq, entry_hash or "", timestamp or "", content_id or 0,
@@ -77,7 +82,11 @@ class Head:
 
 
 def prepared_in(units: Sequence[Unit]) -> Iterator[Prepared]:
-    """Yield the prepared entries whose values can be reused in a session."""
+    """Yield the prepared entries whose values can be reused in a session.
+
+    Args:
+        units: units of one transaction. Entries without a session are left out.
+    """
     for unit in units:
         for prepared in unit.prepared or getattr(unit.step, "prepared", ()):
             if prepared.keys:
@@ -85,7 +94,12 @@ def prepared_in(units: Sequence[Unit]) -> Iterator[Prepared]:
 
 
 def keys_of(units: Sequence[Unit]) -> dict[Key, None]:
-    """Return the keys of all reusable values in the units, each once, in order."""
+    """Return the keys of all reusable values in the units, each once, in order; the values of the
+    dictionary are None.
+
+    Args:
+        units: units of one transaction; units without prepared entries add nothing.
+    """
     keys: dict[Key, None] = {}
     for prepared in prepared_in(units):
         keys |= dict.fromkeys(prepared.keys)
@@ -107,6 +121,10 @@ class Batch(ABC):
         head: the state of the ledger at the start.
         content_keys: metadata keys whose values are content.
         compress_above: stored values longer than this many bytes are compressed.
+
+    Attributes:
+        ENGINE_ERRORS: exceptions of the database engine; each subclass names its own.
+        RECORD_SQL: SQL expression that reads the column ``record``.
     """
 
     ENGINE_ERRORS: tuple[type[Exception], ...] = ()
@@ -158,7 +176,12 @@ class Batch(ABC):
         """Return True if ``error`` ends the whole transaction, not only its unit."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Insert the collected rows, run a portable statement, and return its rows."""
+        """Insert the collected rows, run a portable statement, and return its rows.
+
+        Args:
+            sql: the statement, with ``?`` placeholders.
+            parameters: values of the placeholders.
+        """
         self.flush()
         return self._read(sql, parameters)
 
@@ -182,6 +205,8 @@ class Batch(ABC):
         """Insert the collected rows, and forget known content.
 
         Call this after rows of content were deleted in the transaction.
+
+        Values that this process knew from other transactions are forgotten too.
         """
         self.flush()
         self._known.clear()
@@ -386,6 +411,9 @@ class Batch(ABC):
     def complete_tile(self, index: int, hashes: list[bytes]) -> None:
         """Store the tree hashes above the leaf hashes of a tile if all 256 hashes exist.
 
+        Does nothing for a tile with fewer hashes. A complete row of tiles also completes the level
+        above.
+
         Args:
             index: number of the tile, from 0.
             hashes: its leaf hashes.
@@ -405,11 +433,22 @@ class Batch(ABC):
         # Fewer hashes mean missing entries: verification reports them, and writing continues.
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """Run a statement that only reads, and return its rows, which may be fetched later."""
+        """Run a statement that only reads, and return its rows, which may be fetched later.
+
+        Collected rows are inserted first. The base class runs the statement at once.
+
+        Args:
+            sql: the statement, with ``?`` placeholders.
+            parameters: values of the placeholders.
+        """
         return self.execute(sql, parameters)
 
     def look_up(self, units: Sequence[Unit]) -> None:
-        """Find which values of prepared entries are stored already, in one statement."""
+        """Find which values of prepared entries are stored already, in one statement.
+
+        Args:
+            units: units of the transaction, before any of them runs.
+        """
         self._find(keys_of(units))
 
     def open_stages(self, units: Sequence[Unit]) -> None:
@@ -488,7 +527,7 @@ class Batch(ABC):
             result = error
             if isinstance(error, self.ENGINE_ERRORS):  # the same to callers on every engine
                 result = LedgerWriteError(
-                    f"A statement of the transaction was refused: {error}.",
+                    f"The database refused a statement of the transaction: {error}.",
                     next_step="Nothing of the transaction was recorded. Fix the statement.",
                 )
                 result.__cause__ = error

@@ -188,18 +188,23 @@ class Checkpoints:
     def sign_in(self, transact: Transact, *, is_forked: bool = False) -> str:
         """Sign the present tree in transactions of the caller, as :meth:`sign` does.
 
-        The result and the errors are those of :meth:`sign`.
+        The result and the errors are those of :meth:`sign`. The signed checkpoint is stored as the
+        process's own head first, and then in the database.
 
         Args:
             transact: runs a function in a transaction.
             is_forked: True to leave the stored head of the old origin behind: it is not compared.
+
+        Raises:
+            NoSignerError: the client has no signing key.
+            LedgerError: as for :meth:`sign`.
         """
         signer = self.signer
         if signer is None:
             raise NoSignerError(
-                "This ledger client holds no signing key, so it cannot sign a checkpoint.",
+                "This ledger client has no signing key, so it cannot sign a checkpoint.",
                 next_step="Open the ledger through its root: `remit ledger checkpoint`, or "
-                "remit.Runtime.open(root). `remit init` makes the key.",
+                "remit.Runtime.open(root). `remit init` creates the key.",
             )
         signed = None
         while signed is None:
@@ -358,6 +363,9 @@ class Checkpoints:
     def lacks(self, head: Checkpoint) -> str:
         """Return how the ledger fails to extend a head, as a sentence; empty if there is no fault.
 
+        Args:
+            head: an earlier tree head of this ledger.
+
         Raises:
             LedgerFormatError: stored hashes are missing.
         """
@@ -394,7 +402,11 @@ class Checkpoints:
             raise not_owned(owner, key, self._store.location)
 
     def owner(self) -> str:
-        """Return the verifier key that the ledger belongs to, as text; empty before it has one."""
+        """Return the verifier key that the ledger belongs to, as text; empty before it has one.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         return _owner(self._store.select)
 
 
@@ -423,7 +435,10 @@ class CheckpointSchedule:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def tick(self, *, closing: bool = False) -> None:
-        """Sign a checkpoint if one is due. Failures are logged.
+        """Sign a checkpoint if enough entries or seconds have passed since the last one.
+
+        Failures are logged, and the next attempt waits for new entries. Nothing happens without new
+        entries.
 
         Args:
             closing: True at the end, which makes a checkpoint due for any new entry.
@@ -478,7 +493,11 @@ def _owner(execute: Execute) -> str:
 
 
 def stored_notes(store: Store) -> Iterator[tuple[int, str]]:
-    """Yield size and note of each stored checkpoint by size, however damaged."""
+    """Yield size and note of each stored checkpoint by size, however damaged.
+
+    Args:
+        store: the store of the ledger.
+    """
     sql = "SELECT size, note FROM checkpoints WHERE size BETWEEN ? AND ? ORDER BY size"
     for rows in pages(store.select, sql, 0, GREATEST):
         for size, note in rows:

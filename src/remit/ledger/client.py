@@ -79,7 +79,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         place = path_or_url if ledger_path is None else ledger_path
         if place is None or (path_or_url is not None and ledger_path is not None):
             raise InvalidInputError(
-                "LedgerClient needs the path or URL of one ledger.",
+                "LedgerClient requires the path or URL of one ledger.",
                 next_step='Give it once: LedgerClient("ledger.db").',
             )
         self.marks = marks
@@ -399,8 +399,8 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             session_id = rows[0][0] if rows else None
         if subject is not None or (session_id is not None and self.has_left(session_id)):
             raise ErasureError(
-                "Entries of this ledger were archived, and what is to be erased may be in the "
-                "archive.",
+                "Some entries of this ledger are archived, and the archive may contain content "
+                "to be erased.",
                 next_step="Nothing was erased. Name the archive: `remit ledger erase … "
                 "--archive DIR`.",
             )

@@ -52,13 +52,23 @@ class BootClock:
         self._offset_ms: int | None = None
 
     def now_ms(self) -> int:
-        """Return the shared time; before :meth:`settle`, the wall clock's."""
+        """Return the shared time of all writers of this machine, in milliseconds; before
+        :meth:`settle`, the wall clock's.
+        """
         if self._offset_ms is None:
             return time.time_ns() // 1_000_000
         return time.monotonic_ns() // 1_000_000 + self._offset_ms
 
     def settle(self, connection: sqlite3.Connection, *, write: bool) -> None:
-        """Read the clock offset of the boot's first writer; with ``write``, set a missing one.
+        """Read the clock offset of the boot's first writer; with ``write``, store a missing one.
+
+        Nothing is done if the offset is known already, or if the system does not tell its boot's
+        id.
+
+        Args:
+            connection: a connection of the ledger, outside a transaction.
+            write: True to store the offset of this machine's clocks if none is stored, in a
+                transaction.
 
         Raises:
             sqlite3.Error: the offset is unknown.

@@ -128,7 +128,8 @@ class GroupCommitter:
         if threading.get_ident() == self._thread_id:
             raise LedgerError(
                 "A transaction of the ledger cannot wait for another one.",
-                next_step="Inside transact(), append through the transaction it is given.",
+                next_step="Inside transact(), append through the transaction that the function "
+                "receives.",
             )
         with self._lock:
             if self._closed:

@@ -135,7 +135,12 @@ class EncodedValue(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, encoded: bytes, is_exact: bool = False) -> EncodedValue:
-        """Return the encoded value of a JCS encoding, or of an exact JSON text."""
+        """Return the encoded value of a JCS encoding, or of an exact JSON text.
+
+        Args:
+            encoded: the bytes, which are not checked.
+            is_exact: True for an exact JSON text.
+        """
         return cls(encoded, _sha256(encoded).digest(), is_exact)
 
 
@@ -144,7 +149,12 @@ Encoded = tuple[EncodedValue | list[EncodedValue], str]
 
 
 class StoredValue(NamedTuple):
-    """A stored value. The codec is ``text``, ``json`` or ``exact``; ``+zlib`` if compressed."""
+    """A stored value. The codec is ``text``, ``json`` or ``exact``; ``+zlib`` if compressed.
+
+    Attributes:
+        codec: form of the value: ``text``, ``json`` or ``exact``; with ``+zlib`` if compressed.
+        value: the text, or the compressed bytes.
+    """
 
     codec: str
     value: str | bytes
@@ -165,7 +175,7 @@ class StoredValue(NamedTuple):
         if value.is_exact:
             codec = EXACT
             if not data or b"\x00" in data:
-                raise InvalidInputError("An exact JSON text is empty, or holds a NUL character.")
+                raise InvalidInputError("An exact JSON text is empty, or contains a NUL character.")
         elif data[:1] == b'"' and b"\\u0000" not in data:
             codec = "text"
         plain: bytes | memoryview = data
@@ -253,9 +263,9 @@ class StoredValue(NamedTuple):
         except zlib.error as error:
             raise ValueError(str(error)) from error
         if len(plain) > MAX_INFLATED_BYTES:
-            raise ValueError(f"it inflates to more than {MAX_INFLATED_BYTES:,} bytes")
+            raise ValueError(f"it expands to more than {MAX_INFLATED_BYTES:,} bytes")
         if not packed.eof or packed.unused_data:
-            raise ValueError("it is cut off, or goes on")
+            raise ValueError("it is cut off, or has trailing bytes")
         return plain
 
     def _unreadable(self, error: Exception) -> LedgerFormatError:
@@ -287,7 +297,12 @@ def commit(nonce: bytes, encoded: bytes) -> str:
 
 
 def next_step(parent: str, commitment: str) -> str:
-    """Return cᵢ = SHA-256(cᵢ₋₁ ‖ commitmentᵢ), over the raw 32 bytes of each; all in hex."""
+    """Return cᵢ = SHA-256(cᵢ₋₁ ‖ commitmentᵢ), over the raw 32 bytes of each; all in hex.
+
+    Args:
+        parent: the hash of the list so far, 64 hex digits.
+        commitment: commitment of the next message, 64 hex digits.
+    """
     return hashlib.sha256(bytes.fromhex(parent) + bytes.fromhex(commitment)).hexdigest()
 
 
@@ -391,7 +406,11 @@ def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
 
 
 def is_canonical(encoded: bytes) -> bool:
-    """Return True if a JSON text is its own RFC 8785 encoding."""
+    """Return True if a JSON text is its own RFC 8785 encoding.
+
+    Args:
+        encoded: the JSON text in UTF-8; invalid JSON gives False.
+    """
     try:
         return canonical_json(orjson.loads(encoded)) == encoded
     except (ValueError, NotCanonicalError):
@@ -412,7 +431,11 @@ def is_given_exact(commitment: str, items: Collection[dict[str, Any]], is_canoni
 
 
 def is_commitment(value: Any) -> bool:
-    """Return True if a value is a well-formed commitment object."""
+    """Return True if a value is a well-formed commitment object.
+
+    ``$content`` has a hash and a number of bytes, ``$messages`` a hash and a count; both may have a
+    ``form``, and nothing else.
+    """
     if not isinstance(value, dict):
         return False
     digits: Any
@@ -431,7 +454,13 @@ def is_commitment(value: Any) -> bool:
 
 
 def commitments_in(value: Any) -> list[dict[str, Any]]:
-    """Return every commitment object below ``value``, in order of appearance."""
+    """Return every commitment object below ``value``, in order of appearance.
+
+    Objects that look like commitments are not checked and not entered.
+
+    Args:
+        value: parsed JSON.
+    """
     found: list[dict[str, Any]] = []
     stack = [value]
     while stack:

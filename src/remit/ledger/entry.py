@@ -49,7 +49,10 @@ _second = [(0, "")]  # the last second that was written out
 
 
 def utc_now() -> str:
-    """Return the current time in the form of entries: ISO 8601, UTC, microseconds, ``Z``."""
+    """Return the current time in the form of entries: ISO 8601, UTC, microseconds, ``Z``.
+
+    The wall clock is read, so the time may go back.
+    """
     second, micros = divmod(time.time_ns() // 1000, 1_000_000)
     known = _second[0]
     if known[0] != second:
@@ -64,7 +67,10 @@ def entry_id(seq: int) -> str:
 
 
 def parse_entry_id(value: str) -> int | None:
-    """Return the sequence number in an entry id; ``None`` if ``value`` is not an entry id."""
+    """Return the sequence number in an entry id; ``None`` if ``value`` is not an entry id.
+
+    Only the form of :func:`entry_id` is accepted: lower case, at least 8 digits.
+    """
     digits = value[4:]
     if not value.startswith("LED-") or len(digits) < 8:
         return None

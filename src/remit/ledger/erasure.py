@@ -162,11 +162,11 @@ class Eraser:
             raise InvalidInputError("Name one of: an entry, a session, a subject.")
         (kind,) = kinds
         if kind != "entry" and not is_plain_text(given[kind]):
-            raise InvalidInputError(f"The {kind} is not a text that can be on record.")
+            raise InvalidInputError(f"The {kind} is not a text that can be recorded.")
         if not reason.strip():
             raise InvalidInputError(
-                "An erasure needs a reason.",
-                next_step="It stays on record: name the request, not the person.",
+                "An erasure requires a reason.",
+                next_step="The reason is recorded permanently: name the request, not the person.",
             )
         metadata: dict[str, Any] = {"target": kind}
         parameters: tuple[Any, ...]
@@ -181,13 +181,13 @@ class Eraser:
             rows = self._store.select("SELECT event_type FROM entries WHERE seq = ?", (seq,))
             if rows and rows[0][0] == ARCHIVED:
                 raise ErasureError(
-                    f"{entry_id(seq)} records what was archived, and speaks of nobody.",
+                    f"{entry_id(seq)} records an archived range, and contains no personal data.",
                     next_step="Name an entry, a session or a person.",
                 )
             if rows and rows[0][0] in _KEPT_EVENTS:
                 raise ErasureError(
-                    f"{entry_id(seq)} records what was installed, and the registries follow from "
-                    "it.",
+                    f"{entry_id(seq)} records an installation, from which the registries are "
+                    "rebuilt.",
                     next_step="Use `remit package remove` instead.",
                 )
             query, parameters = _BY_ENTRY, (seq, seq)
@@ -292,13 +292,16 @@ class Eraser:
             archived: returns the archived content of an event type (``*``: every other) that is
                 older than a time; ``None`` if nothing was archived.
 
+        Returns:
+            A report for each event type that had old content, in the order of ``days_by_event``.
+
         Raises:
             InvalidInputError: ``INSTALLED`` or ``ARCHIVED`` is named, on which the installed files
                 and the archive depend.
         """
         if kept := sorted(set(_KEPT_EVENTS) & set(days_by_event)):
             raise InvalidInputError(
-                f"{kept[0]} cannot be kept for a time only: what is installed follows from it."
+                f"{kept[0]} cannot have a retention period: the registries are rebuilt from it."
             )
         now = datetime.now(UTC)
         named = [*_KEPT_EVENTS, *(name for name in days_by_event if name != "*")]
@@ -347,8 +350,10 @@ class Eraser:
             ids |= _stored(tx, beside)
             if not ids and not beside.commitments:
                 raise ErasureError(
-                    "There is no content to erase there.",
-                    next_step="It may be erased already: `remit ledger query --event-type ERASURE`",
+                    "There is no content to erase.",
+                    next_step="The content may already be erased: `remit ledger query "
+                    "--event-type ERASURE` "
+                    "lists all erasures.",
                 )
             return self._erase_in(tx, sorted(ids), None if dry_run else entry, beside)
 
@@ -465,12 +470,23 @@ def _stored(tx: Transaction, beside: Beside) -> set[int]:
 
 
 def quotable(value: StoredValue) -> set[str]:
-    """Return the texts of a value whose quotes in other values are erased too."""
+    """Return the texts of a value whose quotes in other values are erased too.
+
+    Short texts, and names of the protocol, are left out.
+
+    Args:
+        value: the stored value that is erased.
+    """
     return {text for text in _texts(value, _PROTOCOL) if len(text) >= _QUOTE_CHARS}
 
 
 def quotes(value: StoredValue, texts: Collection[str]) -> bool:
-    """Return True if a value quotes one of ``texts``."""
+    """Return True if a value quotes one of ``texts``.
+
+    Args:
+        value: a stored value.
+        texts: the texts, of :func:`quotable`.
+    """
     return any(text in candidate for candidate in _texts(value) for text in texts)
 
 

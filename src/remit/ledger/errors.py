@@ -26,13 +26,20 @@ class LedgerRollbackError(LedgerWriteError):
             message,
             next_step=next_step
             or "Nothing is written or signed. Stop all processes of this root, put the newer copy "
-            "back, and start again. Where that is lost for good, `remit ledger fork --reason …` "
-            "goes on from what is there, under a new origin and on record.",
+            "back, and start again. If that copy is lost, `remit ledger fork --reason …` "
+            "continues from the present ledger, under a new origin, and records the fork.",
         )
 
 
 def missing(location: str, size: int, seen: int, how: str) -> str:
-    """Return the message about a ledger of ``size`` entries that had ``seen`` before."""
+    """Return the message about a ledger of ``size`` entries that had ``seen`` before.
+
+    Args:
+        location: place of the ledger.
+        size: number of entries that the ledger has.
+        seen: number of entries that it had; greater than ``size``.
+        how: clause that says how that is known, such as ``there were 12``.
+    """
     which = f"{entry_id(size)} to {entry_id(seen - 1)} are"
     return (
         f"The ledger {location} was cut off, or is an older copy: it has {size} entries, and "
@@ -41,7 +48,13 @@ def missing(location: str, size: int, seen: int, how: str) -> str:
 
 
 def lost(location: str, size: int, seen: int) -> LedgerRollbackError:
-    """Return the error of a ledger whose first ``seen`` entries are missing or differ."""
+    """Return the error of a ledger whose first ``seen`` entries are missing or differ.
+
+    Args:
+        location: place of the ledger.
+        size: number of entries that the ledger has.
+        seen: number of entries that this process saw; the last of these is missing or differs.
+    """
     if seen > size:
         return LedgerRollbackError(missing(location, size, seen, f"there were {seen}"))
     return LedgerRollbackError(
@@ -59,8 +72,9 @@ class LedgerClosedError(LedgerError):
 
     def __init__(self, message: str = "", *, next_step: str = "") -> None:
         super().__init__(
-            message or "The ledger client is closed, and so is the runtime that it belongs to.",
-            next_step=next_step or "Open it again, or keep the work inside its `with` block.",
+            message or "The ledger client is closed, and so is its runtime.",
+            next_step=next_step
+            or "Open the runtime again, or keep the work inside its `with` block.",
         )
 
 
@@ -78,8 +92,8 @@ class EntryArchivedError(EntryNotFoundError):
     def __init__(self, entry_id: str) -> None:
         super().__init__(
             f"The entry {entry_id} was archived: it is no longer in the database.",
-            next_step=f"Read it where the archive is: `remit ledger show {entry_id} --archive "
-            "DIR`. `remit ledger prove` proves it as before.",
+            next_step=f"Read it from the archive: `remit ledger show {entry_id} --archive DIR`."
+            " `remit ledger prove` proves it as before.",
         )
 
 

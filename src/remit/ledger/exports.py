@@ -167,8 +167,8 @@ class Exporter:
                 self._advance(expected, size)
         if late := self._late_erasure(size):
             raise LedgerError(
-                f"Content was erased under {late}, after the checkpoint that this "
-                "export leads to, so the export does not account for what it shows.",
+                f"Content was erased under {late}, after the checkpoint of this export, so the "
+                "export does not account for the erasure.",
                 next_step="Export again with a new checkpoint: `remit ledger export` signs one.",
             )
         return size
@@ -225,7 +225,7 @@ class Exporter:
         """Write a static C2SP tlog-tiles directory; correct files are not written again."""
         if signed is None:
             raise NoSignerError(
-                "Tiles need a signed checkpoint; there is none, and no key to sign one.",
+                "Tiles require a signed checkpoint; there is none, and no key to sign one.",
                 next_step="Open the ledger through its root: `remit ledger export --tiles`.",
             )
         tree = LedgerTree(self._store.select, self._store)
@@ -251,7 +251,7 @@ class Exporter:
                 tile = tree.tile(level, index)[:count]
                 if len(tile) != count:
                     raise LedgerError(
-                        f"The tree hashes of level {level} are not all there.",
+                        f"The tree hashes of level {level} are incomplete.",
                         next_step="Run `remit ledger verify` to see what is damaged.",
                     )
                 _write(directory / tile_path(level, index, count), b"".join(tile))
@@ -271,7 +271,7 @@ class Exporter:
             import pyarrow.parquet
         except ModuleNotFoundError as error:
             raise LedgerError(
-                "Writing Parquet needs pyarrow.", next_step="pip install 'remit[parquet]'"
+                "Writing Parquet requires pyarrow.", next_step="pip install 'remit[parquet]'"
             ) from error
         names = ("seq", *COLUMNS, "decision", "reason", "prompts_used", "metadata", "record")
         schema = pyarrow.schema(

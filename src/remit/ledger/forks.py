@@ -44,15 +44,15 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> dict[
         InvalidInputError: there is no reason.
     """
     if not reason.strip():
-        raise InvalidInputError("A fork needs a reason, for the record.")
+        raise InvalidInputError("A fork requires a reason, which is recorded.")
     checkpoints = ledger.checkpoints
     key = kept.files.signer()
     head = kept.read(key.verifier_key)
     if not (problem := checkpoints.problem()):
         raise LedgerError(
-            f"The ledger {ledger.location} has all that its key signed: there is nothing to leave "
-            "behind.",
-            next_step="`remit ledger verify` checks the rest of it.",
+            f"The ledger {ledger.location} contains all entries that its key signed, so no "
+            "fork is needed.",
+            next_step="`remit ledger verify` checks the rest of the ledger.",
         )
     old_origin = head.checkpoint.origin if head is not None else key.name
     old_size = head.checkpoint.size if head is not None else 0

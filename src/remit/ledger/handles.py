@@ -34,7 +34,15 @@ class LedgerReader(Protocol):
         ...
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a ``SELECT`` with ``?`` placeholders, on a read-only connection."""
+        """Return the rows of a ``SELECT`` with ``?`` placeholders, on a read-only connection.
+
+        Args:
+            sql: a statement that begins with ``SELECT``, ``WITH`` or ``VALUES``.
+            parameters: values of its placeholders.
+
+        Raises:
+            LedgerError: the statement is no query, or failed.
+        """
         ...
 
     @property
@@ -158,8 +166,12 @@ class ScopedLedger:
     def read(self, entry_id: str) -> LedgerEntry:
         """Return the entry with that id if this tier may see it.
 
+        Args:
+            entry_id: id of the entry.
+
         Raises:
             EntryNotFoundError: there is no such entry, or this tier may not see it.
+            LedgerError: the entry cannot be read.
         """
         entry = self._ledger.read(entry_id)
         if not self._sees(entry):
@@ -176,7 +188,11 @@ class ScopedLedger:
         return self._ledger.exact(entry_id)
 
     def has_left(self, session_id: str) -> bool:
-        """Return True if the session is archived, as :meth:`LedgerClient.has_left` does."""
+        """Return True if the session is archived, as :meth:`LedgerClient.has_left` does.
+
+        Args:
+            session_id: the session, whether or not this tier may see it.
+        """
         return self._ledger.has_left(session_id)
 
     def query(self, **filters: Any) -> Iterator[LedgerEntry]:
@@ -229,7 +245,7 @@ class ScopedLedger:
         if named is None:
             # A tier in the entry's provenance would precede that of the scope.
             if "tier" in _object(entry.metadata, "provenance"):
-                raise LedgerError("The tier in the entry's provenance is no text.")
+                raise LedgerError("The tier in the entry's provenance is not a text.")
             entry.metadata = {**entry.metadata, "scope": {**scope, "tier": self._tier}}
         elif named != self._tier:
             raise LedgerError(f"A {self._tier} handle cannot write an entry of {named!r}.")

@@ -70,6 +70,9 @@ def opened(source: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
     """Yield an export as an open file; raise LedgerError if it cannot be read.
 
     A file opened from a path is closed after the block; a given open file stays open.
+
+    Args:
+        source: path of the export, or an open binary file.
     """
     if not isinstance(source, (str, Path)):
         yield source
@@ -125,7 +128,7 @@ class Import:
             raise LedgerFormatError(
                 f"The ledger {self._store.location} is not empty.",
                 next_step="Import into a new root: `remit init --bare NEW`, `remit ledger import "
-                "--root NEW`; then `remit init NEW` installs what comes with Remit.",
+                "--root NEW`; then `remit init NEW` installs the shipped packages.",
             )
         lines = _lines(source)
         head = self._read_head(lines)
@@ -146,8 +149,8 @@ class Import:
                 progress(self._next_seq, head.entries)
         if self._next_seq != head.entries:
             raise LedgerFormatError(
-                f"The export was cut off: {self._next_seq} of {head.entries} entries are there.",
-                next_step="Nothing was imported. Get all of the export again.",
+                f"The export was cut off: it contains {self._next_seq} of {head.entries} entries.",
+                next_step="Nothing was imported. Get the complete export again.",
             )
         with _refused("The export does not hold"):
             for text in stated:
@@ -180,7 +183,7 @@ class Import:
     def _checkpoint(self, head: ExportHead) -> SignedCheckpoint | None:
         if head.checkpoint is None:
             if self._key is not None:
-                raise LedgerFormatError("The export has no checkpoint to hold against the key.")
+                raise LedgerFormatError("The export has no checkpoint to check with the key.")
             return None
         try:
             signed = SignedCheckpoint.parse(head.checkpoint)

@@ -49,15 +49,15 @@ class KeptHead:
         except OSError as error:
             raise LedgerKeyError(
                 f"The head {self.path} cannot be read: {error.strerror or error}.",
-                next_step="Let the user who runs Remit read it.",
+                next_step="Make the file readable for the user who runs Remit.",
             ) from error
         try:
             signed = SignedCheckpoint.parse(data)
             origin = signed.checkpoint.origin
             if origin != key.name and known_as(replace(key, name=origin), key.name):
                 raise LedgerRollbackError(
-                    f"The ledger was forked: {key.name} has ended and goes on as {origin}.",
-                    next_step="Start this process again.",
+                    f"The ledger was forked: {key.name} has ended and continues as {origin}.",
+                    next_step="Restart this process.",
                 )
             signed.verify(known_as(key, origin) or key)
         except TlogError as error:
@@ -114,6 +114,10 @@ class KeptHead:
         The entry goes to the file ``ledger.seen`` next to the head, unless a later entry is stored
         there.
 
+        Args:
+            seq: sequence number of the missing entry.
+            entry_hash: its hash.
+
         Raises:
             LedgerWriteError: the file cannot be written.
         """
@@ -122,7 +126,10 @@ class KeptHead:
                 write_over(self._seen, f"{seq} {entry_hash}\n".encode(), 0o600)
 
     def seen(self) -> tuple[int, str]:
-        """Return sequence number and hash of the missing entry; ``(-1, "")`` if none is missing."""
+        """Return sequence number and hash of the missing entry; ``(-1, "")`` if none is missing.
+
+        An unreadable or malformed file counts as none.
+        """
         try:
             seq, _, entry_hash = self._seen.read_text("ascii").strip().partition(" ")
             return int(seq), entry_hash

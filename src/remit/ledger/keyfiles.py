@@ -118,8 +118,8 @@ class KeyFiles:
             command = "remit init" if self._kind == ED25519 else "remit witness init"
             raise self._error(
                 f"There is no signing key in {self.directory}.",
-                next_step=f"`{command}` makes one. If there was one, put it back from its backup: "
-                "a new key is a new identity, and does not continue what the old one signed.",
+                next_step=f"`{command}` creates one. If there was a key, put back its copy: a "
+                "new key is a new identity and does not continue the old log.",
             )
         try:
             if self.private.stat().st_mode & 0o077:
@@ -174,7 +174,7 @@ class LedgerKey(KeyFiles):
                         )
         except (OSError, TlogError) as error:
             raise LedgerKeyError(
-                f"The ledger's key cannot be made in {self.directory}: {error}.",
+                f"The ledger's key cannot be created in {self.directory}: {error}.",
                 next_step="Check [ledger] origin and the permissions of that directory.",
             ) from error
         self.signer()
@@ -182,6 +182,12 @@ class LedgerKey(KeyFiles):
 
     @override
     def verifier_key(self) -> VerifierKey | None:
+        """Return the public key in the directory; ``None`` if there is none.
+
+        Raises:
+            LedgerKeyError: the file is unreadable, or the key was made for another origin than
+                ``[ledger] origin``.
+        """
         key = super().verifier_key()
         if key is not None and self._origin and known_as(key, self._origin) is None:
             raise LedgerKeyError(

@@ -136,7 +136,7 @@ class CheckedLine(NamedTuple):
 
     @property
     def is_kernels(self) -> bool:
-        """True if no worker wrote the entry."""
+        """True if no worker wrote the entry: it has the tier ``hot`` or none."""
         return self.columns.tier in (None, "hot")
 
 
@@ -156,6 +156,8 @@ def require_members(
     value: Any, condition: str, what: str, needed: Mapping[str, type], more: Mapping[str, type] = {}
 ) -> None:
     """Raise ValueError unless ``value`` is an object with exactly the allowed members.
+
+    Types must be equal: a bool is no int.
 
     Args:
         value: the value.

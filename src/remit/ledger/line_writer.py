@@ -30,6 +30,10 @@ def lines_of(store: Store, seqs: Iterable[int]) -> Iterator[_Line]:
     A line is the entry's row, its parsed record, its new content items by commitment, and its new
     message steps in the order of the record's lists.
 
+    Args:
+        store: the store of the ledger. Entries are read in pages.
+        seqs: sequence numbers in ascending order.
+
     Raises:
         LedgerFormatError: an entry is not there.
     """

@@ -66,12 +66,12 @@ class TakenHead:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The tenant's tree head."""
+        """The tenant's tree head, without its signatures: origin, size and root."""
         return self.signed.checkpoint
 
     @property
     def entry_id(self) -> str:
-        """Id of the entry that took the head."""
+        """Id of the host's entry that took the head."""
         return entry_id(self.seq)
 
 
@@ -119,9 +119,9 @@ def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
     except (ValueError, KeyError, TypeError, AttributeError, TlogError) as error:
         raise TlogError("The host's record holds no head of a tenant's log.") from error
     if entry.get("event_type") != EVENT or tier not in (None, "hot"):
-        raise TlogError("The host's record is none by which it takes the head of a log.")
+        raise TlogError("The host's record does not record the head of a log.")
     if said != (head.origin, head.size, base64.b64encode(head.root).decode()):
-        raise TlogError("The host's record says another head than the checkpoint in it.")
+        raise TlogError("The head in the host's record differs from the checkpoint in it.")
     signed.verify(key)
     return signed, key
 
@@ -135,6 +135,10 @@ def check_heads(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
     Args:
         ledger: the host's ledger, which is only read.
         since_mark: True to skip the heads, which a check since a mark does.
+
+    Yields:
+        The sequence number of an entry and a sentence about its fault, in ledger order; nothing if
+        all heads hold.
     """
     last: dict[str, Checkpoint] = {}
     if since_mark:
@@ -276,7 +280,7 @@ def _take(
 
 def _forked(name: str, why: str) -> LedgerError:
     return LedgerError(
-        f"The log of the tenant {name} does not extend what was taken of it before: {why}",
+        f"The log of the tenant {name} does not extend its last recorded head: {why}",
         next_step="Nothing was taken. Its ledger is an older copy or another history: put the "
         "newer one back. Where that is lost for good, `remit ledger fork` of the tenant's root "
         "goes on under another origin, on record.",
@@ -310,7 +314,14 @@ class TenantProof:
 
     @classmethod
     def parse(cls, data: str | bytes) -> Self:
-        """Return the proof in a file; raise TlogError if it is malformed."""
+        """Return the proof in a file; its hashes and signatures are not verified.
+
+        Args:
+            data: the file's text; bytes are UTF-8.
+
+        Raises:
+            TlogError: the file is malformed or too long.
+        """
         if len(data) > _MAX_PROOF_BYTES:
             raise TlogError("The proof is too long.")
         try:
@@ -344,7 +355,7 @@ class TenantProof:
         host = self.head_proof.verify(self.head_record, key)
         signed, tenant_key = _head_in(self.head_record)
         if self.proof.signed.checkpoint != signed.checkpoint:
-            raise TlogError("The proof does not lead to the head that the host took.")
+            raise TlogError("The proof does not lead to the head that the host recorded.")
         return host, self.proof.verify(self.record, tenant_key)
 
 
@@ -371,8 +382,8 @@ def prove_through(host: LedgerClient, name: str, log: LedgerClient, entry: str) 
     head = latest_head(host, name)
     if head is None or head.checkpoint.size <= seq:
         raise LedgerError(
-            f"The host has taken no head of {name} yet that covers {entry}.",
-            next_step=f"`remit tenant checkpoint {name}` takes one.",
+            f"The host has not recorded a head of {name} that covers {entry} yet.",
+            next_step=f"`remit tenant checkpoint {name}` records one.",
         )
     proof = log.checkpoints.prove(seq, head.signed)
     taken = entry_id(head.seq)

@@ -71,7 +71,10 @@ class Marks:
         return found
 
     def write(self, name: str, mark: dict[str, Any]) -> None:
-        """Replace the mark of a kind of check; a failure to write is ignored.
+        """Replace the mark of a kind of check, in one step.
+
+        The mark is authenticated by the ledger's private key. Without that key nothing is written,
+        and a failure to write is ignored, so the mark may stay as it was.
 
         Args:
             name: name of the check and of its file.
@@ -93,7 +96,11 @@ class Marks:
                 new.unlink(missing_ok=True)
 
     def path(self, name: str) -> Path:
-        """Return the path of a kind's file."""
+        """Return the path of a kind's file, which may not exist.
+
+        Args:
+            name: name of the check.
+        """
         return self._directory / f"{name}.mark"
 
     def _mac(self, name: str, data: bytes) -> bytes:

@@ -28,14 +28,21 @@ class Outage:
         self._is_retrying = False
 
     def failed(self, reason: str, *, is_retrying: bool = False) -> None:
-        """Note that the store refused a transaction, or that its writer is retrying."""
+        """Note that the store refused a transaction, or that its writer is retrying.
+
+        An outage begins with the first failure; a later one replaces its ``reason``.
+
+        Args:
+            reason: cause of the failure, for messages.
+            is_retrying: True if the writer itself is retrying.
+        """
         self._failed = time.monotonic()
         if not self.reason:
             self._began = self._failed
         self.reason, self._is_retrying = reason, is_retrying
 
     def over(self) -> None:
-        """Note that the store committed a transaction."""
+        """Note that the store committed a transaction; an outage ends now."""
         if self.reason:
             self.ended = time.monotonic()
         self.reason, self._is_retrying = "", False
@@ -62,7 +69,7 @@ class Outage:
                 self._failed = now
         if refused:
             raise LedgerUnavailableError(
-                f"The ledger cannot be written just now: {self.reason}.",
-                next_step="Nothing was sent. Make room, or bring the database back; calls are "
-                "taken again by themselves then.",
+                f"The ledger cannot be written now: {self.reason}.",
+                next_step="Nothing was sent. Free disk space, or start the database; calls resume "
+                "automatically.",
             )

@@ -40,7 +40,13 @@ def is_owner(key: VerifierKey, owner: str) -> bool:
 
 
 def not_owned(owner: str, key: VerifierKey, location: str) -> LedgerKeyError:
-    """Return the error of a ledger that belongs to another key."""
+    """Return the error of a ledger that belongs to another key.
+
+    Args:
+        owner: the owner that the ledger states, a verifier key as text.
+        key: the key of this root.
+        location: place of the ledger.
+    """
     return LedgerKeyError(
         f"The ledger {location} belongs to {owner.partition('+')[0]!r}; this root's key is of "
         f"{key.name!r}, or another key of that name.",

@@ -53,7 +53,16 @@ Key = tuple[str, bytes]
 
 
 class Sealed(NamedTuple):
-    """A finished record."""
+    """A finished record.
+
+    Attributes:
+        seq: sequence number of the entry, from 0.
+        id: id of the entry, ``LED-`` and its number in hex.
+        timestamp: time of the entry, ISO 8601 in UTC.
+        previous_hash: ``entry_hash`` of the entry before; empty for the first.
+        entry_hash: SHA-256 of ``record``, 64 hex digits.
+        record: canonical JSON of the entry, with commitments in place of content.
+    """
 
     seq: int
     id: str
@@ -68,6 +77,10 @@ class Prepared:
     """A checked and encoded entry without its place in the chain.
 
     Attributes:
+        event_type: kind of the entry.
+        submission_id: id of the contract, session or work order that the entry belongs to.
+        columns: the indexed columns.
+        subject_id: id of the person; ``None`` without one.
         subject: the value that names a person, the last of ``contents``; ``None`` without one.
         contents: content values in the order of their holes; a list stands for its messages.
         values: each distinct value by digest, messages included, the subject excluded.
@@ -190,7 +203,7 @@ def prepare(
         named = {"event_type": event_type, "submission_id": submission_id, **columns._asdict()}
         for name, value in named.items():
             if value is not None and "\x00" in value:
-                raise InvalidInputError(f"The entry's {name} holds a NUL character.")
+                raise InvalidInputError(f"The entry's {name} contains a NUL character.")
     pieces = record.split(_HOLE)
     holes = [0] * len(walk.contents)
     if holes:
@@ -276,8 +289,9 @@ class _Walk:
                 is_fast({key: None})  # This call raises the fitting error.
                 if key[:1] == "$":
                     raise InvalidInputError(
-                        f"The metadata key {key!r} starts with '$', which is kept for commitments.",
-                        next_step="Rename it, or mark the object that holds it as content.",
+                        f"The metadata key {key!r} starts with '$', which is reserved for "
+                        "commitments.",
+                        next_step="Rename the key, or mark the object that contains it as content.",
                     )
         if not names.isascii():
             self.is_odd = True

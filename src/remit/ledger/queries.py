@@ -31,7 +31,20 @@ _FIRST_PAGE = 16  # small, for callers that want only the first match
 
 
 class Equalities(TypedDict, total=False):
-    """The columns that a query can compare; ``None`` compares nothing."""
+    """The columns that a query can compare; ``None`` compares nothing.
+
+    Attributes:
+        event_type: kind of the entries.
+        submission_id: contract, session or work order that they belong to.
+        session_id: their session.
+        work_order_id: their work order.
+        agent_id: their agent.
+        tier: ``hot``, ``ho2`` or ``ho1``.
+        framework_id: their framework.
+        contract_id: their contract.
+        model_id: their model.
+        outcome: outcome of the exchange: ``success``, ``error`` or ``timeout``.
+    """
 
     event_type: str | None
     submission_id: str | None
@@ -53,7 +66,7 @@ class LedgerQueries:
 
     @property
     def location(self) -> str:
-        """The path or URL of the ledger, without a password."""
+        """The path or URL of the ledger, for people: without a password."""
         return self._store.location
 
     @property
@@ -83,6 +96,9 @@ class LedgerQueries:
         The result is False if nothing was archived, if the session began after all archived ranges,
         or if work entries of it remain before their end. Other sessions without a
         ``SESSION_START``, unknown ones too, cannot be told apart and count as archived.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         end = self.archived_to
         sql = "SELECT min(seq) FROM entries WHERE session_id = ? AND event_type = 'SESSION_START'"
@@ -113,12 +129,16 @@ class LedgerQueries:
 
     @property
     def now_ms(self) -> int:
-        """The time of :attr:`~remit.ledger.store.Clock.now_ms`, from the database server if any."""
+        """The shared clock of all writers in milliseconds, see
+        :attr:`~remit.ledger.store.Clock.now_ms`; from the database server if there is one.
+        """
         return self._store.now_ms
 
     @property
     def wall_ms(self) -> int:
-        """The time of :attr:`~remit.ledger.store.Clock.wall_ms`, from a database server if any."""
+        """The wall clock in milliseconds since 1970, see :attr:`~remit.ledger.store.Clock.wall_ms`;
+        from the database server if there is one.
+        """
         return self._store.wall_ms
 
     def read(self, entry_id: str, *, with_content: bool = True) -> LedgerEntry:
@@ -254,7 +274,10 @@ class LedgerQueries:
         self._index.catch_up(progress)
 
     def count(self) -> int:
-        """Return the number of entries, archived ones included."""
+        """Return the number of entries, archived ones included.
+
+        Read from the last entry, so this is fast.
+        """
         return self._store.count()
 
     def count_by_event(self) -> dict[str, int]:
@@ -363,10 +386,15 @@ def _pages(store: Store, where: Filter, limit: int | None = None) -> Iterator[li
 
 
 def to_seq(value: str | int | None) -> int | None:
-    """Return the sequence number of a cursor, which is an entry id or a number.
+    """Return the sequence number of a cursor; ``None`` for ``None``.
 
     ``None`` gives ``None``. Numbers outside the range of the column are brought to its nearest
     bound.
+
+    A number outside the range of the column becomes its nearest bound: -1, or the greatest.
+
+    Args:
+        value: an entry id (``LED-…``), a sequence number, or ``None``.
 
     Raises:
         InvalidInputError: a text is not an entry id.

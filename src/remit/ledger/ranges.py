@@ -68,11 +68,25 @@ class Places:
                 yield from (8 * place + bit for bit in range(8) if byte >> bit & 1)
 
     def add(self, seq: int) -> None:
-        """Add a number."""
+        """Add a number; nothing changes if the set has it.
+
+        Args:
+            seq: a number from 0 to below the set's end.
+
+        Raises:
+            IndexError: the number is beyond the set's bytes.
+        """
         self._bits[seq >> 3] |= 1 << (seq & 7)
 
     def remove(self, seq: int) -> None:
-        """Remove a number."""
+        """Remove a number; nothing changes if the set lacks it.
+
+        Args:
+            seq: a number from 0 to below the set's end.
+
+        Raises:
+            IndexError: the number is beyond the set's bytes.
+        """
         self._bits[seq >> 3] &= ~(1 << (seq & 7))
 
     def update(self, other: Places) -> None:
@@ -85,7 +99,12 @@ class Places:
         return Places(self.end, bytearray(map(operator.and_, self._bits, other._bits)))
 
     def part(self, first: int, last: int) -> Places:
-        """Return the numbers from ``first`` (a multiple of 8) to ``last``, counted from 0."""
+        """Return the numbers from ``first`` (a multiple of 8) to ``last``, counted from 0.
+
+        Args:
+            first: the first number, which becomes 0.
+            last: the last number; up to seven numbers after it may be included.
+        """
         bits = self._bits[first // 8 : last // 8 + 1]
         return Places(8 * len(bits), bits)
 

@@ -43,7 +43,13 @@ class EntryRow:
 
 
 class Reader(ABC):
-    """The reading methods that all stores share."""
+    """The reading methods that all stores share.
+
+    Attributes:
+        location: path of the file, or URL of the database without its password.
+        record_sql: SQL expression that reads ``record`` so that a damaged one does not stop the
+            statement.
+    """
 
     location: str
     """The path of the file, or the URL of the database without its password."""
@@ -57,6 +63,10 @@ class Reader(ABC):
 
         Any thread may call this.
 
+        Args:
+            sql: the statement, with ``?`` placeholders.
+            parameters: values of the placeholders.
+
         Raises:
             LedgerFormatError: the statement failed.
             LedgerClosedError: the store is closed.
@@ -64,7 +74,14 @@ class Reader(ABC):
         """
 
     def get(self, seq: int) -> EntryRow | None:
-        """Return the row at a sequence number; ``None`` if there is none."""
+        """Return the row at a sequence number; ``None`` if there is none.
+
+        Args:
+            seq: the sequence number.
+
+        Raises:
+            LedgerError: the database cannot be read.
+        """
         rows = self.select(
             f"SELECT seq, entry_hash, {self.record_sql} FROM entries WHERE seq = ?", (seq,)
         )
@@ -76,26 +93,40 @@ class Reader(ABC):
         return (rows[0][0], rows[0][1]) if rows else None
 
     def count(self) -> int:
-        """Return the number of entries, archived ones included."""
+        """Return the number of entries, archived ones included.
+
+        The number follows from the last sequence number, so gaps are counted.
+        """
         head = self.head()
         return min(head[0] + 1, GREATEST) if head else 0
 
     def count_by_event(self) -> dict[str, int]:
-        """Return the number of entries in the database by event type, sorted by the type."""
+        """Return the number of entries in the database by event type, sorted by the type.
+
+        Archived entries are not counted.
+        """
         rows = self.select(
             "SELECT event_type, count(*) FROM entries GROUP BY event_type ORDER BY event_type"
         )
         return {str(name): int(number) for name, number in rows}
 
     def values(self, content_ids: Iterable[int]) -> dict[int, StoredValue]:
-        """Return the stored values by content id; missing ones are left out."""
+        """Return the stored values by content id; missing ones are left out.
+
+        Args:
+            content_ids: ids, read in parts if there are many.
+        """
         rows = self._in(
             "SELECT content_id, codec, value FROM contents WHERE content_id", content_ids
         )
         return {content_id: StoredValue(codec, value) for content_id, codec, value in rows}
 
     def shown(self, seqs: Iterable[int]) -> dict[str, int]:
-        """Return the content ids that entries show by value, keyed by commitment."""
+        """Return the content ids that entries show by value, keyed by commitment.
+
+        Args:
+            seqs: sequence numbers of entries. Values that were erased are left out.
+        """
         return dict(
             self._in(
                 "SELECT c.commitment, c.content_id FROM shown_contents AS s "
@@ -105,7 +136,14 @@ class Reader(ABC):
         )
 
     def lists(self, seqs: Iterable[int]) -> dict[str, MessageList]:
-        """Return the message lists that entries show, keyed by the last step's hash."""
+        """Return the message lists that entries show, keyed by the last step's hash.
+
+        Each list has a commitment and a content id for each message, oldest first; the content id
+        is ``None`` if the message was erased.
+
+        Args:
+            seqs: sequence numbers of entries.
+        """
         found: dict[str, MessageList] = {}
         last_steps = dict(
             self._in(
@@ -130,7 +168,13 @@ class Reader(ABC):
         return found
 
     def erasures(self, commitments: Iterable[str]) -> dict[str, int]:
-        """Return the sequence numbers of the erasing entries, keyed by commitment."""
+        """Return the sequence numbers of the erasing entries, keyed by commitment.
+
+        Commitments of values that were not erased are left out.
+
+        Args:
+            commitments: commitments, 64 hex digits each.
+        """
         return dict(self._in("SELECT commitment, seq FROM erasures WHERE commitment", commitments))
 
     def _in(self, sql: str, values: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
@@ -151,7 +195,14 @@ class Reader(ABC):
         return [str(row[0]) for row in rows]
 
     def records(self, first: int, end: int) -> list[bytes]:
-        """Return the canonical records from ``first`` to before ``end``."""
+        """Return the canonical records from ``first`` to before ``end``.
+
+        Missing entries are left out; order is that of the ledger.
+
+        Args:
+            first: the first sequence number.
+            end: the sequence number after the last.
+        """
         rows = self.select(
             f"SELECT {self.record_sql} FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",
             (first, end),
@@ -257,7 +308,14 @@ class Reader(ABC):
 
 
 def decode_record(row: EntryRow) -> dict[str, Any]:
-    """Return the parsed record; raise LedgerFormatError if it cannot be parsed."""
+    """Return the parsed record of a row.
+
+    Args:
+        row: the row.
+
+    Raises:
+        LedgerFormatError: the record is not JSON, or not in the form of a record.
+    """
     try:
         record: dict[str, Any] = orjson.loads(row.record)
         if problem := record_problem(record):
@@ -271,7 +329,12 @@ def decode_record(row: EntryRow) -> dict[str, Any]:
 
 
 def info_number(select: Callable[..., Any], name: str) -> int:
-    """Return the number in a row of ``ledger_info``; 0 if there is no row, or not a number."""
+    """Return the number in a row of ``ledger_info``; 0 if there is no row, or not a number.
+
+    Args:
+        select: runs a query.
+        name: name of the row.
+    """
     rows = list(select("SELECT value FROM ledger_info WHERE name = ?", (name,)))
     return int(rows[0][0]) if rows and _NUMBER.fullmatch(str(rows[0][0])) else 0
 
@@ -307,18 +370,27 @@ def pages(
 
 
 def as_bytes(value: Any) -> bytes:
-    """Return a stored record as bytes, whatever type the engine returns."""
+    """Return a stored record as bytes, whatever type the engine returns; empty for NULL."""
     return (
         value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value or b"")
     )
 
 
 def chunks(values: Sequence[_T], size: int = _CHUNK) -> Iterator[Sequence[_T]]:
-    """Yield ``values``, in order, in pieces of at most ``size``, which fit one statement."""
+    """Yield ``values``, in order, in pieces of at most ``size``, which fit one statement.
+
+    Args:
+        values: any sequence.
+        size: largest length of a piece.
+    """
     for start in range(0, len(values), size):
         yield values[start : start + size]
 
 
 def marks(values: Sequence[Any]) -> str:
-    """Return SQL placeholders, one for each value."""
+    """Return SQL placeholders, one for each value. None for no values: an empty text.
+
+    Args:
+        values: the values.
+    """
     return ", ".join("?" * len(values))

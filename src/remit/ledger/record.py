@@ -24,6 +24,16 @@ class Columns(NamedTuple):
     """The columns of a record that are indexed: non-empty texts only, else ``None``.
 
     Each is ``metadata[k]``, else ``metadata.provenance[k]``, else ``metadata.scope[k]``.
+
+    Attributes:
+        session_id: the session.
+        work_order_id: the work order.
+        agent_id: the agent.
+        tier: the tier.
+        contract_id: the contract.
+        framework_id: the framework.
+        model_id: the model.
+        outcome: the outcome of an exchange.
     """
 
     session_id: str | None
@@ -81,6 +91,9 @@ def record_problem(record: Any) -> str:
 
 def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
     """Check a parsed record in one walk, because verification reads millions.
+
+    Args:
+        record: the parsed JSON of a record; any value.
 
     Returns:
         The fault (empty if there is none), the commitments in the record, and the number of values
@@ -164,7 +177,11 @@ def _with_texts(value: Any, given: list[float]) -> Any:
 def columns_of(metadata: Mapping[str, Any]) -> Columns:
     """Return the indexed columns of an entry with this metadata.
 
-    A column is ``None`` if its value is missing, empty or not a text.
+    A column is ``None`` if its value is missing, empty or not a text. ``metadata`` comes before
+    ``provenance``, and that before ``scope``.
+
+    Args:
+        metadata: the recorded metadata of an entry.
     """
     get = metadata.get
     for place in (get("provenance"), get("scope")):
@@ -178,5 +195,11 @@ def columns_of(metadata: Mapping[str, Any]) -> Columns:
 
 
 def content_scope(session_id: str | None, seq: int) -> str:
-    """Return the scope in which an entry's values are reused: its session, or itself."""
+    """Return the scope in which an entry's values are reused: ``s:`` and its session, or ``e:`` and
+    its own number.
+
+    Args:
+        session_id: the entry's session; ``None`` or empty for none.
+        seq: the entry's sequence number.
+    """
     return f"s:{session_id}" if session_id else f"e:{seq}"

@@ -58,8 +58,9 @@ class VerificationReport:
         contents: number of content values checked against their commitments.
         erased: number of missing content values that an ``ERASURE`` entry accounts for.
         erasures: number of these values, keyed by the id of the ``ERASURE`` entry.
-        first_bad_seq: the lowest sequence number with a problem.
-        problems: at most 100 problems, in ledger order; ``problem_count`` counts all.
+        first_bad_seq: the lowest sequence number with a problem; ``None`` if there is none.
+        problem_count: number of all problems.
+        problems: the first 100 problems, in ledger order.
         checkpoint: the assurance that signed tree heads give. ``none``: there is no head, so a
             ledger cut off at its end, or rewritten completely, looks like a sound one.
             ``unchecked``: there is no key to check the heads. ``stored``: the heads in the database
@@ -93,7 +94,11 @@ class VerificationReport:
 
     @classmethod
     def of_failure(cls, error: Exception) -> Self:
-        """Return the report on a ledger that cannot be opened; ``error`` is its problem."""
+        """Return the report on a ledger that cannot be opened; ``error`` is its problem.
+
+        Args:
+            error: the error; its text becomes an ``unreadable`` problem without a sequence number.
+        """
         report = cls()
         report.add(None, "unreadable", reason_of(error))
         return report
@@ -114,7 +119,12 @@ class VerificationReport:
                                          f"{reason_of(error)}")  # fmt: skip
 
     def take(self, kind: str, findings: Iterable[Finding]) -> None:
-        """Add the findings of a check as problems of a kind; uncheckable ones as notes."""
+        """Add the findings of a check as problems of a kind; uncheckable ones as notes.
+
+        Args:
+            kind: kind of the problems.
+            findings: pairs of a sequence number (``None`` for none) and a sentence.
+        """
         for seq, said in findings:
             if isinstance(said, Uncheckable):
                 self.notes.append(said)
@@ -136,7 +146,13 @@ class VerificationReport:
             self.problems.append(Problem(seq, kind, message))
 
     def merge(self, part: VerificationReport) -> None:
-        """Add the counts and problems of another range to this report."""
+        """Add the counts and problems of another range to this report.
+
+        At most 100 problems stay listed; all are counted. Notes and heads are not merged.
+
+        Args:
+            part: report of the other range.
+        """
         self.entries += part.entries
         self.archived += part.archived
         self.contents += part.contents

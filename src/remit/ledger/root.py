@@ -24,7 +24,12 @@ _log = logging.getLogger("remit.ledger")
 
 
 def ledger_key(root: Root, settings: LedgerSettings) -> LedgerKey:
-    """Return the key files of a root's ledger, which may not exist; nothing is read or made."""
+    """Return the key files of a root's ledger, which may not exist; nothing is read or made.
+
+    Args:
+        root: the root.
+        settings: settings of its ledger, for the origin.
+    """
     return LedgerKey(root.keys, settings.origin)
 
 
@@ -74,6 +79,10 @@ def remember_place(root: Root, settings: LedgerSettings) -> None:
     The file ``ledger.place`` holds the database's name and host, without user and password. If it
     cannot be written, nothing is noted. Without the note, a forgotten variable would look like a
     lost ledger, and a second one would begin.
+
+    Args:
+        root: the root.
+        settings: the settings of its ledger.
 
     Raises:
         LedgerError: the noted ledger is in a database, the settings name none, and their file does

@@ -16,7 +16,7 @@ from remit.ledger.errors import LedgerFormatError
 from remit.ledger.record import Columns
 from remit.ledger.usage import DIMENSIONS, SUMS
 
-LAYOUT_VERSION = 7
+LAYOUT_VERSION = 8
 """The layout that this version writes; older ones are migrated, newer ones refused."""
 
 COLUMNS = ("id", "entry_hash", "timestamp", "event_type", "submission_id", *Columns._fields)
@@ -36,8 +36,14 @@ NARROWEST_FIRST = (
 )
 """Columns by selectivity: the first of several compared columns drives a search."""
 
-SQLITE = {"int": "INTEGER", "blob": "BLOB", "any": "", "clustered": "WITHOUT ROWID", "seq": ""}
-POSTGRES = {"int": "bigint", "blob": "bytea", "any": "text", "clustered": "", "seq": ", seq"}
+SQLITE = {
+    "int": "INTEGER", "blob": "BLOB", "any": "", "clustered": "WITHOUT ROWID", "seq": "",
+    "absent": "",
+}  # fmt: skip
+POSTGRES = {
+    "int": "bigint", "blob": "bytea", "any": "text", "clustered": "", "seq": ", seq",
+    "absent": "IF NOT EXISTS",
+}  # fmt: skip
 """Words of the declarations for each engine. SQLite adds the row id to each index itself."""
 
 _INDEXES = "\n".join(
@@ -348,14 +354,25 @@ CREATE TABLE order_starts (
 );
 """
 
+# Paths without a model call that a key may use, and those of them without a price.
+_KEYS_PATHS = """
+ALTER TABLE virtual_keys ADD COLUMN $absent pass_through TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE virtual_keys ADD COLUMN $absent pass_through_unpriced TEXT NOT NULL DEFAULT '[]';
+"""
+
 _LAYOUTS = {
     1: _ENTRIES, 2: _CONTENT, 3: _STATE, 4: _RESPONSES + _OBJECTS, 5: _SUBJECTS, 6: _USAGE,
-    7: _ORDERS,
+    7: _ORDERS, 8: _KEYS_PATHS,
 }  # fmt: skip
 
 
 def declare(words: Mapping[str, str], *layouts: int) -> str:
-    """Return the SQL that makes the tables and indexes of ``layouts``; of all if none is given."""
+    """Return the SQL that makes the tables and indexes of ``layouts``; of all if none is given.
+
+    Args:
+        words: the engine's words for the placeholders of the declarations.
+        layouts: versions of the layout.
+    """
     return "".join(Template(_LAYOUTS[version]).substitute(words) for version in layouts or _LAYOUTS)
 
 
@@ -363,7 +380,9 @@ class Column(NamedTuple):
     """A column of a table.
 
     Attributes:
+        name: name of the column.
         postgres_type: ``text``, ``bigint`` or ``bytea``.
+        nullable: True if the column may be NULL.
         default: SQL text of the default; empty if there is none.
         is_key: True if the column is part of the primary key.
         other_type: a second type that SQLite stores in the column; empty if there is none.
@@ -408,7 +427,7 @@ def _tables(*layouts: int) -> dict[str, tuple[Column, ...]]:
 TABLES = _tables(1, 2, 6)
 """The tables of the record, and of content, tree, checkpoints and usage."""
 
-STATE_TABLES = _tables(3, 4, 7)
+STATE_TABLES = _tables(3, 4, 7, 8)
 """The tables of state next to the record."""
 
 
@@ -423,7 +442,7 @@ def refuse_views(views: Iterable[str], location: str) -> None:
     if found := sorted(tables.intersection(map(str.lower, views))):
         raise LedgerFormatError(
             f"The ledger {location} has a view in the place of the table {found[0]}.",
-            next_step="Remit reads nothing of it. Keep a copy of the database as it is, and "
+            next_step="Remit does not read the view. Keep a copy of the database as it is, and "
             "compare it with a backup.",
         )
 

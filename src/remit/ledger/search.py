@@ -84,10 +84,11 @@ class TextIndex:
             self._catch_up(progress)
         except LedgerWriteError as error:
             raise LedgerWriteError(
-                "The text of this ledger has not been indexed, or not all of it, and the index "
-                f"cannot be written: {error.message}",
-                next_step="Search where the ledger can be written: a copy will do. Once indexed "
-                "there, it can be searched anywhere.",
+                "The text index of this ledger is missing or incomplete, and cannot be "
+                f"written: {error.message}",
+                next_step="Search a writable copy of the ledger. Once the index is complete, the "
+                "ledger "
+                "can be searched read-only.",
             ) from error
 
     def _catch_up(self, progress: Callable[[int, int], None] | None) -> None:
@@ -126,12 +127,24 @@ class TextIndex:
         self._store.unindex_texts(tx, texts, merge=merge and bool(texts))
 
     def merge(self, tx: Transaction) -> None:
-        """Remove the words of forgotten values from the index's files, inside a transaction."""
+        """Remove the words of forgotten values from the index's files, inside a transaction.
+
+        Does nothing if there is no index.
+
+        Args:
+            tx: the transaction.
+        """
         if self._store.has_text_index():
             self._store.unindex_texts(tx, (), merge=True)
 
     def lower_mark(self, tx: Transaction) -> None:
-        """Lower the indexed extent after rows were deleted, as their ids may be reused."""
+        """Lower the indexed extent after rows were deleted, as their ids may be reused.
+
+        Nothing changes if the index does not reach beyond the remaining rows.
+
+        Args:
+            tx: the transaction that deleted the rows.
+        """
         rows = tx.execute("SELECT max(content_id) FROM contents")
         greatest = rows[0][0] or 0
         if self._done(tx.execute) > greatest:

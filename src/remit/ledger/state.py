@@ -50,7 +50,13 @@ def until_failure(name: str, find: Callable[[], Iterable[Finding]]) -> Iterator[
 
 
 def reason_of(error: Exception) -> str:
-    """Return an unexpected error as the end of a sentence."""
+    """Return an unexpected error as the end of a sentence.
+
+    A RemitError gives its message, any other error its type and text.
+
+    Args:
+        error: the error.
+    """
     return error.message if isinstance(error, RemitError) else f"{type(error).__name__}: {error}"
 
 
@@ -118,7 +124,11 @@ def _of_other_types(
 
 
 def readable(value: Any) -> str:
-    """Return a stored value, whatever it is, in a form for messages."""
+    """Return a stored value, whatever it is, in a form for messages. Long values are cut.
+
+    Args:
+        value: the value.
+    """
     return excerpt(repr(value))
 
 
@@ -126,5 +136,8 @@ def imported_size(select: Select) -> int:
     """Return the number of imported entries; 0 without an import.
 
     An import brings no rows of state, so checks of state skip these entries.
+
+    Args:
+        select: runs a query.
     """
     return info_number(select, "imported")

@@ -67,6 +67,10 @@ class Transaction(Clock, Protocol):
 
         Rows of entries appended before are visible. A statement that the engine refuses undoes the
         whole piece of work, whose submitter gets LedgerWriteError.
+
+        Args:
+            sql: the statement.
+            parameters: values of the placeholders.
         """
         ...
 
@@ -74,6 +78,10 @@ class Transaction(Clock, Protocol):
         """Run a statement that only reads, and return its rows.
 
         Statements issued before any rows are read may share a round trip.
+
+        Args:
+            sql: the statement, with ``?`` placeholders.
+            parameters: values of the placeholders.
         """
         ...
 
@@ -147,6 +155,8 @@ class RawEntry(NamedTuple):
     """A stored entry as bytes, for a reader that trusts nothing.
 
     Attributes:
+        seq: sequence number of the row.
+        record: the stored record; empty if it cannot be read.
         columns: every column except ``seq`` and ``record``, in the order of the layout.
         problem: the fault that makes the row unreadable; empty if there is none.
     """
@@ -160,7 +170,17 @@ class RawEntry(NamedTuple):
 class RawContent(NamedTuple):
     """A stored content value with the columns that prove it.
 
+    Fields other than ``content_id`` and ``problem`` may be empty if the row is unreadable.
+
     Attributes:
+        content_id: number of the row.
+        commitment: the commitment in the record of the entry.
+        scope: the session or entry within which equal values are stored once.
+        digest: hash of the value, by which a scope finds it.
+        nonce: random bytes of the commitment.
+        length: length of the value before compression, in bytes.
+        codec: form of the value, see :class:`~remit.ledger.contents.StoredValue`.
+        value: the stored bytes, compressed if the codec says so.
         kind: the type of the stored ``value``: ``text`` or ``blob``.
         problem: the fault that makes the row unreadable; empty if there is none.
     """
@@ -208,6 +228,8 @@ class Store(Reader):
     :meth:`run` is called from one thread only; the readers may be called from any.
 
     Attributes:
+        outage: the outcome of the latest write.
+        text_sql: the condition that finds entries by a :attr:`Filter.text`.
         location: the place of the database for people, without a password.
         size: number of entries after this store's own last commit; 0 before the first.
         seen: sequence number and hash of the last entry then; ``(-1, "")`` before the first commit.
@@ -216,7 +238,6 @@ class Store(Reader):
             raises if it was.
         missed: called once with ``seen`` if that entry is missing.
         is_held: True if the guard has accepted this database.
-        outage: the outcome of the latest write.
     """
 
     outage: Outage
@@ -232,7 +253,9 @@ class Store(Reader):
     is_held: bool = False
 
     def doubt(self) -> None:
-        """Have the guard called again before the next write, as the database may be another."""
+        """Have the guard called again before the next write, because the database may be another
+        one now.
+        """
         self.is_held = False
 
     def _miss(self) -> None:
@@ -309,6 +332,12 @@ class Store(Reader):
         Clocks may have gone back, so numbers and times can differ in order. The index of times is
         read from the bound on, once for all pages of a query. A filter without bounds in time stays
         as it is.
+
+        Args:
+            where: the filter of a query.
+
+        Raises:
+            LedgerError: the database cannot be read.
         """
         # Each by itself: of both at once SQLite reads all of the index.
         ((earliest, latest),) = self.select(
@@ -326,7 +355,15 @@ class Store(Reader):
         return replace(where, first=first, last=last)
 
     def page(self, where: Filter, limit: int) -> list[EntryRow]:
-        """Return at most ``limit`` rows of matching entries, in the filter's order."""
+        """Return at most ``limit`` rows of matching entries, in the filter's order.
+
+        Args:
+            where: the filter; its cursor ``after`` is not included.
+            limit: largest number of rows.
+
+        Raises:
+            LedgerError: the database cannot be read.
+        """
         if found := self._page_of_session(where, limit):
             return self._rows(*found, where.descending, limit)
         clauses = self.equalities(where)
@@ -372,7 +409,10 @@ class Store(Reader):
         """The shared clock of all writers, outside a transaction."""
 
     def back_for_ms(self) -> int:
-        """Return milliseconds since the store became reachable again."""
+        """Return milliseconds since the store became reachable again.
+
+        Without an outage the number is very high.
+        """
         return int((time.monotonic() - self.outage.ended) * 1000)
 
     @property
@@ -418,6 +458,10 @@ class Store(Reader):
         """Add ``(content_id, text)`` pairs to the text index, inside a transaction.
 
         On SQLite a missing index is made.
+
+        Args:
+            tx: the transaction.
+            texts: number of a content row, and its words separated by spaces.
         """
 
     @abstractmethod

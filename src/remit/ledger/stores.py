@@ -54,7 +54,7 @@ def open_store(
         )  # fmt: skip
     if "://" in target:
         raise LedgerError(
-            f"A ledger cannot be kept at {target.partition('://')[0]}://….",
+            f"A ledger cannot be stored at {target.partition('://')[0]}://….",
             next_step="Give the path of a SQLite file, or postgresql://user@host/database.",
         )
     return SqliteStore(

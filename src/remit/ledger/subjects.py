@@ -39,11 +39,19 @@ BY_SUBJECT = """
 
 
 def commitment_in(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the commitment to the subject in a record's metadata; ``None`` if there is none."""
+    """Return the commitment to the subject in a record's metadata; ``None`` if there is none.
+
+    Args:
+        metadata: metadata of a record, as stored.
+    """
     item = metadata.get(KEY)
     return item if isinstance(item, dict) and "$content" in item else None
 
 
 def subjects_before(select: Callable[..., Any]) -> int:
-    """Return the first entry whose subject its record confirms; 0 if all records confirm theirs."""
+    """Return the sequence number from which on records confirm their entries' persons; 0 if all do.
+
+    Args:
+        select: runs a query.
+    """
     return info_number(select, BEFORE)

@@ -41,12 +41,15 @@ class LedgerTree:
         self._tiles: dict[tuple[int, int], list[bytes]] = {}
 
     def size(self) -> int:
-        """Return the number of leaves."""
+        """Return the number of leaves: the last sequence number and one. Archived entries count."""
         rows = self._execute("SELECT seq FROM entries ORDER BY seq DESC LIMIT 1", ())
         return int(rows[0][0]) + 1 if rows else 0
 
     def root(self, size: int) -> bytes:
         """Return the root of the first ``size`` leaves, 32 bytes.
+
+        Args:
+            size: number of leaves; 0 gives the root of an empty tree.
 
         Raises:
             LedgerFormatError: leaves or stored hashes are missing.
@@ -76,6 +79,10 @@ class LedgerTree:
     def multiproof(self, leaves: Sequence[int], size: int) -> Iterator[bytes]:
         """Yield the hashes that lead from the leaves, ascending, to the root, left to right.
 
+        Args:
+            leaves: sequence numbers of the entries, ascending.
+            size: number of entries of the tree.
+
         Raises:
             LedgerFormatError: leaves or stored hashes are missing.
         """
@@ -102,6 +109,9 @@ class LedgerTree:
         Args:
             level: 0 for leaf hashes; a hash of a level covers 256 of the level below.
             index: number of the tile in its level, from 0.
+
+        Raises:
+            LedgerError: hashes of the tile are missing or cannot be read.
         """
         return self._read([(level, index)])[level, index]
 
@@ -169,7 +179,11 @@ class LedgerTree:
 
 
 def split_tile(hashes: bytes) -> list[bytes]:
-    """Return the 256 leaf hashes of a stored row; raise LedgerFormatError for other contents."""
+    """Return the 256 leaf hashes of a stored row; raise LedgerFormatError for other contents.
+
+    Args:
+        hashes: 8,192 bytes of the table ``tree_hashes``.
+    """
     try:
         return read_tile(hashes)
     except TlogError as error:
@@ -182,6 +196,6 @@ def split_tile(hashes: bytes) -> list[bytes]:
 def _missing(level: int, index: int) -> LedgerFormatError:
     what = f"entry {index}" if level == 0 else f"the tree hash {index} of level {level}"
     return LedgerFormatError(
-        f"The tree cannot be computed: {what} is not there.",
+        f"The tree cannot be computed: {what} is missing.",
         next_step="Run `remit ledger verify` to see what is damaged.",
     )

@@ -102,6 +102,10 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
         event_type: event type of the entry.
         metadata: the recorded metadata, with commitments in place of content.
         given: the metadata before encoding; some numbers are text in ``metadata``.
+
+    Returns:
+        Names, certainty, and counts, as the columns of ``usage`` without the quarter; costs are in
+        nano-dollars and never negative.
     """
     if event_type not in USAGE_EVENTS or (event_type == "BUDGET_DEBIT" and not _is_own(metadata)):
         return None
@@ -208,7 +212,13 @@ def _names(*found: Any) -> tuple[str, ...]:
 
 
 def added(rows: Iterable[Row]) -> list[Row]:
-    """Return ``rows`` with equal quarters and dimensions summed, each once."""
+    """Return ``rows`` with equal quarters and dimensions summed, each once.
+
+    Sums are capped at the largest number of the column. The order is that of first occurrence.
+
+    Args:
+        rows: rows of the table ``usage``.
+    """
     sums: dict[Row, list[int]] = {}
     for row in rows:
         known = sums.get(key := row[:_KEY])
@@ -224,6 +234,9 @@ def rows_of(entries: Iterable[tuple[str, str, bytes | str]]) -> Iterator[tuple[s
     """Yield the table and row that each entry adds, given its time, event type and record.
 
     Unreadable entries add nothing; verification reports them.
+
+    Args:
+        entries: entries in any order.
     """
     for timestamp, event_type, record in entries:
         try:

@@ -103,7 +103,7 @@ def _whole(name: str, texts: Mapping[str, ExactText]) -> bytes:
     kept: list[bytes] = []
     for part in parts:
         if isinstance(part, Erased):
-            raise LedgerError(f"The call is not whole on record: its {name} is {part}.")
+            raise LedgerError(f"The record of the call is incomplete: its {name} is {part}.")
         if part is None:
             raise LedgerFormatError(f"The record of the call has no {name}.")
         kept.append(part)

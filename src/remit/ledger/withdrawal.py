@@ -35,7 +35,12 @@ _ABOVE = """
 
 
 def session_of(tx: Transaction, seq: int) -> str:
-    """Return the id of an entry's session; empty if the entry has none or does not exist."""
+    """Return the id of an entry's session; empty if the entry has none or does not exist.
+
+    Args:
+        tx: the transaction.
+        seq: sequence number of the entry.
+    """
     rows = tx.execute("SELECT session_id FROM entries WHERE seq = ?", (seq,))
     return str(rows[0][0] or "") if rows else ""
 
@@ -45,6 +50,10 @@ def withdrawn_from(tx: Transaction, session_id: str) -> set[int]:
 
     Their ``ERASURE`` entries have the session as submission. An entry of the same type by a lower
     tier does not count.
+
+    Args:
+        tx: the transaction.
+        session_id: the session.
 
     Returns:
         The sequence numbers.

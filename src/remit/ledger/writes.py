@@ -173,7 +173,9 @@ class LedgerWrites:
 
     @property
     def outage(self) -> Outage:
-        """The outcome of the latest write to this ledger."""
+        """The outcome of the latest write to this ledger; its ``reason`` is empty unless writes
+        fail now.
+        """
         return self._store.outage
 
     def probe(self) -> None:

@@ -89,7 +89,7 @@ class Candidate:
 
     @property
     def manifest(self) -> Manifest:
-        """The package's manifest."""
+        """The manifest of the archive."""
         return self.archive.manifest
 
 

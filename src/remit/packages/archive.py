@@ -43,10 +43,13 @@ _KINDS = {
     tarfile.FIFOTYPE: ("fifo", "a named pipe"),
     tarfile.GNUTYPE_SPARSE: ("sparse", "a sparse file"),
 }
-_REPACK = "Ask its maker for a .tar.gz of plain files; docs/package-format.md describes it."
+_REPACK = (
+    "Ask the author of the package for a .tar.gz of plain files; docs/package-format.md "
+    "describes the format."
+)
 _RAISE = "Split the package, or raise the limit if you trust it."
 _UPDATE = "Take it out of the directory or correct 'assets': `remit package pack --update` does."
-_DOWNLOAD = "Download it again; if it stays so, do not trust its source."
+_DOWNLOAD = "Download the archive again; if the problem persists, do not trust its source."
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,11 @@ class Archive:
 
     @functools.cached_property
     def data(self) -> bytes:
-        """The archive's bytes: canonical whatever form was read, or :attr:`recorded`."""
+        """The archive's bytes: :attr:`recorded`, or the canonical form of the files if that is
+        empty.
+
+        The canonical form has the manifest first, and then the files sorted by path.
+        """
         if self.recorded:
             return self.recorded
         ordered = sorted(self.files.items(), key=lambda item: item[0].encode())
@@ -85,6 +92,8 @@ class Archive:
         """Return the package in a directory.
 
         The directory is only read.
+
+        Hidden files count as files of the package.
 
         Args:
             directory: a folder with ``manifest.json`` at its top.
@@ -170,8 +179,8 @@ def read_archive(
     if expected_id and manifest.package_id != expected_id:
         _refuse(
             "wrong_id",
-            f"The archive holds {manifest.package_id}, not {expected_id}.",
-            "Check what you asked for, and where the archive came from.",
+            f"The archive contains {manifest.package_id}, not {expected_id}.",
+            "Check the requested id and the source of the archive.",
         )
     _check_declared(manifest, files, "the archive", _DOWNLOAD)
     return Archive(manifest, manifest_json, files, data if recorded else b"")
@@ -254,7 +263,7 @@ def _check_plain(path: Path, name: str) -> None:
         raise PackageError(
             "link" if linked else "not_a_file",
             f"{name!a} is {what}; a package holds only plain files.",
-            next_step="Put the file itself in its place.",
+            next_step="Replace it with the file itself.",
         )
 
 
@@ -298,8 +307,8 @@ def _header(name: str, size: int, mode: int) -> bytes:
         if cut < 0 or len(raw) - cut - 1 > _NAME:
             raise PackageError(
                 "path_too_long",
-                f"The path {name!a} does not fit into an archive's header.",
-                next_step="Give the file or its folders shorter names.",
+                f"The path {name!a} is too long for an archive header.",
+                next_step="Shorten the names of the file or its folders.",
             )
         prefix, raw = raw[:cut], raw[cut + 1 :]
     head = raw.ljust(_NAME, b"\0") + b"%07o\0" % mode + b"0000000\0" * 2  # owner and group 0
@@ -329,7 +338,7 @@ def _decompress(data: bytes, limits: PackageSettings) -> bytes:
     if not inflate.eof:
         _refuse("truncated", "The archive ends too early.", _DOWNLOAD)
     if inflate.unused_data.startswith(_GZIP_MAGIC):
-        _refuse("several_members", "The archive is several gzip files in one.")
+        _refuse("several_members", "The archive consists of several gzip files.")
     if inflate.unused_data:
         _refuse("trailing_data", f"{len(inflate.unused_data)} bytes follow the archive's end.")
     return tar
@@ -393,7 +402,7 @@ def _safe_name(member: tarfile.TarInfo, top: str) -> str:
     if top and name.startswith(top):
         name = name.removeprefix(top)
     elif top:
-        _refuse("bad_path", f"The path {shown(name)} in the archive is not inside {shown(top)}.")
+        _refuse("bad_path", f"The path {shown(name)} in the archive is outside {shown(top)}.")
     if name == MANIFEST_NAME or (name == "." and member.isdir()):
         return name
     code, problem = path_problem(f"{name}/x" if member.isdir() else name)
@@ -416,11 +425,11 @@ def _check_file(
     is_manifest = name == MANIFEST_NAME
     if name in files:
         code = "manifest_twice" if is_manifest else "duplicate_member"
-        _refuse(code, f"The archive holds {name!r} twice.")
+        _refuse(code, f"The archive contains {name!r} twice.")
     # tarfile parses sizes by int(), which accepts signs, underscores and other scripts.
     stated = member.pax_headers.get("size", "0")
     if not _SIZE.fullmatch(size) or not re.fullmatch("[0-9]+", stated):
-        _refuse("damaged", f"The size of {name!r} in the archive is not a number as tar writes it.")
+        _refuse("damaged", f"The size of {name!r} in the archive is not a valid tar number.")
     most = _MANIFEST_BYTES if is_manifest else limits.file_bytes
     if member.size > most:
         _refuse(

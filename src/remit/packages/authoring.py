@@ -105,7 +105,7 @@ def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifes
             raise PackageError(
                 "not_empty",
                 f"{directory} is not empty.",
-                next_step="Name a directory that is new or empty.",
+                next_step="Choose a new or empty directory.",
             )
         for path, data in files.items():
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
@@ -125,8 +125,8 @@ def _assets(directory: Path, known: Mapping[str, Any]) -> Iterator[dict[str, Any
             raise PackageError(
                 code,
                 f"The path {path!a} in {directory} {problem}.",
-                next_step="A package contains only files of a root: give the file another "
-                "place or name, or leave it out of the directory.",
+                next_step="A package contains only files of a root: move or rename the file, or "
+                "keep it outside the directory.",
             )
         by_place = next(
             (PLACES[place] for place in PLACES if path.startswith(place)), _DEFAULT_CLASSIFICATION

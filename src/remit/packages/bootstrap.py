@@ -84,6 +84,9 @@ def in_install_order(archives: Mapping[str, bytes], limits: PackageSettings) -> 
         archives: content by file name.
         limits: limits for reading one archive.
 
+    Returns:
+        Manifests by file name; packages that do not depend on each other are in a fixed order.
+
     Raises:
         PackageError: ``no_packages``: ``archives`` is empty; ``offered_twice``: two archives have
             the same package id; an error of ``read_archive``; ``missing_dependency``: a needed
@@ -104,8 +107,8 @@ def in_install_order(archives: Mapping[str, bytes], limits: PackageSettings) -> 
     if not found:
         raise PackageError(
             "no_packages",
-            "There are no packages, so there is nothing to install.",
-            next_step="Packages are files *.tar.gz; unpack CP_BOOTSTRAP.tar.gz again.",
+            "No packages were found, so nothing was installed.",
+            next_step="Packages are *.tar.gz files; unpack CP_BOOTSTRAP.tar.gz again.",
         )
     return dict(found[name] for name in in_order([each for _, each in found.values()], {}))
 

@@ -82,7 +82,7 @@ def in_order(
     for package_id, other_id, error in dependency_problems(after):
         code = error.code
         if code != "superseded":
-            next_step = "Install what it needs first, or both together."
+            next_step = "Install the missing package first, or install both together."
             if package_id not in new:
                 code, next_step = "needed", f"Upgrade or `remit package remove {package_id}` first."
         elif other_id in new:
@@ -151,8 +151,8 @@ def dependency_order(manifests: Mapping[str, Manifest]) -> list[str]:
         circle = " → ".join(reversed(error.args[1]))  # graphlib lists each before its dependents.
         raise PackageError(
             "dependency_cycle",
-            f"Packages need one another in a circle: {circle}.",
-            next_step="Take one of these dependencies out.",
+            f"Packages depend on each other in a circle: {circle}.",
+            next_step="Omit one of these dependencies.",
         ) from error
     ordered: list[str] = []
     while sorter.is_active():

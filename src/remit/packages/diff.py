@@ -39,7 +39,11 @@ class Change:
     new: Any
 
     def lines(self) -> list[str]:
-        """Return the change as lines for people, with ``+``, ``-`` or ``~`` in front."""
+        """Return the change as lines for people: ``+`` for a new value, ``-`` for an old one, ``~``
+        for a changed number.
+
+        A changed value that is not a number gives two lines.
+        """
         if self.old is None:
             return [f"+ {self.name} {_text(self.new)}"]
         if self.new is None:
@@ -76,7 +80,11 @@ class AssetChange:
     note: str
 
     def lines(self) -> Iterator[str]:
-        """Yield the change as lines for people."""
+        """Yield the change as lines for people.
+
+        The first line names the file and its classification; changed fields of JSON or the lines of
+        a diff are indented below. A note about missing lines, with both hashes, comes last.
+        """
         kinds = filter(None, (self.old_classification, self.new_classification))
         yield f"{_SIGNS[self.change]} {self.path} ({' → '.join(dict.fromkeys(kinds))})"
         yield from (f"    {line}" for change in self.fields for line in change.lines())
@@ -93,6 +101,8 @@ class PackageDiff:
 
     Attributes:
         package_id: the id of the new version.
+        old_version: the version before.
+        new_version: the version after.
         widened: True if the new version has any permission that the old one lacks.
         permissions: changed permissions.
         manifest: other changed keys of the manifest.
@@ -112,7 +122,7 @@ class PackageDiff:
     def lines(self) -> list[str]:
         """Return the changes as lines for people, without colour.
 
-        Texts of files are not escaped.
+        Texts of files are not escaped. Without changes, a line says that nothing changed.
         """
         versions = dict.fromkeys((self.old_version, self.new_version))
         found = [f"{self.package_id} {' → '.join(versions)}"]
@@ -130,6 +140,8 @@ class PackageDiff:
 
 def compare_packages(old: Archive, new: Archive) -> PackageDiff:
     """Return the changes from one version of a package to another.
+
+    Files are compared by their hashes; nothing is verified.
 
     Args:
         old: the old version.
@@ -208,6 +220,9 @@ def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
 
     Two JSON files are compared as values: indented, with sorted keys.
 
+    Files above a size limit, and files that are not UTF-8, have no lines. Long lines and long
+    comparisons are cut, and the note says so.
+
     Args:
         old: the file's old bytes; ``None`` for an added file.
         new: the file's new bytes.
@@ -218,7 +233,7 @@ def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
     """
     sides = [new] if old is None else [old, new]
     if any(len(side) > _MAX_FILE_BYTES for side in sides):
-        return [], "too large to be shown"
+        return [], "too large to show"
     try:
         texts = [side.decode() for side in sides]
     except UnicodeDecodeError:

@@ -31,6 +31,8 @@ class Specification:
     Attributes:
         spec_id: ``SPEC-NAME-001``; the name of its file.
         framework_id: the framework that the specification belongs to.
+        version: its version.
+        title: its name for people.
         text: the promises, in words.
         contracts: ids of contracts that must be installed and usable.
         tools: ids of tools that must exist.
@@ -69,6 +71,8 @@ class Framework:
 
     Attributes:
         framework_id: ``FMWK-NAME-001``; the name of its file.
+        version: its version.
+        title: its name for people.
         text: the rules, in words.
         expected_specs: ids of specifications that must be installed and name this framework.
         paths: files, and folders that end with ``/``, in which its packages may own files.
@@ -112,6 +116,7 @@ class AgentDocument:
 
     Attributes:
         agent_id: the id of the agent; the name of its file.
+        title: its name for people.
         contract_id: the contract of its answers.
         instructions: its purpose, in words for the model.
         tools: ids of the tools that it may use.
@@ -149,7 +154,7 @@ class AgentDocument:
         if unknown := sorted(set(value.get("approve", ())) - set(value.get("tools", ()))):
             raise invalid_document(
                 f"{path}: {unknown[0]!r} is in approve, but not in the agent's tools.",
-                "Add it to tools, or leave it out of approve.",
+                "Add the tool to tools, or omit it from approve.",
             )
         return _build(cls, value)
 
@@ -195,7 +200,12 @@ def read_schema(data: bytes, path: str) -> Mapping[str, Any]:
 
 
 def invalid_document(message: str, next_step: str = "") -> PackageError:
-    """Return (not raise) the error of a document that cannot be used (``document_invalid``)."""
+    """Return (not raise) the error of a document that cannot be used (``document_invalid``).
+
+    Args:
+        message: the fault, as a sentence with the file's name.
+        next_step: advice for the author; empty for none.
+    """
     return PackageError("document_invalid", message, next_step=next_step)
 
 

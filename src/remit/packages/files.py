@@ -63,7 +63,7 @@ def file_lock(file: Path, wait_s: float) -> Iterator[int]:
                         "busy",
                         f"Another process{holder and f' ({holder})'} has held the lock {file} for "
                         f"{wait_s:g} s.",
-                        next_step="Wait for it, or raise packages.lock_timeout_s.",
+                        next_step="Wait for that process to end, or raise packages.lock_timeout_s.",
                     ) from None
                 time.sleep(_POLL_S)
         yield descriptor
@@ -76,6 +76,8 @@ def package_lock(root: Path, wait_s: float) -> Iterator[None]:
     """Hold the lock of a root's packages, so that one operation runs at a time.
 
     The file ``LOCK_FILE`` below the root is created if missing, and receives the process id.
+
+    The lock is released at the end of the block; the file stays.
 
     Args:
         root: the root's directory.
@@ -162,7 +164,7 @@ def disk_errors() -> Iterator[None]:
     except OSError as error:
         raise PackageError(
             "unwritable",
-            f"The disk does not accept a change: {error.strerror or error}"
+            f"The disk refused a change: {error.strerror or error}"
             + (f" ({error.filename})." if error.filename else "."),
             next_step="Free space or make the root writable; nothing was changed.",
         ) from error
@@ -284,7 +286,11 @@ class Operation:
 
     @staticmethod
     def is_pending(root: Path) -> bool:
-        """Return True if the journal contains anything, as after a killed process."""
+        """Return True if the journal contains anything, as after a killed process.
+
+        Args:
+            root: directory of the root.
+        """
         journal = root / JOURNAL_FOLDER
         return journal.is_dir() and any(journal.iterdir())
 
@@ -343,7 +349,7 @@ class Operation:
         for path, data in files.items():
             step(f"check {path}")
             if self._staged(path).read_bytes() != data:
-                raise OSError(errno.EIO, "it does not hold what was written", path)
+                raise OSError(errno.EIO, "it does not contain the written data", path)
 
     def place(self, files: Mapping[str, str], step: Step) -> None:
         """Move staged files to their places; may be repeated.
@@ -397,6 +403,6 @@ def _damaged(folder: Path, what: str) -> PackageError:
         "journal_damaged",
         f"{folder} {what} Nothing was done.",
         next_step="If an earlier version of Remit was interrupted here, run `remit package list` "
-        "with that version, which finishes or undoes it. Otherwise find out who left the folder, "
-        "and move it out of the root.",
+        "with that version, which finishes or undoes the operation. Otherwise find out who "
+        "created the folder, and move it out of the root.",
     )

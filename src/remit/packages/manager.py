@@ -19,9 +19,7 @@ import contextlib
 import functools
 import os
 import secrets
-import shutil
-import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from remit.kernel.root import Root
 from remit.kernel.settings import PackageSettings
@@ -33,13 +31,12 @@ from remit.packages.files import (
     INSTALLED_FOLDER,
     Operation,
     Step,
-    check_folders,
     digest_of,
     disk_errors,
     has_digest,
     package_lock,
-    remove_file,
 )
+from remit.packages.package_files import PackageFiles
 from remit.packages.plan import (
     Change,
     Plan,
@@ -50,13 +47,10 @@ from remit.packages.plan import (
 )
 from remit.packages.preconditions import check_after, check_before
 from remit.packages.registry import (
-    REGISTRY_FOLDER,
     InstalledPackage,
     Registry,
     archive_path,
     envelope_path,
-    receipt_bytes,
-    receipt_path,
 )
 from remit.packages.shipped import sign_shipped
 from remit.packages.trust import TrustPolicy, sync_trust
@@ -105,6 +99,7 @@ class PackageManager:
         self._routes = routes
         self._by = by
         self._step = step
+        self._files = PackageFiles(root.path, settings.keep_versions, step)
 
     def registry(self) -> Registry:
         """Return the installed packages, read from the ledger.
@@ -262,17 +257,18 @@ class PackageManager:
                 stored archive is missing or has other bytes.
         """
         with self._locked() as registry, disk_errors():
-            restored = self._restore(
-                [registry.require(name) for name in package_ids or registry.packages]
+            restored = self._files.restore(
+                [registry.require(name) for name in package_ids or registry.packages],
+                lambda package: self._stored_candidate(package).archive,
             )
             if package_ids:
                 return restored
-            paths = self._obsolete(registry, registry.history)
+            paths = self._files.obsolete(registry, registry.history)
             obsolete = [path for path in paths if os.path.lexists(self._path / path)]
-            self._delete(obsolete)
+            self._files.delete(obsolete)
             folders = (self._path / INSTALLED_FOLDER).glob("PKG-*")
-            self._delete_folders(registry, [folder.name for folder in folders])
-            self._write_documents(registry, registry.packages)
+            self._files.delete_folders(registry, [folder.name for folder in folders])
+            self._files.write_documents(registry, registry.packages)
             return restored | dict.fromkeys(obsolete, "")
 
     def recover(self) -> None:
@@ -299,7 +295,7 @@ class PackageManager:
                 ``unfinished`` or ``journal_damaged`` as for :meth:`recover`.
         """
         with self._locked() as registry, disk_errors():
-            self._write_documents(registry, registry.packages)
+            self._files.write_documents(registry, registry.packages)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[Registry]:
@@ -309,7 +305,7 @@ class PackageManager:
             registry = self.registry()
             for operation in pending:
                 if operation.operation_id in registry.operations:
-                    self._finish(operation, registry)
+                    self._files.finish(operation, registry)
                 else:
                     with disk_errors():
                         operation.close()
@@ -345,7 +341,7 @@ class PackageManager:
             changes, registry, path, ledger_path, by=self._by, approve=approve, dev=dev
         )
         with disk_errors():
-            self._write_missing(present, registry)
+            self._files.write_missing(present, registry)
         if not changes:
             return registry, []
         if extra_entries is None:
@@ -370,7 +366,7 @@ class PackageManager:
             if not isinstance(error, Exception):
                 raise
         after = self.registry()
-        self._finish(operation, after)
+        self._files.finish(operation, after)
         return after, [change.package_id for change in plan.changes if change.candidate]
 
     def _files_to_stage(self, plan: Plan) -> dict[str, bytes]:
@@ -419,65 +415,6 @@ class PackageManager:
 
         self._ledger.transact(write)
 
-    def _finish(self, operation: Operation, registry: Registry) -> None:
-        """Make the root agree with a recorded operation; may be repeated."""
-        packages = registry.operations[operation.operation_id]
-        files: dict[str, str] = {}
-        for package in (registry.packages[name] for name in packages if name in registry.packages):
-            files |= {asset.path: asset.sha256 for asset in package.manifest.assets}
-            files[archive_path(package)] = package.archive_sha256
-            files[envelope_path(package)] = str(package.signature["envelope_sha256"])
-        try:
-            operation.place(files, self._step)
-            self._delete(self._obsolete(registry, packages))
-            self._write_documents(registry, packages)
-            self._delete_folders(registry, packages)
-            self._step("close")
-            operation.close()
-        except OSError as error:
-            raise PackageError(
-                "unfinished",
-                f"The change of {', '.join(packages)} is recorded, but its files could not be "
-                f"written: {error.strerror or error}.",
-                next_step="Repair the disk; the next command on packages finishes it.",
-            ) from error
-
-    def _obsolete(self, registry: Registry, packages: Iterable[str]) -> Iterator[str]:
-        """Yield paths of files that these packages once installed and that no package owns now.
-
-        A changed file is not obsolete. A file that is gone already is, because a killed deletion
-        may leave empty folders. Archives beyond ``keep_versions`` are obsolete too.
-        """
-        for name in packages:
-            history = registry.history.get(name, [])
-            digests: dict[str, set[str]] = {}
-            for asset in (asset for known in history for asset in known.manifest.assets):
-                digests.setdefault(asset.path, set()).add(asset.sha256)
-            for path, known_digests in digests.items():
-                file = self._path / path
-                if path not in registry.owners and (
-                    not os.path.lexists(file)
-                    or any(has_digest(file, digest) for digest in known_digests)
-                ):
-                    yield path
-            versions = list({known.version: known for known in reversed(history)}.values())
-            for known in versions[self.settings.keep_versions :]:
-                stored = archive_path(known), envelope_path(known)
-                yield from (path for path in stored if os.path.lexists(self._path / path))
-
-    def _delete(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            self._step(f"drop {path}")
-            remove_file(self._path, path)
-
-    def _delete_folders(self, registry: Registry, packages: Iterable[str]) -> None:
-        """Delete receipts and archives of those of the packages that are not installed."""
-        for name in packages:
-            folder = self._path / INSTALLED_FOLDER / name
-            if name not in registry.packages and folder.is_dir():
-                self._step(f"drop {name}")
-                shutil.rmtree(folder)
-
     def _stored_candidate(self, package: InstalledPackage) -> Candidate:
         """Return the stored archive of a package, admitted on the terms of its installation.
 
@@ -490,11 +427,12 @@ class PackageManager:
         if not has_digest(archive, package.archive_sha256):
             raise PackageError(
                 "archive_lost",
-                f"The stored archive of {name} {version} is not the one in {package.entry_id}."
+                f"The stored archive of {name} {version} differs from the archive recorded in "
+                f"{package.entry_id}."
                 if os.path.lexists(archive)
                 else f"The archive of {name} {version} is no longer stored here.",
-                next_step="This version cannot be installed again; release its content in a newer "
-                "one.",
+                next_step="This version cannot be installed again; release its content as a "
+                "newer version.",
             )
         return admit(
             IncomingArchive(
@@ -516,113 +454,3 @@ class PackageManager:
             return False
         recorded, stored = now.signature["envelope_sha256"], self._path / envelope_path(now)
         return recorded in ("", digest_of(candidate.envelope)) or has_digest(stored, recorded)
-
-    def _write_missing(self, candidates: Sequence[Candidate], registry: Registry) -> None:
-        """Write the missing files of installed packages; existing files are not changed."""
-        files: dict[str, bytes] = {}
-        archives: dict[str, bytes] = {}
-        for candidate in candidates:
-            package = registry.packages[candidate.package.package_id]
-            files |= candidate.archive.files
-            if digest_of(candidate.envelope) == package.signature["envelope_sha256"]:
-                files[envelope_path(package)] = candidate.envelope
-            if not has_digest(self._path / archive_path(package), package.archive_sha256):
-                archives[archive_path(package)] = candidate.archive.data
-        if candidates:
-            names = [candidate.package.package_id for candidate in candidates]
-            files |= _documents(registry, names)
-        missing = {path: data for path, data in files.items() if not (self._path / path).exists()}
-        self._write(missing | archives)
-
-    def _restore(self, packages: Iterable[InstalledPackage]) -> dict[str, str]:
-        """Write the files of packages that differ from their archives.
-
-        Returns:
-            By path of each written file, a few words on what was there.
-
-        Raises:
-            PackageError: with the code of the first failure, once all other files are restored.
-        """
-        restored: dict[str, str] = {}
-        refused: list[PackageError] = []
-        for package in packages:
-            differing: dict[str, str] = {}
-            for asset in package.manifest.assets:
-                path = self._path / asset.path
-                try:
-                    check_folders(self._path, asset.path)
-                    if not has_digest(path, asset.sha256):
-                        differing[asset.path] = _description(path)
-                except PackageError as error:
-                    refused.append(error)
-            if differing:
-                try:
-                    files = self._stored_candidate(package).archive.files
-                except PackageError as error:
-                    refused += [error] * len(differing)
-                    continue
-                self._write({path: files[path] for path in differing})
-                restored |= differing
-        if refused:
-            first = refused[0]
-            raise PackageError(
-                first.code,
-                f"{len(refused)} files were not restored, {len(restored)} were"
-                + (f" ({', '.join(restored)})" if restored else "")
-                + f". {first.message}",
-                next_step=first.next_step,
-            )
-        return restored
-
-    def _write_documents(self, registry: Registry, packages: Iterable[str]) -> None:
-        """Write the registries, and receipts of packages, that differ from the ledger."""
-        documents = _documents(registry, packages).items()
-        self._write(
-            {
-                path: data
-                for path, data in documents
-                if not has_digest(self._path / path, digest_of(data))
-            }
-        )
-
-    def _write(self, files: Mapping[str, bytes]) -> None:
-        """Stage all of these files of the root, then move each to its place."""
-        if files:
-            operation = Operation.scratch(self._path)
-            try:
-                operation.stage(files, self._step)
-                digests = {path: digest_of(data) for path, data in files.items()}
-                operation.place(digests, self._step)
-            finally:
-                with contextlib.suppress(OSError):  # The next command deletes the folder.
-                    operation.close()
-
-
-def _documents(registry: Registry, packages: Iterable[str]) -> dict[str, bytes]:
-    """Return all registries and the packages' receipts, by path, in the order of writing."""
-    found = {f"{REGISTRY_FOLDER}/{name}": data for name, data in registry.documents().items()}
-    for name in packages:
-        if name in registry.packages:
-            found[receipt_path(name)] = receipt_bytes(registry.packages[name])
-    return found
-
-
-def _description(path: os.PathLike[str]) -> str:
-    """Return a few words about the content at the path of an installed file.
-
-    Raises:
-        PackageError: ``file_in_the_way``: a folder, which is not replaced.
-    """
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return "nothing"
-    if stat.S_ISDIR(mode):
-        raise PackageError(
-            "file_in_the_way",
-            f"{path} is a folder, where a file was installed.",
-            next_step="Move it elsewhere, and run the command again.",
-        )
-    if stat.S_ISREG(mode):
-        return "other content"
-    return "a link" if stat.S_ISLNK(mode) else "a device, pipe or socket"

@@ -84,6 +84,7 @@ class Manifest:
         package_id: ``PKG-NAME-001``.
         version: a version of Semantic Versioning 2.0.0.
         schema_version: the version of the manifest's form.
+        title: the name of the package for people.
         package_type: one lower-case word such as ``agent`` or ``learned``.
         spec_id: the specification that the package belongs to.
         framework_id: the framework of that specification.
@@ -206,7 +207,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            twice = f"the key {shown(name)} is twice in one object"
+            twice = f"the key {shown(name)} occurs twice in one object"
             _fail("manifest_duplicate_key", (), twice, "Keep one of them.")
         found[name] = value
     return found
@@ -260,7 +261,7 @@ def _fail_schema(problem: ValidationError) -> NoReturn:
     expected = f"Expected here: {_description(problem)}."
     if problem.validator == "additionalProperties":
         name = next(key for key in value if key not in cast("Any", problem.schema)["properties"])
-        no_key = f"a manifest has no key {shown(name)} here"
+        no_key = f"the key {shown(name)} is unknown here"
         _fail("manifest_schema", (*place, name), no_key, expected)
     if place[-1:] == ("sha256",) and re.fullmatch("[0-9A-Fa-f]{64}", str(value)):
         hint = f"Write 'sha256:{value.lower()}'."
@@ -319,7 +320,7 @@ def _check_collisions(paths: list[str]) -> None:
                     ("assets", index, "path"),
                     f"the path {shown(path)} collides with {shown(other[0])}, at least where "
                     "case does not count",
-                    "Give every file a name of its own.",
+                    "Give every file a unique name.",
                 )
 
 

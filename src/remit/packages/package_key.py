@@ -71,8 +71,8 @@ class PackageKey:
             if os.path.lexists(path):
                 raise PackageError(
                     "key_exists",
-                    f"The file {path} exists already.",
-                    next_step="Name another file. A key that is replaced is lost.",
+                    f"The file {path} already exists.",
+                    next_step="Choose another file. A replaced key would be lost.",
                 ) from error
             raise PackageError(
                 "key_unwritable",
@@ -117,7 +117,7 @@ class PackageKey:
             raise PackageError(
                 "bad_key",
                 f"{path} is not an unencrypted Ed25519 private key in PEM.",
-                next_step="Name the file that `remit package key new` made, or a copy of it.",
+                next_step="Give the file that `remit package key new` created, or a copy of it.",
             )
         first = data.partition(b"\n")[0].decode(errors="replace")
         name = first.removeprefix(_LABEL) if first.startswith(_LABEL) else ""
@@ -125,7 +125,10 @@ class PackageKey:
 
     @property
     def key_id(self) -> str:
-        """64 hex digits: the SHA-256 of the public key's canonical description."""
+        """The id of the key in signatures: 64 hex digits.
+
+        These are the SHA-256 of the public key's canonical description.
+        """
         return self.signer.public_key.keyid
 
     @property
@@ -148,7 +151,7 @@ def public_key(text: str) -> SSlibKey:
         raise PackageError(
             "bad_key",
             "A public key is written as ed25519: and 64 hex digits; the given text is not.",
-            next_step="`remit package key show FILE` prints it, where its private key is.",
+            next_step="`remit package key show FILE` prints the public key of a private key file.",
         )
     keyval = {"public": found[1]}
     described = {"keytype": _TYPE, "scheme": _TYPE, "keyval": keyval}
@@ -159,9 +162,12 @@ def key_name_problem(name: str) -> str:
     """Return the reason why ``name`` cannot be a key's name; empty if it can.
 
     The reason continues a sentence that begins with the key's name.
+
+    Args:
+        name: the candidate; white space alone counts as empty.
     """
     if not name.strip():
         return "is empty"
     if len(name) > _NAME_CHARS:
         return f"is longer than {_NAME_CHARS} characters"
-    return "" if name.isprintable() else "holds an invisible character"
+    return "" if name.isprintable() else "contains an invisible character"

@@ -49,13 +49,13 @@ def path_problem(path: str) -> tuple[str, str]:
     if ".." in re.split(r"[/\\]", path):
         return "parent_path", "leads out of the package with '..'"
     if unseen(path):
-        return "bad_path", "holds a control character"
+        return "bad_path", "contains a control character"
     if len(path.encode()) > _PATH_BYTES or max(len(p.encode()) for p in parts) > _PART_BYTES:
         return "path_too_long", f"is longer than {_PATH_BYTES} bytes, or a part than {_PART_BYTES}"
     if "\\" in path:
-        return "bad_path", "holds a backslash; parts are separated by '/'"
+        return "bad_path", "contains a backslash; parts are separated by '/'"
     if found := _NOT_IN_PATHS.search(path):
-        return "bad_path", f"holds {found[0]!r}, which not every file system can store"
+        return "bad_path", f"contains {found[0]!r}, which not every file system can store"
     if "" in parts or "." in parts:
         return "bad_path", "has an empty part or a part '.'"
     if parts[0] not in TIERS or len(parts) == 1:

@@ -40,6 +40,9 @@ class Permissions:
         """Return permissions with the tools and models of several; budgets and paths are empty.
 
         Each name occurs once, in no fixed order.
+
+        Args:
+            several: permissions; none gives empty permissions.
         """
         known = list(several)
         return cls(
@@ -101,9 +104,9 @@ class Permissions:
         if ceiling is None:
             return ""
         if value is None:
-            return f"states no {name}, where {ceiling} is the most"
+            return f"states no {name}; the maximum is {ceiling}"
         if Decimal(str(value)) > Decimal(str(ceiling)):
-            return f"has a {name} of {value}, where {ceiling} is the most"
+            return f"has a {name} of {value}; the maximum is {ceiling}"
         return ""
 
 
@@ -125,7 +128,11 @@ class PermissionsDiff:
     budgets: tuple[dict[str, Any], ...]
 
     def lines(self) -> list[str]:
-        """Return the differences as lines for people; none if there are no differences."""
+        """Return the differences as lines for people; none if there are no differences.
+
+        Removed names have ``-``, added ones ``+``, changed budgets ``~``, in the order of the
+        kinds.
+        """
         found = []
         for kind, word in KINDS.items():
             found += [f"- {word} {name}" for name in self.removed[kind]]
@@ -181,5 +188,10 @@ def permits(patterns: Iterable[str], name: str) -> bool:
 
 
 def allows_path(places: Iterable[str], path: str) -> bool:
-    """Return True if ``path`` is one of ``places``, or below one of them that ends with ``/``."""
+    """Return True if ``path`` is one of ``places``, or below one of them that ends with ``/``.
+
+    Args:
+        places: files, and folders that end with ``/``.
+        path: path relative to the root.
+    """
     return any(path == one or (one.endswith("/") and path.startswith(one)) for one in places)

@@ -34,6 +34,7 @@ class Change:
     """The change of one package in an operation.
 
     Attributes:
+        package_id: the package.
         operation: ``install``, ``upgrade``, ``rollback`` or ``remove``.
         candidate: the package to install; ``None`` for a removal.
         previous: the package installed under this id; ``None`` if there is none.
@@ -277,7 +278,8 @@ def _check_version(package: InstalledPackage, registry: Registry) -> None:
                 f"({known.entry_id}).",
                 next_step=f"Use `remit package rollback {name} --to {version}` to go back."
                 if name in registry.packages
-                else f"Use {known.version} or a newer one; older ones are not installed again.",
+                else f"Use {known.version} or a newer version; older versions cannot be "
+                "installed again.",
             )
 
 
@@ -292,14 +294,14 @@ def _check_authority(manifest: Manifest, now: InstalledPackage | None) -> None:
             "own_framework",
             f"{manifest.package_id} belongs to {manifest.framework_id}, which it brings itself: it "
             "would set its own rules.",
-            next_step="Let it belong to a framework that is installed; for agents FMWK-AGENT-001.",
+            next_step="Assign the package to an installed framework; for agents, FMWK-AGENT-001.",
         )
     if new := set(manifest.modules) - set(now.manifest.modules if now else ()):
         raise PackageError(
             "modules_reserved",
             f"{manifest.package_id} says that it governs {min(new)}; only what comes with Remit "
             "governs its modules.",
-            next_step="Take `modules` out of the manifest.",
+            next_step="Omit `modules` from the manifest.",
         )
 
 
@@ -337,8 +339,7 @@ def _approved(
         + ("nothing" if before is None else "it had")
         + f": {'; '.join(more[:_MAX_PERMISSIONS])}"
         + (f"; and {len(more) - _MAX_PERMISSIONS} more." if len(more) > _MAX_PERMISSIONS else "."),
-        next_step="Look at them with `remit package show`; `remit package install --approve` "
-        "grants them.",
+        next_step="`remit package show` lists them; `remit package install --approve` grants them.",
     )
 
 

@@ -63,7 +63,7 @@ def check_placement(
             raise PackageError(
                 "reserved_path",
                 f"{who}: that is a place of Remit itself.",
-                next_step="Give the file another path.",
+                next_step="Move the file to another path.",
             )
         if not is_in_plane(manifest, path):
             raise PackageError(
@@ -79,8 +79,8 @@ def check_placement(
             raise PackageError(
                 "owned_by_other",
                 f"{who}: {others.owners[clash].package_id} owns {clash}.",
-                next_step="Depending on a package does not give its files away: use another path, "
-                "or bring the change in a new version of that package.",
+                next_step="A dependency on a package does not allow changing its files: use "
+                "another path, or make the change in a new version of that package.",
             )
         check_folders(root, path)
         exists = os.path.lexists(root / path) and path not in own
@@ -89,7 +89,7 @@ def check_placement(
                 "file_in_the_way",
                 f"{root / path} exists, belongs to no package, and differs from the file to be "
                 "installed.",
-                next_step="Move it away, or bring it in a package of its own.",
+                next_step="Move the file away, or put it into a package of its own.",
             )
 
 

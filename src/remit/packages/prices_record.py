@@ -97,6 +97,9 @@ def recorded_prices(ledger: LedgerClient) -> RecordedPrices:
     """Return the operator's prices as last recorded; all fields are empty if they never were.
 
     Entries of writers without permission are ignored.
+
+    Args:
+        ledger: ledger of the root. Read-only.
     """
     found = ledger.query(
         event_type="CONFIG_CHANGED", submission_id=_SUBJECT, order="desc", with_content=False
@@ -253,19 +256,19 @@ def check_prices(root: Path, ledger: LedgerClient, named: str) -> Iterator[Findi
     file = found.name
     if found.matches(recorded) and (found.data or not named):
         return
-    keep = f"Look at it with `remit price diff`; `remit price import {file}` records it."
+    keep = f"`remit price diff` shows the change; `remit price import {file}` records it."
     if is_staged(root, file):
-        problem = f"A change of the prices in {file} was interrupted; last recorded is "
+        problem = f"A change of the prices in {file} was interrupted; the last recorded version is "
         yield Finding(f"{problem}{recorded.entry_id or 'none'}.",
                       "`remit price list` finishes or undoes it.")  # fmt: skip
     elif not found.data and recorded.sha256:
         problem = f"The prices in {recorded.file}, which {recorded.entry_id} recorded, are missing."
         yield Finding(problem, "Put a copy of the file back, or `remit price unset --all`.")
     elif recorded.sha256:
-        problem = f"The prices in {file} are not those that {recorded.entry_id} recorded."
+        problem = f"The prices in {file} differ from the prices recorded in {recorded.entry_id}."
         yield Finding(problem, keep)
     elif named:
-        problem = f"The setting budget.prices names {named}, which no package brought, and "
+        problem = f"The setting budget.prices names {named}, which no package contains, and "
         yield Finding(f"{problem}its prices are not recorded.", keep)
     else:
         yield Finding(f"The prices in {file} are not recorded.", keep)

@@ -68,12 +68,12 @@ class InstalledPackage:
 
     @property
     def package_id(self) -> str:
-        """The package's id."""
+        """The package's id, from its manifest."""
         return self.manifest.package_id
 
     @property
     def version(self) -> str:
-        """The package's version."""
+        """The installed version, from the manifest."""
         return self.manifest.version
 
     @property
@@ -100,7 +100,7 @@ class InstalledPackage:
         except (ValueError, KeyError, AttributeError, TypeError, RemitError) as error:
             raise _damaged(entry, "it contains no readable manifest") from error
         if (found.package_id, found.manifest.digest) != expected:
-            raise _damaged(entry, "its manifest is another package's")
+            raise _damaged(entry, "its manifest belongs to another package")
         return found
 
 
@@ -140,6 +140,9 @@ class Registry:
     def from_ledger(cls, ledger: LedgerClient) -> Self:
         """Return the present registry. Entries of writers without permission have no effect.
 
+        Args:
+            ledger: ledger of the root. All ``INSTALLED`` and ``REMOVED`` entries are read.
+
         Raises:
             PackageError: ``registry_damaged``: an entry does not describe a package.
         """
@@ -177,7 +180,7 @@ class Registry:
             raise PackageError(
                 "not_installed",
                 f"{package_id} is not installed.",
-                next_step="`remit package list` shows what is.",
+                next_step="`remit package list` lists the installed packages.",
             )
         return self.packages[package_id]
 
@@ -192,6 +195,9 @@ class Registry:
         Args:
             added: packages to add.
             removed: ids of packages to remove, after the addition.
+
+        Returns:
+            The registry, with packages sorted by id.
         """
         packages = {**self.packages, **{package.package_id: package for package in added}}
         for package_id in removed:
@@ -202,7 +208,10 @@ class Registry:
 
     @cached_property
     def owners(self) -> Mapping[str, Owner]:
-        """The owner of each installed file, by path."""
+        """The owner of each installed file, by path.
+
+        If two packages name a file, the later one by id counts.
+        """
         return {
             asset.path: Owner(package_id, asset.sha256, asset.classification)
             for package_id, package in self.packages.items()

@@ -55,6 +55,9 @@ def recorded_settings(ledger: LedgerClient) -> Iterator[LedgerEntry]:
     """Yield the ``CONFIG_CHANGED`` entries of settings, latest first.
 
     Entries of writers without permission, and other changes of the configuration, are left out.
+
+    Args:
+        ledger: ledger of the root. Read-only.
     """
     found = ledger.query(event_type="CONFIG_CHANGED", submission_id=_SUBJECT, order="desc")
     for entry in filter(is_authentic, found):
@@ -66,6 +69,9 @@ def fitting(value: Any) -> Any:
     """Return a value for a record: as it is, or as content if its JSON exceeds 8 KiB.
 
     Content is stored outside of the record, and can be erased.
+
+    Args:
+        value: a JSON value.
     """
     return content(value) if len(canonical_json(value)) > _MAX_JSON else value
 

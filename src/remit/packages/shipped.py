@@ -49,6 +49,10 @@ def is_root_key(policy: TrustPolicy, key: PackageKey) -> bool:
     """Return True if a policy contains a key with the status ``active``.
 
     The packages that the key may sign are not compared.
+
+    Args:
+        policy: the policy.
+        key: the key.
     """
     known = policy.get(key.key_id)
     return known is not None and known.status == "active"
@@ -58,6 +62,9 @@ def root_key_path(root: Root) -> Path:
     """Return the path of the root's own package key.
 
     The file need not exist.
+
+    Args:
+        root: the root.
     """
     return root.keys / "packages.pem"
 

@@ -33,10 +33,13 @@ _TIME = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _MAX_NAMES = 5  # A message names no more keys.
 # By error code of an ignored signature, the reason in words and the next step.
 _IGNORE_REASONS = {
-    "revoked_key": ("revoked", "Get a version that another key signed, and ask what happened."),
+    "revoked_key": (
+        "revoked",
+        "Get a version that another key signed, and ask the key's owner what happened.",
+    ),
     "key_not_for_package": (
         "not trusted for this package",
-        "If the key's owner may sign it: `remit package trust add … --packages`.",
+        "If the key's owner may sign this package, run `remit package trust add … --packages`.",
     ),
     "wrong_key": (
         "not trusted",
@@ -93,7 +96,9 @@ class Statement(_Strict):
     """The signed statement about a package, in the form of in-toto.
 
     Attributes:
+        type: type of the statement, a constant of in-toto.
         subject: the archive, by the name ``PKG-NAME-001-1.0.0.tar.gz`` and its SHA-256.
+        predicate_type: type of the predicate, a constant.
         predicate: package id, version and manifest digest; the time after which the signature no
             longer permits an installation; the archive's origin.
     """
@@ -119,6 +124,7 @@ class Envelope(_Strict):
 
     Attributes:
         payload: the signed bytes, without their type.
+        payload_type: media type of the payload, a constant of in-toto.
         signatures: ``keyid`` and ``sig`` (64 bytes) of each; a key may occur several times.
     """
 
@@ -209,7 +215,7 @@ def read_envelope(data: bytes, max_bytes: int | None = None) -> Envelope:
         raise PackageError(
             "bad_envelope",
             f"The signature has {len(data)} bytes, more than the {max_bytes} allowed.",
-            next_step="Ask where it came from; a signature is a few hundred bytes.",
+            next_step="Check the source of the file; a signature has a few hundred bytes.",
         )
     found = _parse(Envelope, data, "signature") if data.strip() else None
     if found is None or not found.signatures:
@@ -317,8 +323,8 @@ def _count(
                     "bad_signature",
                     f"The signature of the key {key.label} does not verify: the signed "
                     "bytes or the signature were altered.",
-                    next_step="Get package and signature again; if it stays so, do not trust where "
-                    "they came from.",
+                    next_step="Download package and signature again; if the problem persists, do "
+                    "not trust their source.",
                 ) from error
             counted.add(key_id)
     return counted, ignored
@@ -339,8 +345,8 @@ def _too_few(
             "below_threshold",
             f"{counted} of the {needed} trusted keys that have to sign {package_id} did"
             f"{f' (others signed: {others})' if others else ''}.",
-            next_step="Have another trusted key sign it: `remit package sign` adds a signature to "
-            "the one that is there.",
+            next_step="Have another trusted key sign it: `remit package sign` adds a second "
+            "signature.",
         )
     code = next(code for code in _IGNORE_REASONS if code in ignored)
     return PackageError(
@@ -372,8 +378,8 @@ def _check_subject(statement: Statement, archive_digest: str, manifest: Manifest
                 "wrong_subject",
                 f"The signature is not for this archive: its {what} is {shown(signed)}, the "
                 f"archive's is {shown(found)}.",
-                next_step="Get package and signature together from where they came; if they still "
-                "differ, do not trust that place.",
+                next_step="Download package and signature together from their source; if they "
+                "still differ, do not trust that source.",
             )
 
 

@@ -149,8 +149,8 @@ def change_trust(
         if (rows[0][0] if rows else None) != (newest and parse_entry_id(newest.id)):
             raise PackageError(
                 "trust_moved",
-                "Somebody else changed the trusted keys at the same time.",
-                next_step="Look at `remit package trust show`, then try again.",
+                "Another process changed the trusted keys at the same time.",
+                next_step="Run `remit package trust show`, then try again.",
             )
         return tx.append(prepared)
 
@@ -208,7 +208,8 @@ def _state(path: Path, ledger: LedgerClient) -> tuple[TrustPolicy, LedgerEntry |
         raise PackageError(
             "trust_changed",
             f"{path} was not made by Remit: no change of the trusted keys is recorded.",
-            next_step="Move it away, and add the keys that you trust: `remit package trust add`.",
+            next_step="Move the file away, and add the keys that you trust: `remit package trust "
+            "add`.",
         )
     current = newest.metadata.get("sha256") == digest
     earlier = (entry.metadata.get("sha256") for entry in history)
@@ -217,14 +218,15 @@ def _state(path: Path, ledger: LedgerClient) -> tuple[TrustPolicy, LedgerEntry |
             "trust_changed",
             f"{path} was changed by another program: it is not what {newest.id} "
             "recorded, nor any file before.",
-            next_step="Find out who did it, and keep a copy: `remit package trust restore` "
+            next_step="Find out who made the change, and keep a copy: `remit package trust "
+            "restore` "
             "replaces it with the recorded one.",
         )
     policy = _recorded_policy(newest)
     if current:
         return policy, newest, ""
     state = "is missing" if found is None else "is older than the recorded one"
-    problem = f"the change of {newest.id} was not finished, or somebody else did this."
+    problem = f"the change of {newest.id} was not finished, or somebody replaced the file."
     return policy, newest, f"{path} {state}: {problem}"
 
 
@@ -243,8 +245,8 @@ def _recorded_policy(entry: LedgerEntry) -> TrustPolicy:
     if not data or digest_of(data) != entry.metadata.get("sha256"):
         raise PackageError(
             "trust_unreadable",
-            f"The policy in {entry.id}, which records the trusted keys, does not have the "
-            "hash that the entry states.",
+            f"The hash of the policy in {entry.id}, which records the trusted keys, differs from "
+            "the hash that the entry states.",
             next_step="`remit ledger verify` shows whether the ledger was altered.",
         )
     return TrustPolicy.parse(data, f"The list of keys in {entry.id}")

@@ -20,7 +20,9 @@ from remit.packages.paths import shown
 
 _VERSION = "1.0"
 _MIN_ID_DIGITS = 8  # People may name a key by as many hex digits of its id.
-_RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with the recorded one."
+_RESTORE = (
+    "Keep a copy of the file: `remit package trust restore` replaces it with the recorded version."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,11 @@ class TrustedKey:
         return f"{self.key_id[:_MIN_ID_DIGITS]}… ({self.name})"
 
     def may_sign(self, package_id: str) -> bool:
-        """Return True if a pattern in :attr:`packages` matches a package, whatever the status."""
+        """Return True if a pattern in :attr:`packages` matches a package, whatever the status.
+
+        Args:
+            package_id: id of the package.
+        """
         return any(fnmatchcase(package_id, pattern) for pattern in self.packages)
 
 
@@ -135,7 +141,11 @@ class TrustPolicy:
             ) from error
 
     def get(self, key_id: str) -> TrustedKey | None:
-        """Return the key with exactly this id; ``None`` if there is none."""
+        """Return the key with exactly this id; ``None`` if there is none.
+
+        Args:
+            key_id: the whole id, 64 hex digits.
+        """
         return next((key for key in self.keys if key.key_id == key_id), None)
 
     def find(self, given: str) -> TrustedKey:
@@ -155,8 +165,9 @@ class TrustPolicy:
             raise PackageError(
                 "two_such_keys" if found else "no_such_key",
                 f"{count} with {shown(given)}." if clear else f"{shown(given)} is too short.",
-                next_step="`remit package trust show` lists them; give the complete id, or at "
-                f"least its first {_MIN_ID_DIGITS} digits.",
+                next_step=f"Give the complete id, or at least its first {_MIN_ID_DIGITS} digits; "
+                "`remit "
+                "package trust show` lists the keys.",
             )
         return found[0]
 
@@ -255,6 +266,9 @@ class TrustPolicy:
 def read_policy_file(path: Path) -> bytes | None:
     """Return the file's bytes; ``None`` if the file does not exist.
 
+    Args:
+        path: path of the policy; its content is not checked.
+
     Raises:
         PackageError: ``bad_trust``: the file cannot be read.
     """
@@ -266,12 +280,15 @@ def read_policy_file(path: Path) -> bytes | None:
         raise PackageError(
             "bad_trust",
             f"{path} cannot be read: {error.strerror or error}.",
-            next_step="Make it readable for this user.",
+            next_step="Make the file readable for this user.",
         ) from error
 
 
 def format_time(at: datetime) -> str:
     """Return a time in UTC and whole seconds, such as ``2027-01-31T12:00:00Z``.
+
+    Args:
+        at: a time with its zone; fractions of a second are dropped.
 
     Raises:
         InvalidInputError: the time has no zone.
@@ -293,7 +310,7 @@ def _check(keys: Sequence[TrustedKey]) -> None:
     if ids != sorted(set(ids)):
         raise ValueError("names a key twice, or not in the order of their ids")
     if len({key.name for key in keys}) != len(keys):
-        raise ValueError("gives two keys one name")
+        raise ValueError("gives two keys the same name")
     for key in keys:
         if problem := key_name_problem(key.name):
             raise ValueError(f"has a key whose name {problem}")
@@ -306,5 +323,5 @@ def _check_not_revoked(key: TrustedKey) -> None:
         raise PackageError(
             "revoked_key",
             f"The key {key.label} was revoked on {key.changed} and stays revoked.",
-            next_step="Have its owner make a new key.",
+            next_step="Ask the owner to create a new key.",
         )

@@ -28,6 +28,7 @@ from remit.providers.protocol import (
     ProviderRequest,
     ProviderResponse,
     StreamingProvider,
+    Upload,
     WireChunk,
     WireProvider,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "ProviderResponse",
     "StreamingProvider",
     "Timeouts",
+    "Upload",
     "UpstreamProvider",
     "UpstreamReply",
     "WireChunk",

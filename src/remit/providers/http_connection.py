@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, cast
 
 import httptools
@@ -59,10 +60,10 @@ class HttpConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_complete", "_head", "_head_bytes", "_heard", "_idle_s", "_interim", "_interims", "_kept",
-        "_leaving", "_loop", "_parser", "_pass_on", "_paused", "_pieces", "_pool", "_transport",
-        "_waiter", "_waiting", "at_end", "begun", "deadline", "failure", "headers", "requests",
-        "status", "unused",
+        "_complete", "_full", "_head", "_head_bytes", "_heard", "_idle_s", "_interim", "_interims",
+        "_kept", "_leaving", "_loop", "_parser", "_pass_on", "_paused", "_pieces", "_pool",
+        "_transport", "_uploading", "_waiter", "_waiting", "at_end", "begun", "deadline", "failure",
+        "headers", "requests", "status", "unused",
     )  # fmt: skip
 
     def __init__(self, pool: HttpPool) -> None:
@@ -75,7 +76,8 @@ class HttpConnection(asyncio.Protocol):
         self._waiting = 0
         self._waiter: asyncio.Future[None] | None = None
         self._complete = self._interim = self._paused = self._kept = self._leaving = False
-        self._heard = False
+        self._heard = self._uploading = False
+        self._full: asyncio.Future[None] | None = None  # Done once more can be written.
         self._head: list[bytes] = []
         self._head_bytes = self._interims = 0
         self._idle_s = 0.0
@@ -117,6 +119,44 @@ class HttpConnection(asyncio.Protocol):
             transport.write(head)
             transport.write(body)
         return waiter
+
+    async def upload(self, head: bytes, pieces: AsyncIterator[bytes], timeout_s: float) -> None:
+        """Send a request whose body is made piece by piece; return as :meth:`request` is done.
+
+        The server sets the pace. An answer that begins before the end of the body ends the upload,
+        and the connection is then not used again.
+
+        Args:
+            head: request line and headers.
+            pieces: the body, framed as the head says. Its exceptions are raised.
+            timeout_s: longest time for the server to take a piece, and then to begin its answer, in
+                seconds.
+        """
+        waiter = self.request(head, b"", timeout_s)
+        self._uploading = True
+        self.deadline = math.inf  # The client may pause.
+        async for piece in pieces:
+            if waiter.done() or self._transport is None:
+                break
+            self._transport.write(piece)
+            if (full := self._full) is not None:
+                self.deadline = self._loop.time() + timeout_s
+                await asyncio.wait((full, waiter), return_when=asyncio.FIRST_COMPLETED)
+                self.deadline = math.inf
+        else:
+            self._uploading = False
+            self.deadline = self._loop.time() + timeout_s
+        await waiter
+
+    @override
+    def pause_writing(self) -> None:
+        self._full = self._loop.create_future()
+
+    @override
+    def resume_writing(self) -> None:
+        full, self._full = self._full, None
+        if full is not None and not full.done():
+            full.set_result(None)
 
     async def piece(
         self, timeout_s: float, pass_on: Callable[[bytes], bool] | None = None
@@ -334,7 +374,8 @@ class HttpConnection(asyncio.Protocol):
         if self._interim:
             self._interim = False
             return
-        self._kept = bool(self._parser.should_keep_alive()) and self.status != 101
+        keeps = bool(self._parser.should_keep_alive()) and not self._uploading
+        self._kept = keeps and self.status != 101
         self._complete = True
         if self._waiter is not None:
             self._wake()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -16,6 +16,7 @@ from remit.providers.wire.body import Body
 if TYPE_CHECKING:
     from remit.providers.sse import SseEvent
     from remit.providers.upstream_http import Timeouts
+    from remit.providers.wire.answer import StreamSum
 
 __all__ = [
     "AsyncProvider",
@@ -29,6 +30,7 @@ __all__ = [
     "ProviderRequest",
     "ProviderResponse",
     "StreamingProvider",
+    "Upload",
     "WireChunk",
     "WireProvider",
 ]
@@ -137,9 +139,11 @@ class Dispatched:
 
     Attributes:
         dispatch_entry_id: the id of the ``DISPATCH``.
+        dropped: the client's names of fields that do not reach the provider as sent.
     """
 
     dispatch_entry_id: str
+    dropped: Sequence[str] = ()
 
 
 class WireChunk(Struct, frozen=True):
@@ -155,6 +159,7 @@ class WireChunk(Struct, frozen=True):
         content_type: content type of a body that is not an event stream, such as audio; else empty.
         more: True if the next event is available, so that both can be sent together.
         headers: headers of the answer that the client receives, with lower-case names.
+        total: the sum of the stream, this event included; None without one.
     """
 
     endpoint: str
@@ -166,6 +171,7 @@ class WireChunk(Struct, frozen=True):
     content_type: str = ""
     more: bool = False
     headers: tuple[tuple[str, str], ...] = ()
+    total: StreamSum | None = None
 
 
 class EventSink(Protocol):
@@ -195,6 +201,19 @@ NeutralSink = Callable[[StreamEvent], None]
 """Receives what the stream of a provider in neutral form brings."""
 
 
+class Upload(Struct, frozen=True, gc=False):
+    """A body that is sent while it arrives.
+
+    Attributes:
+        pieces: the bytes of the body. Any exception that the iterator raises ends the request
+            before the provider has it whole.
+        length: the number of bytes; None if it is unknown.
+    """
+
+    pieces: AsyncIterator[bytes]
+    length: int | None
+
+
 class Outgoing(Struct, frozen=True, gc=False):
     """A request as sent.
 
@@ -206,6 +225,8 @@ class Outgoing(Struct, frozen=True, gc=False):
         reconnect: True if the request must use a new connection.
         method: HTTP method.
         path: path after the base URL, with its query; empty for the path of the endpoint.
+        dropped: the client's names of fields that do not reach the provider as sent.
+        upload: the bytes to send in place of the body's text; None to send the text.
     """
 
     body: Body
@@ -215,6 +236,8 @@ class Outgoing(Struct, frozen=True, gc=False):
     reconnect: bool = False
     method: str = "POST"
     path: str = ""
+    dropped: Sequence[str] = ()
+    upload: Upload | None = None
 
 
 class ProviderReply(Protocol):

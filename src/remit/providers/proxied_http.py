@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -12,7 +12,7 @@ from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from remit.providers.http_connection import BrokenError
-from remit.providers.protocol import ProviderError
+from remit.providers.protocol import ProviderError, Upload
 from remit.providers.upstream_errors import hide, own_cause
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def proxy_for(url: URL) -> URL | None:
 async def proxied(
     method: str,
     url: str,
-    body: bytes,
+    body: bytes | Upload,
     headers: Mapping[str, str],
     timeouts: Timeouts,
     proxy: URL,
@@ -63,11 +63,18 @@ async def proxied(
     )
     response, failure = None, None
     try:
-        async with asyncio.timeout(timeouts.connect_s + timeouts.first_byte_s):
+        async with asyncio.timeout(timeouts.connect_s + timeouts.first_byte_s) as limit:
+            data: bytes | AsyncIterator[bytes] | None = None
+            if isinstance(body, Upload):
+                data = _paced(body, limit, timeouts.first_byte_s)
+                if body.length is not None:
+                    headers = {**headers, "content-length": str(body.length)}
+            elif body:
+                data = body
             response = await session.request(
                 method,
                 url,
-                data=body or None,
+                data=data,
                 headers=headers,
                 allow_redirects=False,
                 skip_auto_headers=("content-type",),
@@ -97,6 +104,16 @@ async def proxied(
     if response is None:
         raise failure or ProviderError("SERVER_ERROR", "the response is empty", True)
     return ProxiedAnswer(session, response)
+
+
+async def _paced(upload: Upload, limit: asyncio.Timeout, within_s: float) -> AsyncIterator[bytes]:
+    """Yield the bytes of an upload; while the client's next bytes are awaited, no limit runs."""
+    limit.reschedule(None)
+    async for piece in upload.pieces:
+        limit.reschedule(asyncio.get_running_loop().time() + within_s)
+        yield piece
+        limit.reschedule(None)
+    limit.reschedule(asyncio.get_running_loop().time() + within_s)
 
 
 class ProxiedAnswer:

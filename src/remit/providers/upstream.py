@@ -59,7 +59,7 @@ class UpstreamProvider(WireDialect):
         self._target = functools.lru_cache(256)(functools.partial(target_of, name, base_url))
         self._every: dict[str, str] = {}
         if settings.kind == "anthropic":
-            self._every["anthropic-version"] = settings.api_version
+            self._every["anthropic-version"] = self.api_version = settings.api_version
         self._settings = settings
         self.home = MESSAGES if settings.kind == "anthropic" else CHAT
         self.max_output_tokens = settings.max_output_tokens
@@ -117,8 +117,9 @@ class UpstreamProvider(WireDialect):
         headers = {"content-type": body.content_type, **self._every, **outgoing.headers}
         path = outgoing.path or endpoint.path
         reply = await self._http.send(
-            outgoing.method, path, body.raw, headers, timeouts, reconnect=outgoing.reconnect
-        )
+            outgoing.method, path, outgoing.upload or body.raw, headers, timeouts,
+            reconnect=outgoing.reconnect,
+        )  # fmt: skip
         if 200 <= reply.status < 300:
             if endpoint is RESPONSES:
                 self._misses = 0

@@ -13,7 +13,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -25,7 +25,7 @@ from yarl import URL
 
 from remit.providers.http_connection import HttpConnection
 from remit.providers.http_pool import HttpPool
-from remit.providers.protocol import ProviderError
+from remit.providers.protocol import ProviderError, Upload
 from remit.providers.upstream_errors import hide, own_cause
 from remit.providers.upstream_reply import UpstreamReply
 
@@ -124,7 +124,7 @@ class HttpUpstream:
         self,
         method: str,
         path: str,
-        body: bytes,
+        body: bytes | Upload,
         headers: Mapping[str, str],
         timeouts: Timeouts,
         *,
@@ -135,7 +135,7 @@ class HttpUpstream:
         Args:
             method: HTTP method.
             path: path after the base URL, with its query.
-            body: the body, sent as it is.
+            body: the body, sent as it is. An upload is sent on a new connection, while it arrives.
             headers: further headers; they do not replace credentials.
             timeouts: limits of the waits.
             reconnect: True to use a new connection instead of a pooled one.
@@ -156,7 +156,8 @@ class HttpUpstream:
                 method, url, body, every, timeouts, self._proxy, self.secrets
             )
         else:
-            came = await self._asked(self._head(method, path, len(body), headers), body, timeouts,
+            size = body.length if isinstance(body, Upload) else len(body)
+            came = await self._asked(self._head(method, path, size, headers), body, timeouts,
                                      reconnect=reconnect)  # fmt: skip
         if 300 <= came.status < 400 or came.status == 101:
             await came.aclose()
@@ -164,7 +165,7 @@ class HttpUpstream:
         return UpstreamReply(came, timeouts.idle_s, self._hidden)
 
     async def _asked(
-        self, head: bytes, body: bytes, timeouts: Timeouts, *, reconnect: bool
+        self, head: bytes, body: bytes | Upload, timeouts: Timeouts, *, reconnect: bool
     ) -> HttpConnection:
         """Return a connection on which the answer has begun."""
         loop = asyncio.get_running_loop()
@@ -173,11 +174,14 @@ class HttpUpstream:
             pool = self._pools[loop] = HttpPool()
             pool.with_loop = self._with_loop(loop, pool)
             await anext(pool.with_loop)
-        connection = None if reconnect else pool.take()
+        connection = None if reconnect or isinstance(body, Upload) else pool.take()
         if connection is None:
             connection = await self._connect(pool, timeouts.connect_s)
         try:
-            await connection.request(head, body, timeouts.first_byte_s)
+            if isinstance(body, Upload):
+                await connection.upload(head, _framed(body), timeouts.first_byte_s)
+            else:
+                await connection.request(head, body, timeouts.first_byte_s)
         except BaseException:
             connection.close()
             raise
@@ -186,8 +190,8 @@ class HttpUpstream:
         connection.close()
         raise _unanswered(connection, timeouts.first_byte_s)
 
-    def _head(self, method: str, path: str, size: int, headers: Mapping[str, str]) -> bytes:
-        """Return request line and headers.
+    def _head(self, method: str, path: str, size: int | None, headers: Mapping[str, str]) -> bytes:
+        """Return request line and headers; without a size the body is sent in chunks.
 
         Raises:
             ProviderError: HTTP cannot express them.
@@ -195,9 +199,12 @@ class HttpUpstream:
         parts = [self._starts.get((method, path)) or self._start(method, path)]
         for field in headers.items():
             parts.append(self._lines.get(field) or self._line(*field))
-        parts.append(
-            b"content-length: %d\r\n\r\n" % size if size or method in ("POST", "PUT") else b"\r\n"
-        )
+        if size is None:
+            parts.append(b"transfer-encoding: chunked\r\n\r\n")
+        elif size or method in ("POST", "PUT"):
+            parts.append(b"content-length: %d\r\n\r\n" % size)
+        else:
+            parts.append(b"\r\n")
         return b"".join(parts)
 
     def _start(self, method: str, path: str) -> bytes:
@@ -286,6 +293,16 @@ class HttpUpstream:
             )
         said = hide(said, self.secrets)
         return ProviderError("SERVER_ERROR", said, status=response.status, healthy=True)
+
+
+async def _framed(upload: Upload) -> AsyncIterator[bytes]:
+    """Yield the bytes of an upload as HTTP sends them."""
+    async for piece in upload.pieces:
+        if piece:
+            is_whole = upload.length is not None
+            yield piece if is_whole else b"%x\r\n%b\r\n" % (len(piece), piece)
+    if upload.length is None:
+        yield b"0\r\n\r\n"
 
 
 def _unanswered(connection: HttpConnection, within_s: float) -> ProviderError:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from remit.kernel.json_text import dump
+from remit.kernel.json_text import JsonTextError, dump
 from remit.providers.dialects import (
     DialectError,
     ModelCall,
@@ -13,13 +15,26 @@ from remit.providers.dialects import (
     read_request,
     write_request,
 )
-from remit.providers.dialects.targets import MADE_BY_A_MODEL, Target, fitted_body, fitted_messages
+from remit.providers.dialects.refusals import cannot
+from remit.providers.dialects.targets import (
+    MAY_CHANGE,
+    Target,
+    fitted_body,
+    fitted_value,
+    needs_responses,
+    target_of,
+)
 from remit.providers.protocol import Outgoing, ProviderError, ProviderRequest
 from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import CHAT, COMPLETIONS, Endpoint
+from remit.providers.wire.endpoint import CHAT, COMPLETIONS, MESSAGES, RESPONSES, Endpoint
+
+__all__ = ["MODEL_CHANGED", "WireDialect", "neutral_call"]
 
 _DEFAULT_OUTPUT_TOKENS = 4096
 MODEL_CHANGED = "the provider's name of the model"
+_NO_SAMPLING_SINCE = "2026-10-21"
+_VERSION = "anthropic-version"
+_BRIDGED = "this model takes tools only on the Responses API"
 
 
 class WireDialect(ABC):
@@ -36,6 +51,7 @@ class WireDialect(ABC):
         max_completion_tokens_models: name prefixes of models that accept the output limit only as
             ``max_completion_tokens`` and accept no temperature, in addition to those in the price
             table.
+        api_version: version of the Messages API for clients that name none.
     """
 
     home: Endpoint
@@ -43,14 +59,15 @@ class WireDialect(ABC):
     forward_headers: Sequence[str] = ()
     send_temperature: bool = True
     max_completion_tokens_models: Sequence[str] = ()
+    api_version: str = ""
 
     @abstractmethod
     def speaks(self, endpoint: Endpoint) -> bool:
         """Return True if bodies of an endpoint are sent without translation."""
 
     def target(self, model_id: str) -> Target:
-        """Return the blocks of a conversation that the provider accepts for a model."""
-        return Target()
+        """Return the provider's rules for bodies that go to a model."""
+        return target_of("", "", model_id)
 
     def outgoing(self, request: ProviderRequest) -> Outgoing:
         """Return the request that would be sent.
@@ -58,54 +75,120 @@ class WireDialect(ABC):
         Raises:
             ProviderError: ``INVALID_REQUEST``: the provider's dialect cannot express the request.
         """
-        body = request.body
+        body, given = request.body, request.headers
+        dropped: Sequence[str] = ()
+        headers: dict[str, str] = {}
+        # The headers speak to servers of the client's dialect: another would take them amiss.
+        if given and body is not None and body.endpoint.dialect == self.home.dialect:
+            headers = {name: given[name] for name in self.forward_headers if name in given}
+        target = self.target(request.model_id)
+        if headers.get(_VERSION, self.api_version) >= _NO_SAMPLING_SINCE:
+            target = replace(target, takes_sampling=False)
         try:
             if body is None:
-                body = self._translated(neutral_call(request), request, "")
-            elif self.speaks(body.endpoint) and not request.translate:
+                body = self._translated(neutral_call(request), request, "", target)
+            elif (
+                self.speaks(body.endpoint)
+                and not request.translate
+                and not (
+                    body.endpoint is CHAT and body.value.get("tools") and self._bridged(request)
+                )
+            ):
                 if body.model != request.model_id:
                     name = dump(request.model_id)
                     body = body.with_member(("model",), name, MODEL_CHANGED)
-                if MADE_BY_A_MODEL.search(body.raw):
-                    body = fitted_body(body, self.target(request.model_id))
+                if not target.takes_sampling or MAY_CHANGE.search(body.raw) is not None:
+                    body = fitted_body(body, target)
+                if body is not request.body:
+                    dropped = _left_out(request.body, body)
             else:
                 call = read_request(body.endpoint.name, body.value)
-                body = self._translated(call, request, f"translated from {body.endpoint.name}")
+                dropped = call.dropped
+                reason = f"translated from {body.endpoint.name}"
+                body = self._translated(call, request, reason, target)
         except DialectError as error:
             raise ProviderError("INVALID_REQUEST", error.message, param=error.param) from error
-        return self._completed(body, request)
+        except JsonTextError as error:  # nested too deep to be written anew
+            raise ProviderError("INVALID_REQUEST", error.message) from error
+        return self._completed(body, request, headers, dropped)
 
-    def _translated(self, call: ModelCall, request: ProviderRequest, reason: str) -> Body:
+    def _bridged(self, request: ProviderRequest) -> bool:
+        """Return True if a client's body of Chat Completions with tools must go to Responses."""
+        assert request.body is not None
+        effort = request.body.value.get("reasoning_effort")
+        return self._bridges(request.model_id, True, effort)
+
+    def _bridges(self, model_id: str, tools: bool, effort: str | None) -> bool:
+        """Return True if a call must go to the Responses API instead of Chat Completions."""
+        return needs_responses(model_id, tools, effort) and self.speaks(RESPONSES)
+
+    def _translated(
+        self, call: ModelCall, request: ProviderRequest, reason: str, target: Target
+    ) -> Body:
+        home, model_id = self.home, request.model_id
+        changed = [] if request.body is None else [*request.body.changed]
+        if home is CHAT and not request.translate:
+            wanted = call.reasoning
+            effort = None if wanted is None else wanted.effort or "high"
+            if self._bridges(model_id, bool(call.tools), effort):
+                home = RESPONSES
+                changed.append({"path": "", "reason": _BRIDGED})
         largest = request.largest_output or self.max_output_tokens
-        value = write_request(
-            self.home.name, call, model=request.model_id, max_output_tokens=largest
-        )
-        if type(listed := value.get(self.home.prompt)) is list:
-            fitted = fitted_messages(self.home.name, listed, self.target(request.model_id))
-            value[self.home.prompt] = fitted
-        named = any(map(request.model_id.startswith, self.max_completion_tokens_models))
-        if self.home is CHAT and (request.max_completion_tokens or named):
-            if (limit := value.pop("max_tokens", None)) is not None:
-                value["max_completion_tokens"] = limit
-            if request.body is None:  # a client that names a temperature knows its model
-                value.pop("temperature", None)
+        if home is MESSAGES and request.largest_output and (call.max_tokens or 0) > largest:
+            call.drop("max_tokens")  # The Messages API refuses more than the model can write.
+            call = replace(call, max_tokens=largest)
+        value = write_request(home.name, call, model=model_id, max_output_tokens=largest)
+        if target.most_stops is not None and len(call.stop) > target.most_stops:
+            name = "stop_sequences" if call.endpoint == MESSAGES.name else "stop"
+            raise cannot(name, f"more than {target.most_stops} texts that end the answer")
+        value = fitted_value(home.name, value, target, translated=True)
+        if type(listed := value.get(home.prompt)) is list:
+            several = [one if type(one) is list else [one] for one in listed]
+            value[home.prompt] = [one for ones in several for one in ones if one is not None]
+        self._fit_sampling(call, value, request, home, target)
         if request.body is None and request.stream:
             value["stream"] = True
-            if self.home is CHAT:
+            if home is CHAT:
                 value["stream_options"] = {"include_usage": True}
-        changed = [] if request.body is None else [*request.body.changed]
         if reason:
             changed.append({"path": "", "reason": reason})
-        if request.body is not None and request.body.model != request.model_id:
+        if request.body is not None and request.body.model != model_id:
             was = dump(request.body.model).decode()
             changed.append({"path": "/model", "reason": MODEL_CHANGED, "was": was})
-        return Body(self.home, dump(value), value, changed)
+        return Body(home, dump(value), value, changed)
 
-    def _completed(self, body: Body, request: ProviderRequest) -> Outgoing:
+    def _fit_sampling(
+        self,
+        call: ModelCall,
+        value: dict[str, Any],
+        request: ProviderRequest,
+        home: Endpoint,
+        target: Target,
+    ) -> None:
+        """Change the output limit and sampling of a translated body to those the model takes."""
+        named = any(map(request.model_id.startswith, self.max_completion_tokens_models))
+        reasons = home.dialect == "openai" and (request.max_completion_tokens or named)
+        if reasons and home is CHAT:
+            if (limit := value.pop("max_tokens", None)) is not None:
+                value["max_completion_tokens"] = limit
+            if value.get("stop"):
+                where = "stop_sequences" if call.endpoint == MESSAGES.name else "stop"
+                raise cannot(where, "an end at certain texts")
+        if reasons or not (target.takes_sampling and self.send_temperature):
+            for name in ("temperature", "top_p", "top_k"):
+                if (reasons or not target.takes_sampling or name == "temperature") and (
+                    value.pop(name, None) not in (None, 1)
+                ):
+                    call.drop(name)
+
+    def _completed(
+        self, body: Body, request: ProviderRequest, headers: dict[str, str], dropped: Sequence[str]
+    ) -> Outgoing:
         """Add members that Remit needs; remove members that the server refuses."""
         value = body.value
         if not self.send_temperature and "temperature" in value:
             body = body.without_member(("temperature",), "this server takes no temperature")
+            dropped = [*dropped, "temperature"]
         elif request.body is None and request.temperature not in (None, value.get("temperature")):
             # A contract's value, which the model's own form of the request has no place for.
             why = "the model does not take this temperature"
@@ -119,13 +202,12 @@ class WireDialect(ABC):
                     ("stream_options", "include_usage"), b"true", "usage would stay unknown"
                 )
                 asks_usage = True
-        came = request.body
-        # A client's headers speak to its own dialect's servers: another's would take them amiss.
-        alike = came is not None and came.endpoint.dialect == body.endpoint.dialect
-        passed: dict[str, str] = {}
-        if alike and request.headers:
-            passed = {n: request.headers[n] for n in self.forward_headers if n in request.headers}
-        return Outgoing(body, passed, stream, asks_usage)
+        return Outgoing(body, headers, stream, asks_usage, dropped=dropped)
+
+
+def _left_out(given: Body | None, sent: Body) -> list[str]:
+    """Return the client's top-level fields that a body in its own dialect no longer has."""
+    return [] if given is None else [name for name in given.value if name not in sent.value]
 
 
 def neutral_call(request: ProviderRequest) -> ModelCall:

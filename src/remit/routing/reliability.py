@@ -16,7 +16,7 @@ from remit.ledger import LedgerClient, LedgerEntry
 _log = logging.getLogger("remit.routing")
 
 USUAL = 95
-"""Percent, of a model that nothing is known of."""
+"""Reliability in percent that is assumed of a model without data."""
 
 # Failures that speak of the model's health, not of what was asked.
 _BAD = frozenset({"TIMEOUT", "RATE_LIMITED", "SERVER_ERROR", "PROVIDER_ERROR", "AUTH_ERROR"})
@@ -67,9 +67,9 @@ class Reliability:
         try:
             found = _count(self._ledger, self._decisions)
         except RemitError as error:
-            _log.warning("the reliability of models was not looked up: %s", error.message)
+            _log.warning("the reliability of models could not be read: %s", error.message)
         except Exception as error:  # noqa: BLE001 - the ledger may have been closed meanwhile
-            _log.debug("the reliability of models was not looked up: %r", error)
+            _log.debug("the reliability of models could not be read: %r", error)
         else:
             if found != self._known:
                 self._known = found

@@ -368,7 +368,7 @@ class Router:
             try:
                 await record_head(self._ledger, head)
             except RemitError as error:  # Another process may have recorded the head first.
-                _log.warning("the learned head was not put on record: %s", error.message)
+                _log.warning("the learned head could not be recorded: %s", error.message)
 
     def _emitter(self, request: PromptRequest, identity: Identity | None) -> ThoughtRecordEmitter:
         agent_id = request.agent_id or "router"

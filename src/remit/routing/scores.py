@@ -15,10 +15,10 @@ from remit.routing.learned_head import NOT_LEARNED, LearnedHead, buckets_of, lea
 from remit.routing.weights import MILLION, Weights
 
 ANY_TASK = "any"
-"""The task is read off the prompt."""
+"""The task is detected from the prompt."""
 
 NEEDS = ("images", "tools")
-"""What a call can need of a model, as it is appended to the task."""
+"""Capabilities that a call may need, as appended to the task."""
 
 _PERCENT = MILLION // 100
 _NO_PREFERENCE = {"ability": MILLION, "cost": MILLION}

@@ -52,13 +52,13 @@ def _millionths(value: Any) -> int:
         raise ValueError(f"it must be a number from 0 to {_MAX_WEIGHT:,}")
     scaled = Decimal(repr(value)) * MILLION  # a float's shortest form is what the file says
     if scaled != int(scaled):
-        raise ValueError("it takes at most 6 decimals")
+        raise ValueError("it must have at most 6 decimals")
     return int(scaled)
 
 
 def _lower_case(value: Any) -> bytes:
     if not isinstance(value, str) or not value:
-        raise ValueError("it takes a text that is not empty")
+        raise ValueError("it must be a text that is not empty")
     raw = value.encode("utf-8", "replace")
     if raw.lower() != raw:
         raise ValueError(f"write {value!r} in lower case")

@@ -114,7 +114,7 @@ class Agent(Generic[OutputT]):
 
     @property
     def tools(self) -> Sequence[str]:
-        """Ids of the tools that the agent may use."""
+        """Ids of the tools that the agent may use, those of MCP servers and handoffs included."""
         return self._shape.answer.tools
 
     def of_package(self, package_id: str) -> Agent:

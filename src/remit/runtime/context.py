@@ -96,9 +96,12 @@ class KernelContext:
         )
 
     def policies(self) -> Sequence[Candidate]:
-        """Return the texts of adopted policies; an unreadable one is logged and left out.
+        """Return the texts of adopted policies as candidates for the prompt, in the order of their
+        paths.
 
         A text longer than the attention budget is cut.
+
+        An unreadable policy is logged and left out. A text longer than the attention budget is cut.
         """
         found = []
         for path in self._installed.paths(_POLICY):

@@ -40,10 +40,13 @@ _Asked = TypeVar("_Asked")
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The last event of a streamed turn.
+    """The last event of a streamed turn, also of a turn that failed or waits for a person.
+
+    If the turn raises an error, or the iterator is closed early, there is no such event.
 
     Attributes:
-        result: the turn.
+        result: the turn, as :meth:`Conversation.aturn` returns it; see its ``error_code`` and
+            ``waiting_for``.
     """
 
     result: TurnResult[Any]
@@ -74,6 +77,7 @@ class Conversation(Closeable, Generic[OutputT]):
 
     @override
     def close(self) -> None:
+        """End the session, as :meth:`end` does."""
         self.end()
 
     @property
@@ -88,7 +92,7 @@ class Conversation(Closeable, Generic[OutputT]):
 
     @property
     def turn_count(self) -> int:
-        """Number of recorded turns."""
+        """Number of recorded turns; a turn in progress does not count."""
         return self._session.turn_count
 
     # -- turns -------------------------------------------------------------------------------
@@ -214,7 +218,13 @@ class Conversation(Closeable, Generic[OutputT]):
         """Yield the events of :meth:`astream`, for callers without an event loop.
 
         The turn runs in a background thread's event loop. Arguments and errors are those of
-        :meth:`astream`.
+        :meth:`astream`. If the iterator is closed early, the turn is cancelled; its record is
+        waited for at most ten seconds.
+
+        Args:
+            message: the user's message.
+            output_type: type of the answer; ``None`` for that of the agent.
+            deps: dependencies for the tools of the agent.
         """
         events: queue.SimpleQueue[TurnEvent | None] = queue.SimpleQueue()
         future = start_background(
@@ -253,7 +263,7 @@ class Conversation(Closeable, Generic[OutputT]):
             await asyncio.to_thread(self.end)
         response, reasons = self._session.answer()
         if reasons:
-            raise ToolError(f"There is no answer: {'; '.join(reasons)}")
+            raise ToolError(f"No answer was delivered: {'; '.join(reasons)}")
         return response
 
     def unfinished(self) -> UnfinishedTurn | None:
@@ -290,9 +300,14 @@ class Conversation(Closeable, Generic[OutputT]):
     resume = blocking(aresume)
 
     async def acancel(self) -> bool:
-        """Cancel the turn that runs in any process, or waits; return True if there was one.
+        """Cancel the turn that runs in any process, or waits for people.
 
         A running turn ends within a moment. The end of the turn is recorded.
+
+        A running turn ends within a moment, after the return. The end of the turn is recorded.
+
+        Returns:
+            True if there was a turn to cancel.
         """
         if self._leases.request_stop(f"session:{self.session_id}"):
             return True
@@ -446,7 +461,10 @@ class Conversation(Closeable, Generic[OutputT]):
     feedback = blocking(afeedback)
 
     def cost(self) -> dict[str, Any]:
-        """Return tokens, calls and cost of the session as JSON data, summed from the ledger."""
+        """Return tokens, calls and cost of the session as JSON data, summed from the ledger.
+
+        ``cost_usd`` is None if a price is unknown.
+        """
         return self._session.total_cost()
 
     def end(self) -> None:

@@ -189,7 +189,7 @@ def _founding(
             raise _lost(f"the ledger of {root.path} is empty")
         if new_ledger and recorded_trust(ledger):
             raise RemitError(
-                f"The ledger of {root.path} exists and belongs to this root; nothing is lost.",
+                f"The ledger of {root.path} exists and belongs to this root, so nothing is lost.",
                 next_step="Run plain `remit init`.",
             )
         if new_ledger:  # Checks of the lost ledger say nothing about the new one.
@@ -317,7 +317,13 @@ def gate_context(
 
 
 def root_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[Tool]:
-    """Return ADMIN's tools for a root, whether or not the settings allow each of them."""
+    """Return ADMIN's tools for a root, whether or not the settings allow each of them.
+
+    Args:
+        root: the root.
+        ledger: ledger of the root.
+        loaded: settings of the root with their sources.
+    """
     gates = GateView(lambda: gate_context(root, ledger, loaded), by="ADMIN")
     from remit.agents import admin_tools  # The import is slow.
 
@@ -328,6 +334,13 @@ def known_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> fro
     """Return the ids of tools that agents of a root can be given.
 
     These are the tools of ADMIN, of the supervisor and of installed distributions.
+
+    Tools of installed distributions are not imported.
+
+    Args:
+        root: the root.
+        ledger: ledger of the root.
+        loaded: settings of the root with their sources.
     """
     own = [*root_tools(root, ledger, loaded), *thread_tools()]
     return frozenset(

@@ -33,6 +33,9 @@ def run_replay(runtime: Runtime, claim: Row) -> Done:
     Returns:
         The result, with ``figures`` of :func:`~remit.runtime.replays.replay_report` if
         ``completed``.
+
+    Raises:
+        RemitError: the ledger or a provider cannot be used; the order is then tried again or fails.
     """
     said = runtime.orders.submission(claim.order_id).metadata
     task = said["task"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Done", "run_turn"]
 
 _RETRIED_CODES = frozenset({"SERVER_ERROR", "RATE_LIMITED", "CIRCUIT_OPEN"})
-"""Failures that a later attempt may not meet. Others would recur, or may have been paid for."""
+"""Failures after which another attempt is made. Others would recur, or may have cost money."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

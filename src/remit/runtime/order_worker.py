@@ -85,7 +85,10 @@ class OrderWorker:
         self.seat = ""
 
     def drain(self) -> None:
-        """Take no more orders, and end after the running ones. Call it in the worker's loop."""
+        """Take no more orders, and end after the running ones. Call it in the worker's loop.
+
+        Returns at once; the running orders are not cancelled.
+        """
         self.draining = True
         self._nudge.set()
 
@@ -167,10 +170,13 @@ class OrderWorker:
         try:
             handler = self._kinds.get(claim.kind)
             if not await asyncio.to_thread(row_matches_ledger, self._ledger, claim):
-                said = "Its row in the queue is not what is on record: `remit ledger verify`."
+                said = (
+                    "The order's row in the queue differs from the record: run `remit ledger "
+                    "verify`."
+                )
                 done = Done(outcome="failed", code="row_edited", message=said)
             elif handler is None:
-                said = f"This worker does no orders of the kind {claim.kind}."
+                said = f"This worker does not run orders of the kind {claim.kind}."
                 done = Done(outcome="failed", code="unknown_kind", message=said, again=True)
             else:
                 done = await handler(claim)
@@ -188,7 +194,7 @@ class OrderWorker:
                 await self._settle(claim, done)
                 return
             except RemitError as error:
-                _log.warning("what became of an order cannot be recorded: %s", error.message)
+                _log.warning("the outcome of an order cannot be recorded: %s", error.message)
                 await asyncio.sleep(_AWAY_S)
 
     async def _replay(self, claim: Row) -> Done:
@@ -253,5 +259,5 @@ async def _again_and_again(every_s: float, work: Callable[[], Coroutine[Any, Any
         try:
             await work()
         except RemitError as error:
-            _log.warning("the worker could not look after the rest: %s", error.message)
+            _log.warning("the worker could not do its housekeeping: %s", error.message)
         await asyncio.sleep(every_s)

@@ -29,6 +29,9 @@ class Owners:
         """Return the framework of an installed package; empty if there is no such package.
 
         The ledger is read again for an unknown package.
+
+        Args:
+            package_id: id of the package.
         """
         if package_id not in self._frameworks:
             found = Registry.from_ledger(self._ledger).packages

@@ -22,7 +22,11 @@ Meaning = Callable[[str], Sequence[tuple[str, str]]]
 
 
 def packaged_agents(files: InstalledFiles) -> list[str]:
-    """Return the ids of agents that packages brought, in order."""
+    """Return the ids of agents that packages brought, in order.
+
+    Args:
+        files: the installed files of the root.
+    """
     paths = map(PurePosixPath, files.paths(_FOLDER))
     return sorted(path.stem for path in paths if path.suffix == ".json")
 

@@ -41,13 +41,18 @@ class RootPrices(NamedTuple):
 
     @property
     def versions(self) -> dict[str, str]:
-        """The versions of the table in force and of the table below, for JSON."""
+        """The versions of the table in force (``version``) and of the table below
+        (``base_version``), for JSON.
+        """
         return {"version": self.table.version, "base_version": self.base.version}
 
     def shown(self, price: Price) -> dict[str, Any]:
         """Return a price in force as JSON data, with the provider's own name of the model.
 
         ``origin`` is ``own`` or ``shipped``; the other keys are those of :func:`price_data`.
+
+        Args:
+            price: a price of this table.
         """
         return {
             **price_data(price),

@@ -75,7 +75,12 @@ class Providers:
 
 
 def weight_store(settings: Settings) -> WeightStore:
-    """Return the store of local models' weights, in ``[local] cache_dir`` or the default."""
+    """Return the store of local models' weights, in ``[local] cache_dir`` or the user's cache;
+    nothing is read.
+
+    Args:
+        settings: settings of the root.
+    """
     directory = settings.local.cache_dir
     return WeightStore(Path(directory) if directory else None)
 
@@ -277,7 +282,12 @@ def _is_elsewhere(name: str, settings: ProviderSettings) -> bool:
 
 
 def is_own(name: str, settings: ProviderSettings) -> bool:
-    """Return True if a provider is reached at the address to which the price table refers."""
+    """Return True if a provider is reached at the address to which the price table refers.
+
+    Args:
+        name: id of the provider.
+        settings: its settings. The environment is read for its base URL.
+    """
     shipped = default_settings().providers.get(name)
     return (
         shipped is not None

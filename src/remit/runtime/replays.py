@@ -228,8 +228,8 @@ def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
         if found.rolls_back:
             raise InvalidInputError(
                 f"{found.proposal_id} is a rollback, whose target is recorded already.",
-                next_step=f"`remit learn show {found.proposal_id[:12]}` has what came before and "
-                "after.",
+                next_step=f"`remit learn show {found.proposal_id[:12]}` shows the values before "
+                "and after.",
             )
         with known.archive(found.proposal_id).open("rb") as stream:
             archive = read_archive(stream, runtime.loaded.settings.packages)
@@ -242,5 +242,5 @@ def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
         raise InvalidInputError(f"The change is not valid: {error}.") from error
     made.check()
     if made.contract_id != contract_id:
-        raise InvalidInputError(f"The change is of {made.target}.")
+        raise InvalidInputError(f"The change applies to {made.target}.")
     return made.made(InstalledFiles(runtime.root.path), runtime.contracts, 1)

@@ -181,12 +181,12 @@ class Runtime(Closeable):
 
     @property
     def settings(self) -> Settings:
-        """The settings in force."""
+        """The settings in force, of all layers; fixed while the runtime is open."""
         return self.loaded.settings
 
     @property
     def default_model(self) -> tuple[str, str]:
-        """Provider and model that answer if a call names none."""
+        """Provider id and model id that answer if a call names none."""
         return self.provider_id, self.model_id
 
     def record_settings(self, by: str) -> None:
@@ -194,6 +194,9 @@ class Runtime(Closeable):
 
         Args:
             by: name of the person, for the record.
+
+        Raises:
+            LedgerError: the entry cannot be written.
         """
         record_settings(self.ledger, self.effective, by=by, prices=self.prices.version)
 
@@ -205,8 +208,13 @@ class Runtime(Closeable):
     def require_model(self) -> None:
         """Raise RemitError unless the default model can be called. No call is made.
 
+        The name is compared with the price table: one that nearly equals a known name is refused,
+        any other unknown name may be a newer model and is accepted. Names of a program's own
+        providers, and of providers at another address, are not checked.
+
         Raises:
-            RemitError: the provider is not configured, or the model's name is misspelt.
+            RemitError: the provider has neither an API key nor a base URL; the local model is not
+                installed; or the model's name looks misspelt.
         """
         of_model = self.provider_id, self.model_id, self.prices
         require_reachable(self.loaded.settings, self._providers, *of_model)
@@ -372,7 +380,7 @@ class Runtime(Closeable):
 
     @property
     def contracts(self) -> ContractLoader:
-        """The loader of the installed contracts."""
+        """The loader of the contracts that packages installed in this root."""
         return self._contracts
 
     def gate_context(self) -> GateContext:
@@ -443,7 +451,7 @@ class Runtime(Closeable):
     def close(self) -> None:
         """Close providers, MCP servers and the ledger, and stop the deletion of old content.
 
-        Entries already written are durable.
+        Entries already written are durable. Blocks; running turns are not waited for.
         """
         run_blocking(self.aclose())
         self._close_ledger()
@@ -460,7 +468,8 @@ class Runtime(Closeable):
     async def aclose(self) -> None:
         """Close the providers' connections of the running event loop; leave the rest open.
 
-        Call :meth:`close` for MCP servers and the ledger.
+        Call :meth:`close` for MCP servers and the ledger. The runtime can still be used; providers
+        connect again.
         """
         for provider in self._providers.reachable.values():
             closing = getattr(provider, "aclose", None)
@@ -470,7 +479,8 @@ class Runtime(Closeable):
     def models(self) -> list[tuple[str, str]]:
         """Return (model, provider) for all models and routes that can be named, sorted by name.
 
-        The provider of a route and of a name with fallbacks is ``remit``.
+        The provider of a route and of a name with fallbacks is ``remit``. Providers are not asked:
+        the names come from the settings and the price table.
         """
         settings = self.loaded.settings
         found = self._providers.models(settings, self.prices)

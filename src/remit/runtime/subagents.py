@@ -21,7 +21,7 @@ _TASK = {
     "properties": {
         "task": {
             "type": "string",
-            "description": "What is to be done, with all that has to be known for it.",
+            "description": "Task, with all information needed to do it.",
         }
     },
     "required": ["task"],
@@ -55,7 +55,7 @@ class AgentTool:
         """
         return Tool(
             tool_id_of(name),
-            about or f"Have the agent {self._agent.agent_id} do a task; gives its answer.",
+            about or f"Let the agent {self._agent.agent_id} do a task, and return its answer.",
             _TASK,
             self._answer,
             on_unknown="retry",  # A repeated call continues the same session.
@@ -101,7 +101,7 @@ class AgentTool:
 
 _REASON = {
     "type": "object",
-    "properties": {"reason": {"type": "string", "description": "Why, in one sentence."}},
+    "properties": {"reason": {"type": "string", "description": "Reason, in one sentence."}},
     "additionalProperties": False,
 }
 
@@ -117,7 +117,7 @@ def handoff_tool(to: Responder, about: str, behind: tuple[Tool, ...]) -> Tool:
     agent_id = to.agent_id
     return Tool(
         to.tool_id,
-        f"Hand the conversation over to {agent_id}, who answers from now on. {about}".strip(),
+        f"Hand the conversation over to {agent_id}, which answers from now on. {about}".strip(),
         _REASON,
         lambda reason="": f"{agent_id} goes on.",
         on_unknown="retry",
@@ -140,10 +140,10 @@ def check_callers(agent_id: str, callers: Sequence[Caller]) -> None:
     if any(caller.agent_id == agent_id for caller in callers):
         raise ToolError(
             f"{agent_id} is at work on this already: {above} -> {agent_id}.",
-            next_step="Answer with what is known; a sub-agent cannot call its caller.",
+            next_step="Answer with the information at hand; a sub-agent cannot call its caller.",
         )
     if len(callers) > _MAX_CALLERS:
         raise ToolError(
             f"{_MAX_CALLERS} agents are at work above each other already: {above}.",
-            next_step="Answer with what is known, without another agent.",
+            next_step="Answer with the information at hand, without another agent.",
         )

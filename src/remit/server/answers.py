@@ -27,7 +27,13 @@ _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialec
 
 
 def call_headers(response: PromptResponse) -> Headers:
-    """Return the ``x-remit-`` headers of a call: entry ids, cost and its certainty."""
+    """Return the ``x-remit-`` headers of a call: entry ids, cost and its certainty.
+
+    Headers without a value are left out; the cost is in US dollars with nine decimals.
+
+    Args:
+        response: outcome of the call.
+    """
     headers = [(b"x-remit-exchange", response.exchange_entry_id.encode())]
     if response.dispatch_entry_id:
         headers.append((b"x-remit-dispatch", response.dispatch_entry_id.encode()))
@@ -41,6 +47,8 @@ def call_headers(response: PromptResponse) -> Headers:
         headers.append((b"x-remit-fallback-from", fallback_text(response).encode()))
     if response.replayed:
         headers.append((b"x-remit-replayed", b"true"))
+    if response.dropped:
+        headers.append((b"x-remit-dropped", ", ".join(response.dropped).encode()))
     return headers
 
 
@@ -48,6 +56,9 @@ def fallback_text(response: PromptResponse) -> str:
     """Return the models that failed before the one that answered: ``model=CODE, model=CODE``.
 
     Characters outside printable ASCII become ``?``.
+
+    Args:
+        response: outcome of the call.
     """
     text = ", ".join(f"{model}={code}" for model, code in response.fallback_from)
     return "".join(char if " " <= char <= "~" else "?" for char in text)
@@ -70,7 +81,8 @@ def is_own_answer(response: PromptResponse, endpoint: str) -> bool:
 def upstream_answer(response: PromptResponse) -> Answer:
     """Return the provider's reply with the call's headers added. The response must have a reply.
 
-    A status above 599 becomes 502, because HTTP defines none there.
+    A status above 599 becomes 502, because HTTP defines none there. For an error after several
+    attempts, ``x-should-retry: false`` tells clients not to try again.
     """
     came = response.reply
     assert came is not None
@@ -91,6 +103,10 @@ def tried(response: PromptResponse, headers: list[tuple[bytes, bytes]]) -> Heade
     """Return ``headers`` with ``x-should-retry: false`` added if Remit tried several times.
 
     The list is changed in place; an existing ``x-should-retry`` stays.
+
+    Args:
+        response: outcome of the call.
+        headers: headers of the answer.
     """
     if response.attempts > 1 and not any(name == b"x-should-retry" for name, _ in headers):
         headers.append((b"x-should-retry", b"false"))
@@ -99,6 +115,8 @@ def tried(response: PromptResponse, headers: list[tuple[bytes, bytes]]) -> Heade
 
 def translated(body: Body, response: PromptResponse) -> dict[str, Any]:
     """Return a successful answer as JSON data in the form of the client's endpoint.
+
+    Id and time of the answer are those of the call's entry.
 
     Args:
         body: the client's request.
@@ -124,13 +142,23 @@ def untranslatable(response: PromptResponse | None) -> HttpError:
     """Return the 502 for an answer that cannot be expressed in the client's dialect.
 
     The call is recorded and paid, so the error asks clients not to retry.
+
+    Args:
+        response: outcome of the call; ``None`` if it is not known.
     """
     headers = [(b"x-should-retry", b"false"), *(call_headers(response) if response else ())]
     return HttpError(502, "answer_untranslatable", _CANNOT_TRANSLATE, headers=headers)
 
 
 def answer_of(response: PromptResponse) -> ProviderResponse:
-    """Return the answer of a call in neutral form, from the provider's reply if there is one."""
+    """Return the answer of a call in neutral form, from the provider's reply if there is one.
+
+    Args:
+        response: outcome of a successful call.
+
+    Raises:
+        DialectError: the provider's reply cannot be read.
+    """
     came = response.reply
     if came is not None:
         answer = read_answer(came.endpoint, load(came.body))
@@ -166,7 +194,14 @@ def billed(
 
 
 def failure(response: PromptResponse) -> HttpError:
-    """Return the error for a call that did not succeed, with its headers and retry time."""
+    """Return (not raise) the error for a call that did not succeed, with its headers and retry
+    time.
+
+    The address of a provider that cannot be reached is left out of the message.
+
+    Args:
+        response: outcome of the call.
+    """
     message = response.error_message or "The call failed."
     if response.error_code == "SERVER_ERROR" and _UNREACHABLE in message:
         message = "The provider cannot be reached."  # The message hides its address.
@@ -181,6 +216,10 @@ def failure(response: PromptResponse) -> HttpError:
 
 
 def end_comment(response: PromptResponse) -> bytes:
-    """Return the call's headers as an SSE comment, for values known only at its end."""
+    """Return the call's headers as an SSE comment, for values known only at its end.
+
+    Args:
+        response: outcome of the call.
+    """
     fields = [b"%s=%s" % (name, value) for name, value in call_headers(response)]
     return b": %s\n\n" % b" ".join(fields)

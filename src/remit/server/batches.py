@@ -22,6 +22,7 @@ from remit.providers import ProviderError
 from remit.providers.wire import BATCHES, FILES, BodyError, Dialect, ObjectBody
 from remit.server.authentication import AuthenticatedRequest
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
+from remit.server.own_list import list_own
 from remit.server.provider_door import ProviderDoor, refused, reply_raw, reply_upstream, with_query
 from remit.server.refusals import HttpError, invalid
 from remit.server.replies import Receive, Scope, Send
@@ -41,7 +42,10 @@ class Batches:
         self._door = door
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """Return the handlers, keyed by (method, path)."""
+        """Return the handlers that create and list batches, keyed by (method, path).
+
+        Each dialect has its own paths.
+        """
         return {
             (method, path): partial(handler, dialect)
             for dialect, tail in _PATHS.items()
@@ -50,7 +54,11 @@ class Batches:
         }
 
     def templates(self) -> dict[tuple[str, str], ObjectHandler]:
-        """Return the handlers of single batches, keyed by (method, path template)."""
+        """Return the handlers of single batches, keyed by (method, path template).
+
+        Batches can be shown and cancelled; in the dialect of Anthropic also their results read, and
+        deleted.
+        """
         found: dict[tuple[str, str], ObjectHandler] = {}
         for dialect, tail in _PATHS.items():
             for path in paths_of(tail, dialect):
@@ -117,7 +125,7 @@ class Batches:
         # A batch is shown as ended when its results are on record.
         await self._door.batches.poll(owner_of(caller.identity))
         endpoint = BATCHES[dialect]
-        await self._door.list_own(endpoint, "batch", scope, send, partial(_own_url, scope))
+        await list_own(self._door, endpoint, "batch", scope, send, partial(_own_url, scope))
 
     async def _show(
         self, dialect: Dialect, batch_id: str, scope: Scope, receive: Receive, send: Send
@@ -190,9 +198,11 @@ class Batches:
         try:
             await self._door.batches.settle(batch_id, gone=gone)
         except ProviderError as error:
-            raise HttpError(502, error.code, "The results cannot be read just now.") from error
+            raise HttpError(
+                502, error.code, "The results cannot be read now; try again later."
+            ) from error
         except RemitError as error:
-            said = "The results cannot be recorded just now."
+            said = "The results cannot be recorded now; try again later."
             raise HttpError(503, "record_unavailable", said, retry_after_s=1) from error
 
 

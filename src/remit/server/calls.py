@@ -57,6 +57,9 @@ from remit.server.websocket import WebSocket
 _log = logging.getLogger("remit.server")
 _LARGE_FORM = 64 * 1024  # A byte of a sound file costs as much work as many bytes of JSON.
 _Answer = Callable[[AuthenticatedRequest, Body, PromptRequest, Request], Awaitable[None]]
+_IMAGE_MODEL = "gpt-image-2.5-flare"
+"""The model of images whose client named none. OpenAI recommends it."""
+
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
 
 
@@ -121,6 +124,9 @@ class ModelCalls:
             share.begin(caller.identity.key_id)
             self._running[request] = caller.token
             body = await self._body(endpoint, caller, request, share)
+            if not body.model and endpoint.may_lack_model:
+                model = _IMAGE_MODEL if "image" in endpoint.name else self._gateway.default_model
+                body = body.with_member(("model",), dump(model), "the client named no model")
             asked = self._authenticator.request(caller, body)
             if answer is not None:
                 await answer(caller, body, asked, request)
@@ -167,6 +173,9 @@ class ModelCalls:
     async def admit(self, socket: WebSocket) -> AuthenticatedRequest:
         """Return the caller of a WebSocket handshake, and mark its connection as authenticated.
 
+        Args:
+            socket: the socket, whose handshake is not answered yet.
+
         Raises:
             HttpError: 401 without a valid key, 400 with two different keys, 403 in dev mode from
                 another machine, 503 if keys cannot be checked.
@@ -208,6 +217,11 @@ class ModelCalls:
         """Cancel the calls of keys that were revoked or have expired, every ``every_s`` seconds.
 
         Runs until it is cancelled.
+
+        A cancelled call is answered with the error of an ended key, and recorded.
+
+        Args:
+            every_s: seconds between two checks.
         """
         while True:
             await asyncio.sleep(every_s)

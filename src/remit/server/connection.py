@@ -65,7 +65,12 @@ class Strangers:
         self._of: dict[str, dict[Connection, None]] = {}
 
     def add(self, address: str, connection: Connection) -> None:
-        """Add a new connection from an address."""
+        """Add a new connection from an address.
+
+        Args:
+            address: address of the client.
+            connection: the connection, which has brought no good key yet.
+        """
         self._of.setdefault(address, {})[connection] = None
 
     def remove(self, address: str, connection: Connection) -> None:
@@ -141,6 +146,15 @@ class Connection(HttpToolsProtocol):
 
     @override
     def connection_made(self, transport: Any) -> None:
+        """Begin to serve a client; asyncio calls this once.
+
+        The time limit for the headers begins. If there are more connections than allowed, another
+        one is closed to make room: the oldest one that has brought no good key, else an idle one.
+        If there is none, requests of the new connection are answered 503.
+
+        Args:
+            transport: asyncio's transport of the connection.
+        """
         super().connection_made(transport)
         self._expect(self.header_timeout_s)
         if len(self.connections) > self._most:
@@ -150,6 +164,12 @@ class Connection(HttpToolsProtocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
+        """End everything of a lost connection: its running call or WebSocket is cancelled, pending
+        requests are dropped.
+
+        Args:
+            exc: the error that ended the connection; ``None`` if either side closed it.
+        """
         self.connections.discard(self)
         self.prove()
         if self._timer is not None:
@@ -171,6 +191,11 @@ class Connection(HttpToolsProtocol):
 
     @override
     def shutdown(self) -> None:
+        """Close the connection when the server stops, after the running answer.
+
+        A connection whose first or next request may be arriving stays open for that request; a
+        WebSocket is asked to end.
+        """
         if self._running is None and (self._phase == _HEAD or not self._fed):
             return  # A request may be arriving; it gets its answer.
         if self._socket is not None:
@@ -179,13 +204,15 @@ class Connection(HttpToolsProtocol):
             super().shutdown()
 
     def prove(self) -> None:
-        """Note that a request came with a good key: a full server closes others first."""
+        """Note that a request came with a good key: a full server closes connections without one
+        first.
+        """
         if self._address is not None:
             self._strangers.remove(self._address, self)
             self._address = None
 
     def close_now(self) -> None:
-        """Close the connection and drop its pending requests."""
+        """Close the connection at once; unsent data and pending requests are dropped."""
         self.connections.discard(self)
         self.prove()
         self.transport.abort()
@@ -203,6 +230,15 @@ class Connection(HttpToolsProtocol):
 
     @override
     def data_received(self, data: bytes) -> None:
+        """Parse received bytes; each complete request becomes a call, an ASGI request or a
+        WebSocket.
+
+        A head or trailer above the limits, or an unreadable request, is answered with an error
+        after all earlier answers, and the connection closes; later bytes are dropped.
+
+        Args:
+            data: the bytes.
+        """
         if self._last_words:
             return
         if self._socket is not None:
@@ -265,12 +301,17 @@ class Connection(HttpToolsProtocol):
 
     @override
     def pause_writing(self) -> None:
+        """Stop writing, as the client does not take its answer.
+
+        The connection is aborted if the client takes nothing for :attr:`stalled_s` seconds.
+        """
         super().pause_writing()
         self._left = self.transport.get_write_buffer_size()
         self._expect(self.stalled_s)
 
     @override
     def resume_writing(self) -> None:
+        """Continue to write; a pipelined request that waits begins now."""
         super().resume_writing()
         if self._socket is not None:
             self.flow.resume_reading()
@@ -281,6 +322,7 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_message_begin(self) -> None:
+        """Reset the state for a new request; the parser calls this."""
         self._phase = _HEAD
         self._mark = self._fed
         self._begun = self._chunk
@@ -291,6 +333,12 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Take one header, with its name in lower case; trailers are dropped.
+
+        Raises:
+            ValueError: there are too many headers or trailers; the request is then answered with an
+                error.
+        """
         if self._phase != _HEAD:
             self._trailers += 1
             if self._trailers > _MAX_FIELDS:
@@ -308,6 +356,15 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_headers_complete(self) -> None:
+        """Begin the request: as a call if its path is direct, else as an ASGI request.
+
+        If the server is full, the answer is 503. While an earlier answer is running, the request
+        waits. An upgrade is left to :meth:`data_received`.
+
+        Raises:
+            ValueError: the head is too large, has no or several Host headers, asks for ``CONNECT``,
+                or too many requests wait; the request is then answered with an error.
+        """
         if self._begun + self._fed - self._mark > self.max_header_bytes:
             size = sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size + len(self.url) > self.max_header_bytes:
@@ -352,6 +409,11 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_body(self, body: bytes) -> None:
+        """Hand a piece of the body to the running request.
+
+        Args:
+            body: the piece.
+        """
         self._came += len(body)
         cycle: Any = self.cycle
         if type(cycle) is not Call:
@@ -363,6 +425,11 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_message_complete(self) -> None:
+        """Note that the request has arrived completely.
+
+        If its answer is already sent, the next request's time limit begins, or the connection
+        closes.
+        """
         if self._phase == _HEAD:
             return
         self._phase = _IDLE
@@ -391,6 +458,10 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_response_complete(self) -> None:
+        """Begin the next pipelined request after an answer, close the connection, or wait for more.
+
+        A client that is still sending its body is read to the end before the connection closes.
+        """
         cycle, self._running = self._running, None
         self.server_state.total_requests += 1
         if cycle is None:
@@ -461,7 +532,10 @@ class Connection(HttpToolsProtocol):
             self.close_soon()
 
     def close_soon(self) -> None:
-        """Close the connection after all written data is sent."""
+        """Close the connection after all written data is sent.
+
+        The connection is aborted if the client takes nothing for :attr:`stalled_s` seconds.
+        """
         self.transport.close()
         if self.parser is not None:
             self._expect(self.stalled_s)

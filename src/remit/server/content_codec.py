@@ -34,6 +34,9 @@ _DECODING_ERRORS = (zlib.error, brotli.error, zstd.ZstdError, EOFError)
 def coding_of(header: bytes | None) -> str:
     """Return the content coding that a ``content-encoding`` header names; empty for none.
 
+    Args:
+        header: value of the header; ``None`` if it is missing.
+
     Raises:
         HttpError: 415, Remit does not decode this coding, or the header names several.
     """

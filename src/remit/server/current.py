@@ -34,7 +34,7 @@ from remit.server.websocket import WebSocket
 _log = logging.getLogger("remit.server")
 
 _FIXED = ("server.host", "server.port", "server.workers", "ledger.path")
-"""Settings of what is open already: a change of them needs a new start."""
+"""Settings that take effect only after a restart."""
 _ANSWERED = ("/healthz", "/readyz", "/metrics")  # Paths that are answered while draining.
 _POLL_S = 0.05
 _GC_THRESHOLD = 50_000
@@ -74,7 +74,7 @@ class Current:
 
     @property
     def loaded(self) -> LoadedSettings:
-        """The settings in force."""
+        """The settings in force, with their sources; :meth:`reload` replaces them."""
         return self._app.runtime.loaded
 
     def _opened(self, kept: Mapping[str, Any] | None = None) -> App | Dispatcher:
@@ -110,7 +110,11 @@ class Current:
             await self._app(scope, receive, send)
 
     async def answer_socket(self, socket: WebSocket) -> None:
-        """Serve a WebSocket with the application in force; refuse it while draining."""
+        """Serve a WebSocket with the application in force; refuse it while draining.
+
+        Args:
+            socket: the WebSocket, whose handshake is not answered yet.
+        """
         if self._draining:
             socket.refuse(shutting_down())
             return
@@ -145,7 +149,10 @@ class Current:
         self._app.ready = False
 
     def drain(self) -> None:
-        """Refuse new calls with 503; calls in flight are finished."""
+        """Refuse new calls with 503 and end the console's live pages; calls in flight are finished.
+
+        Can be called again without effect, and cannot be undone.
+        """
         self.leave()
         self._draining = True
         self._app.end_streams()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from remit.providers.wire import ENDPOINTS, Endpoint
+from remit.providers.wire import ENDPOINTS, PASSED_PATHS, Endpoint
 from remit.server import request
 from remit.server.replies import Receive, Scope, Send
 
@@ -36,6 +36,30 @@ def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
     """
     dialects = (dialect,) if dialect else tuple(_PREFIXES)
     return tuple(dict.fromkeys(prefix + path for name in dialects for prefix in _PREFIXES[name]))
+
+
+@functools.cache
+def served_paths() -> str:
+    """Return the paths that are served, as one text; of long ones the beginning and ``…``."""
+    calls = {_tail(endpoint) for endpoint in ENDPOINTS.values()}
+    passed = {f"/{row.template.split('/')[1]}…" for row in PASSED_PATHS}
+    own = {"/batches", "/conversations", "/files", "/key", "/messages/batches", "/models"}
+    return ", ".join(f"/v1{path}" for path in sorted({*calls, *passed, *own}))
+
+
+def split_prefix(path: str) -> tuple[tuple[str, ...], str]:
+    """Return the dialects that a path may be of, and the path without its prefix.
+
+    ``/openai/v1/vector_stores`` gives ``("openai",)`` and ``/vector_stores``.
+    """
+    for dialect in _PREFIXES:
+        if path.startswith(f"/{dialect}/"):
+            return (dialect,), _without_version(path.removeprefix(f"/{dialect}"))
+    return tuple(_PREFIXES), _without_version(path)
+
+
+def _without_version(path: str) -> str:
+    return path.removeprefix("/v1") if path.startswith("/v1/") else path
 
 
 def call_routes(calls: ModelCalls) -> dict[str, request.Handler]:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from urllib.parse import quote
 
 from remit.gateway import owner_of
 from remit.gateway.objects import KeptObject, keep
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.providers import ProviderResponse
-from remit.providers.wire import FILES, BodyError, FormBody, ObjectBody
+from remit.providers.wire import FILES, ObjectBody
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
+from remit.server.own_list import list_own
 from remit.server.provider_door import (
     ObjectChange,
     ProviderDoor,
     id_in,
-    refused,
     reply_upstream,
     with_query,
 )
 from remit.server.replies import Receive, Scope, Send, shape_of
+from remit.server.upload import read_form
 
 
 class Files:
@@ -33,7 +33,7 @@ class Files:
         self._door = door
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """Return the handlers, keyed by (method, path)."""
+        """Return the handlers that upload and list files, keyed by (method, path)."""
         return {
             (method, path): handler
             for path in paths_of("/files")
@@ -41,7 +41,9 @@ class Files:
         }
 
     def templates(self) -> dict[tuple[str, str], ObjectHandler]:
-        """Return the handlers of single files, keyed by (method, path template)."""
+        """Return the handlers that show, delete and download a file, keyed by (method, path
+        template).
+        """
         found: dict[tuple[str, str], ObjectHandler] = {}
         for path in paths_of("/files"):
             found["GET", f"{path}/{{id}}"] = self._show
@@ -53,12 +55,7 @@ class Files:
         caller = await self._door.caller(scope)
         endpoint = FILES[shape_of(scope)]
         provider_id = self._door.provider_for(endpoint)
-        raw = await self._door.read(caller, receive)
-        try:
-            kind = caller.text(b"content-type")
-            body = await asyncio.to_thread(FormBody.read_form, endpoint, raw, kind)
-        except BodyError as error:
-            raise refused(error) from error
+        body, upload = await read_form(self._door.settings, endpoint, caller, receive, _any)
 
         def keep_file(tx: Transaction, exchange_id: str, answer: ProviderResponse) -> None:
             file_id = id_in(answer.reply.body) if answer.reply is not None else ""
@@ -67,12 +64,12 @@ class Files:
 
         path = with_query(endpoint.path, scope)
         response = await self._door.change(
-            caller, provider_id, body, path=path, on_record=ObjectChange(keep_file)
+            caller, provider_id, body, path=path, on_record=ObjectChange(keep_file), upload=upload
         )
         await reply_upstream(send, response)
 
     async def _list(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._door.list_own(FILES[shape_of(scope)], "file", scope, send)
+        await list_own(self._door, FILES[shape_of(scope)], "file", scope, send)
 
     async def _show(self, file_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         await self._relay(file_id, "", scope, send)
@@ -96,6 +93,10 @@ class Files:
             caller, found, body, path=with_query(path, scope), entries=_entries_of
         )
         await reply_upstream(send, response)
+
+
+async def _any(fields: list[tuple[str, str]]) -> None:
+    """Allow any text fields."""
 
 
 def _entries_of(ledger: LedgerClient, made: LedgerEntry) -> list[str]:

@@ -58,7 +58,11 @@ class Call:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, handler: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
-        """Start a task that runs the handler, and register it with the server."""
+        """Start a task that runs the handler, and register it with the server.
+
+        Args:
+            handler: serves the request.
+        """
         task = self._task = self._connection.loop.create_task(handler(self))
         self._connection.tasks.add(task)
         task.add_done_callback(self._ended)
@@ -77,18 +81,29 @@ class Call:
             self._task.cancel(why or None)
 
     def stop(self, why: str) -> None:
-        """Cancel the call's task with ``why`` as the reason."""
+        """Cancel the call's task with ``why`` as the reason. Does nothing before :meth:`start`.
+
+        Args:
+            why: argument of the CancelledError.
+        """
         if self._task is not None:
             self._task.cancel(why)
 
     # The request.
 
     def prove(self) -> None:
-        """Tell the connection that the caller has a good key."""
+        """Tell the connection that the caller has a good key, so that a full server keeps it."""
         self._connection.prove()
 
     def take(self, data: bytes) -> None:
-        """Add a piece of the body; pause reading if too much of it is unread."""
+        """Add a piece of the body; pause reading if too much of it is unread.
+
+        A body above its limit, or above the caller's share of memory, makes :meth:`read` raise
+        HttpError. Pieces after the end of the answer are dropped.
+
+        Args:
+            data: the piece.
+        """
         if self.response_complete:
             return
         if type(self.body) is bytes:
@@ -107,7 +122,7 @@ class Call:
                 self.waiter.set_exception(error)
 
     def wake(self) -> None:
-        """Wake the reader of the body."""
+        """Wake the reader of the body, because the rest has arrived or the client is gone."""
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
@@ -115,6 +130,15 @@ class Call:
         """Return the whole body, as :meth:`Request.read`.
 
         Before this method is called, reading pauses after a few kilobytes of the body.
+
+        Args:
+            length: value of the ``content-length`` header; ``None`` for a chunked body.
+            most: largest size of the body in bytes.
+            timeout_s: longest time for the rest of the body, in seconds.
+            share: the caller's share of memory, which counts the body.
+
+        Raises:
+            HttpError: as for :meth:`Request.read`.
         """
         if self._connection.flow.read_paused and not self._connection.pipeline:
             self._connection.flow.resume_reading()
@@ -150,11 +174,17 @@ class Call:
 
     @property
     def started(self) -> bool:
-        """True if part of an answer was sent."""
+        """True if the head of an answer was sent; then no other answer can be sent."""
         return self.response_started
 
     def answer(self, answer: Answer) -> None:
-        """Send a whole answer and end the request. A large body is written separately."""
+        """Send a whole answer and end the request; nothing is sent if the client is gone.
+
+        A large body is written separately.
+
+        Args:
+            answer: status, body, content type and further headers.
+        """
         status, body, kind, headers = answer
         if status in WITHOUT_BODY:
             head = [*self._head(status, headers), b"\r\n"]
@@ -170,7 +200,12 @@ class Call:
         self._connection.on_response_complete()
 
     def begin(self, status: int, headers: Headers) -> None:
-        """Begin a stream. The headers are sent with its first data."""
+        """Begin a stream. The headers are sent with its first data.
+
+        Args:
+            status: the HTTP status.
+            headers: headers of the stream.
+        """
         head = self._head(status, headers)
         head.append(_CHUNKS + b"\r\n" if self._chunked else b"\r\n")
         self._unsent = b"".join(head)
@@ -181,7 +216,13 @@ class Call:
             self._put(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def offer(self, data: bytes) -> bool:
-        """Send data of the stream; return False, sending nothing, if earlier data is unsent."""
+        """Send data of the stream; return False, sending nothing, if earlier data is unsent.
+
+        Data for a client that is gone is dropped, with True.
+
+        Args:
+            data: a piece of the stream.
+        """
         connection = self._connection
         if connection.flow.write_paused or self._unsent:
             return False
@@ -192,7 +233,11 @@ class Call:
         return True
 
     def end(self, data: bytes = b"") -> None:
-        """Send the last data of the stream and end the request."""
+        """Send the last data of the stream and end the request.
+
+        Args:
+            data: the last piece; may be empty.
+        """
         if self._chunked:
             data = (b"%x\r\n%b\r\n" % (len(data), data) if data else b"") + b"0\r\n\r\n"
         self._put(data)
@@ -201,11 +246,11 @@ class Call:
 
     @property
     def full(self) -> bool:
-        """True if the client is slower than the writes."""
+        """True if the client reads more slowly than data is written; :meth:`drain` waits."""
         return self._connection.flow.write_paused
 
     async def drain(self) -> None:
-        """Wait until the connection accepts more data."""
+        """Wait until the connection accepts more data. Returns also when the client disconnects."""
         flow: FlowControl = self._connection.flow
         await flow.drain()
 

@@ -80,7 +80,8 @@ class HttpServer(Server):
     def step_back(self) -> None:
         """Stop accepting connections, and begin to shut down; no call is refused.
 
-        Other processes on the same socket serve new connections.
+        Other processes on the same socket serve new connections. Running calls are finished, as
+        after :meth:`stop`.
         """
         for server in self.servers:
             server.close()
@@ -89,7 +90,7 @@ class HttpServer(Server):
     def reload(self) -> asyncio.Task[str]:
         """Read the configuration again after any reload under way.
 
-        Calls that come before the next reload has begun share it.
+        Calls that come before the next reload has begun share it. Call it in the event loop.
 
         Returns:
             A task with the reason for which nothing was changed; empty if the new one is in use.
@@ -126,6 +127,11 @@ class HttpServer(Server):
     @override
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Install the signal handlers: SIGTERM stops the server.
+
+        Outside a worker process, SIGINT stops it too, and SIGHUP reloads the settings. Previous
+        handlers are not restored.
+        """
         loop = self._loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.stop)
         if not self._worker:
@@ -135,6 +141,11 @@ class HttpServer(Server):
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on the sockets, begin to watch the settings, and report that the server is ready.
+
+        Args:
+            sockets: open sockets; ``None`` to open those of the configuration.
+        """
         await super().startup(sockets)
         self._follows = asyncio.create_task(self._follow())
         if self._told is not None:
@@ -142,6 +153,14 @@ class HttpServer(Server):
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop the server: give notice, close idle connections, and finish running calls.
+
+        Calls that do not end within the limit of the settings are cancelled, and have a short time
+        to be recorded.
+
+        Args:
+            sockets: the sockets that were listened on; these are closed.
+        """
         state, loop = self.server_state, asyncio.get_running_loop()
         self._follows.cancel()
         if self._notice_s:

@@ -45,6 +45,11 @@ class ModelListing:
 
         The models are sorted by name.
 
+        Args:
+            scope: ASGI's scope of the request.
+            receive: not used.
+            send: takes the answer.
+
         Raises:
             HttpError: the caller is refused, as by :meth:`Authenticator.caller`.
         """
@@ -61,6 +66,11 @@ class ModelListing:
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with the model that the path names, in the dialect of the request.
 
+        Args:
+            scope: ASGI's scope of the request, whose path ends with the model.
+            receive: not used.
+            send: takes the answer.
+
         Raises:
             HttpError: the caller is refused, as by :meth:`Authenticator.caller`; 404, there is no
                 such model, or the caller may not use it.
@@ -72,7 +82,7 @@ class ModelListing:
             raise HttpError(
                 404,
                 "model_not_found",
-                "There is no such model here; GET /v1/models lists all.",
+                "This model does not exist here; GET /v1/models lists all models.",
                 param="model",
             )
         await reply_json(send, found)

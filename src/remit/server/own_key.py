@@ -40,6 +40,9 @@ def own_key_routes(
     return {("GET", path): show for path in paths_of("/key")}
 
 
+_LISTS = ("models", "agents", "tiers", "pass_through", "pass_through_unpriced")
+
+
 def _shown(caller: Identity, accounts: list[BudgetStatus]) -> dict[str, Any]:
     return {
         "object": "key",
@@ -47,7 +50,7 @@ def _shown(caller: Identity, accounts: list[BudgetStatus]) -> dict[str, Any]:
         "name": caller.name,
         "role": caller.role,
         "expires": caller.expires_at or None,
-        **{name: list(getattr(caller, name)) for name in ("models", "agents", "tiers")},
+        **{name: list(getattr(caller, name)) for name in _LISTS},
         **{name: getattr(caller, name) or None for name in _OWNERS},
         "budgets": [_with_rest(account) for account in reversed(accounts)],
     }

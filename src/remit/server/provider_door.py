@@ -1,26 +1,24 @@
 """Requests that are passed on to a provider of the client's own dialect, for objects it stores.
 
-Objects are files, batches and responses. The gateway records each one's owner, and nobody else can
-see it. Requests that change something are recorded; requests that only read are not.
+Objects are files, batches, responses, vector stores and so on. The gateway records each one's
+owner, and nobody else can see it. Requests that change something are recorded; requests that only
+read are not.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
-
-import orjson
 
 from remit.gateway import Attempt, OnRecord, owner_of
-from remit.gateway.objects import KeptObject, Kind, Objects, forget
+from remit.gateway.objects import PASSED_NAMES, KeptObject, Objects, forget, objects_named
 from remit.kernel.budget import Amount
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
-from remit.kernel.json_text import JsonTextError, elements, load, spans
+from remit.kernel.json_text import JsonTextError, load
 from remit.ledger import (
     EntryArchivedError,
     ErasureError,
@@ -30,10 +28,12 @@ from remit.ledger import (
 )
 from remit.providers import (
     Body,
+    EventSink,
     Outgoing,
     ProviderError,
     ProviderResponse,
     Timeouts,
+    Upload,
     UpstreamProvider,
     passed_on,
 )
@@ -43,16 +43,20 @@ from remit.server.answers import failure, upstream_answer
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.content_codec import read_decoded
 from remit.server.refusals import HttpError, no_record
-from remit.server.replies import Receive, Scope, Send, reply, reply_json
+from remit.server.replies import Receive, Scope, Send, reply
+from remit.server.upload import FormUpload
 
 _MAX_LIST_BYTES = 32 * 1024 * 1024
-_MAX_PAGES = 100
-_PAGE = 20
-_LIMIT = re.compile(r"[0-9]{1,9}")
 
 
 class ProviderDoor:
     """Access to files, batches and responses that providers store.
+
+    Attributes:
+        batches: the batches of the root.
+        objects: the owners of stored objects.
+        settings: limits of bodies.
+        timeouts: limits of waits for a provider.
 
     Args:
         runtime: the open root.
@@ -64,9 +68,9 @@ class ProviderDoor:
         self.batches = runtime.gateway.batches
         self._authenticator = authenticator
         self._ledger = runtime.ledger
-        self._objects = Objects(runtime.ledger)
+        self.objects = Objects(runtime.ledger)
         settings = runtime.loaded.settings
-        self._server = settings.server
+        self.settings = settings.server
         gateway = settings.gateway
         self.timeouts = Timeouts(
             gateway.connect_timeout_ms / 1000, gateway.timeout_ms / 1000,
@@ -84,7 +88,9 @@ class ProviderDoor:
         if not caller.identity.may("call"):
             role = caller.identity.role
             raise HttpError(
-                403, "auth_error", f"The role {role} makes no calls; use a key of the role agent."
+                403,
+                "auth_error",
+                f"The role {role} may not make calls; use a key of the role agent.",
             )
         return caller
 
@@ -98,18 +104,25 @@ class ProviderDoor:
         Raises:
             HttpError: as :func:`~remit.server.content_codec.read_decoded`.
         """
-        server = self._server
+        server = self.settings
         return await read_decoded(
             receive, caller.headers, server.max_body_bytes, server.body_timeout_s, caller.share
         )
 
     def has(self, provider_id: str) -> bool:
-        """Return True if a provider is configured and is reached over HTTP."""
+        """Return True if a provider is configured and is reached over HTTP.
+
+        Args:
+            provider_id: id of the provider.
+        """
         return isinstance(self._gateway.providers.get(provider_id), UpstreamProvider)
 
     def provider_for(self, endpoint: Endpoint) -> str:
         """Return the id of the provider for an endpoint: the one named like its dialect, else the
         first.
+
+        Args:
+            endpoint: the endpoint that stores the objects.
 
         Raises:
             HttpError: 404, no configured provider has the endpoint.
@@ -175,7 +188,7 @@ class ProviderDoor:
             raise HttpError(409, "archived", error.message) from error
         return response
 
-    async def find(self, object_id: str, kind: Kind, caller: AuthenticatedRequest) -> KeptObject:
+    async def find(self, object_id: str, kind: str, caller: AuthenticatedRequest) -> KeptObject:
         """Return a caller's object, from the record of owners. No provider is asked.
 
         Args:
@@ -187,18 +200,51 @@ class ProviderDoor:
             HttpError: 404, there is no such object, or another caller owns it.
         """
         owner = owner_of(caller.identity)
-        found = await asyncio.to_thread(self._objects.find, object_id, kind, owner)
+        found = await asyncio.to_thread(self.objects.find, object_id, kind, owner)
         if found is None:
             raise HttpError(
                 404,
                 "not_found",
-                f"No such {kind}: {object_id[:100]}; its list shows those of this key.",
+                f"This key has no {said_of(kind)} {object_id[:100]}; list its objects to see "
+                "their ids.",
                 param="id",
             )
         return found
 
+    async def require_own(
+        self, texts: Sequence[str], caller: AuthenticatedRequest, body: Body | None = None
+    ) -> None:
+        """Check that a request names no object of another caller.
+
+        If tenants share the provider's account, each object that the body names must be the
+        caller's own.
+
+        Args:
+            texts: the texts of the request that could be ids.
+            caller: the authenticated caller.
+            body: the request's body; None for none.
+
+        Raises:
+            HttpError: 404, a text names an object of another caller.
+        """
+        owner = owner_of(caller.identity)
+        named = objects_named(body, PASSED_NAMES) if body is not None else []
+
+        def other() -> str:
+            return self.objects.foreign([*texts], owner) or (
+                self.objects.of_others(named, owner) if named else ""
+            )
+
+        if (texts or named) and (found := await asyncio.to_thread(other)):
+            raise HttpError(404, "not_found", f"{found[:100]} does not exist; use an id that this "
+                            "key was answered.")  # fmt: skip
+
     def request(self, caller: AuthenticatedRequest, body: Body) -> PromptRequest:
         """Return the gateway's request in the caller's name. Nothing is sent.
+
+        Args:
+            caller: the authenticated caller.
+            body: the body to send.
 
         Raises:
             HttpError: 400, as :meth:`Authenticator.request`.
@@ -215,6 +261,8 @@ class ProviderDoor:
         path: str = "",
         amount: Amount | None = None,
         on_record: OnRecord | None = None,
+        upload: FormUpload | None = None,
+        sink: EventSink | None = None,
     ) -> PromptResponse:
         """Pass a request to a provider, and record it as a call.
 
@@ -226,25 +274,31 @@ class ProviderDoor:
             path: path of the upstream's URL; empty for the endpoint's own.
             amount: amount to reserve for the call; nothing if left out.
             on_record: writes more rows in the transaction that records the call.
+            upload: the form to send while it arrives; None to send the body's text.
+            sink: receives a stream of events as it comes; None to receive none.
 
         Returns:
             The response, which is the provider's reply also if that is an error.
 
         Raises:
-            HttpError: nothing was sent, the provider did not answer or refused Remit's key, or the
-                record cannot be written (503).
+            HttpError: nothing was sent, the upload was refused or cut off, the provider did not
+                answer or refused Remit's key, or the record cannot be written (503).
         """
         provider = self._provider(provider_id)
         request = self.request(caller, body)
         passed = provider.passing(request.headers or {})
-        outgoing = Outgoing(body, passed, stream=False, method=method, path=path)
+        pieces = None if upload is None else Upload(upload.pieces(), upload.length)
+        outgoing = Outgoing(body, passed, stream=False, method=method, path=path, upload=pieces)
         try:
             response = await self._gateway.pass_on(
                 replace(request, idempotency_key=None), provider_id, outgoing,
                 identity=caller.identity, amount=amount or Amount(0, 0), on_record=on_record,
+                sink=sink,
             )  # fmt: skip
         except RemitError as error:
             raise no_record(error) from error
+        if upload is not None and upload.refused is not None:
+            raise upload.refused
         answered = response.reply is not None and response.error_code != "AUTH_ERROR"
         if not answered and response.outcome is not RouteOutcome.SUCCESS:
             raise failure(response)
@@ -254,6 +308,8 @@ class ProviderDoor:
         self, provider_id: str, path: str, caller: AuthenticatedRequest
     ) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
         """Read something from a provider; nothing is recorded.
+
+        A body above the limit for lists is refused.
 
         Args:
             provider_id: id of the provider.
@@ -279,7 +335,12 @@ class ProviderDoor:
         return came.status, passed_on(came.headers), body
 
     async def relay(
-        self, provider_id: str, path: str, caller: AuthenticatedRequest, send: Send
+        self,
+        provider_id: str,
+        path: str,
+        caller: AuthenticatedRequest,
+        send: Send,
+        receive: Receive | None = None,
     ) -> None:
         """Send a provider's object to the client as it arrives; an error is sent as a whole.
 
@@ -290,9 +351,12 @@ class ProviderDoor:
             path: path of the upstream's URL, with its query.
             caller: the authenticated caller, some of whose headers are passed on.
             send: takes the answer.
+            receive: shows that the client is gone, which ends an answer without an end; None to
+                send the whole answer in any case.
 
         Raises:
             HttpError: as :meth:`fetch`.
+            ProviderError: the connection broke after the answer began.
         """
         provider = self._provider(provider_id)
         try:
@@ -307,63 +371,15 @@ class ProviderDoor:
             if came.status >= 400:  # An error may quote the key, so it is masked as a whole.
                 await send({"type": "http.response.body", "body": await came.read()})
                 return
-            async for piece in came.chunks():
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            gone = asyncio.ensure_future(disconnected(receive)) if receive is not None else None
+            try:
+                pieces = came.chunks()
+                while piece := await first_of(anext(pieces, b""), gone):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+            finally:
+                if gone is not None:
+                    gone.cancel()
             await send({"type": "http.response.body", "body": b""})
-
-    async def list_own(
-        self,
-        endpoint: Endpoint,
-        kind: Kind,
-        scope: Scope,
-        send: Send,
-        shown: Callable[[bytes], bytes] = bytes,
-    ) -> None:
-        """Answer with the caller's own objects in a provider's list.
-
-        At most ``_MAX_PAGES`` pages of the provider are read to fill one page of the answer.
-
-        Args:
-            endpoint: endpoint of the list.
-            kind: kind of the objects.
-            scope: the ASGI request, whose query limits the page.
-            send: takes the answer.
-            shown: changes the text of each object in the answer.
-
-        Raises:
-            HttpError: as :meth:`caller` and :meth:`fetch`.
-        """
-        caller = await self.caller(scope)
-        provider_id = self.provider_for(endpoint)
-        own = await asyncio.to_thread(self._objects.of_owner, kind, owner_of(caller.identity))
-        query = _query(scope)
-        limit = query.get("limit", "")
-        wanted = int(limit) if _LIMIT.fullmatch(limit) else _PAGE
-        after = "after_id" if endpoint.dialect == "anthropic" else "after"
-        found: list[tuple[str, bytes]] = []
-        more, value = True, dict[str, Any]()
-        for _ in range(_MAX_PAGES):
-            path = f"{endpoint.path}?{urlencode(query)}" if query else endpoint.path
-            status, headers, raw = await self.fetch(provider_id, path, caller)
-            listed = _listed(raw) if status == 200 else None
-            if listed is None:
-                await reply_raw(send, status, headers, raw)
-                return
-            value, items = listed
-            found += [(name, text) for name, text in items if own.get(name) == provider_id]
-            more = value.get("has_more") is True and bool(items)
-            if not more or len(found) >= wanted or "before_id" in query:
-                break
-            query[after] = items[-1][0]
-        more = more or len(found) > wanted
-        found = found[:wanted]
-        listing = {name: orjson.dumps(item) for name, item in value.items() if name != "data"}
-        listing["data"] = b"[" + b",".join(shown(text) for _, text in found) + b"]"
-        listing["has_more"] = b"true" if more and found else b"false"
-        for name, at in (("first_id", 0), ("last_id", -1)):
-            listing[name] = orjson.dumps(found[at][0] if found else None)
-        body = b",".join(orjson.dumps(name) + b":" + text for name, text in listing.items())
-        await reply_json(send, b"{" + body + b"}")
 
     def _provider(self, provider_id: str) -> UpstreamProvider:
         provider = self._gateway.providers.get(provider_id)
@@ -386,14 +402,11 @@ class ObjectChange:
 
     Attributes:
         change: called with the transaction, the id of the ``EXCHANGE`` and the provider's answer.
+        stated: further metadata of the entry.
     """
 
     change: Callable[[Transaction, str, ProviderResponse], None]
-
-    @property
-    def stated(self) -> dict[str, Any]:
-        """No further metadata of the entry."""
-        return {}
+    stated: Mapping[str, Any] = field(default_factory=dict)
 
     def keeps_hold(self, answer: ProviderResponse) -> bool:
         """Return False: the reservation ends with the call."""
@@ -416,8 +429,40 @@ async def reply_upstream(send: Send, response: PromptResponse) -> None:
     await reply(send, upstream_answer(response))
 
 
+def said_of(kind: str) -> str:
+    """Return the kind of an object as people say it: ``vector store``."""
+    return kind.rpartition("/")[2].replace("_", " ")
+
+
+async def disconnected(receive: Receive) -> None:
+    """Return once the client has disconnected."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def first_of(wanted: Awaitable[bytes], gone: asyncio.Future[None] | None) -> bytes:
+    """Return the wanted bytes; empty, and nothing more is awaited, if ``gone`` is done first."""
+    if gone is None:
+        return await wanted
+    task = asyncio.ensure_future(wanted)
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        return b"" if gone.done() else await task
+    finally:
+        if not task.done():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
 def id_in(answer: bytes) -> str:
-    """Return the ``id`` of a JSON object; empty if it has none or is not an object."""
+    """Return the ``id`` of a JSON object; empty if it has none or is not an object.
+
+    Text that is not JSON gives an empty id.
+
+    Args:
+        answer: body of a provider's answer.
+    """
     try:
         value = load(answer)
     except JsonTextError:
@@ -427,7 +472,11 @@ def id_in(answer: bytes) -> str:
 
 
 def refused(error: BodyError) -> HttpError:
-    """Return the 400 for a body that cannot be passed on."""
+    """Return (not raise) the 400 for a body that cannot be passed on, with the field at fault.
+
+    Args:
+        error: the fault.
+    """
     return HttpError(400, "invalid_request", error.message, param=error.param)
 
 
@@ -462,27 +511,11 @@ def _unreachable(error: ProviderError) -> HttpError:
 
 
 def with_query(path: str, scope: Scope) -> str:
-    """Return an upstream path with the query of the client's request, if there is one."""
+    """Return an upstream path with the query of the client's request, if there is one.
+
+    Args:
+        path: the path at the provider.
+        scope: ASGI's scope of the client's request.
+    """
     query = scope.get("query_string", b"").decode("latin-1")
     return f"{path}?{query}" if query else path
-
-
-def _query(scope: Scope) -> dict[str, str]:
-    return dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
-
-
-def _listed(raw: bytes) -> tuple[dict[str, Any], list[tuple[str, bytes]]] | None:
-    """Return a list's members and its items as (id, exact text); ``None`` if it is not a list."""
-    try:
-        value = load(raw)
-    except JsonTextError:
-        return None
-    if not isinstance(value, dict) or not isinstance(value.get("data"), list):
-        return None
-    start, end = spans(raw, ("data",))["data"]
-    texts = elements(raw[start:end])
-    return value, [
-        (item["id"], text)
-        for item, text in zip(value["data"], texts, strict=True)
-        if isinstance(item, dict) and isinstance(item.get("id"), str)
-    ]

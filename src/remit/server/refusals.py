@@ -58,7 +58,7 @@ _FAILED = {
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"  # The type of details in A2A errors.
 _INVALID_REQUEST, _INTERNAL_ERROR = -32600, -32603
 _NAMES = {"CONTEXT_LENGTH": "context_length_exceeded"}
-"""Codes that clients know by another name."""
+"""Error codes that clients know by another name."""
 
 
 class HttpError(Exception):
@@ -99,7 +99,10 @@ def refusal_of(error: BaseException) -> HttpError:
     """Return the answer to a request that ended with any exception; log unexpected exceptions.
 
     A cancelled task is uncancelled, so that it can answer and end normally. The message never
-    quotes an unexpected exception.
+    quotes an unexpected exception. An HttpError is returned unchanged.
+
+    Args:
+        error: the exception that ended the request.
     """
     if isinstance(error, HttpError):
         return error
@@ -115,7 +118,7 @@ def refusal_of(error: BaseException) -> HttpError:
         return HttpError(503, "record_unavailable", said, retry_after_s=1)
     if is_shortage(error):
         _log.error("a request was refused for want of what this machine has no more: %s", error)
-        said = "This machine is short of a resource such as file descriptors; try again."
+        said = "This machine has run out of a resource such as file descriptors; try again later."
         return HttpError(503, "local_error", said, retry_after_s=1)
     _log.error("a request failed unexpectedly", exc_info=error)
     return HttpError(500, "internal_error", "Remit failed unexpectedly; see the server's log.")
@@ -132,7 +135,9 @@ def invalid(param: str, message: str) -> HttpError:
 
 
 def shutting_down() -> HttpError:
-    """Return the 503 for requests after the server began to shut down."""
+    """Return (not raise) the 503 for requests after the server began to shut down; clients may
+    retry in a second.
+    """
     said = "The server is shutting down; try again in a moment."
     return HttpError(503, "shutting_down", said, retry_after_s=1, close=True)
 
@@ -145,12 +150,16 @@ def no_record(error: RemitError) -> HttpError:
     _log.error("a record could not be made: %s", error.message)
     if isinstance(error, LedgerRollbackError):  # A retry cannot succeed.
         return HttpError(503, "record_unavailable", str(error))
-    said = "The record of this request cannot be written just now; try again."
+    said = "The record of this request cannot be written now; try again later."
     return HttpError(503, "record_unavailable", said, retry_after_s=1)
 
 
 def status_of(response: PromptResponse) -> int:
-    """Return the HTTP status of a call that did not succeed; 500 for an unknown code."""
+    """Return the HTTP status of a call that did not succeed; 500 for an unknown code.
+
+    Args:
+        response: outcome of the call, with its error code.
+    """
     table = REJECTED if response.outcome is RouteOutcome.REJECTED else _FAILED
     return table.get(response.error_code or "", 500)
 

@@ -8,6 +8,7 @@ seen the end of an answer can rely on its record.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from remit.gateway import Dispatched
@@ -47,6 +48,7 @@ class Relay:
         self._endpoint = body.endpoint.name
         self._request = request
         self._dispatch = ""
+        self._dropped: Sequence[str] = ()
         self._held = b""
         self._ready: list[bytes] = []  # Events of one read, written together.
         self._reader: StreamReader | None = None
@@ -75,7 +77,7 @@ class Relay:
         if kind is WireChunk and event.endpoint == self._endpoint:
             self._pass_on(event)
         elif kind is Dispatched:
-            self._dispatch = event.dispatch_entry_id
+            self._dispatch, self._dropped = event.dispatch_entry_id, event.dropped
             self._held = b""
             if not self.started:  # Another attempt may answer in another dialect.
                 self._reader = self._problem = None
@@ -111,7 +113,7 @@ class Relay:
 
     def _read(self, event: WireChunk) -> list[Any]:
         if self._reader is None:
-            self._reader = StreamReader(event.endpoint)
+            self._reader = StreamReader(event.endpoint, event.total)
         return self._reader.feed(event.value)
 
     def _translate(self, events: list[Any]) -> None:
@@ -146,6 +148,8 @@ class Relay:
             headers = [(b"content-type", self._kind)] if self._kind else [*_HEADERS]
             if self._dispatch:
                 headers.append((b"x-remit-dispatch", self._dispatch.encode()))
+            if self._dropped:
+                headers.append((b"x-remit-dropped", ", ".join(self._dropped).encode()))
             headers += [
                 (name.encode("latin-1", "replace"), value.encode("latin-1", "replace"))
                 for name, value in self._passed
@@ -183,13 +187,18 @@ class Relay:
             else:
                 self.break_off(status_of(response), code, message, comment)
         elif self._writer is not None:
-            self._write(comment + self._writer.end(answer_of(response)), more=False)
+            last = [] if self._reader is None else self._reader.finish()
+            wire = b"".join([self._writer.event(event) for event in last])
+            self._write(comment + wire + self._writer.end(answer_of(response)), more=False)
         else:
             self._write(comment + self._held, more=False)
 
     def all_at_once(self, response: PromptResponse) -> None:
         """Send a complete answer as a stream: a replayed one, or one of a provider that does not
-        stream.
+        stream. The answer goes to the client's connection at once, with its end.
+
+        Args:
+            response: outcome of a successful call.
 
         Raises:
             RemitError: the answer cannot be translated.

@@ -40,7 +40,7 @@ async def read_body(
     known = check_length(length, most)
     if share is not None:
         share.take(known or 0)
-    message = await _next(receive, timeout_s)
+    message = await next_message(receive, timeout_s)
     body: bytes = message.get("body", b"")
     if not message.get("more_body"):
         if len(body) > most:
@@ -51,7 +51,7 @@ async def read_body(
     while message.get("more_body"):
         if size > most:
             raise too_long(most)
-        message = await _next(receive, end - asyncio.get_running_loop().time())
+        message = await next_message(receive, end - asyncio.get_running_loop().time())
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if share is not None and known is None:
@@ -78,25 +78,38 @@ def check_length(length: bytes | None, most: int) -> int | None:
     return int(length)
 
 
-async def _next(receive: Receive, timeout_s: float) -> MutableMapping[str, Any]:
+async def next_message(receive: Receive, timeout_s: float) -> MutableMapping[str, Any]:
+    """Return the next part of a request's body.
+
+    Args:
+        receive: ASGI's function.
+        timeout_s: longest wait, in seconds.
+
+    Raises:
+        HttpError: 408, nothing came in time; 499, the client disconnected.
+    """
     try:
         async with asyncio.timeout(max(0.0, timeout_s)):
             message = await receive()
     except TimeoutError as error:
         raise too_slow() from error
     if message["type"] == "http.disconnect":
-        raise HttpError(499, "client_closed_request", "The client went away.", close=True)
+        raise HttpError(499, "client_closed_request", "The client disconnected.", close=True)
     return message
 
 
 def too_slow() -> HttpError:
-    """Return the 408 for a body that did not arrive in time."""
+    """Return (not raise) the 408 for a body that did not arrive in time; the connection closes."""
     said = "The body did not arrive within server.body_timeout_s; send it without pauses."
     return HttpError(408, "request_timeout", said, close=True)
 
 
 def too_long(most: int) -> HttpError:
-    """Return the 413 for a body of more than ``most`` bytes."""
+    """Return (not raise) the 413 for a body of more than ``most`` bytes; the connection closes.
+
+    Args:
+        most: largest size of a body in bytes.
+    """
     said = f"The body is longer than {most:,} bytes; send less, or raise server.max_body_bytes."
     return HttpError(413, "request_too_large", said, close=True)
 
@@ -130,13 +143,24 @@ def json_answer(value: Any, status: int = 200, headers: Headers = ()) -> Answer:
 
 
 def refusal(shape: Shape, error: HttpError) -> Answer:
-    """Return an error as an answer in the client's dialect."""
+    """Return an error as an answer in the client's dialect.
+
+    Args:
+        shape: the dialect.
+        error: the error.
+    """
     body = refusal_body(_ERRORS_AS[shape], error.status, error.code, error.message, error.param)
     return json_answer(body, error.status, limits_of(error))
 
 
 def limits_of(error: HttpError) -> Headers:
-    """Return the headers of an error, with ``retry-after`` and ``connection`` if they apply."""
+    """Return the headers of an error, with ``retry-after`` and ``connection`` if they apply.
+
+    ``retry-after`` is in whole seconds, at least 1.
+
+    Args:
+        error: the error to answer.
+    """
     headers = [*error.headers]
     if error.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
@@ -146,7 +170,11 @@ def limits_of(error: HttpError) -> Headers:
 
 
 def answer_messages(answer: Answer) -> list[MutableMapping[str, Any]]:
-    """Return the ASGI messages of an answer. Status 204 and 304 have no body."""
+    """Return the ASGI messages of an answer. Status 204 and 304 have no body.
+
+    Args:
+        answer: status, body, content type and headers.
+    """
     status, body, kind, headers = answer
     about = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
     if status in WITHOUT_BODY:
@@ -158,23 +186,44 @@ def answer_messages(answer: Answer) -> list[MutableMapping[str, Any]]:
 
 
 async def reply(send: Send, answer: Answer) -> None:
-    """Send a complete answer."""
+    """Send a complete answer.
+
+    Args:
+        send: ASGI's function that takes the answer.
+        answer: the answer.
+    """
     for message in answer_messages(answer):
         await send(message)
 
 
 async def reply_json(send: Send, value: Any, status: int = 200, headers: Headers = ()) -> None:
-    """Send a complete answer of JSON."""
+    """Send a complete answer of JSON.
+
+    Args:
+        send: ASGI's function that takes the answer.
+        value: a JSON value, or encoded bytes.
+        status: the HTTP status.
+        headers: further headers.
+    """
     await reply(send, json_answer(value, status, headers))
 
 
 def shape_of(scope: Scope) -> Shape:
-    """Return the dialect of a client, judged by the path and the headers of its request."""
+    """Return the dialect of a client, judged by the path and the headers of its request.
+
+    Args:
+        scope: ASGI's scope of the request.
+    """
     return dialect_of(scope["path"], scope["headers"])
 
 
 def dialect_of(path: str, headers: Headers) -> Shape:
-    """Return the dialect of a client by path, else by ``anthropic-version``, else ``openai``."""
+    """Return the dialect of a client by path, else by ``anthropic-version``, else ``openai``.
+
+    Args:
+        path: path of the request.
+        headers: headers of the request, names in lower case.
+    """
     if path.startswith("/a2a/"):
         return "a2a"
     if path.startswith(("/anthropic/", "/v1/messages", "/messages")):

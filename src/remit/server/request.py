@@ -129,7 +129,11 @@ class AsgiRequest:
     async def serve(self, handler: Handler) -> None:
         """Run a handler, then send the data that it left.
 
-        An error of the handler is raised unchanged.
+        An error of the handler is raised unchanged. Data is not sent then; the watch for a
+        disconnect ends in any case.
+
+        Args:
+            handler: serves the request.
         """
         try:
             await handler(self)
@@ -142,7 +146,13 @@ class AsgiRequest:
         """Do nothing: any ASGI server has limits of its own."""
 
     def stop(self, why: str) -> None:
-        """Cancel the request's task with ``why`` as the reason."""
+        """Cancel the request's task with ``why`` as the reason.
+
+        Does nothing if the request has no task.
+
+        Args:
+            why: argument of the CancelledError.
+        """
         if self._task is not None:
             self._task.cancel(why)
 
@@ -150,6 +160,15 @@ class AsgiRequest:
         """Return the whole body, as :meth:`Request.read`.
 
         From then on the call is cancelled if the client disconnects, unless it is detached.
+
+        Args:
+            length: value of the ``content-length`` header; ``None`` for a chunked body.
+            most: largest size of the body in bytes.
+            timeout_s: longest time for the body, in seconds.
+            share: the caller's share of memory, which counts the body.
+
+        Raises:
+            HttpError: as for :meth:`Request.read`.
         """
         body = await read_body(self._receive, length, most, timeout_s, share)
         task = asyncio.current_task()
@@ -164,18 +183,31 @@ class AsgiRequest:
             task.cancel()
 
     def answer(self, answer: Answer) -> None:
-        """Add a complete answer to the unsent data."""
+        """Add a complete answer to the unsent data.
+
+        Args:
+            answer: the answer; :meth:`drain` sends it.
+        """
         self.started = True
         self._unsent += answer_messages(answer)
 
     def begin(self, status: int, headers: Headers) -> None:
-        """Add the head of a stream to the unsent data."""
+        """Add the head of a stream to the unsent data; nothing is sent yet.
+
+        Args:
+            status: the HTTP status.
+            headers: headers of the stream.
+        """
         self.started = True
         message = {"type": "http.response.start", "status": status, "headers": [*headers]}
         self._unsent.append(message)
 
     def write(self, data: bytes) -> None:
-        """Add data of the stream to the unsent data."""
+        """Add data of the stream to the unsent data.
+
+        Args:
+            data: a piece of the stream; :meth:`drain` sends it.
+        """
         self._unsent.append({"type": "http.response.body", "body": data, "more_body": True})
 
     def offer(self, data: bytes) -> bool:
@@ -183,7 +215,11 @@ class AsgiRequest:
         return False
 
     def end(self, data: bytes = b"") -> None:
-        """Add the last data of the stream to the unsent data."""
+        """Add the last data of the stream to the unsent data.
+
+        Args:
+            data: the last piece; may be empty.
+        """
         self._unsent.append({"type": "http.response.body", "body": data})
 
     @property
@@ -192,7 +228,7 @@ class AsgiRequest:
         return True
 
     async def drain(self) -> None:
-        """Send all unsent data."""
+        """Send all unsent data, in order."""
         unsent, self._unsent = self._unsent, []
         for message in unsent:
             await self._send(message)

@@ -131,11 +131,11 @@ class ResponsesSocket:
             said = "The message is not an object with the type response.create."
             raise HttpError(400, "invalid_request", said, param="type")
         if value.get("background"):
-            said = "A response in the background cannot be made over a WebSocket; use HTTP."
+            said = "A background response cannot be created over a WebSocket; use HTTP."
             raise HttpError(400, "invalid_request", said, param="background")
         found = list(members(message))
         if len(found) != len(value):
-            raise HttpError(400, "invalid_request", "The message has a member twice.")
+            raise HttpError(400, "invalid_request", "The message contains a member twice.")
         fields = [message[each.start : each.end] for each in found if each.name not in _OWN_MEMBERS]
         previous, given = value.get("previous_response_id"), value.get("input")
         start, end = spans(message, ("input",)).get("input", (0, 0))

@@ -66,6 +66,8 @@ class Share:
     def begin(self, key_id: str) -> None:
         """Count the request under a key, and under its tenant; a repeated call has no effect.
 
+        A refusal counts nothing for the key.
+
         Args:
             key_id: id of the caller's key.
 
@@ -88,6 +90,8 @@ class Share:
 
     def take(self, size: int, *, small: int = _SMALL) -> None:
         """Count more bytes of the body.
+
+        Small bodies are not counted, and nothing is counted after :meth:`end`.
 
         Args:
             size: number of bytes.
@@ -123,6 +127,8 @@ class Share:
     def hold(self, size: int) -> None:
         """Count the bytes of an answer against the process's memory, in place of the body's.
 
+        No limit of the key is checked.
+
         Args:
             size: number of bytes; replaces the size counted before.
         """
@@ -134,7 +140,9 @@ class Share:
         self._holding.resize(size)
 
     def end(self) -> None:
-        """Release the place and the bytes of the request; repeated calls have no effect."""
+        """Release the place and the bytes of the request, also in the shares above; repeated calls
+        have no effect.
+        """
         key, shares = self._key, self._shares
         if self._above is not None:
             self._above.end()

@@ -85,13 +85,16 @@ def _end_lost(listening: socket.socket) -> None:
 
 
 def url_of(listening: socket.socket) -> str:
-    """Return the URL of a listening socket, without a path."""
+    """Return the URL of a listening socket: ``http://host:port``, with ``[host]`` for IPv6."""
     host, port = listening.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def require_loopback(host: str) -> None:
     """Require that a dev mode server listens on loopback only, because it authenticates nobody.
+
+    Args:
+        host: an IP address or ``localhost``; other names are not resolved and are refused.
 
     Raises:
         RemitError: ``host`` is another address.
@@ -102,8 +105,8 @@ def require_loopback(host: str) -> None:
         loopback = host == "localhost"
     if not loopback:
         raise RemitError(
-            f"Dev mode lets everybody in, so it listens on loopback only, not on {host}.",
-            next_step="Serve without dev mode and make keys with `remit key create`.",
+            f"Dev mode requires no keys, so it listens only on loopback, not on {host}.",
+            next_step="Start the server without dev mode, and create keys with `remit key create`.",
         )
 
 
@@ -156,6 +159,12 @@ def most_connections(wanted: int) -> int:
 
     Each client's connection needs a second one to a provider. The soft limit of this process is
     raised to its hard limit first. A lower result than ``wanted`` is logged once.
+
+    Args:
+        wanted: the configured number.
+
+    Returns:
+        At least 1.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

@@ -67,7 +67,11 @@ class WebSocket:
         self._ends_soon = False
 
     def start(self, handler: SocketHandler) -> None:
-        """Start the handler in a task; the connection closes when the handler returns."""
+        """Start the handler in a task; the connection closes when the handler returns.
+
+        Args:
+            handler: serves the WebSocket; it must accept or refuse the handshake.
+        """
         task = self._task = self._connection.loop.create_task(self._run(handler))
         self._connection.tasks.add(task)
         task.add_done_callback(self._connection.tasks.discard)
@@ -110,7 +114,11 @@ class WebSocket:
         return True
 
     def refuse(self, error: HttpError) -> None:
-        """Answer the handshake with an HTTP refusal, after which the connection closes."""
+        """Answer the handshake with an HTTP refusal, after which the connection closes.
+
+        Args:
+            error: the refusal, answered in the dialect of the path.
+        """
         self.response_started = True
         head, body = answer_messages(refusal(dialect_of(self.path, self.headers), error))
         lines = [b"HTTP/1.1 %d " % head["status"]]
@@ -121,7 +129,10 @@ class WebSocket:
     # Messages.
 
     async def receive(self) -> bytes | None:
-        """Return the next text message in UTF-8; None after the close of the connection."""
+        """Return the next text message in UTF-8; None after the close of the connection.
+
+        Reading from the client resumes if it was paused for unread messages.
+        """
         while not self._messages:
             if self._protocol.state is not State.OPEN:
                 return None
@@ -133,7 +144,11 @@ class WebSocket:
         return message
 
     def send(self, text: bytes) -> None:
-        """Send a text message; do nothing if the connection is closed."""
+        """Send a text message; do nothing if the connection is closed.
+
+        Args:
+            text: the message in UTF-8.
+        """
         if self._protocol.state is State.OPEN:
             self._protocol.send_text(text)
             self._flush()
@@ -148,7 +163,11 @@ class WebSocket:
         await self._connection.flow.drain()
 
     def on_close(self, callback: Callable[[], None] | None) -> None:
-        """Call ``callback`` when the client closes the connection; None removes the callback."""
+        """Call ``callback`` when the client closes the connection; None removes the callback.
+
+        Args:
+            callback: takes no arguments; runs in the event loop.
+        """
         self._on_close = callback
 
     def close(self, code: int, reason: str = "") -> None:
@@ -174,7 +193,11 @@ class WebSocket:
         self._wake()
 
     def stop(self, why: str) -> None:
-        """Cancel the handler; ``why`` becomes the argument of its CancelledError."""
+        """Cancel the handler; ``why`` becomes the argument of its CancelledError.
+
+        Args:
+            why: reason of the cancellation.
+        """
         if self._task is not None:
             self._task.cancel(why)
 
@@ -190,10 +213,16 @@ class WebSocket:
         self._closed()
 
     def data_received(self, data: bytes) -> None:
-        """Process bytes from the client.
+        """Process bytes from the client; those before the handshake's answer are stored.
 
         Messages wait for :meth:`receive`. A message that is not UTF-8 text closes the socket.
         Reading pauses if too many messages wait.
+
+        Messages wait for :meth:`receive`. A message that is not UTF-8 text, or breaks the protocol,
+        closes the socket. Reading pauses if too many messages wait.
+
+        Args:
+            data: the bytes.
         """
         if not self.response_started:
             self._early += data
@@ -207,7 +236,7 @@ class WebSocket:
         except (ProtocolError, UnicodeDecodeError) as error:
             bad_text = isinstance(error, UnicodeDecodeError)
             code = CloseCode.INVALID_DATA if bad_text else CloseCode.UNSUPPORTED_DATA
-            self._protocol.fail(code, "A message is UTF-8 text." if bad_text else str(error))
+            self._protocol.fail(code, "A message must be UTF-8 text." if bad_text else str(error))
         self._flush()
         if self._protocol.state is not State.OPEN:
             self._closed()
@@ -220,7 +249,7 @@ class WebSocket:
         if frame.opcode in _CONTROL:
             return  # answered by the protocol
         if frame.opcode is Opcode.BINARY:
-            raise ProtocolError("Messages are text.")
+            raise ProtocolError("Messages must be text.")
         if frame.data:
             self._parts.append(bytes(frame.data))
         if frame.fin:
@@ -264,6 +293,9 @@ async def refuse_socket(socket: WebSocket) -> None:
     """Answer 426 to a WebSocket handshake on a path without WebSockets.
 
     Clients such as Codex continue over HTTP after this status.
+
+    Args:
+        socket: the WebSocket, whose handshake is not answered yet.
     """
     said = f"{socket.path[:200]} has no WebSocket; send the request over HTTP."
     socket.refuse(HttpError(426, "websocket_unsupported", said))

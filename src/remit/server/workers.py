@@ -53,7 +53,7 @@ class Workers:
         self._signals: list[int] = []
         self._stops = 0
         self._failures = 0
-        self._why: RemitError = RemitError("The worker processes died as they started.")
+        self._why: RemitError = RemitError("The worker processes ended while they started.")
         self._to_reload: list[_Slot] = []
         self._taken = False  # True if one worker uses the new configuration.
         self._again = False  # True if a SIGHUP came during a reload.
@@ -181,15 +181,15 @@ class Workers:
             self._failures += 1
             if self._failures > 1 and not self._why.next_step:
                 self._why = RemitError(
-                    f"The worker processes die as they start, the last ended {how}.",
-                    next_step="The log above shows the reason.",
+                    f"The worker processes end while they start; the last one ended {how}.",
+                    next_step="The log shows the reason.",
                 )
         slot.wait_s = (
             0.0 if lived_s > _STEADY_S
             else min(_LONGEST_WAIT_S, max(_FIRST_WAIT_S, 2 * slot.wait_s))
         )  # fmt: skip
         slot.due = time.monotonic() + slot.wait_s
-        _log.error("a worker ended %s; another begins in %.1f s", how, slot.wait_s)
+        _log.error("a worker ended %s; another starts in %.1f s", how, slot.wait_s)
 
 
 class _Slot:
@@ -282,6 +282,6 @@ def _end_with(parent_id: int) -> None:
 def _plain(error: RemitError | OSError) -> RemitError:
     """Return an error that can be sent to another process."""
     if isinstance(error, OSError):
-        step = "Free what the machine has run out of, such as open files (`ulimit -n`)."
+        step = "Free the resource that has run out, such as open files (`ulimit -n`)."
         return RemitError(f"A worker cannot start: {error}.", next_step=step)
     return RemitError(error.message, next_step=error.next_step)

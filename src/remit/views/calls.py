@@ -42,6 +42,9 @@ class Calls:
 
         ``EXCHANGE``, ``LLM_CALL`` and ``EXCHANGE_ORPHANED`` entries of one call are one step. A
         failed attempt is listed under the attempt that followed it.
+
+        Args:
+            entries: entries of one turn or order, in ledger order; other entries are ignored.
         """
         found = list(entries)
         notes = {

@@ -13,7 +13,11 @@ _NANO = 1_000_000_000
 
 
 def place_of(entry_id: str) -> int:
-    """Return the sequence number in an entry id; -1 if ``entry_id`` is not one."""
+    """Return the sequence number in an entry id; -1 if ``entry_id`` is not one.
+
+    Args:
+        entry_id: ``LED-`` and hex digits; other text, and an empty one, give -1.
+    """
     try:
         return int(entry_id.removeprefix("LED-"), 16) if entry_id else -1
     except ValueError:
@@ -21,12 +25,24 @@ def place_of(entry_id: str) -> int:
 
 
 def order_of(entry: LedgerEntry) -> str:
-    """Return the id of the work order that an entry belongs to; empty without one."""
+    """Return the id of the work order that an entry belongs to; empty without one.
+
+    The metadata is read first, then its provenance.
+
+    Args:
+        entry: the entry.
+    """
     return _named(entry, "work_order_id")
 
 
 def session_of(entry: LedgerEntry) -> str:
-    """Return the id of the session that an entry belongs to; empty without one."""
+    """Return the id of the session that an entry belongs to; empty without one.
+
+    The metadata is read first, then its provenance.
+
+    Args:
+        entry: the entry.
+    """
     return _named(entry, "session_id")
 
 
@@ -67,7 +83,12 @@ _COMMITMENTS = ({"$content", "bytes"}, {"$messages", "count"})
 
 
 def between_ms(start: str | None, end: str | None) -> float | None:
-    """Return the milliseconds between two timestamps, at least 0; ``None`` if one is missing."""
+    """Return the milliseconds between two timestamps, at least 0; ``None`` if one is missing.
+
+    Args:
+        start: ISO 8601.
+        end: ISO 8601; an earlier time than ``start`` gives 0.
+    """
     if not start or not end:
         return None
     passed = datetime.fromisoformat(end) - datetime.fromisoformat(start)
@@ -84,7 +105,11 @@ def _named(entry: LedgerEntry, name: str) -> str:
 
 
 def milliseconds(value: Any) -> float | None:
-    """Return a recorded duration in milliseconds; ``None`` if ``value`` is not a duration."""
+    """Return a recorded duration in milliseconds; ``None`` if ``value`` is not a duration.
+
+    Args:
+        value: any value of a record.
+    """
     return value if is_number(value) and value >= 0 else None
 
 
@@ -104,7 +129,13 @@ class Tally:
         self._nano = 0
 
     def add(self, entry: LedgerEntry) -> None:
-        """Count an entry; entries other than model calls and tool calls change nothing."""
+        """Count an entry: model calls with tokens and costs, lost calls, charges and tool calls.
+
+        Any other event type changes nothing. A call without a price counts as unpriced.
+
+        Args:
+            entry: the entry; its content is not needed.
+        """
         metadata, sums = entry.metadata, self._sums
         if entry.event_type == "EXCHANGE":
             sums["llm_calls"] += 1

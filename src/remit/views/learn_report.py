@@ -44,7 +44,13 @@ def learning_page(report: Mapping[str, Any]) -> str:
 
 
 def learning_shown(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that ``learned.html.j2`` shows of a report."""
+    """Return the values that ``learned.html.j2`` shows of a report.
+
+    Keys: ``report``, ``sums`` (label and number), ``pictures``, ``questions`` and ``causes``.
+
+    Args:
+        report: the report as JSON data.
+    """
     calibration = report["calibration"]
     sums = {"policy epoch": report["policy_epoch"]}
     sums |= {f"proposals {name.replace('_', ' ')}": n for name, n in report["proposals"].items()}

@@ -126,7 +126,11 @@ def environment() -> Environment:
 
 @functools.cache
 def style_sheet(*names: str) -> str:
-    """Return the named files of the folder ``templates`` joined; files are read once."""
+    """Return the named files of the folder ``templates`` joined; files are read once.
+
+    Args:
+        names: file names, in the order of the result.
+    """
     folder = resources.files("remit.views") / "templates"
     return "".join((folder / name).read_text(encoding="utf-8") for name in names)
 
@@ -157,7 +161,14 @@ def _visible(value: Any) -> Any:
 
 
 def sums_of(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield label and number of each sum of the journey."""
+    """Yield label and number of each sum of a journey, for people, in the order of the page.
+
+    Failed and lost calls are left out if there are none. If calls have no price, the label of the
+    cost says how many.
+
+    Args:
+        totals: the sums of the journey; a missing one counts as unknown.
+    """
 
     def counted(key: str, noun: str, nouns: str = "") -> tuple[str, str]:
         number = totals.get(key)

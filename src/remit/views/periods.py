@@ -121,6 +121,10 @@ def quarters_of(since: datetime | None, until: datetime | None) -> tuple[int | N
     """Return the range of quarter hours since 1970 that covers a time range, end exclusive.
 
     ``since`` is rounded down and ``until`` up; an open end is ``None``.
+
+    Args:
+        since: start, with a time zone; ``None`` for an open start.
+        until: end, with a time zone; ``None`` for an open end.
     """
     first = None if since is None else int(since.timestamp() // QUARTER_S)
     end = None if until is None else min(-int(-until.timestamp() // QUARTER_S), _LAST)
@@ -128,5 +132,9 @@ def quarters_of(since: datetime | None, until: datetime | None) -> tuple[int | N
 
 
 def time_of(quarter: int) -> datetime:
-    """Return the start of a quarter hour, counted from 1970, in UTC."""
+    """Return the start of a quarter hour, counted from 1970, in UTC.
+
+    Args:
+        quarter: number of the quarter hour.
+    """
     return datetime.fromtimestamp(quarter * QUARTER_S, UTC)

@@ -100,7 +100,7 @@ class Places:
 
     @property
     def orders(self) -> int:
-        """Number of planned work orders."""
+        """Number of work orders of the session's turns."""
         return len(self._owner)
 
     @property
@@ -109,19 +109,30 @@ class Places:
         return sum(place.kind == "turn" for place in self._turns)
 
     def of_turn(self, number: int) -> list[Place]:
-        """Return the turns of a number: none, one, or several if the number was reused."""
+        """Return the turns of a number: none, one, or several if the number was reused.
+
+        Args:
+            number: number of the turn in its session, from 1.
+        """
         return [place for place in self._turns if place.number == number]
 
     def of_entry(self, entry: LedgerEntry) -> list[Place]:
         """Return the turn that an entry belongs to, as a list of one.
 
         The list is empty for entries of the session itself.
+
+        Args:
+            entry: an entry of the session.
         """
         owner = self._owner.get(order_of(entry))
         return [owner] if owner is not None else self.at(place_of(entry.id))
 
     def at(self, seq: int) -> list[Place]:
-        """Return the turn whose range contains a sequence number, as a list; empty if none does."""
+        """Return the turn whose range contains a sequence number, as a list; empty if none does.
+
+        Args:
+            seq: sequence number of an entry.
+        """
         ends = sorted(
             (place for place in self if place.after < place.last), key=lambda place: place.last
         )
@@ -130,7 +141,11 @@ class Places:
         return [place for place in found if place.after < seq]
 
     def orders_of(self, place: Place) -> list[str]:
-        """Return the ids of a turn's work orders, in the order of planning."""
+        """Return the ids of a turn's work orders, in the order of planning.
+
+        Args:
+            place: the turn.
+        """
         return [order for order, owner in self._owner.items() if owner is place]
 
     def has(self, place: Place, entry: LedgerEntry) -> bool:
@@ -141,7 +156,14 @@ class Places:
         return self._owner.get(order_of(entry), place) is place
 
     def add(self, entry: LedgerEntry) -> None:
-        """Read the next entry of the session; entries must come in ledger order."""
+        """Read the next entry of the session and find its turn; entries must come in ledger order.
+
+        Calls outside of turns and orders are collected. Entries of orders that an earlier turn
+        planned belong to that turn.
+
+        Args:
+            entry: the entry, with or without content.
+        """
         self.found = True
         self._last = seq = place_of(entry.id)
         self.tally.add(entry)
@@ -224,6 +246,10 @@ class Places:
 
 
 def number_of(entry: LedgerEntry) -> int | None:
-    """Return the turn number in a turn's record or an order's plan; ``None`` without one."""
+    """Return the turn number in a turn's record or an order's plan; ``None`` without one.
+
+    Args:
+        entry: a ``TURN_RECORDED`` or ``WO_PLANNED`` entry.
+    """
     number = entry.metadata.get("turn_number")
     return number if type(number) is int else None

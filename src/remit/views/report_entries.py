@@ -76,7 +76,8 @@ _DECIDED = (
 )  # fmt: skip
 _KEY = (
     "key_id", "name", "role", "user_id", "team_id", "organisation_id", "models", "agents",
-    "tiers", "expires", "rotated", "changed", "requested_by",
+    "tiers", "pass_through", "pass_through_unpriced", "expires", "rotated", "changed",
+    "requested_by",
 )  # fmt: skip
 _METADATA: dict[str, tuple[str, ...]] = {
     "EXCHANGE": (
@@ -165,6 +166,9 @@ class ReportEntries:
         """Return the sequence numbers of a section's entries, ascending.
 
         A bounded section has only the latest ``most`` entries of each type.
+
+        Args:
+            section: a section of the report.
         """
         limits = [("timestamp >= ?", self._since), ("timestamp < ?", self._until)]
         given = [(clause, value) for clause, value in limits if value is not None]
@@ -179,12 +183,19 @@ class ReportEntries:
         """Return the sequence numbers of the entries that the checkpoint covers, ascending.
 
         Other ids and invalid ones are left out.
+
+        Args:
+            entry_ids: ids in any order; repeated ones count once.
         """
         seqs = {parse_entry_id(one) for one in entry_ids}
         return sorted(seq for seq in seqs if seq is not None and seq < self._size)
 
     def between(self, event: str) -> Iterator[LedgerEntry]:
-        """Yield all entries of a type in the range, latest first, without content."""
+        """Yield all entries of a type in the range, latest first, without content.
+
+        Args:
+            event: the event type.
+        """
         return self._ledger.query(
             event_type=event, since=self._since, until=self._until, after=self._size,
             order="desc", with_content=False,

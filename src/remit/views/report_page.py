@@ -71,6 +71,9 @@ def report_parts(ledger: LedgerClient, report: Mapping[str, Any]) -> Iterator[st
     Args:
         ledger: the ledger that the report is of.
         report: the result of :func:`remit.views.audit_report`; its entries are read anew.
+
+    Raises:
+        LedgerError: an entry cannot be read; raised while the pieces are read.
     """
     first, end = report["range"]["first_seq"], report["range"]["end_seq"]
     size = report["log"]["size"]
@@ -112,7 +115,7 @@ def _line(seq: int, record: str) -> dict[str, Any]:
 
 
 def report_script_hash() -> str:
-    """Return SHA-256 in base64 of the script, which all reports of this version share."""
+    """Return SHA-256 in base64 of the script, which is the same in all reports of this version."""
     return style_hash(_report_script())
 
 
@@ -148,7 +151,11 @@ def _report_script() -> str:
 
 
 def embedded(value: Any) -> str:
-    """Return JSON for a ``<script>`` element, without ``<`` and without invisible characters."""
+    """Return JSON for a ``<script>`` element, without ``<`` and without invisible characters.
+
+    Args:
+        value: a JSON value.
+    """
     return _in_markup(orjson.dumps(value).decode())
 
 

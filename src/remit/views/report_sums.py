@@ -142,6 +142,8 @@ def counted(
 ) -> dict[tuple[str, ...], Counted]:
     """Return number and cost of entries, grouped by values of their records.
 
+    A cost above the exact range is capped; a missing one counts as 0.
+
     Args:
         entries: the entries.
         pointers: JSON pointers into ``event_type`` and ``metadata`` of each entry.
@@ -165,6 +167,10 @@ def at(record: Mapping[str, Any], pointer: str) -> Any:
     """Return the value at a JSON pointer (RFC 6901, no escapes); ``None`` if there is none.
 
     Lists are not entered.
+
+    Args:
+        record: the record; values that are no objects end the way.
+        pointer: the pointer; an empty one gives the record.
     """
     value: Any = record
     for name in pointer.split("/")[1:]:

@@ -24,6 +24,8 @@ def build_turn(
 ) -> dict[str, Any]:
     """Return a turn as data; ``docs/trace.md`` describes the format.
 
+    Missing times are None, durations are in milliseconds, and lists are in ledger order.
+
     Args:
         place: range of the turn in the ledger.
         entries: entries of the turn, in ledger order.

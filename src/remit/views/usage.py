@@ -98,9 +98,11 @@ class UsageRow:
         return not (self.estimated_nano or self.upper_bound_nano or self.unpriced_calls)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row as JSON data: names, counts, and costs in US dollars.
+        """Return the row as one flat dictionary of JSON data.
 
-        The costs are ``measured_usd``, ``estimated_usd`` and ``upper_bound_usd``.
+        The keys are the names of the group, as in ``names``; ``key_name`` if rows are grouped by
+        key; the counts, called as the attributes (``calls``, ``input_tokens``, …); and the costs
+        ``measured_usd``, ``estimated_usd`` and ``upper_bound_usd``, floats in US dollars.
         """
         money = {f"{name}_usd": usd_of(getattr(self, f"{name}_nano")) for name in _CERTAINTIES}
         named = {"key_name": self.key_name} if "key" in self.names else {}
@@ -284,6 +286,8 @@ def quarters_between(
     ledger: LedgerClient, since: datetime | None, until: datetime | None
 ) -> tuple[int, int]:
     """Return the first quarter hour of a query since 1970, and the end, exclusive.
+
+    The range may be empty; its end is never before its start.
 
     Args:
         ledger: the ledger, whose table ``usage`` bounds an open range.

@@ -37,6 +37,8 @@ class Line(NamedTuple):
 def said(call: Mapping[str, Any]) -> list[Line]:
     """Return the lines of a call's request: system prompt, then messages or input, in order.
 
+    Without a system prompt and prompt there are no lines.
+
     Args:
         call: a step of a journey, or the metadata of an ``EXCHANGE``.
     """
@@ -49,7 +51,13 @@ def said(call: Mapping[str, Any]) -> list[Line]:
 
 
 def answered(call: Mapping[str, Any]) -> list[Line]:
-    """Return the lines of a call's answer: text, thinking, tool calls, refusals and sources."""
+    """Return the lines of a call's answer: text, thinking, tool calls, refusals and sources.
+
+    Long data is shortened. Empty without an answer; erased content gives one line with its marker.
+
+    Args:
+        call: a step of a journey, or the metadata of an ``EXCHANGE``.
+    """
     answer = call.get("answer")
     if not isinstance(answer, dict) or is_missing(answer):
         return [] if answer is None else [Line("assistant", "", answer)]
@@ -65,7 +73,11 @@ def answered(call: Mapping[str, Any]) -> list[Line]:
 
 
 def asked(call: Mapping[str, Any]) -> Any:
-    """Return the user's last text in a call's request; ``None`` if there is none."""
+    """Return the user's last text in a call's request; ``None`` if there is none.
+
+    Args:
+        call: a step of a journey, or the metadata of an ``EXCHANGE``.
+    """
     found = [line for line in said(call) if line.role == "user" and not line.label]
     return found[-1].content if found else None
 

@@ -125,6 +125,9 @@ def words_of(code: Any) -> Any:
 
     ``BUDGET_ALLOCATED`` gives ``a budget was set``. A value that :data:`WORDS` lacks is returned
     unchanged.
+
+    Args:
+        code: any value.
     """
     return WORDS.get(code, code) if isinstance(code, str) else code
 
@@ -132,7 +135,11 @@ def words_of(code: Any) -> Any:
 def in_words(sentence: str) -> list[tuple[str, str]]:
     """Split a sentence at known codes; return pairs of text and code.
 
-    A code's text is its plain wording; unchanged text has an empty code.
+    A code's text is its plain wording; unchanged text has an empty code. The texts joined are the
+    sentence for people. The last pair may have an empty text.
+
+    Args:
+        sentence: a sentence that may contain codes such as ``SERVER_ERROR``.
     """
     parts: list[tuple[str, str]] = []
     at = 0
@@ -144,7 +151,13 @@ def in_words(sentence: str) -> list[tuple[str, str]]:
 
 
 def tone(state: Any) -> str:
-    """Return the tone in which a state is shown: ``good``, ``wait`` or ``bad``."""
+    """Return the tone in which a state is shown: ``good``, ``wait`` or ``bad``.
+
+    Unknown states, and values that are no text, are ``bad``.
+
+    Args:
+        state: a state or outcome.
+    """
     if not isinstance(state, str):
         return "bad"
     return "good" if state in _GOOD else "wait" if state in _WAIT else "bad"
@@ -154,6 +167,9 @@ def turn_title(turn: Mapping[str, Any]) -> str:
     """Return the title of a turn: ``turn 3``, or ``turn`` without a number.
 
     A call or order outside turns gives ``gateway call`` or ``order without a turn``.
+
+    Args:
+        turn: a turn of a journey.
     """
     if turn.get("kind") == "call":
         return "gateway call"
@@ -164,7 +180,11 @@ def turn_title(turn: Mapping[str, Any]) -> str:
 
 
 def turn_state(turn: Mapping[str, Any]) -> str:
-    """Return the outcome of a turn for people; ``refused`` or ``recorded`` if it made no call."""
+    """Return the outcome of a turn for people; ``refused`` or ``recorded`` if it made no call.
+
+    Args:
+        turn: a turn of a journey, as data.
+    """
     outcome = str(turn.get("outcome") or "")
     if outcome != "noted":
         return outcome
@@ -176,6 +196,9 @@ def contract_of(order: Mapping[str, Any]) -> str:
     """Return an order's contract with its version, as far as known.
 
     Example: ``PRC-ANSWER-001 1.2.0``. The text is empty if neither is known.
+
+    Args:
+        order: a work order of a journey.
     """
     named = (order.get("contract_id"), order.get("contract_version"))
     return " ".join(str(part) for part in named if part)
@@ -184,7 +207,11 @@ def contract_of(order: Mapping[str, Any]) -> str:
 def failure(attempt: Mapping[str, Any]) -> str:
     """Return the cause of a failed call or order.
 
-    Example: ``the provider failed (SERVER_ERROR: 529 overloaded)``.
+    Example: ``the provider failed (SERVER_ERROR: 529 overloaded)``. A code without a wording stands
+    alone with its message.
+
+    Args:
+        attempt: a failed call or order, as data.
     """
     code = attempt.get("error_code")
     said = f"{code}: {text_of(attempt.get('error_message', ''))}"
@@ -196,6 +223,9 @@ def reasons(event: Mapping[str, Any]) -> str:
     """Return the reasons of a gate, an escalation or a degradation, joined by ``; ``.
 
     An event without reasons gives its error message, or an empty text.
+
+    Args:
+        event: an event of a journey.
     """
     why = event.get("reasons") or event.get("error_message") or ""
     return "; ".join(map(str, why)) if isinstance(why, list) else text_of(why)
@@ -205,6 +235,9 @@ def set_aside(details: Any) -> str:
     """Return a set-aside decision as text; empty if ``details`` describe none.
 
     Example: ``tool stock: list instead, until the session ends``.
+
+    Args:
+        details: metadata of a ``SIGNAL_OBSERVED``; any value.
     """
     if (
         not isinstance(details, dict)
@@ -221,6 +254,9 @@ def failures(details: Mapping[str, Any]) -> list[str]:
     """Return the ids of the entries that made a session set something aside.
 
     The list is empty if ``details`` names none.
+
+    Args:
+        details: metadata of a ``SIGNAL_OBSERVED``.
     """
     named = details.get("evidence")
     return [str(one) for one in named] if isinstance(named, list) else []
@@ -230,6 +266,9 @@ def offset(item: Mapping[str, Any]) -> str:
     """Return the time from a turn's beginning to an item, such as ``+1.42 s``.
 
     The text is empty if the time is unknown.
+
+    Args:
+        item: an item of a journey; ``offset_ms`` is in milliseconds.
     """
     return "" if item.get("offset_ms") is None else f"+{duration(item['offset_ms'])}"
 
@@ -260,12 +299,21 @@ def tokens(item: Mapping[str, Any]) -> str:
     """Return input and output tokens as text: ``1,024 → 80 tokens``.
 
     An unknown number is ``?``.
+
+    Args:
+        item: metadata of a call, or sums.
     """
     return f"{number(item.get('input_tokens'))} → {number(item.get('output_tokens'))} tokens"
 
 
 def money(used: Mapping[str, Any]) -> str:
-    """Return the cost of several calls as text; calls without a price are counted, not summed."""
+    """Return the cost of several calls as text; calls without a price are counted, not summed.
+
+    Empty if nothing was called.
+
+    Args:
+        used: sums of a journey, a turn or an order.
+    """
     if not used.get("llm_calls") and not used.get("orphaned_calls"):
         return ""
     if used.get("cost_usd") is not None:
@@ -276,7 +324,13 @@ def money(used: Mapping[str, Any]) -> str:
 
 
 def one_cost(used: Mapping[str, Any]) -> str:
-    """Return the cost of a call as text, with its certainty unless it was measured."""
+    """Return the cost of a call as text, with its certainty unless it was measured.
+
+    ``cost unknown`` without a price.
+
+    Args:
+        used: metadata of a call.
+    """
     cost, certainty = used.get("cost_usd"), used.get("cost_certainty")
     if not is_number(cost):
         return "cost unknown"
@@ -288,6 +342,10 @@ def count(amount: int, noun: str) -> str:
     """Return a number with a noun, such as ``1 call`` or ``2 calls``.
 
     The plural adds ``s``.
+
+    Args:
+        amount: the number.
+        noun: the noun in the singular.
     """
     return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
 
@@ -295,7 +353,10 @@ def count(amount: int, noun: str) -> str:
 def moment(timestamp: Any) -> str:
     """Return an ISO timestamp to the second: ``2026-11-22 08:20:11 UTC``.
 
-    A shorter text is returned unchanged.
+    A shorter text is returned unchanged. None and empty give an empty text.
+
+    Args:
+        timestamp: ISO 8601 in UTC.
     """
     text = str(timestamp or "")
     return f"{text[:10]} {text[11:19]} UTC" if len(text) > 19 else text
@@ -310,7 +371,13 @@ def is_missing(value: Any) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """Return content as text: text unchanged, data as compact JSON, erased content as a notice."""
+    """Return content as text: text unchanged, data as compact JSON, erased content as a notice.
+
+    Content that was not asked for gives a notice too.
+
+    Args:
+        value: content of a record; any value.
+    """
     if isinstance(value, str):
         return value
     if is_missing(value):
@@ -325,6 +392,9 @@ def messages_of(prompt: Any) -> list[tuple[str, Any]]:
     """Return a prompt as pairs of role and content; empty for an empty prompt.
 
     A plain text is one message of the user. Other keys of a message are added to its content.
+
+    Args:
+        prompt: a text, a list of messages, or ``None``.
     """
     if not isinstance(prompt, list):
         return [("user", prompt)] if prompt not in (None, "", []) else []
@@ -341,12 +411,20 @@ def messages_of(prompt: Any) -> list[tuple[str, Any]]:
 
 
 def json_text(value: Any) -> str:
-    """Return ``value`` as compact JSON text."""
+    """Return ``value`` as compact JSON text. Values without a JSON form become text.
+
+    Args:
+        value: any value.
+    """
     return dump(value, str).decode()
 
 
 def pretty_json(value: Any) -> str:
-    """Return ``value`` as indented JSON text."""
+    """Return ``value`` as indented JSON text. Values without a JSON form become text.
+
+    Args:
+        value: any value.
+    """
     return dump(value, str, orjson.OPT_INDENT_2).decode()
 
 
@@ -379,19 +457,31 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Return a JSON text with invisible characters as JSON escapes; its value is unchanged."""
+    """Return a JSON text with invisible characters as JSON escapes; its value is unchanged.
+
+    Args:
+        text: valid JSON.
+    """
     return text.translate(_IN_JSON)
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return True if ``value`` is an int or float that is exact: at most 2**53, no bool."""
+    """Return True if ``value`` is an int or float that is exact: at most 2**53, no bool.
+
+    Args:
+        value: any value.
+    """
     return (
         isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MAX_EXACT
     )
 
 
 def number(value: Any) -> str:
-    """Return a number as text, such as ``1,024``; ``?`` if it is unknown."""
+    """Return a number as text, such as ``1,024``; ``?`` if it is unknown.
+
+    Args:
+        value: any value; a number above 2**53 counts as unknown.
+    """
     return f"{value:,}" if is_number(value) else "?"
 
 
@@ -399,6 +489,9 @@ def nano_dollars(nano: int) -> str:
     """Return nano-dollars as exact US dollars: ``$1,234.50``.
 
     At least two decimals are shown; further zeros are left out.
+
+    Args:
+        nano: billionths of a US dollar; may be negative.
     """
     sign, nano = ("-" if nano < 0 else ""), abs(nano)
     part = f"{nano % 1_000_000_000:09}".rstrip("0")
@@ -411,6 +504,9 @@ def shown_value(value: Any) -> str:
     Text is returned unchanged, and None as an empty text. Other values become canonical JSON;
     beyond 1,000 bytes only its length is stated. A commitment gives the size of its content.
     ``report.js`` does the same.
+
+    Args:
+        value: a value of a record, with commitments in place of content.
     """
     if value is None or isinstance(value, str):
         return value or ""
@@ -426,6 +522,9 @@ def dollars(value: float) -> str:
     """Return US dollars as text, with up to nine decimals: ``$0.25``, ``$3``.
 
     Zeros after the second decimal are left out, and all decimals of a whole number.
+
+    Args:
+        value: US dollars.
     """
     whole, _, part = f"{value:,.9f}".partition(".")
     part = part.rstrip("0")

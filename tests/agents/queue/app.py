@@ -11,7 +11,7 @@ from remit import LedgerClient, LedgerEntry, Runtime, Schedule, Tool
 from remit.agents.queue import OrderQueue, Submission
 from remit.kernel.settings import default_settings
 from remit.runtime import Agent
-from tests.agents.killed_agent import Killer
+from tests.agents.killed import Killer
 from tests.support.agents import TEXT
 
 

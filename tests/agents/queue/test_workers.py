@@ -19,13 +19,13 @@ from remit import LedgerClient, Runtime
 from remit.agents.queue import Row, Submission, check_orders
 from remit.agents.supervisor import TurnCancelledError
 from remit.gateway.auth import KeyStore
-from remit.gateway.budget import BudgetScope
-from remit.kernel.errors import InvalidInputError
+from remit.gateway.budget import BudgetLimits, BudgetScope
+from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.loops import start_background
 from remit.packages.gates import check_gates
 from remit.runtime import Agent, OrderWorker, load_app
 from tests.agents.queue import app
-from tests.support.agents import anthropic_runtime, tools_only
+from tests.support.agents import Scripted, tools_only
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Program, run_forked
@@ -87,11 +87,9 @@ class Found(BaseModel):
     number: int
 
 
-def test_submitted_turns_are_done_and_their_results_come_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
-) -> None:
+def test_submitted_turns_return_results(scripted: Scripted, tmp_path: Path, store: str) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, message("Done."), flags=FLAGS) as (runtime, server):
+    with scripted(message("Done."), flags=FLAGS) as (runtime, server):
         clerk = runtime.agent("clerk", max_retries=0)
         handles = [
             clerk.submit(f"Task {number}.", user="u-1", subject_id="ann", key=f"k{number}")
@@ -149,11 +147,9 @@ def _check_dbos(runtime: Runtime, clerk: Agent[Any], order_ids: list[str]) -> No
     assert len(select("SELECT 1 FROM dbos.workflow_status")) == len(found) + 1
 
 
-def test_a_typed_answer_and_one_that_failed_come_back_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_typed_answer_and_one_that_failed_come_back_as_such(scripted: Scripted) -> None:
     script = [message('{"number": 42}'), _DOWN, _DOWN, message("Up again."), _DOWN]
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=FLAGS) as (runtime, _):
+    with scripted(*script, flags=FLAGS) as (runtime, _):
         finder = runtime.agent("finder", output_type=Found, max_retries=0)
         clerk = runtime.agent("clerk", max_retries=0)
         with working(runtime, [finder, clerk], at_once=1):
@@ -171,12 +167,12 @@ def test_a_typed_answer_and_one_that_failed_come_back_as_such(
 
 
 def test_a_worker_does_nothing_by_a_row_that_was_edited_and_no_order_stays_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, tmp_path: Path
 ) -> None:
     async def gives_up(claim: Row) -> Any:
         raise asyncio.CancelledError
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, flags=FLAGS) as (runtime, server):
+    with scripted(flags=FLAGS) as (runtime, server):
         clerk, boss = (runtime.agent(name, max_retries=0) for name in ("clerk", "boss"))
         handle = clerk.submit("Go.")
         outside(str(tmp_path / "root/ledger.db"), "UPDATE orders SET agent_id = 'boss'")
@@ -189,11 +185,9 @@ def test_a_worker_does_nothing_by_a_row_that_was_edited_and_no_order_stays_with_
         assert any("'boss'" in str(said) for said in runtime.ledger.verify().problems)
 
 
-def test_a_running_order_stops_when_somebody_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_order_stops_when_somebody_says_so(scripted: Scripted) -> None:
     slow = Raw(b"{}", delay_s=60.0)
-    with anthropic_runtime(tmp_path / "root", monkeypatch, slow, flags=FLAGS) as (runtime, server):
+    with scripted(slow, flags=FLAGS) as (runtime, server):
         clerk = runtime.agent("clerk", max_retries=0)
         with working(runtime, [clerk]):
             handle = clerk.submit("Go.")
@@ -207,12 +201,12 @@ def test_a_running_order_stops_when_somebody_says_so(
 
 
 def test_a_turn_that_waits_for_a_person_goes_on_on_another_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+    scripted: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
     monkeypatch.setenv("PAID", str(tmp_path / "paid"))
     root = tmp_path / "root"
     script = [tools_only(tool_use("pay", {"text": "Ann"})), message("Paid.")]
-    with anthropic_runtime(root, monkeypatch, *script, flags=FLAGS) as (runtime, server):
+    with scripted(*script, flags=FLAGS) as (runtime, server):
         _, till, _ = app.agents(runtime)
         assert isinstance(till, Agent)
         handle = till.submit("Pay Ann.")
@@ -231,7 +225,7 @@ def test_a_turn_that_waits_for_a_person_goes_on_on_another_worker(
 
 
 def test_what_a_killed_worker_left_is_gone_on_with_and_no_tool_runs_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+    scripted: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
     monkeypatch.setenv("PAID", str(tmp_path / "paid"))
     root = tmp_path / "root"
@@ -240,7 +234,7 @@ def test_what_a_killed_worker_left_is_gone_on_with_and_no_tool_runs_twice(
         tools_only(tool_use("payer", {"task": "Pay Ann."})),
         tools_only(tool_use("pay", {"text": "Ann"})), slow, message("Paid."), message("Done."),
     ]  # fmt: skip
-    with anthropic_runtime(root, monkeypatch, *script, flags=FLAGS) as (runtime, server):
+    with scripted(*script, flags=FLAGS) as (runtime, server):
         _, _, boss = app.agents(runtime)
         assert isinstance(boss, Agent)
         key_id = KeyStore(runtime.ledger).create("shop").key_id
@@ -294,9 +288,9 @@ def test_submission_and_the_callers_entry_are_both_there_or_neither(target: str)
     assert rows == sum(at - at % 2 for at in steps)
 
 
-def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, message("Done."), flags=FLAGS) as (runtime, server):
+    with scripted(message("Done."), flags=FLAGS) as (runtime, server):
 
         def remit(*arguments: object, code: int = 0) -> Any:
             done = run_remit(*arguments, "--root", root)
@@ -333,12 +327,10 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         check(runtime)
 
 
-def test_a_worker_ends_at_sigterm_when_its_turns_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_ends_at_sigterm_when_its_turns_have(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
     reply = Raw(json.dumps(message("Done.")).encode(), delay_s=0.5)
-    with anthropic_runtime(root, monkeypatch, reply, flags=FLAGS) as (runtime, server):
+    with scripted(reply, flags=FLAGS) as (runtime, server):
         clerk = runtime.agent("clerk")
         first = clerk.submit("One.")
         line = ("-m", "remit", "worker", "--root", str(root), "--concurrency", "1", "--app",
@@ -353,12 +345,12 @@ def test_a_worker_ends_at_sigterm_when_its_turns_have(
 
 
 def test_what_takes_longer_than_draining_may_is_left_to_another_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "root"
     script = [Raw(b"{}", delay_s=60.0), message("Done.")]
     monkeypatch.setenv("REMIT_WORKER__ORDERS__DRAIN_S", "0.1")
-    with anthropic_runtime(root, monkeypatch, *script, flags=FLAGS) as (runtime, server):
+    with scripted(*script, flags=FLAGS) as (runtime, server):
         clerk = runtime.agent("clerk", max_retries=0)
         handle = clerk.submit("Go.")
         line = ("-m", "remit", "worker", "--root", str(root), "--app",
@@ -374,10 +366,8 @@ def test_what_takes_longer_than_draining_may_is_left_to_another_worker(
         check(runtime)
 
 
-def test_ticks_of_schedules_are_a_workers_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Counted.")) as (runtime, _):
+def test_ticks_of_schedules_are_a_workers_too(scripted: Scripted) -> None:
+    with scripted(message("Counted.")) as (runtime, _):
         agents, schedules = load_app(runtime, "tests.agents.queue.app:scheduled")
         with working(runtime, agents, schedules=schedules):
             until(lambda: runtime.ledger.count_by_event().get("TURN_RECORDED", 0) > 0)
@@ -385,3 +375,69 @@ def test_ticks_of_schedules_are_a_workers_too(
                       "tests.agents.queue.app:nothing", "tests.agents.queue.app:os"):  # fmt: skip
             with pytest.raises(InvalidInputError):
                 load_app(runtime, wrong)
+
+
+# -- Orders that are done for a virtual key: its limits are theirs -------------------------------
+
+
+def test_what_a_key_may_not_do_its_orders_may_not(scripted: Scripted, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    script = [
+        tools_only(tool_use("helper", {"task": "Look."})), message("Seen."), message("Done."),
+        message("Again."),
+    ]  # fmt: skip
+    with scripted(*script, flags=FLAGS) as (runtime, server):
+        keys = KeyStore(runtime.ledger)
+        helper = runtime.agent("helper", instructions="Look.", max_retries=0)
+        clerk = runtime.agent("clerk", tools=[helper.as_tool()], max_retries=0)
+        made = keys.create("shop", user_id="ann", team_id="tea")
+        scope = BudgetScope(key_id=made.key_id)
+        runtime.budgeter.allocate(scope, limits=BudgetLimits(tokens=1_000_000), by="t")
+        keys.create("small", models=["gpt-*"])
+        keys.create("others", agents=["till"])
+
+        def spent() -> int:
+            return runtime.budgeter.status(scope)[0].spent_tokens
+
+        with working(runtime, [clerk], at_once=1):
+            first = clerk.submit("Go.", for_key="shop")
+            assert first.result(60).response == "Done."
+            assert spent() == 3 * 18  # its sub-agent's call too
+            refused = clerk.submit("Go.", for_key="small").result(60)
+            assert refused.error_code == "MODEL_NOT_ALLOWED"
+            for wrong, options in (
+                (InvalidInputError, {"for_key": "others"}),
+                (InvalidInputError, {"for_key": "shop", "user": "bob"}),
+                (NotFoundError, {"for_key": "nobody"}),
+            ):
+                with pytest.raises(wrong):
+                    clerk.submit("Go.", **options)
+            runtime.budgeter.allocate(scope, limits=BudgetLimits(tokens=60), by="t")
+            assert (
+                clerk.submit("Go.", for_key=made.key_id).result(60).error_code == "budget_exhausted"
+            )
+            runtime.budgeter.allocate(scope, limits=BudgetLimits(requests_per_minute=3), by="t")
+            limited = clerk.submit("Go.", for_key=made.key_id).result(60)
+            assert limited.error_code == "RATE_LIMITED"
+            runtime.budgeter.allocate(scope, limits=BudgetLimits(), by="t")
+            last = clerk.submit("Go.", for_key=made.key_id)
+            assert last.result(60).response == "Again."
+            keys.rotate("shop")  # the key goes on
+            later = clerk.submit("Go.", for_key="shop", queue="later")
+            keys.revoke("shop")
+        with working(runtime, [clerk], queues=("later",)):
+            assert later.result(60).error_code == "AUTH_ERROR"
+        assert len(server.calls) == 4
+        done = run_remit("usage", "--by", "key,user,team", "--json", "--root", root)
+        rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+        assert [(row["key"], row["user"], row["team"], row["calls"]) for row in rows] == [
+            (made.key_id, "ann", "tea", 4)
+        ]
+        submitted = run_remit("order", "submit", "clerk", "x", "--for-key", "shop", "--root", root)
+        assert submitted.returncode == 1
+        assert "is revoked" in submitted.stderr
+        assert run_remit("budget", "check", "--root", root).returncode == 0
+        check(runtime)
+
+
+# -- DBOS over connections that break: each order is begun once, and none is left ----------------

@@ -13,7 +13,7 @@ from remit.agents.tools import ToolError
 from remit.kernel.errors import InvalidInputError
 from remit.runtime import Runtime
 from tests.agents.test_subagents import by_agent
-from tests.support.agents import anthropic_runtime, tools_only
+from tests.support.agents import Scripted, tools_only
 from tests.support.wire import message, tool_use
 
 
@@ -70,9 +70,9 @@ def _seller(runtime: Runtime, **options: Any) -> Any:
     )
 
 
-def test_it_holds_what_the_turn_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_holds_what_the_turn_was_given(scripted: Scripted) -> None:
     shop = Shop("swordfish-77")
-    with anthropic_runtime(tmp_path / "root", monkeypatch, _script()) as (runtime, server):
+    with scripted(_script()) as (runtime, server):
         result = _seller(runtime).run("Bread, please.", user="ann", deps=shop)
         outputs = [one["output"] for one in result.tool_results]
         assert outputs == ["bread sold by seller", "ann"]
@@ -85,21 +85,17 @@ def test_it_holds_what_the_turn_was_given(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("deps", [None, "a text", object()])
-def test_a_turn_without_it_is_refused_before_anything_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deps: Any
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, _script()) as (runtime, server):
+def test_a_turn_without_it_is_refused_before_any_work(scripted: Scripted, deps: Any) -> None:
+    with scripted(_script()) as (runtime, server):
         with pytest.raises(InvalidInputError, match="sell needs deps of the type Shop"):
             _seller(runtime).run("Bread, please.", deps=deps)
         assert not server.calls
         assert "WO_PLANNED" not in runtime.ledger.count_by_event()
 
 
-def test_a_turn_that_is_resumed_is_given_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_that_is_resumed_is_given_it_again(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, _script()) as (runtime, _):
+    with scripted(_script()) as (runtime, _):
         session = _seller(runtime, approve=["sell"]).session()
         first = Shop("one")
         (asked,) = session.turn("Bread, please.", deps=first).waiting_for
@@ -113,15 +109,13 @@ def test_a_turn_that_is_resumed_is_given_it_again(
         assert (len(first.sold), len(second.sold)) == (0, 1)
 
 
-def test_a_sub_agents_tools_are_given_its_callers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sub_agents_tools_are_given_its_callers(scripted: Scripted) -> None:
     script = by_agent(
         boss=[tools_only(tool_use("seller", {"task": "Sell bread."})), message("Done.")],
         seller=[tools_only(tool_use("sell", {"what": "bread"})), message("Sold.")],
     )
     shop = Shop("x")
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, _):
+    with scripted(script) as (runtime, _):
         seller = _seller(runtime)
         boss = runtime.agent(
             "boss", instructions="You are the boss.", tools=[seller.as_tool(description="Sells.")]

@@ -384,9 +384,7 @@ def test_without_the_extra_its_absence_is_told() -> None:
     assert "pip install 'remit[mcp]'" in done.stderr
 
 
-def test_a_server_that_never_stops_talking_is_ended_and_others_are_unharmed(
-    server: McpServer,
-) -> None:
+def test_a_server_that_never_stops_talking_is_ended_without_others(server: McpServer) -> None:
     with McpServer("other", _settings()) as other:
         pid = _use(other, "pid").output
         flooded = _use(server, "flood")

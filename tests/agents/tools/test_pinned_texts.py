@@ -123,9 +123,7 @@ def test_a_changed_text_is_held_back_until_it_is_accepted(
     assert not [state for state in pins.tools("s") if state.change is not None]
 
 
-def test_a_changed_prompt_is_refused_with_the_command_that_accepts_it(
-    server: McpServer, file: Path
-) -> None:
+def test_a_changed_prompt_is_refused_with_the_next_command(server: McpServer, file: Path) -> None:
     assert _use(server, "get_prompt", name="sum").status == "ok"
     file.write_text(json.dumps(_changed("prompts/get", "")))
     refused = _use(server, "get_prompt", name="sum")
@@ -179,9 +177,7 @@ def test_instructions_that_a_known_server_adds_are_held_back(
     assert not server.refused()
 
 
-def test_pins_of_tools_that_an_earlier_version_made_stay_valid(
-    server: McpServer, ledger: LedgerClient
-) -> None:
+def test_pins_of_an_earlier_version_stay_valid(server: McpServer, ledger: LedgerClient) -> None:
     (tool,) = [tool for tool in server.tools() if tool.tool_id == "s__note"]
     (state,) = [one for one in Pins(ledger).tools("s") if one.tool_id == "s__note"]
     assert state.pin is not None
@@ -191,8 +187,6 @@ def test_pins_of_tools_that_an_earlier_version_made_stay_valid(
     assert not Pins(ledger).tools("t")[0].change
 
 
-def test_lists_that_a_server_announces_and_does_not_have_are_empty(
-    server: McpServer, file: Path
-) -> None:
+def test_announced_lists_that_a_server_lacks_are_empty(server: McpServer, file: Path) -> None:
     file.write_text(json.dumps({"tools/list": TEXTS["tools/list"]}))
     assert not server.refused()

@@ -104,7 +104,8 @@ def test_what_an_older_version_did_not_record_is_named(target: str, ledger: Ledg
     outside(
         target,
         "INSERT INTO virtual_keys VALUES ('KEY-1', 'x', 'agent', 'sk-remit-abcd', '', '', '', '[]',"
-        f" '[]', '[]', '2026-01-01T00:00:00Z', '', '', '', '', '', '{'ab' * 32}', '', 1)",
+        f" '[]', '[]', '2026-01-01T00:00:00Z', '', '', '', '', '', '{'ab' * 32}', '', 1, '[]',"
+        " '[]')",
         "UPDATE key_epoch SET epoch = 1",
     )
     report = ledger.verify(deep=False)

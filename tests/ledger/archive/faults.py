@@ -182,7 +182,7 @@ class _File:
 
 
 def _refused(error: Exception) -> LedgerWriteError:
-    return LedgerWriteError(f"The ledger did not take the write: {error}.", next_step="Make room.")
+    return LedgerWriteError(f"The ledger refused the write: {error}.", next_step="Make room.")
 
 
 def _sqlite_full() -> Exception:

@@ -180,9 +180,7 @@ def _says_where_entries_are(error: LedgerError) -> bool:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", sample(["file", "statement", "commit"], 1))
-def test_killed_at_any_operation_the_next_run_ends_it(
-    copies: Copies, tmp_path: Path, kind: str
-) -> None:
+def test_killed_anywhere_the_next_run_ends_it(copies: Copies, tmp_path: Path, kind: str) -> None:
     directory = tmp_path / "out" / "archive"
     whole, killed = _whole(copies()), 0
     for at in _operations(copies, directory, kind, "jsonl", 1):
@@ -223,9 +221,7 @@ def _after(owner: Any, name: str, act: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def test_a_second_run_is_refused_in_every_phase_of_the_first(
-    copies: Copies, tmp_path: Path
-) -> None:
+def test_a_second_run_is_refused_in_each_phase_of_the_first(copies: Copies, tmp_path: Path) -> None:
     refused: list[str] = []
     for owner, name in sample(_PHASES, 1):
         directory, target = tmp_path / name / "archive", copies()
@@ -329,9 +325,7 @@ _EDITS: dict[str, Callable[[bytes], bytes | None]] = {
 
 @pytest.mark.soak
 @pytest.mark.parametrize("batches", [0, 1])
-def test_an_archive_that_was_edited_takes_no_rows_away(
-    copies: Copies, tmp_path: Path, batches: int
-) -> None:
+def test_an_edited_archive_takes_no_rows_away(copies: Copies, tmp_path: Path, batches: int) -> None:
     directory, target = tmp_path / "archive", copies()
     whole = _whole(target)
     _interrupt(target, directory, batches)
@@ -374,9 +368,7 @@ def test_content_that_is_not_committed_to_is_compared_too(copies: Copies, tmp_pa
     assert _here(target) == here
 
 
-def test_a_lost_archive_is_copied_again_unless_rows_are_gone(
-    copies: Copies, tmp_path: Path
-) -> None:
+def test_a_lost_archive_is_copied_anew_unless_rows_are_gone(copies: Copies, tmp_path: Path) -> None:
     directory, target = tmp_path / "archive", copies()
     whole = _whole(target)
     _interrupt(target, directory, 0)
@@ -437,9 +429,7 @@ def test_what_others_do_meanwhile_is_not_undone(tmp_path: Path) -> None:
         assert check_archive(client, [directory]).problems == []
 
 
-def test_a_value_erased_before_its_row_is_removed_leaves_the_archive(
-    copies: Copies, tmp_path: Path
-) -> None:
+def test_a_value_erased_before_its_row_leaves_the_archive(copies: Copies, tmp_path: Path) -> None:
     directory, target = tmp_path / "archive", copies()
     _interrupt(target, directory, 1)
     with LedgerClient(target, signer=SIGNER) as client:
@@ -459,9 +449,7 @@ def _archived(copies: Copies, directory: Path) -> LedgerClient:
 
 
 @pytest.mark.soak
-def test_an_erasure_interrupted_anywhere_keeps_all_other_content(
-    copies: Copies, tmp_path: Path
-) -> None:
+def test_an_interrupted_erasure_keeps_all_other_content(copies: Copies, tmp_path: Path) -> None:
     given: dict[str, Any] = {"session_id": "SES-4", "reason": "r", "guard": unguarded}
     with _archived(copies, tmp_path / "counted") as client, Faults(tmp_path / "counted") as counted:
         erase_archived(client, Archive([tmp_path / "counted"]), **given)
@@ -483,9 +471,7 @@ def test_an_erasure_interrupted_anywhere_keeps_all_other_content(
     print(f"an erasure failed at {counted.counts['file']} operations: content missing 0")
 
 
-def test_a_part_that_does_not_read_back_does_not_replace_the_old_one(
-    copies: Copies, tmp_path: Path
-) -> None:
+def test_a_part_that_does_not_read_back_replaces_nothing(copies: Copies, tmp_path: Path) -> None:
     plain = os.fsync
 
     def fsync(handle: int) -> None:  # of a disk that lost the end of what it was given

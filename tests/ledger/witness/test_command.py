@@ -69,7 +69,7 @@ def test_init(place: Path) -> None:
     key = (place / "witness.key").read_bytes()
     again = _run("init", "--dir", place, "--name", "witness.example/other")
     assert again.returncode == 1
-    assert again.stderr.startswith("error: There is a witness")
+    assert again.stderr.startswith("error: A witness already exists")
     assert "\n  next: " in again.stderr
     assert (place / "witness.key").read_bytes() == key
     assert VerifierKey.parse(_run("key", "--dir", place).stdout) == _key(place)
@@ -104,16 +104,14 @@ def test_wrong_use(place: Path, tmp_path: Path, log: Log) -> None:
     (place / "witness.key").chmod(0o600)
     (place / "witness.db").unlink()
     lost = _run("run", "--dir", place, "--log", vkey)
-    assert (lost.returncode, "is not there" in lost.stderr) == (1, True)
+    assert (lost.returncode, "is missing" in lost.stderr) == (1, True)
     assert not (place / "witness.db").exists()
     shown = _run("run", "--dir", place, "--log", vkey, "--debug")
     assert "Traceback" in shown.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_run_status_and_a_clean_end(
-    place: Path, tmp_path: Path, log: Log, number: signal.Signals
-) -> None:
+async def test_run_and_end(place: Path, tmp_path: Path, log: Log, number: signal.Signals) -> None:
     keys = tmp_path / "logs.txt"
     keys.write_text(f"# our logs\n\n{log.signer.verifier_key}\n")
     with _server(place, "--log-file", keys) as (process, url):

@@ -5,8 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +19,11 @@ import pytest
 
 from remit.packages import PackageError, build_bundle
 from tests.packages.bootstrap.making import ORDER, packages, unpacked
+from tests.packages.distribution.placing import INFO
 from tests.packages.making import LIMITS
 
 
-def test_it_holds_what_a_root_needs_in_one_form(
-    bundle: tuple[bytes, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_it_holds_a_root_in_one_form(bundle: tuple[bytes, dict[str, Any]], tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(bundle[0])) as archive:
         members = archive.getmembers()
     assert [member.name for member in members] == [
@@ -60,3 +64,139 @@ def test_what_is_no_wheel_is_refused() -> None:
     for data in (b"", b"no wheel", bytes(100)):
         with pytest.raises(PackageError, match="does not state its version"):
             build_bundle(("remit.whl", data), packages(), LIMITS)
+
+
+# -- ``install.sh``: what it says when it cannot go on. A full run needs every library -----------
+
+
+_SHELLS = [one for one in ("dash", "bash", "busybox") if shutil.which(one)] or ["sh"]
+
+
+@pytest.fixture(params=_SHELLS)
+def shell(request: pytest.FixtureRequest) -> list[str]:
+    return ["busybox", "sh"] if request.param == "busybox" else [request.param]
+
+
+@pytest.fixture
+def top(bundle: tuple[bytes, dict[str, Any]], tmp_path: Path) -> Path:
+    return unpacked(bundle[0], tmp_path / "un packed")
+
+
+def _run(
+    shell: list[str], top: Path, *options: str, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+    # Whatever python3 is on PATH, the one that runs the tests is new enough.
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    return subprocess.run(
+        [*shell, str(top / "install.sh"), *options],
+        env={**environment, **(variables or {})},
+        cwd=top.parent,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_wrong_use_and_help(shell: list[str], top: Path) -> None:
+    for options, said in (
+        (["--bogus"], "There is no option --bogus"),
+        (["extra"], "There is no option extra"),
+        (["--dev=1", "--root", "r"], "There is no option --dev=1"),
+        (["--root"], "--root needs a value"),
+        (["--root="], "--root needs a value"),
+        (["--dev"], "--root DIR is missing"),
+    ):
+        ran = _run(shell, top, *options)
+        assert ran.returncode == 2
+        assert said in ran.stderr
+        assert "--help" in ran.stderr
+        assert [one.name for one in top.parent.iterdir()] == [top.name]
+    ran = _run(shell, top, "--help")
+    assert ran.returncode == 0
+    assert "--wheelhouse DIR" in ran.stdout
+
+
+def test_an_old_python_is_not_used(shell: list[str], top: Path, tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("python3", "python3.11", "python"):
+        (tools / name).write_text("#!/bin/sh\nexit 1\n")  # what an older one answers
+        (tools / name).chmod(0o755)
+    for name in ("dash", "bash", "busybox", "sh", "cat", "dirname"):
+        if found := shutil.which(name):
+            (tools / name).symlink_to(found)
+    ran = _run(shell, top, "--root", "r", variables={"PATH": str(tools)})
+    assert ran.returncode == 1
+    assert "needs Python 3.11 or newer" in ran.stderr
+    assert "--python" in ran.stderr
+    ran = _run(shell, top, "--root", "r", "--python", str(tools / "python3"))
+    assert "is not a Python 3.11 or newer" in ran.stderr
+    assert not (tmp_path / "r").exists()
+
+
+def test_files_that_are_not_as_packed_stop_it(top: Path) -> None:
+    date, manifest = top / "packages/PKG-DATE-001-1.0.0.tar.gz", top / "BOOTSTRAP_MANIFEST.json"
+    extra, wheel = top / "packages/PKG-EXTRA-001-1.0.0.tar.gz", next(top.glob("*.whl"))
+    for file, data, said in (
+        (date, date.read_bytes() + b"x", f"packages/{date.name} is not the file that was packed"),
+        (wheel, None, ".whl cannot be read: No such file"),
+        (manifest, None, "BOOTSTRAP_MANIFEST.json cannot be read"),
+        (manifest, b"{}", "BOOTSTRAP_MANIFEST.json is damaged"),
+        (manifest, b'{"files": []}', "does not name install.sh"),
+        (extra, b"", "PKG-EXTRA-001-1.0.0.tar.gz is not in the manifest"),
+    ):
+        before = file.read_bytes() if file.exists() else None
+        file.unlink() if data is None else file.write_bytes(data)
+        ran = _run(["sh"], top, "--root", "r")
+        assert ran.returncode == 1
+        assert said in ran.stderr
+        assert "Unpack CP_BOOTSTRAP.tar.gz again" in ran.stderr
+        assert "Traceback" not in ran.stderr
+        assert not (top.parent / "r").exists()
+        file.unlink() if before is None else file.write_bytes(before)
+    ran = _run(["sh"], top, "--root", "r", "--wheelhouse", "no such")
+    assert ran.returncode == 1
+    assert "There is no directory no such" in ran.stderr
+
+
+def test_another_directory_is_not_made_an_environment(shell: list[str], top: Path) -> None:
+    other = top.parent / "other"
+    other.mkdir()
+    (other / "mine.txt").write_text("mine")
+    ran = _run(shell, top, "--root", "r", "--venv", "other")
+    assert ran.returncode == 1
+    assert "other is not empty, and not a virtual environment" in ran.stderr
+    assert [one.name for one in other.iterdir()] == ["mine.txt"]
+
+
+def test_an_editable_installation_is_not_replaced(top: Path) -> None:
+    venv = top.parent / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    info = next(venv.glob("lib/python*/site-packages")) / INFO
+    info.mkdir()
+    (info / "METADATA").write_text("Name: remit\nVersion: 0.1.0\n")
+    (info / "direct_url.json").write_text('{"dir_info": {"editable": true}, "url": "file:///x"}')
+    ran = _run(["sh"], top, "--root", "r", variables={"VIRTUAL_ENV": str(venv)})
+    assert ran.returncode == 1
+    assert "has an editable installation of Remit" in ran.stderr
+    shutil.rmtree(info)
+    ran = _run(["sh"], top, "--root", "r", variables={"VIRTUAL_ENV": str(venv)})
+    assert ran.returncode == 1
+    assert f"{venv} has no pip" in ran.stderr
+    assert "ensurepip" in ran.stderr
+
+
+def test_without_a_network_it_says_what_to_bring(top: Path) -> None:
+    """The environment that it made is left, and the next run goes on with it."""
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
+    nowhere |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1"}
+    ran = _run(["sh"], top, "--root", "new root", variables=nowhere)
+    assert ran.returncode == 1
+    assert "pip download --dest wheelhouse" in ran.stderr
+    venv = top.parent / "new root" / "venv"
+    assert not (venv / ".remit-install").exists()
+    (top / "wheelhouse").mkdir()
+    ran = _run(["sh"], top, "--root", "new root", variables=nowhere)
+    assert ran.returncode == 1
+    assert "wheelhouse does not have all that Remit needs" in ran.stderr
+    assert "Making a virtual environment" not in ran.stderr

@@ -72,10 +72,12 @@ def editable(site: Path, project: Path) -> Distribution:
     return Distribution(found.version, found.editable, project / "src" / "remit", found.info)
 
 
-def regular(site: Path, wheel: tuple[str, bytes], scratch: Path) -> Distribution:
+def regular(site: Path, wheel: tuple[str, bytes], scratch: Path, *options: str) -> Distribution:
     """Installs a wheel with pip."""
     file = scratch / wheel[0]
     file.write_bytes(wheel[1])
     pip = [sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    subprocess.run([*pip, "--no-index", "--no-deps", "--target", str(site), str(file)], check=True)
+    subprocess.run(
+        [*pip, "--no-index", "--no-deps", *options, "--target", str(site), str(file)], check=True
+    )
     return Distribution.at(site)

@@ -48,7 +48,7 @@ def test_a_ledger_with_a_key_has_a_checkpoint_and_one_with_a_checkpoint_a_key(ho
     for file in (house.path / "HOT/keys").iterdir():
         if "packages" not in file.name:
             file.unlink()
-    assert "no key to check them by" in house.errors("G6")
+    assert "no key to check them" in house.errors("G6")
 
 
 def test_an_edit_of_an_entry_and_of_content_is_found(house: House) -> None:

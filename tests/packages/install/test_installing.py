@@ -105,9 +105,7 @@ def test_an_entry_states_all_that_the_root_then_holds(small: Path, scratch: Path
     assert (small / "HO1/data/x.txt").read_bytes() == b"1.0.0"
 
 
-def test_the_same_again_writes_nothing_and_puts_back_what_is_missing(
-    small: Path, scratch: Path
-) -> None:
+def test_the_same_again_puts_back_what_is_missing(small: Path, scratch: Path) -> None:
     data = one(scratch)
     put(small, data)
     before, count = tree(small), entries(small)
@@ -419,9 +417,7 @@ def test_two_roots_on_one_ledger(shared: tuple[Path, Path], scratch: Path) -> No
     assert not (second / "HO1/data").exists()
 
 
-def test_what_another_machine_recorded_meanwhile_stops_an_operation(
-    shared: tuple[Path, Path], scratch: Path
-) -> None:
+def test_another_machines_record_stops_operations(shared: tuple[Path, Path], scratch: Path) -> None:
     first, second = shared
     follow(first, second, scratch)
     mine = packed(scratch, "PKG-TWO-001", "1.0.0", {"HO1/data/two": b"2"})

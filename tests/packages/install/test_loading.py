@@ -17,9 +17,9 @@ from remit.contracts import ContractError, ContractLoader
 from remit.kernel.errors import RemitError
 from remit.kernel.installation import ChangedFileError, InstalledFiles
 from remit.packages import IncomingArchive
-from tests.packages.hostile import Stage
+from tests.packages.hostile import CASES, Case, Stage, busy, can_mount, full_disk, play, read_only
 from tests.packages.install.killing import forked
-from tests.packages.install.world import managing
+from tests.packages.install.world import agreed, entries, governed, managing, tree
 
 TOP = Path(__file__).parents[3]
 
@@ -65,9 +65,7 @@ def _opened(root: Path) -> None:
         ("HOT/prices/prices.toml", _opened),
     ],
 )
-def test_a_changed_file_is_refused_where_it_is_read(
-    stage: Stage, path: str, load: Callable[[Path], Any]
-) -> None:
+def test_a_changed_file_is_refused(stage: Stage, path: str, load: Callable[[Path], Any]) -> None:
     load(stage.root)
     file = stage.root / path
     right = file.read_bytes()
@@ -80,9 +78,7 @@ def test_a_changed_file_is_refused_where_it_is_read(
     load(stage.root)
 
 
-def test_changed_weights_of_routing_are_not_used(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_changed_weights_are_not_used(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     file = stage.root / "HOT/routing/weights.json"
     file.write_bytes(file.read_bytes() + b" ")
     _opened(stage.root)
@@ -125,8 +121,8 @@ def test_opening_a_root_ends_what_a_killed_process_began(stage: Stage) -> None:
 
 
 MODULES = (
-    "manager", "files", "admission", "dependencies", "preconditions", "shipped", "registry",
-    "plan", "permissions", "bootstrap", "distribution/wheel",
+    "manager", "files", "package_files", "admission", "dependencies", "preconditions", "shipped",
+    "registry", "plan", "permissions", "bootstrap", "distribution/wheel",
 )  # fmt: skip
 
 
@@ -139,3 +135,68 @@ def test_the_page_names_the_codes_that_there_are() -> None:
     used |= set(re.findall(r"code(?:, \w+)? = \"(\w+)\"", source))
     assert {"missing_dependency", "needed", "busy", "unfinished", "case_only"} < used
     assert named == used - {"unsigned"}  # that one is docs/package-trust.md's
+
+
+# -- What is refused is refused completely: one clear error, and nothing changed -----------------
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_it_is_refused_and_nothing_changed(case: Case, untouched: Stage, tmp_path: Path) -> None:
+    stage = untouched.copy(tmp_path) if case.own_root else untouched
+    told = play(case, stage)
+    assert (told.code, told.exit) == (case.code, 1), told
+    assert case.word in told.message, told
+    assert told.next_step.strip(), told
+    assert not told.changed
+    assert told.entries == 0
+    assert not [*stage.root.joinpath("HOT/installed/.journal").iterdir()]
+
+
+# -- Disks that are really full or read-only, and a second process that holds the lock -----------
+
+
+mounting = pytest.mark.skipif(not can_mount(), reason="may not mount")
+
+
+def test_a_process_that_waits_too_long_changes_nothing(stage: Stage) -> None:
+    before = tree(stage.root)
+    done = busy(stage)
+    assert done.returncode == 1
+    assert f"Another process ({os.getpid()})" in done.stderr
+    assert "next: Wait for that process" in done.stderr
+    assert tree(stage.root) == before
+
+
+@mounting
+def test_a_read_only_disk(stage: Stage) -> None:
+    before, count = tree(stage.root), entries(stage.root)
+    done = read_only(stage)
+    assert done.returncode == 1
+    assert "error: " in done.stderr
+    assert "next: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tree(stage.root), entries(stage.root)) == (before, count)
+
+
+@mounting
+@pytest.mark.parametrize("free_kb", [8, 500, 836, 854, 1500])
+def test_a_full_disk(stage: Stage, free_kb: int) -> None:
+    """Full for the ledger's log, at staging, at the entry, after the entry, and not full.
+
+    The numbers are for a file of 400 KiB, which is there twice, itself and in its archive. Where
+    the disk counts otherwise another step fails; what has to hold then is the same.
+    """
+    before = governed(stage.root)
+    done, root = full_disk(stage, free_kb)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert "Remit itself failed" not in done.stderr, done.stderr
+    recorded = done.returncode == 0 or "is recorded, but its files" in done.stderr
+    assert recorded or "error: " in done.stderr
+    assert done.returncode == 0 or "next: " in done.stderr
+    with managing(root) as manager:
+        manager.recover()
+        registry = agreed(root, manager._ledger)
+    assert ("PKG-MINE-001" in registry.packages) == recorded
+    assert (root / "HOT/policy/mine.md").exists() == recorded
+    if not recorded:
+        assert governed(root) == before

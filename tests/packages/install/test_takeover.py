@@ -77,7 +77,10 @@ def test_nothing_of_other_packages_is_taken_over(stage: Stage, tmp_path: Path) -
         newer = {**json.loads((stage.root / path).read_bytes()), "version": "99.0.0"}
         said = refused(stage, {path.replace(".json", "@99.0.0.json"): json.dumps(newer).encode()})
         owner = InstalledFiles(stage.root).owner(path)
-        assert f"The contract {contract_id} belongs to {owner}; PKG-MINE-001 brings it too." in said
+        assert (
+            f"The contract {contract_id} belongs to {owner}, but PKG-MINE-001 contains it too."
+            in said
+        )
     for name in ("PRM-EXECUTE-001.md", "PRM-EXECUTE-001@2.txt"):
         said = refused(stage, {f"HO1/prompt_packs/{name}": b"Obey."})
         assert "The prompt pack PRM-EXECUTE-001 belongs to PKG-HO1-EXECUTOR-001" in said
@@ -97,14 +100,14 @@ def test_nothing_of_other_packages_is_taken_over(stage: Stage, tmp_path: Path) -
     stage.bring(stage.pack(several))
     other = {"HO2/agents/sub/mine.json": files()[AGENT]}
     said = refused(stage, other, package_id="PKG-AAA-001")
-    assert "The agent mine belongs to PKG-MINE-001; PKG-AAA-001 brings it too." in said
+    assert "The agent mine belongs to PKG-MINE-001, but PKG-AAA-001 contains it too." in said
 
 
 @pytest.mark.parametrize(
     ("agent", "contract", "permissions", "says"),
     [
-        ({"token_budget": 10**12}, {}, {}, "token_budget of 1000000000000, where 2000000 is the"),
-        ({"usd_budget": "900000000"}, {}, {}, "usd_budget of 900000000, where 100.00 is the most"),
+        ({"token_budget": 10**12}, {}, {}, "token_budget of 1000000000000; the maximum is 2000000"),
+        ({"usd_budget": "900000000"}, {}, {}, "usd_budget of 900000000; the maximum is 100.00"),
         ({"model": HAIKU}, {}, {}, f"asks the model {HAIKU}, which the package is not permitted"),
         ({"model": "auto"}, {}, {}, "asks the model auto, which the package is not permitted"),
         ({}, fixed(provider_id="openai", model_id="gpt-4o"), {}, "fixes the model openai/gpt-4o"),

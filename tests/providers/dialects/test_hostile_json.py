@@ -15,6 +15,8 @@ from remit.providers.dialects import (
     write_answer,
     write_request,
 )
+from remit.providers.wire import BodyError
+from tests.providers.dialects import fields
 from tests.providers.dialects.bodies import (
     ANSWERS,
     ENDPOINTS,
@@ -24,6 +26,7 @@ from tests.providers.dialects.bodies import (
     with_at,
     without,
 )
+from tests.support.soak import sample
 
 
 def _variants(value: Any) -> list[Any]:
@@ -68,3 +71,36 @@ def test_an_answer_of_any_shape_is_translated_or_refused(source: str) -> None:
             assert written["id"] == "resp_1"
             translated += 1
     assert translated > 100
+
+
+_TARGETS = [("claude-x", ""), ("gemini-3", "gemini"), ("mistral-large", "mistral"),
+            ("gpt-5.6", "openai"), ("m", "")]  # fmt: skip
+_BODIES = [
+    (source, model, name, path, odd)
+    for source in ENDPOINTS
+    for model, name in _TARGETS
+    for path in places(REQUESTS[source])
+    for odd in ODD
+]
+
+
+@pytest.mark.soak
+def test_a_body_of_any_shape_is_fitted_to_its_provider_or_passed_on() -> None:
+    endpoints = {endpoint.name: endpoint for endpoint in fields.ENDPOINTS.values()}
+    for source, model, name, path, odd in sample(_BODIES, 800):
+        body = with_at(REQUESTS[source], path, odd)
+        endpoint = endpoints[source]
+        with contextlib.suppress(ProviderError, BodyError):
+            if isinstance(body, dict):
+                headers = {"anthropic-version": "2026-10-21"}
+                assert fields.sent(endpoint, endpoint, body, model, name, headers=headers)
+
+
+@pytest.mark.parametrize("name", ["gemini", "openai"])
+def test_a_schema_as_deep_as_a_body_may_be_is_passed_on(name: str) -> None:
+    deep: dict[str, Any] = {"type": "object"}
+    for _ in range(120):
+        deep = {"properties": {"a": deep}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": deep}}]
+    sent = fields.sent(fields.CHAT, fields.CHAT, {"tools": tools}, "m", name).body.value
+    assert sent["tools"] == tools

@@ -111,6 +111,7 @@ def test_pieces_and_the_whole_of_a_stream_are_sound(endpoint: str, kind: str, cu
         given, wanted = ['{"q": "', *given, '"}'], f'{{"q": "{wanted}"}}'
     reader = StreamReader(endpoint)
     events = [event for data in DIALECTS[endpoint][0](kind, given) for event in reader.feed(data)]
+    events += reader.finish()
     assert "".join(_pieces(kind, events)) == wanted
     for piece in _pieces(kind, events):
         piece.encode()  # each can be printed as it comes
@@ -131,7 +132,7 @@ def test_two_calls_whose_pieces_take_turns_keep_their_own_halves() -> None:
         for index, piece in sent
     ]  # fmt: skip
     events = [event for chunk in chunks for event in reader.feed(chunk)]
-    events += reader.feed({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    events += reader.finish()
     blocks = [event.block["input"] for event in events if isinstance(event, BlockEnd)]
     assert blocks == [{"q": EMOJI}, {"q": "\ufffdx"}]
 

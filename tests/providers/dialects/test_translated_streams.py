@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -73,6 +74,7 @@ def translated(provider: str, client: str, whole: dict[str, Any], width: int) ->
     for data in provider_stream(provider, whole, width):
         for event in reader.feed(data):
             wire += writer.event(event)
+    wire += b"".join(map(writer.event, reader.finish()))
     return wire + writer.end(read_answer(provider, whole))
 
 
@@ -229,8 +231,7 @@ def test_calls_that_come_mixed_are_put_in_order_for_the_messages_api() -> None:
             call |= {"id": f"call_{name}", "function": {"name": name, "arguments": arguments}}
         for event in reader.feed({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}):
             wire += writer.event(event)
-    for event in reader.feed({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}):
-        wire += writer.event(event)
+    wire += b"".join(map(writer.event, reader.finish()))
     wire += writer.end(ProviderResponse("", "m", 1, 1, "tool_use"))
     content = added("anthropic.messages", wire)["content"]
     assert [(block["name"], block["input"]) for block in content] == [
@@ -255,8 +256,20 @@ def test_the_first_call_is_passed_on_while_it_comes() -> None:
 def test_a_server_that_answers_whole_where_a_stream_was_asked(provider: str) -> None:
     whole = ANSWERS[provider]
     data = {"type": "response.completed", "response": whole}
-    events = StreamReader(provider).feed(data if provider == "openai.responses" else whole)
-    assert events == stream_events(read_answer(provider, whole))
+    reader = StreamReader(provider)
+    events = reader.feed(data if provider == "openai.responses" else whole) + reader.finish()
+    assert _numbered(events) == _numbered(stream_events(read_answer(provider, whole)))
+
+
+def _numbered(events: list[Any]) -> list[Any]:
+    """Events whose calls are numbered as they begin."""
+    order: dict[int, int] = {}
+    return [
+        event
+        if getattr(event, "index", None) is None
+        else replace(event, index=order.setdefault(event.index, len(order)))
+        for event in events
+    ]
 
 
 @pytest.mark.parametrize("client", ENDPOINTS)
@@ -313,6 +326,9 @@ def _fed(provider: str, events: list[dict[str, Any]]) -> str:
             for event in reader.feed(data):
                 for writer in writers:
                     assert isinstance(writer.event(event), bytes)
+        for event in reader.finish():
+            for writer in writers:
+                assert isinstance(writer.event(event), bytes)
     except (DialectError, ProviderError):
         return "refused"
     for writer in writers:
@@ -343,6 +359,7 @@ def test_parallel_calls_whose_indices_do_not_tell_them_apart(
         total.add("", orjson.dumps(event))
         for piece in reader.feed(event):
             wire += writer.event(piece)
+    wire += b"".join(map(writer.event, reader.finish()))
     wire += writer.end(read_answer("openai.chat", total.answer()))
     for endpoint, whole in (("openai.chat", total.answer()), (client, added(client, wire))):
         calls = [
@@ -364,6 +381,7 @@ def test_the_signature_of_a_streamed_call_comes_back_to_gemini(client: str) -> N
         event = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
         for piece in reader.feed(event):
             wire += writer.event(piece)
+    wire += b"".join(map(writer.event, reader.finish()))
     answered = added(client, wire + writer.end(ProviderResponse("", "m", 1, 1, "tool_use")))
     said = {"role": "assistant", "content": answered["content"]} if client[0] == "a" else None
     key = "messages" if said else "input"

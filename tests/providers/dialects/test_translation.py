@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import Any, get_type_hints
 
 import pytest
 from pydantic import TypeAdapter
 
-from remit.kernel.exchange import text_of
 from remit.providers import ProviderResponse
 from remit.providers.dialects import (
     DialectError,
@@ -104,7 +102,7 @@ def test_chat_to_messages() -> None:
     assert [block["type"] for block in results["content"]] == ["tool_result", "tool_result", "text"]
     assert written["max_tokens"] == 4000
     assert written["temperature"] == 0.5
-    assert written["top_p"] == 0.9
+    assert "top_p" not in written  # which this model takes alone
     assert written["metadata"] == {"user_id": "ann"}
     assert written["output_config"] == {"format": {"type": "json_schema", "schema": SCHEMA}}
     assert [tool["name"] for tool in written["tools"]] == ["answer"]  # the allowed ones
@@ -411,7 +409,7 @@ FILE = {"type": "file", "file": {"file_id": "file-1"}}
         (
             "anthropic.messages",
             "openai.chat",
-            {"tools": [{"type": "bash_20250124", "name": "bash"}]},
+            {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]},
             "tools[0]",
         ),
         ("anthropic.messages", "openai.chat", {"mcp_servers": [{}]}, "mcp_servers"),
@@ -461,37 +459,13 @@ def test_stop_texts_and_sampling() -> None:
     assert written["stop_sequences"] == ["END"]
     assert {"temperature", "top_p"}.isdisjoint(written)  # the API takes none beside thinking
     del body["reasoning_effort"]
-    written = _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4-5")
+    written = _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4")
     assert (written["temperature"], written["top_p"]) == (1.0, 0.5)
+    written = _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4-5")
+    assert "top_p" not in written  # which this model takes alone
     assert "temperature" not in _to("anthropic.messages", "openai.chat", body, CLAUDE)
     body = _messages(stop_sequences=["a", "b"])
     assert _to("openai.chat", "anthropic.messages", body)["stop"] == ["a", "b"]
-
-
-@pytest.mark.parametrize("source", ENDPOINTS)
-def test_what_a_client_said_comes_back_in_its_own_dialect(source: str) -> None:
-    call = read_request(source, REQUESTS[source])
-    written = write_request(source, call, model="m", max_output_tokens=1)
-    again = read_request(source, written)
-    assert [_plain(message) for message in again.messages] == [
-        _plain(message) for message in call.messages
-    ]
-    assert replace(again, messages=[]) == replace(call, messages=[])
-
-
-def _plain(message: dict[str, Any]) -> dict[str, Any]:
-    """Texts alone, however they are divided, say the same."""
-    content = message["content"]
-    if isinstance(content, list):
-        content = [
-            {**block, "content": text_of(block["content"])}
-            if block["type"] == "tool_result"
-            else block
-            for block in content
-        ]
-        if all(block["type"] == "text" for block in content):
-            content = text_of(content)
-    return {**message, "content": content}
 
 
 @pytest.mark.parametrize("source", ENDPOINTS)

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from remit.runtime import Runtime
 from remit.server.authentication import open_keys
 from remit.server.console import Console
 from remit.server.extending import Authenticator
+from tests.server.asgi import AsgiRequest
 from tests.server.console.client import Answered
 from tests.support.roots import new_root
 
@@ -28,21 +28,9 @@ class Inside:
 
     def get(self, path: str) -> Answered:
         """A page."""
-        sent: list[Any] = []
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        async def receive() -> Any:
-            raise AssertionError("nothing is sent")
-
         path, _, query = path.partition("?")
-        scope = {"path": path, "method": "GET", "headers": [], "query_string": query.encode(),
-                 "scheme": "http"}  # fmt: skip
-        asyncio.run(self.console(scope, receive, send))
-        text = b"".join(message.get("body", b"") for message in sent[1:]).decode()
-        headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return Answered(sent[0]["status"], text, headers)
+        answer = asyncio.run(AsgiRequest([]).to(self.console, "GET", path, query=query, headers=()))
+        return Answered(answer.status, answer.body.decode(), answer.headers)
 
 
 @pytest.fixture(scope="module")

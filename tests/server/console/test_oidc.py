@@ -451,8 +451,6 @@ def test_a_sign_in_never_leads_elsewhere(
 def test_a_place_cannot_hold_a_header(served: Served, provider: OidcProvider) -> None:
     answered = Person(served).sign_in(provider, "/console/%0d%0aset-cookie:a=b%20%e2%82%ac")
     assert answered.headers["location"] == "/console/%0D%0Aset-cookie:a=b%20%E2%82%AC"
-    key = Visitor(served).try_key(served.key(role="auditor").key, "/console/\r\nset-cookie: a=b")
-    assert key.headers["location"] == "/console/%0D%0Aset-cookie:%20a=b"
 
 
 def test_only_a_visit_signs_in(served: Served) -> None:

@@ -79,11 +79,6 @@ async def test_a_secret_goes_into_the_form_where_only_that_is_taken(
     await signed_in(sign_in_with(provider), provider)
 
 
-async def test_a_public_client_needs_no_secret(provider: OidcProvider) -> None:
-    provider.client_secret = ""
-    await signed_in(sign_in_with(provider), provider)
-
-
 async def test_a_wrong_secret_is_the_operators_to_correct(provider: OidcProvider) -> None:
     with pytest.raises(SignInError, match="client_secret") as raised:
         await signed_in(sign_in_with(provider, client_secret="wrong"), provider)
@@ -184,13 +179,6 @@ async def test_those_who_wait_for_the_provider_are_not_too_many(provider: OidcPr
     failed = await asyncio.gather(*(sign_in.begin("/") for _ in range(60)), return_exceptions=True)
     statuses = [error.status for error in failed if isinstance(error, SignInError)]
     assert (statuses.count(503), statuses.count(502)) == (10, 50)
-
-
-async def test_what_is_published_is_kept(provider: OidcProvider) -> None:
-    sign_in = sign_in_with(provider)
-    for _ in range(3):
-        await signed_in(sign_in, provider)
-    assert sorted(provider.asked) == sorted([DISCOVERY, "/keys", *["/token"] * 3])
 
 
 def claimed(provider: OidcProvider, claims: dict[str, Any], **more: Any) -> Identity:

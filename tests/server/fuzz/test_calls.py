@@ -1,14 +1,22 @@
-"""Calls over HTTP, whatever a client sends."""
+"""Calls over HTTP, whatever a client sends, and wherever it hangs up."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
 
-from remit.kernel.json_text import load
-from tests.server.cases import FIELDS, MODELS, Case, run
-from tests.server.running import Served
-from tests.support.raw_provider import RawProvider
-from tests.support.wire_corpus import CORPUS
+import pytest
+
+from remit.kernel.json_text import load, load_exact
+from tests.server.cases import FIELDS, MODELS, PATHS, Case, run, without_remits
+from tests.server.running import Served, new_session, prompt
+from tests.support.raw_provider import CASE_HEADER, RawProvider, says, whole
+from tests.support.waiting import until
+from tests.support.wire_corpus import CORPUS, WireExchange
 from tests.support.wire_mutations import ODD, mutated, paths
 
 
@@ -108,3 +116,119 @@ def test_long_bodies(served: Served, provider: RawProvider) -> None:
         [came] = run(served, provider, [case])
         assert came.status == (400 if "too many" in case.about else 200), str(came)
     assert served.rss_bytes() < before + 700_000_000
+
+
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+PLAIN = next(exchange for exchange in CORPUS if exchange.name == "chat: plain")
+_EVENTS = 30
+
+
+def _event(text: str, finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
+    return b"data: " + json.dumps({"model": "gpt-4o-mini", "choices": [choice]}).encode() + b"\n\n"
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def _slowly(connection: socket.socket, path: str, body: bytes) -> bool:
+    """A stream of :data:`_EVENTS` pieces, 2 ms apart; or a whole answer after as long."""
+    if b'"stream": true' not in body:
+        time.sleep(0.002 * _EVENTS)
+        connection.sendall(whole(PLAIN.answer))
+        return True
+    connection.sendall(STREAM)
+    for _ in range(_EVENTS):
+        connection.sendall(_chunk(_event("x")))
+        time.sleep(0.002)
+    connection.sendall(_chunk(_event("", "stop") + b"data: [DONE]\n\n") + b"0\r\n\r\n")
+    return True
+
+
+def _request(served: Served, session: str, *, stream: bool) -> bytes:
+    named = (f"x-remit-session: {session}", f"{CASE_HEADER}: {session}")
+    return served.request(prompt(stream=stream), *named)
+
+
+def _hang_up(served: Served, request: bytes, sent: int, read: int, *, reset: bool) -> None:
+    """Send so much of a request, read so much of its answer, and go."""
+    with served.connected(request[:sent]) as connection:
+        connection.settimeout(0.5)  # an answer may be shorter than what is wanted of it
+        with contextlib.suppress(TimeoutError):
+            while read > 0 and (part := connection.recv(min(read, 4096))):
+                read -= len(part)
+        if reset:
+            linger = struct.pack("ii", 1, 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+
+
+def test_who_hangs_up_leaves_a_pair(served: Served, provider: RawProvider) -> None:
+    left: list[tuple[str, bytes, int, int, bool]] = []
+    for number in range(160):
+        session = new_session()
+        provider.answers[session] = _slowly
+        request = _request(served, session, stream=number % 4 != 0)
+        at = number // 4
+        sent = len(request) if at > 8 else len(request) * at // 9
+        left.append((session, request, sent, max(0, at - 10) * 160, number % 3 == 0))
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(_hang_up, served, r, sent, read, reset=reset)
+                     for _, r, sent, read, reset in left]:  # fmt: skip
+            done.result()
+    until(lambda: not served.ledger.orphans())
+    ends = set()
+    for session, *_ in left:
+        exchanges = served.entries("EXCHANGE", session)
+        assert len(exchanges) == len(served.entries("DISPATCH", session)) <= 1
+        for exchange in exchanges:
+            ends.add(exchange.metadata.get("error_code", "success"))
+            # Some are cancelled before they are sent: those cost nothing.
+            if exchange.metadata["outcome"] != "success" and provider.got.get(session):
+                assert exchange.metadata["input_tokens"] > 0
+    assert ends == {"CANCELLED", "success"}
+
+
+_TOLD = {"x-request-id": "req-1", "request-id": "req-2", "x-ratelimit-remaining-tokens": "77"}
+_MORE = "".join(f"{name}: {value}\r\n" for name, value in _TOLD.items())
+
+
+@pytest.fixture(scope="module")
+def limited(fuzzed: tuple[Served, RawProvider]) -> str:
+    """A key with a limit in US dollars."""
+    return fuzzed[0].key(usd_nano=10**15).key
+
+
+@pytest.mark.parametrize("exchange", CORPUS, ids=lambda exchange: exchange.name)
+def test_bytes_go_out_and_come_back(
+    fuzzed: tuple[Served, RawProvider], limited: str, exchange: WireExchange
+) -> None:
+    answer = says(whole(exchange.answer, exchange.content_type, more=_MORE))
+    headers = dict(exchange.headers)
+    case = Case(exchange.endpoint, exchange.request, answer=answer, headers=headers)
+    # Sound has no price and searches have no bound: a limit in US dollars refuses both.
+    is_unbounded = any(field in exchange.request for field in (b'"audio"', b'"web_search_options"'))
+    (came,) = run(*fuzzed, [case], "" if is_unbounded else limited)
+    assert came.status == 200, came
+    assert came.entry is not None
+    metadata = came.entry.metadata
+    assert metadata["wire"] == exchange.endpoint
+    assert [path for path, _ in came.got] == [PATHS[exchange.endpoint]]
+    if exchange.streamed:
+        asked = any("include_usage" in change["path"] for change in metadata.get("changed", []))
+        events = exchange.answer.split(b"\n\n")
+        theirs = [event for event in events if not (asked and _is_usage(event))]
+        assert without_remits(came.body) == b"\n\n".join(theirs)
+    else:
+        assert came.body == exchange.answer == came.texts["answer"]
+        assert came.headers.items() >= _TOLD.items()
+        assert metadata["answer"] == load_exact(exchange.answer)
+
+
+def _is_usage(event: bytes) -> bool:
+    """Return True for the event that only Remit asked for."""
+    data = event.partition(b"data:")[2].strip()
+    if not data.startswith(b"{"):
+        return False
+    value = json.loads(data)
+    return value.get("choices") == [] and value.get("usage") is not None

@@ -43,11 +43,6 @@ _EVENTS: dict[str, TypeAdapter[Any]] = {
     "openai.responses": TypeAdapter(ResponseStreamEvent),
     "anthropic.messages": TypeAdapter(RawMessageStreamEvent),
 }
-_ENDS = {
-    "openai.chat": b"data: [DONE]\n\n",
-    "openai.responses": b'"type":"response.',
-    "anthropic.messages": b'"type":"message_stop"',
-}
 
 
 def test_odd_bodies_are_refused_by_field_or_answered(served: Served, provider: RawProvider) -> None:

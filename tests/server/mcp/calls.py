@@ -112,11 +112,11 @@ async def mistakes(client: Client) -> None:
     ):
         told = await wrong(client, name, **arguments)
         assert told.startswith(f"Wrong arguments for {name}: "), told
-        assert "call it again" in told
+        assert "call the tool again" in told
     assert await wrong(client, "router_route", prompt="fail") == (
         "All models failed. Look at router_status."
     )
-    assert "Remit itself failed" in await wrong(client, "router_route", prompt="crash")
+    assert "Remit failed internally" in await wrong(client, "router_route", prompt="crash")
     assert await wrong(client, "router_explain", decision="DEC-9") == (
         "There is no decision DEC-9. See query_ledger."
     )

@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,27 +64,18 @@ class Served:
     root: Path
     process: Program
     errors: Path
+    ledger: LedgerClient
     token: str = ""
 
     def key(self, role: str = "operator", **more: Any) -> NewKey:
         """A new key; the server finds it by itself when it is first shown."""
-        with LedgerClient(str(self.root / "ledger.db")) as ledger, KeyStore(ledger) as keys:
+        with KeyStore(self.ledger) as keys:
             return keys.create(uuid.uuid4().hex, role=role, **more)
 
     def revoke(self, key: NewKey) -> None:
         """End a key."""
-        with LedgerClient(str(self.root / "ledger.db")) as ledger, KeyStore(ledger) as keys:
+        with KeyStore(self.ledger) as keys:
             keys.revoke(key.key_id, "tested")
-
-    @contextmanager
-    def web(self, token: str | None = None) -> Iterator[httpx2.Client]:
-        """A plain HTTP client with a key; ``""`` is none."""
-        token = self.token if token is None else token
-        headers = {"accept": "application/json, text/event-stream"}
-        if token:
-            headers["authorization"] = f"Bearer {token}"
-        with httpx2.Client(headers=headers, timeout=60) as client:
-            yield client
 
     def client(self, token: str | None = None, *, mode: str = "auto") -> Client:
         """A client of the SDK's with a key; closed with its :class:`~mcp.Client`."""
@@ -102,8 +93,6 @@ class Served:
 
 
 def _closing(url: str, web: httpx2.AsyncClient) -> Any:
-    from contextlib import asynccontextmanager
-
     @asynccontextmanager
     async def transport() -> Any:
         async with web, streamable_http_client(url, http_client=web) as streams:
@@ -129,10 +118,11 @@ def serving(
         try:
             line = process.stdout.readline()
             assert line.startswith("Remit serves MCP at http://"), log.read_text()
-            served = Served(line.split()[-1], root, process, log)
-            if "--dev" not in arguments:
-                served.token = served.key().key
-            yield served
+            with LedgerClient(str(root / "ledger.db")) as ledger:
+                served = Served(line.split()[-1], root, process, log, ledger)
+                if "--dev" not in arguments:
+                    served.token = served.key().key
+                yield served
             if process.poll() is None:
                 served.stop()
             said = log.read_text()

@@ -119,9 +119,9 @@ def named(served: Served, name: str, **more: Any) -> str:
     from remit.gateway.auth import KeyStore
     from remit.gateway.budget import TokenBudgeter
 
-    with LedgerClient(str(served.root / "ledger.db")) as ledger, KeyStore(ledger) as keys:
+    with KeyStore(served.ledger) as keys:
         limits = BudgetLimits(**more)
-        in_transaction = TokenBudgeter(ledger).for_new_key(limits, by="ann")
+        in_transaction = TokenBudgeter(served.ledger).for_new_key(limits, by="ann")
         return keys.create(name, role="agent", in_transaction=in_transaction).key
 
 
@@ -140,8 +140,7 @@ async def test_a_call_is_on_record_before_and_after_with_a_receipt(served: Serve
         result = await client.call_tool("test_simple_text", {"a": 1})
     assert result.content == [TextContent(text="This is a simple text response for testing.")]
     receipt = result.meta["remit/receipt"]
-    with LedgerClient(str(served.root / "ledger.db")) as ledger:
-        intent, call = ledger.read(receipt["intent"]), ledger.read(receipt["call"])
+    intent, call = served.ledger.read(receipt["intent"]), served.ledger.read(receipt["call"])
     assert (intent.event_type, call.event_type) == ("TOOL_INTENT", "TOOL_CALL")
     assert int(intent.id[4:], 16) < int(call.id[4:], 16)
     for entry in (intent, call):
@@ -244,7 +243,6 @@ async def test_rules_of_a_key(served: Served) -> None:
 
 async def test_a_call_that_a_person_approves_runs_once(served: Served) -> None:
     token = named(served, "asking")
-    root = served.root
 
     async def call(**arguments: Any) -> Any:
         async with at(served, "reference", token) as client:  # each time another MCP session
@@ -255,24 +253,21 @@ async def test_a_call_that_a_person_approves_runs_once(served: Served) -> None:
     request = waits.meta["remit/approval"]["request"]
     assert f"remit approve {request}" in waits.content[0].text
     assert (await call(a=1)).meta["remit/approval"]["request"] == request  # not asked twice
-    with LedgerClient(str(root / "ledger.db")) as ledger:
-        ApprovalQueue(ledger).decide(request, granted=True, by="ann")
+    ApprovalQueue(served.ledger).decide(request, granted=True, by="ann")
     other = await call(a=2)
     assert other.meta["remit/approval"]["request"] != request
     ran = await call(a=1)
     assert not ran.is_error
     again = await call(a=1)
     assert again.meta["remit/approval"]["request"] not in (request, other)
-    with LedgerClient(str(root / "ledger.db")) as ledger:
-        queue = ApprovalQueue(ledger)
-        assert queue.get(request).used_by == ran.meta["remit/receipt"]["intent"]
-        edited = again.meta["remit/approval"]["request"]
-        queue.decide(edited, granted=True, by="ann", arguments={"a": 7})
-        queue.decide(other.meta["remit/approval"]["request"], granted=False, by="ann", reason="no")
+    queue = ApprovalQueue(served.ledger)
+    assert queue.get(request).used_by == ran.meta["remit/receipt"]["intent"]
+    edited = again.meta["remit/approval"]["request"]
+    queue.decide(edited, granted=True, by="ann", arguments={"a": 7})
+    queue.decide(other.meta["remit/approval"]["request"], granted=False, by="ann", reason="no")
     changed = await call(a=1)
     assert "changed the arguments to {'a': 7}" in changed.content[-1].text
-    with LedgerClient(str(root / "ledger.db")) as ledger:
-        intent = ledger.read(changed.meta["remit/receipt"]["intent"])
+    intent = served.ledger.read(changed.meta["remit/receipt"]["intent"])
     assert intent.metadata["arguments"] == {"a": 7}
 
 
@@ -315,7 +310,7 @@ async def test_lies_and_secrets_of_a_hostile_server(served: Served) -> None:
     async with at(served, "hostile") as client:
         lie = await client.call_tool("grow", {})
         assert lie.is_error
-        assert "does not fit its own output schema" in lie.content[0].text
+        assert "does not match its output schema" in lie.content[0].text
         told = await client.call_tool("fails", {})
         assert told.is_error
         assert "correct-horse" not in told.content[0].text
@@ -329,15 +324,13 @@ async def test_a_tool_that_changes_is_refused_before_it_is_called(served: Served
     async with at(served, "changing") as client:
         assert not (await client.call_tool("plain", {})).is_error
         assert not (await client.call_tool("swap", {})).is_error
-        with LedgerClient(str(served.root / "ledger.db")) as ledger:
-            before = ledger.count()
+        before = served.ledger.count()
         refused = await client.call_tool("plain", {})
         assert refused.is_error
         assert "has changed since it was pinned" in refused.content[0].text
         shown = {tool.name: tool.description for tool in (await client.list_tools()).tools}
         assert shown == {"swap": "Swaps.", "plain": "As it was."}
-        with LedgerClient(str(served.root / "ledger.db")) as ledger:
-            later = [entry.event_type for entry in ledger.query(after=before - 1)]
+        later = [entry.event_type for entry in served.ledger.query(after=before - 1)]
         assert "TOOL_INTENT" not in later  # nothing was asked of the server
     remit(served.root, "mcp", "accept", "changing", "plain", "--by", "ann", "--yes")
     async with at(served, "changing") as client:
@@ -349,9 +342,8 @@ async def test_a_server_that_floods(served: Served) -> None:
         result = await client.call_tool("flood", {})
         assert result.content[0].text == "flooded"
         session = result.meta["remit/receipt"]["session"]
-    with LedgerClient(str(served.root / "ledger.db")) as ledger:
-        noted = list(ledger.query(event_type="MCP_MESSAGE", session_id=session))
-        begun = list(ledger.query(event_type="SESSION_START", session_id=session))
+    noted = list(served.ledger.query(event_type="MCP_MESSAGE", session_id=session))
+    begun = list(served.ledger.query(event_type="SESSION_START", session_id=session))
     assert 0 < len(noted) <= 200
     assert len(begun) == 1
     assert all(map(is_authentic, [*noted, *begun]))

@@ -91,8 +91,7 @@ async def test_a_server_that_shows_its_key(served: Served, way: str) -> None:
             told += [error.error.message, error.error.data]
     assert "[secret]" in str(told)
     assert SECRET not in str(told)
-    with LedgerClient(str(served.root / "ledger.db")) as ledger:
-        recorded = json.dumps([entry.metadata for entry in ledger.query(after=0)], default=str)
+    recorded = json.dumps([entry.metadata for entry in served.ledger.query(after=0)], default=str)
     assert SECRET not in recorded
     assert SECRET not in served.errors.read_text()
 
@@ -128,8 +127,7 @@ async def test_a_server_that_notifies_without_end(served: Served) -> None:
             assert not (await other.call_tool("echo", {})).is_error
         with pytest.raises(MCPError, match="did not answer tools/call within 3 s"):
             await endless
-    with LedgerClient(str(served.root / "ledger.db")) as ledger:
-        noted = [one.metadata["server"] for one in ledger.query(event_type="MCP_MESSAGE")]
+    noted = [one.metadata["server"] for one in served.ledger.query(event_type="MCP_MESSAGE")]
     assert noted.count("web") < 250
     assert peak_kb(served) - before < 60_000
 
@@ -147,7 +145,7 @@ def test_batches_where_the_version_that_was_negotiated_has_them(
     answer = raw.post([request(1, "ping"), call("two", "echo"), 7])
     if version != "2025-03-26":
         assert answer.status_code == 400
-        assert f"this session speaks {version}" in answer.json()["error"]["message"]
+        assert f"this session uses {version}" in answer.json()["error"]["message"]
         return
     answers = {one["id"]: one for one in answer.json()}
     assert set(answers) == {1, "two", None}

@@ -12,7 +12,6 @@ import pytest
 from mcp import MCPError
 
 from remit.agents.tools import Pins
-from remit.ledger import LedgerClient
 from tests.agents.tools.test_pinned_texts import CHANGES, EVIL, TEXTS, _changed
 from tests.server.mcp.running import TOP, Served, serving
 from tests.server.mcp.test_gateway import at
@@ -74,11 +73,10 @@ async def test_a_changed_text_is_held_back_from_clients(
     shown = await _everything(served, name)
     assert repr(EVIL)[1:-1] not in shown
     assert EVIL not in shown
-    with LedgerClient(str(served.root / "ledger.db")) as ledger:
-        pins = Pins(ledger)
-        (waits,) = pins.changed(name)
-        assert waits.tool_id.startswith(name + pinned[1:])
-        pins.accept([waits], by="Ada")
+    pins = Pins(served.ledger)
+    (waits,) = pins.changed(name)
+    assert waits.tool_id.startswith(name + pinned[1:])
+    pins.accept([waits], by="Ada")
     after = await _everything(served, name)
     if where != "annotations":
         assert repr(EVIL)[1:-1] in after or "Send the keys" in after
@@ -103,7 +101,6 @@ async def test_great_integers_pass_exactly_and_are_recorded(served: Served, plac
     async with at(served, name) as client:
         result = await client.call_tool("note", {"id": -(2**80)})
         assert result.structured_content == {"id": 2**70}
-    with LedgerClient(str(served.root / "ledger.db")) as ledger:
-        (call,) = ledger.query(event_type="TOOL_CALL", order="desc", limit=1)
+    (call,) = served.ledger.query(event_type="TOOL_CALL", order="desc", limit=1)
     assert call.metadata["arguments"] == {"id": -(2**80)}
     assert call.metadata["result"]["structuredContent"] == {"id": 2**70}

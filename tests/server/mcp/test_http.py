@@ -19,7 +19,6 @@ import pytest
 from remit.gateway.auth import AgentTokens, agent_secret
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
-from remit.ledger import LedgerClient
 from remit.server.mcp import serve_http
 from tests.server.mcp import calls
 from tests.server.mcp.calls import ok, wrong
@@ -84,14 +83,14 @@ def begun(served: Served, token: str | None = None) -> str:
 @pytest.mark.parametrize(
     ("body", "code", "why"),
     [
-        (b"{", -32700, "no JSON"),
-        (b"\xff", -32700, "no JSON"),
-        (b"[" * 60_000, -32700, "no JSON"),
+        (b"{", -32700, "not valid JSON"),
+        (b"\xff", -32700, "not valid JSON"),
+        (b"[" * 60_000, -32700, "not valid JSON"),
         (b"7", -32600, "a JSON object"),
         ({"id": 1, "method": "ping"}, -32600, '"jsonrpc": "2.0"'),
         ({"jsonrpc": "2.0", "id": 1}, -32600, "a method, a result or an error"),
-        ({"jsonrpc": "2.0", "id": [1], "method": "ping"}, -32600, "a text or an integer"),
-        ({"jsonrpc": "2.0", "id": 1, "method": 5}, -32600, "is a text"),
+        ({"jsonrpc": "2.0", "id": [1], "method": "ping"}, -32600, "a string or an integer"),
+        ({"jsonrpc": "2.0", "id": 1, "method": 5}, -32600, "must be a string"),
         ({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}, -32600, "a JSON object"),
     ],
     ids=range(9),
@@ -110,7 +109,7 @@ def test_a_batch_is_answered_with_an_array_where_the_version_has_them(served: Se
     two = [PING, {**LIST, "id": "two"}]
     status, raw, _ = ask(served, two, headers={SESSION: begun(served)})
     assert (status, json.loads(raw)["error"]["code"]) == (400, -32600)
-    assert "this session speaks 2025-06-18" in json.loads(raw)["error"]["message"]
+    assert "this session uses 2025-06-18" in json.loads(raw)["error"]["message"]
     status, raw, _ = ask(served, two)
     assert (status, json.loads(raw)["error"]["code"]) == (400, -32600)
     assert "no such session" in json.loads(raw)["error"]["message"]
@@ -179,7 +178,7 @@ async def test_an_agent_sees_its_own_tasks_alone(served: Served) -> None:
         assert (await ok(client, "thought_record_list", task_id=task))["count"] == 2
         assert (await ok(client, "thought_verify", task_id=task))["records"] == 2
         for name in ("thought_record_list", "thought_verify"):
-            assert "Name it with task_id" in await wrong(client, name)
+            assert "Name the task with task_id" in await wrong(client, name)
         for name in ("query_ledger", "list_sessions", "router_status"):
             told = await wrong(client, name)
             assert "role agent may not use" in told
@@ -187,21 +186,21 @@ async def test_an_agent_sees_its_own_tasks_alone(served: Served) -> None:
         told = await wrong(
             client, "thought_record", type="plan", task_id=elsewhere, content="mine now"
         )
-        assert "somebody else's" in told
+        assert "belongs to another key" in told
         told = await wrong(client, "thought_record", type="plan", task_id="SES-X", content="mine")
-        assert "begins with none of" in told
+        assert "does not begin with" in told
     async with served.client(other.key) as client:
         for name in ("thought_record_list", "thought_verify"):
             told = await wrong(client, name, task_id=task)
-            assert "may read no other" in told
+            assert "may not read tasks of other keys" in told
             # Whether there is such a task is not told either.
             assert told == await wrong(client, name, task_id="no such task")
-        assert "somebody else's" in await wrong(
+        assert "belongs to another key" in await wrong(
             client, "thought_record", type="plan", task_id=task, content="in between"
         )
         told = await wrong(client, "thought_record", type="plan", task_id="own", content="x",
                            session_id=f"SES-{task[-12:]}")  # fmt: skip
-        assert "none of this key's own" in told
+        assert "does not belong to this key" in told
     async with served.client(operator.key) as client:
         assert (await ok(client, "thought_verify", task_id=task))["records"] == 2
         assert (await ok(client, "thought_verify", task_id=elsewhere))["records"] == 1
@@ -402,7 +401,7 @@ def test_a_key_has_a_share_of_sessions_which_ends_with_it(tmp_path: Path) -> Non
         hog = served.key("agent")
         sessions = [begun(served, hog.key) for _ in range(2)]
         status, raw, _ = ask(served, INITIALIZE, hog.key)
-        assert (status, b"may have no more" in raw) == (503, True)
+        assert (status, b"the maximum" in raw) == (503, True)
         begun(served)
         assert ask(served, INITIALIZE)[0] == 503  # there are three
         parts = urlsplit(served.url)
@@ -468,9 +467,9 @@ async def test_dev_mode_asks_nobody(tmp_path: Path) -> None:
 
 
 def test_where_it_cannot_listen(served: Served) -> None:
-    with pytest.raises(RemitError, match="listens on loopback only") as refused:
+    with pytest.raises(RemitError, match="listens only on loopback") as refused:
         serve_http(served.root, dev=True, flags={"mcp_server.host": "0.0.0.0"}, ready=print)
-    assert "Serve without dev mode" in refused.value.next_step
+    assert "without dev mode" in refused.value.next_step
     port = urlsplit(served.url).port
     with pytest.raises(RemitError, match="is in use"):
         serve_http(served.root, dev=False, flags={"mcp_server.port": port}, ready=print)
@@ -488,6 +487,5 @@ async def test_it_ends_with_a_client_that_stays(tmp_path: Path) -> None:
         async with served.client(mode="legacy") as client:
             made = await ok(client, "thought_record", type="plan", task_id="t", content="x")
             assert await asyncio.to_thread(served.stop) < 20
-        with LedgerClient(str(served.root / "ledger.db")) as ledger:
-            assert ledger.read(made["entry_id"]).metadata["thought_id"] == made["id"]
-            assert ledger.verify().verified
+        assert served.ledger.read(made["entry_id"]).metadata["thought_id"] == made["id"]
+        assert served.ledger.verify().verified

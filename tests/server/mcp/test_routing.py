@@ -44,14 +44,13 @@ def _key(served: Served, *, tokens: int = 1_000_000, **more: Any) -> NewKey:
         budgeter.allocate(BudgetScope(key_id=key_id), limits=BudgetLimits(tokens), tx=tx)
         return {}
 
-    with LedgerClient(str(served.root / "ledger.db")) as ledger, KeyStore(ledger) as keys:
-        budgeter = TokenBudgeter(ledger)
+    with KeyStore(served.ledger) as keys:
+        budgeter = TokenBudgeter(served.ledger)
         return keys.create(f"k{tokens}{len(keys.list())}", in_transaction=limit, **more)
 
 
 def _spent(served: Served, key: NewKey) -> int:
-    with LedgerClient(str(served.root / "ledger.db")) as ledger:
-        return TokenBudgeter(ledger).status(BudgetScope(key_id=key.key_id))[0].spent_tokens
+    return TokenBudgeter(served.ledger).status(BudgetScope(key_id=key.key_id))[0].spent_tokens
 
 
 async def test_a_prompt_is_routed_and_explained(real: Served) -> None:
@@ -71,7 +70,7 @@ async def test_a_prompt_is_routed_and_explained(real: Served) -> None:
             assert explained["agent_id"] == "scout"
             again = await ok(client, "router_explain", **{name: told[name]})
             assert again == explained
-        assert "Give decision_id" in await wrong(client, "router_explain")
+        assert "Pass the decision_id" in await wrong(client, "router_explain")
         sessions = (await ok(client, "list_sessions"))["sessions"]
         (found,) = [one for one in sessions if one["session_id"] == told["session_id"]]
         assert (found["agent_id"], found["turns"], found["ended"]) == ("scout", 0, False)
@@ -80,13 +79,12 @@ async def test_a_prompt_is_routed_and_explained(real: Served) -> None:
         status = await ok(client, "router_status")
         assert "auto" in [route["name"] for route in status["routes"]]
         assert told["model_id"] in [model["model_id"] for model in status["models"]]
-    with LedgerClient(str(real.root / "ledger.db")) as ledger:
-        exchange = ledger.read(told["exchange_entry_id"])
-        assert exchange.metadata["key_id"] == key.key_id
-        assert exchange.metadata["agent_id"] == "scout"
-        decision = ledger.read(told["decision_entry_id"])
-        assert json.loads(decision.metadata["content"])["chosen_model_id"] == told["model_id"]
-        assert ledger.verify().verified
+    exchange = real.ledger.read(told["exchange_entry_id"])
+    assert exchange.metadata["key_id"] == key.key_id
+    assert exchange.metadata["agent_id"] == "scout"
+    decision = real.ledger.read(told["decision_entry_id"])
+    assert json.loads(decision.metadata["content"])["chosen_model_id"] == told["model_id"]
+    assert real.ledger.verify().verified
 
 
 async def test_a_keys_limits_hold(real: Served) -> None:
@@ -128,10 +126,10 @@ async def test_a_decision_under_anothers_session_is_not_read(real: Served) -> No
     async with real.client(first.key) as client:
         await ok(client, "router_route", prompt="Hello.", session_id="SES-SECOND1", max_tokens=20)
     async with real.client(second.key) as client:
-        assert "somebody else's" in await wrong(
+        assert "belongs to another key" in await wrong(
             client, "thought_record", type="plan", task_id="SES-SECOND1", content="x"
         )
-        assert "may read no other" in await wrong(
+        assert "may not read tasks of other keys" in await wrong(
             client, "thought_record_list", task_id="SES-SECOND1"
         )
 

@@ -23,6 +23,9 @@ from tests.support.roots import new_root
 from tests.support.waiting import until
 
 LIMIT = "\n[mcp_server]\nmax_message_bytes = 65536\n"
+START = {"protocolVersion": "2025-06-18", "capabilities": {},
+         "clientInfo": {"name": "raw", "version": "1"}}  # fmt: skip
+STARTED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -37,41 +40,43 @@ async def test_every_tool_mistakes_and_calls_at_once(root: Path, mode: str) -> N
             await calls.cancelling(client)
 
 
+def _message(number: Any, method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
 class Raw:
     """A server that is spoken to line by line."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
+        self.stdin: Any = process.stdin
+        self.stdout: Any = process.stdout
+        self.stderr: Any = process.stderr
 
-    def send(self, line: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + b"\n")
-        self.process.stdin.flush()
+    def send(self, line: Any) -> None:
+        """Send a line, or a message."""
+        data = line if isinstance(line, bytes) else json.dumps(line).encode()
+        self.stdin.write(data + b"\n")
+        self.stdin.flush()
 
     def receive(self) -> Any:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
+        return json.loads(self.stdout.readline())
 
     def ask(self, number: int, method: str, **params: Any) -> Any:
-        self.send(json.dumps({"jsonrpc": "2.0", "id": number, "method": method,
-                              "params": params}).encode())  # fmt: skip
+        self.send(_message(number, method, **params))
         return self.receive()
 
     def initialize(self) -> None:
-        told = self.ask(
-            0, "initialize", protocolVersion="2025-06-18", capabilities={},
-            clientInfo={"name": "raw", "version": "1"},
-        )  # fmt: skip
-        assert told["result"]["serverInfo"]["name"] == "remit"
-        self.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
+        assert self.ask(0, "initialize", **START)["result"]["serverInfo"]["name"] == "remit"
+        self.send(STARTED)
 
 
 @contextmanager
-def raw(root: Path) -> Iterator[Raw]:
-    command = [*DOUBLED, "mcp", "--root", str(root)]
+def raw(root: Path, *program: str) -> Iterator[Raw]:
+    command = [*(program or DOUBLED), "mcp", "--root", str(root)]
     with subprocess.Popen(
-        command, env=variables(), cwd=TOP, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        command, env=variables({"PYTHONPATH": str(TOP)}), cwd=TOP, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         try:
             server = Raw(process)
@@ -111,45 +116,41 @@ def test_junk_is_answered_and_survived(tmp_path: Path) -> None:
         assert server.ask(3, "tools/call", name=5)["error"]["code"] == -32602
         # A ping is answered while a tool blocks.
         blocking = {"name": "router_score", "arguments": {"prompt": "block"}}
-        server.send(json.dumps({"jsonrpc": "2.0", "id": 4, "method": "tools/call",
-                                "params": blocking}).encode())  # fmt: skip
+        server.send(_message(4, "tools/call", **blocking))
         assert server.ask(5, "ping")["id"] == 5
         assert server.receive()["id"] == 4
-
-
-def _message(number: Any, method: str, **params: Any) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 
 def test_a_batch_is_answered_with_an_array_where_the_version_has_them(root: Path) -> None:
     with raw(root) as server:
         batch = [_message(1, "ping"), _message(2, "ping")]
-        server.send(json.dumps(batch).encode())
+        server.send(batch)
         told = server.receive()
         assert told["error"]["code"] == -32600
-        assert "2025-03-26 alone, and this session speaks 2025-06-18" in told["error"]["message"]
-        params = {"capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
-        told = server.ask(0, "initialize", protocolVersion="2025-03-26", **params)
+        assert (
+            "Only MCP 2025-03-26 has batches of messages, and this session uses 2025-06-18"
+            in told["error"]["message"]
+        )
+        older = {**START, "protocolVersion": "2025-03-26"}
+        told = server.ask(0, "initialize", **older)
         assert told["result"]["protocolVersion"] == "2025-03-26"
         status = _message("a", "tools/call", name="router_status", arguments={})
-        notice = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        again = _message(4, "initialize", protocolVersion="2025-03-26", **params)
-        server.send(json.dumps([*batch, 7, notice, status, again]).encode())
+        again = _message(4, "initialize", **older)
+        server.send([*batch, 7, STARTED, status, again])
         answers = {answer["id"]: answer for answer in server.receive()}
         assert set(answers) == {1, 2, "a", 4, None}
         assert answers[1]["result"] == {}
         assert not answers["a"]["result"].get("isError")
-        assert "by itself" in answers[4]["error"]["message"]
-        assert "is a JSON object" in answers[None]["error"]["message"]
+        assert "not be part of a batch" in answers[4]["error"]["message"]
+        assert "must be a JSON object" in answers[None]["error"]["message"]
         for wrong in ([], [_message(1, "ping")] * 101):
-            server.send(json.dumps(wrong).encode())
+            server.send(wrong)
             assert server.receive()["error"]["code"] == -32600
-        server.send(json.dumps([notice]).encode())  # nothing to answer
+        server.send([STARTED])  # nothing to answer
         slow = _message(8, "tools/call", name="router_route", arguments={"prompt": "slow"})
-        server.send(json.dumps([slow, _message(9, "ping")]).encode())
+        server.send([slow, _message(9, "ping")])
         cancel = {"requestId": 8}
-        server.send(json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled",
-                                "params": cancel}).encode())  # fmt: skip
+        server.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel})
         assert [answer["id"] for answer in server.receive()] == [9]
         assert server.ask(10, "ping")["id"] == 10
 
@@ -162,23 +163,19 @@ def test_it_ends_cleanly(root: Path, end: Any) -> None:
             arguments={"type": "plan", "task_id": "end", "content": "The last words."},
         )  # fmt: skip
         slow = {"name": "router_route", "arguments": {"prompt": "slow"}}
-        server.send(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call",
-                                "params": slow}).encode())  # fmt: skip
+        server.send(_message(2, "tools/call", **slow))
         while server.ask(3, "tools/call", name="router_status", arguments={})["result"][
             "structuredContent"
         ]["begun"] == 0:  # fmt: skip
             pass
-        assert server.process.stdin is not None
         if end == "eof":
-            server.process.stdin.close()
+            server.stdin.close()
         else:
             server.process.send_signal(end)
         assert server.process.wait(120) == 0
-        assert server.process.stdout is not None
-        for line in server.process.stdout.read().splitlines():
+        for line in server.stdout.read().splitlines():
             assert json.loads(line)["jsonrpc"] == "2.0"
-        assert server.process.stderr is not None
-        assert server.process.stderr.read() == b""
+        assert server.stderr.read() == b""
     with LedgerClient(str(root / "ledger.db")) as ledger:
         entry_id = told["result"]["structuredContent"]["entry_id"]
         assert ledger.read(entry_id).metadata["content"] == "The last words."
@@ -187,8 +184,7 @@ def test_it_ends_cleanly(root: Path, end: Any) -> None:
 
 def test_a_client_that_is_gone(root: Path) -> None:
     with raw(root) as server:
-        assert server.process.stdout is not None
-        server.process.stdout.close()
+        server.stdout.close()
         server.send(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}')
         until(lambda: server.process.poll() is not None)
         assert server.process.returncode == 0
@@ -198,8 +194,7 @@ def test_a_client_that_never_reads_holds_up_no_end(root: Path) -> None:
     with raw(root) as server:
         for number in range(8):  # more than any pipe holds
             big = {"name": "router_route", "arguments": {"prompt": "big"}}
-            server.send(json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call",
-                                    "params": big}).encode())  # fmt: skip
+            server.send(_message(number, "tools/call", **big))
         time.sleep(2)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(120) == 0
@@ -210,8 +205,7 @@ def test_a_client_that_never_reads_is_not_listened_to_either(tmp_path: Path) -> 
     with raw(root) as server:
         line = b'{"jsonrpc": "2.0", "id": %d, "method": "tools/list"}'
         lines = b"".join(line % number + b"\n" for number in range(5000))  # more than pipes hold
-        assert server.process.stdin is not None
-        sending = server.process.stdin.fileno()
+        sending = server.stdin.fileno()
         os.set_blocking(sending, False)
         sent, end = 0, time.monotonic() + 4
         while time.monotonic() < end:
@@ -222,8 +216,7 @@ def test_a_client_that_never_reads_is_not_listened_to_either(tmp_path: Path) -> 
         assert 0 < sent < len(lines)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(120) == 0
-        assert server.process.stderr is not None
-        assert server.process.stderr.read() == b""
+        assert server.stderr.read() == b""
 
 
 def test_sigterm_with_thousands_of_answers_unread(tmp_path: Path) -> None:
@@ -233,20 +226,13 @@ def test_sigterm_with_thousands_of_answers_unread(tmp_path: Path) -> None:
             server.send(b'{"jsonrpc": "2.0", "id": %d, "method": "tools/list"}' % number)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(120) == 0
-        assert server.process.stderr is not None
-        assert server.process.stderr.read() == b""
+        assert server.stderr.read() == b""
 
 
 def test_input_that_ends_right_after_a_call(root: Path) -> None:
     call = {"name": "thought_record",
             "arguments": {"type": "plan", "task_id": "fin", "content": "x"}}  # fmt: skip
-    start = {"protocolVersion": "2025-06-18", "capabilities": {},
-             "clientInfo": {"name": "raw", "version": "1"}}  # fmt: skip
-    lines = [
-        {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": start},
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call},
-    ]
+    lines = [_message(0, "initialize", **START), STARTED, _message(1, "tools/call", **call)]
     done = subprocess.run(
         [*DOUBLED, "mcp", "--root", str(root)], env=variables(), cwd=TOP, timeout=60, check=True,
         input="".join(f"{json.dumps(line)}\n" for line in lines), capture_output=True, text=True,
@@ -284,28 +270,13 @@ def test_stdout_is_the_protocols_alone(tmp_path: Path) -> None:
         "from remit.cli import main\n"
         "main()\n"
     )
-    asked = (
-        b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18",'
-        b'"capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}\n'
-        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"router_status"}}\n'
-    )
-    with subprocess.Popen(
-        [sys.executable, str(script), "mcp", "--root", str(root)],
-        env=variables({"PYTHONPATH": str(TOP)}), cwd=TOP, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdin.write(asked)
-        process.stdin.flush()
-        lines = [json.loads(process.stdout.readline()) for _ in range(2)]
-        process.stdin.close()
-        assert process.wait(120) == 0
-        assert process.stdout.read() == b""
-        said = process.stderr.read()
-    assert [line["id"] for line in lines] == [0, 1]
-    assert lines[1]["result"]["structuredContent"] == {"read": ""}
+    with raw(root, sys.executable, str(script)) as server:
+        told = server.ask(1, "tools/call", name="router_status")
+        server.stdin.close()
+        assert server.process.wait(120) == 0
+        assert server.stdout.read() == b""
+        said = server.stderr.read()
+    assert (told["id"], told["result"]["structuredContent"]) == (1, {"read": ""})
     for words in (b"by hand", b"by descriptor", b"by a child"):
         assert words in said
 
@@ -319,23 +290,21 @@ def test_wrong_use(tmp_path: Path) -> None:
     assert "require --http" in options.stderr
 
 
-@pytest.mark.parametrize("power", [63, 64, 1_000, 14_000])
-def test_integers_of_any_size_come_in_and_go_out_exactly(root: Path, power: int) -> None:
-    number = 2**power + 1
+def test_integers_come_in_and_go_out_exactly_or_end_their_message_alone(root: Path) -> None:
     with raw(root) as server:
-        told = server.ask(1, "tools/call", name="router_score", arguments={"prompt": str(number)})
-        assert told["result"]["structuredContent"]["scores"] == {"m-1": number}
-        assert json.loads(told["result"]["content"][0]["text"])["scores"] == {"m-1": number}
-        arguments = {"max_entries": number}
-        told = server.ask(2, "tools/call", name="query_ledger", arguments=arguments)
-        (block,) = told["result"]["content"]
-        assert told["result"]["isError"] is True
-        assert f"max_entries: {str(number)[:100]}" in block["text"]
-        assert "is greater than the maximum of 100" in block["text"]
-
-
-def test_an_integer_that_cannot_be_read_ends_its_message_alone(root: Path) -> None:
-    with raw(root) as server:
+        for power in (63, 64, 1_000, 14_000):
+            number = 2**power + 1
+            told = server.ask(
+                1, "tools/call", name="router_score", arguments={"prompt": str(number)}
+            )
+            assert told["result"]["structuredContent"]["scores"] == {"m-1": number}
+            assert json.loads(told["result"]["content"][0]["text"])["scores"] == {"m-1": number}
+            arguments = {"max_entries": number}
+            told = server.ask(2, "tools/call", name="query_ledger", arguments=arguments)
+            (block,) = told["result"]["content"]
+            assert told["result"]["isError"] is True
+            assert f"max_entries: {str(number)[:100]}" in block["text"]
+            assert "is greater than the maximum of 100" in block["text"]
         call = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"n": %b}}'
         server.send(call % (b"9" * 4_301))
         told = server.receive()

@@ -10,8 +10,8 @@ import openai
 import pytest
 
 from tests.server.conftest import QUICK
-from tests.server.responses.conftest import CLAUDE, GPT, Strict, client_of
 from tests.server.running import Served, serving
+from tests.server.strict import CLAUDE, GPT, Strict, client_of
 from tests.support import wire
 from tests.support.upstream import Upstream
 from tests.support.waiting import until

@@ -10,8 +10,8 @@ import openai
 import pytest
 
 from tests.server.conftest import QUICK
-from tests.server.responses.conftest import CLAUDE, GPT, Strict, client_of
 from tests.server.running import Served, serving
+from tests.server.strict import CLAUDE, GPT, Strict, client_of
 from tests.support import wire
 from tests.support.waiting import until
 
@@ -171,6 +171,9 @@ def test_only_background_is_cancelled(client: openai.OpenAI) -> None:
     answer = client.responses.create(model=GPT, input="x")
     with pytest.raises(openai.BadRequestError):
         client.responses.cancel(answer.id)
+    seven: Any = 7
+    with pytest.raises(openai.BadRequestError):
+        client.responses.create(model=GPT, input="x", previous_response_id=seven)
 
 
 def test_a_wrong_method_or_path_is_refused(served: Served) -> None:

@@ -13,8 +13,9 @@ from remit.kernel.errors import RemitError
 from remit.kernel.settings import default_settings
 from remit.runtime import weight_store
 from tests.server.conftest import QUICK
-from tests.server.responses.conftest import CLAUDE, GPT, Strict, client_of
 from tests.server.running import Served, new_session, serving
+from tests.server.strict import CLAUDE, GPT, Strict, client_of
+from tests.support.waiting import until
 
 
 def _exchange(served: Served, session: str) -> dict[str, Any]:
@@ -156,17 +157,6 @@ def test_what_a_provider_sealed_goes_to_it_alone(client: openai.OpenAI, strict: 
     assert "signature" not in json.dumps(strict.seen("/responses")[-1])
 
 
-def test_what_is_not_there_is_refused(client: openai.OpenAI) -> None:
-    for model in (GPT, CLAUDE):
-        with pytest.raises(openai.BadRequestError) as refused:
-            client.responses.create(model=model, input="x", previous_response_id="resp_none")
-        assert refused.value.code == "previous_response_not_found"
-        assert refused.value.param == "previous_response_id"
-    with pytest.raises(openai.BadRequestError):
-        seven: Any = 7
-        client.responses.create(model=GPT, input="x", previous_response_id=seven)
-
-
 def test_a_chain_over_two_providers_and_a_local_model_and_a_killed_server(
     strict: Strict, tmp_path: Path
 ) -> None:
@@ -223,3 +213,25 @@ def _needs_the_local_model() -> None:
         weight_store(settings).path(settings.local.model)
     except RemitError as error:
         pytest.skip(f"the local model's weights are not here: {error.message}")
+
+
+def test_all_of_it(on_postgres: Served) -> None:
+    with client_of(on_postgres) as client:
+        one = client.responses.create(model=GPT, input="[[say a tern]]")
+        two = client.responses.create(model=CLAUDE, input="x", previous_response_id=one.id)
+        begun = client.responses.create(
+            model=GPT, input="[[say y]]", previous_response_id=two.id, background=True
+        )
+        until(lambda: client.responses.retrieve(begun.id).status == "completed")
+        assert client.responses.cancel(begun.id).output_text == "y"
+        made = client.conversations.create(items=[{"role": "user", "content": "hello"}])
+        client.responses.create(model=CLAUDE, input="z", conversation=made.id)
+        assert len(client.conversations.items.list(made.id).data) == 3
+        client.responses.delete(two.id)
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.responses.create(model=CLAUDE, input="x", previous_response_id=begun.id)
+        assert refused.value.code == "previous_response_not_found"
+        for odd in ("resp_%00", "resp_" + "x" * 300):
+            assert on_postgres.ask("GET", f"/v1/responses/{odd}")[0] == 404
+        body = {"model": GPT, "input": "x", "previous_response_id": "resp_\x00"}
+        assert on_postgres.ask("POST", "/v1/responses", body)[0] == 400

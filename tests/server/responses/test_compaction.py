@@ -8,8 +8,8 @@ import openai
 import pytest
 
 from tests.server.conftest import QUICK
-from tests.server.responses.conftest import CLAUDE, GPT, client_of
 from tests.server.running import Served, new_session, serving
+from tests.server.strict import CLAUDE, GPT, client_of
 from tests.support import wire
 
 _COMPACTED = {

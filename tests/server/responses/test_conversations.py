@@ -8,8 +8,8 @@ from typing import Any
 import openai
 import pytest
 
-from tests.server.responses.conftest import CLAUDE, GPT, Strict, client_of
 from tests.server.running import Served
+from tests.server.strict import CLAUDE, GPT, Strict, client_of
 
 
 def _texts(client: openai.OpenAI, conversation: str) -> list[str]:

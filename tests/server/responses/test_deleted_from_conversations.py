@@ -16,8 +16,8 @@ from aiohttp.abc import AbstractStreamWriter
 
 from tests.server.conftest import QUICK
 from tests.server.erasing import CLAUDE, GPT, holds
-from tests.server.responses.conftest import Strict
 from tests.server.running import Served, serving
+from tests.server.strict import Strict
 from tests.support.commands import run_remit
 from tests.support.keeping import Asked, keeping
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.server.responses.conftest import CLAUDE, GPT, Strict
 from tests.server.running import Served
+from tests.server.strict import CLAUDE, GPT, Strict
 
 _FORM = {"content-type": "multipart/form-data; boundary=XX"}
 

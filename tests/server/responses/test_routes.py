@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import openai
 import pytest
 
-from tests.server.responses.conftest import client_of
 from tests.server.running import Served, new_session, serving
+from tests.server.strict import client_of
 from tests.server.test_routes import TOML
 from tests.support.upstream import Upstream
 from tests.support.waiting import until

@@ -9,7 +9,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from tests.server.responses.conftest import CLAUDE, GPT
+from tests.server.strict import CLAUDE, GPT
 
 both = pytest.mark.parametrize("model", [GPT, CLAUDE])
 

@@ -15,12 +15,11 @@ from websockets.frames import Frame, Opcode
 from websockets.sync.client import ClientConnection, connect
 
 from tests.server.conftest import QUICK
-from tests.server.responses.conftest import CLAUDE, GPT, Strict, client_of
 from tests.server.running import Served, new_session, serving
+from tests.server.strict import CLAUDE, GPT, Strict, client_of
 from tests.support import wire
 from tests.support.waiting import until
 
-_HALF = b"x" * 20_000_000
 models = pytest.mark.parametrize("model", [GPT, CLAUDE])
 
 
@@ -274,7 +273,9 @@ def test_a_handshake_without_a_valid_key(served: Served, token: str) -> None:
     assert json.loads(refused.value.response.body or b"")["error"]["code"] == "invalid_api_key"
 
 
-@pytest.mark.parametrize("path", ["/v1/realtime", "/v1/chat/completions", "/", "/v1/responses/x"])
+@pytest.mark.parametrize(
+    "path", ["/v1/realtime", "/v1/chat/completions", "/", "/v1/responses/x", "/v1/models"]
+)
 def test_a_path_without_a_websocket_answers_426(served: Served, path: str) -> None:
     with pytest.raises(InvalidStatus) as refused, _socket(served, path=path):
         pass

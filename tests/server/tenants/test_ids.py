@@ -14,9 +14,10 @@ from remit.gateway.objects import objects_named
 from remit.providers import Body
 from remit.providers.wire import MESSAGES
 from tests.server.conftest import QUICK
-from tests.server.running import Served, new_session, serving
+from tests.server.running import Served, new_session, prompt, serving
 from tests.support.keeping import Keeper, keeping
 from tests.support.tenants import TENANTS, new_host, opened
+from tests.support.wire import completion
 
 _FORM = {"content-type": "multipart/form-data; boundary=b"}
 _UPLOAD = (
@@ -24,8 +25,7 @@ _UPLOAD = (
     b'--b\r\ncontent-disposition: form-data; name="file"; filename="f"\r\n\r\n%s\r\n--b--\r\n'
 )
 _LINE = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions",
-         "body": {"model": "gpt-4o-mini", "max_tokens": 5,
-                  "messages": [{"role": "user", "content": "hi"}]}}  # fmt: skip
+         "body": prompt()}  # fmt: skip
 _SAID = {
     "id": "msg",
     "type": "message",
@@ -53,12 +53,7 @@ class _Ids:
             "model": "gpt-4o-mini", "output": [_SAID],
             "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
         }  # fmt: skip
-        keeper.replies["chat/completions"] = lambda _: {
-            "id": "c", "object": "chat.completion", "created": 1, "model": "gpt-4o-mini",
-            "choices": [{"index": 0, "finish_reason": "stop",
-                         "message": {"role": "assistant", "content": "ok"}}],
-            "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-        }  # fmt: skip
+        keeper.replies["chat/completions"] = lambda _: completion("ok")
         self.file = self.do("acme", "POST", "/v1/files", _UPLOAD % json.dumps(_LINE).encode())["id"]
         batch = {"input_file_id": self.file, "endpoint": "/v1/chat/completions",
                  "completion_window": "24h"}  # fmt: skip

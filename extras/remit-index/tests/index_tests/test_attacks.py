@@ -260,9 +260,7 @@ def test_clients_follow_new_keys(served: Path, moved: PackageIndex, role: str) -
             client(served, name="short", root_rotations=1).add(root_json(served, 1))
 
 
-def test_a_replaced_key_is_remembered_from_a_refresh_that_failed(
-    served: Path, moved: PackageIndex
-) -> None:
+def test_a_replaced_key_is_kept_from_a_failed_refresh(served: Path, moved: PackageIndex) -> None:
     before = metadata(served, "timestamp.json").read_bytes()
     (retired,) = publisher(served).rotate("timestamp")
     kept = metadata(served, "timestamp.json").read_bytes()

@@ -58,9 +58,7 @@ def start(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("operation", "least"), [("publish", 6), ("rotate", 12)])
-def test_a_publisher_that_is_killed(
-    tmp_path: Path, start: Path, operation: str, least: int
-) -> None:
+def test_a_killed_publisher(tmp_path: Path, start: Path, operation: str, least: int) -> None:
     for place in crashed(tmp_path, operation, least):
         fresh = client(place, name="fresh")
         fresh.add(root_json(place))

@@ -90,9 +90,7 @@ def entries(runtime: Runtime, run: Run, *kinds: str) -> list[Any]:
     ]
 
 
-def test_a_run_is_an_order_with_calls_tools_approval_trace_and_cost(
-    runtime: Runtime, door: Door
-) -> None:
+def test_a_run_is_an_order_with_calls_tools_and_cost(runtime: Runtime, door: Door) -> None:
     agent = buyer(runtime, session_usd=0.5, order_tokens=50_000)
     with agent.session() as session, door.attach(session, _TASK, key="tea") as run:
         assert "strict provider" in str(ask(run))
@@ -177,9 +175,7 @@ def test_a_run_is_held_to_its_order(runtime: Runtime, door: Door) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("the framework broke"), asyncio.CancelledError()])
-def test_what_a_run_raises_fails_its_order(
-    runtime: Runtime, door: Door, error: BaseException
-) -> None:
+def test_what_it_raises_fails_its_order(runtime: Runtime, door: Door, error: BaseException) -> None:
     with (
         pytest.raises(type(error)),
         buyer(runtime).session() as session,

@@ -56,6 +56,7 @@ class Toolset:
         loaded: settings with their sources.
         settings: settings of tools.
         redactor: removes secrets from output.
+        gates: checks the gates for tools that report on them; ``None`` if the runtime has none.
     """
 
     ledger: LedgerClient
@@ -76,13 +77,22 @@ class Toolset:
         return self.settings.max_output_bytes // 2
 
     def shown(self, output: dict[str, Any], name: str, note: str) -> dict[str, Any]:
-        """Return ``output`` with its value ``name`` cut to fit; add ``note`` if it was cut."""
+        """Return ``output`` with its value ``name`` cut to fit; add ``note`` if it was cut.
+
+        Args:
+            output: the tool's output; it is not changed.
+            name: key of the value that may be long.
+            note: text of the member ``note``.
+        """
         fitted = cut_to_fit(output[name], self.max_bytes)
         return {**output, name: fitted.value, **({"note": note} if fitted.cut else {})}
 
 
 def caller_session(session_id: str | None = None) -> str:
     """Return ``session_id``; without one, the session in which the tool is called.
+
+    Args:
+        session_id: id of a session; None or empty for the session of the running tool call.
 
     Raises:
         ToolError: no session is given, and the tool is called outside of a session.
@@ -140,6 +150,13 @@ def cut_to_fit(value: Any, most_bytes: int) -> Fitted:
 
     Texts are shortened first, the longest most. Then lists lose their ends. Values below 64
     characters remain complete, so a value with many fields can stay larger than the limit.
+
+    Args:
+        value: JSON data; it is not changed.
+        most_bytes: limit of the encoded JSON.
+
+    Returns:
+        The value, and the places that were cut; no places if it fits as it is.
     """
     if _size(value) <= most_bytes:
         return Fitted(value)

@@ -39,7 +39,15 @@ _MAX_CHARS = 120  # A longer message asks for more than a repetition.
 
 
 def asks_for_turn(message: str) -> Mapping[str, Any] | None:
-    """Return arguments of ``recall_turn`` if ``message`` asks only to repeat; else None."""
+    """Return arguments of ``recall_turn`` if the message's last sentence asks only to repeat; else
+    None.
+
+    A message that is too long is not examined: the result is None. The arguments are ``speaker``
+    (``user`` or ``agent``) and ``turns_back`` (1, or 2 for "before that").
+
+    Args:
+        message: the user's message.
+    """
     if len(message) > _MAX_CHARS:
         return None
     sentences = [part for part in re.split(r"[.?!]+(?:\s+|$)", message.lower()) if part.strip()]
@@ -55,7 +63,11 @@ def asks_for_turn(message: str) -> Mapping[str, Any] | None:
 
 
 def describe_recall(output: Mapping[str, Any]) -> str:
-    """Return the output of ``recall_turn`` as a sentence to the user."""
+    """Return the output of ``recall_turn`` as a sentence to the user.
+
+    Args:
+        output: output of ``recall_turn``; its ``text`` is None if the session has no such turn.
+    """
     if output["text"] is None:
         return "Nothing was said before that in this session."
     return f"{'You' if output['speaker'] == 'user' else 'I'} said: {output['text']}"

@@ -67,11 +67,19 @@ class Redactor:
 
     @classmethod
     def of(cls, loaded: LoadedSettings) -> Redactor:
-        """Return a redactor that knows the keys of a configuration and of the environment."""
+        """Return a redactor that knows the keys of a configuration and of the environment.
+
+        Args:
+            loaded: settings; secrets in the environment variables that they name are known too.
+        """
         return cls(ConfiguredSecrets(loaded.settings).values)
 
     def text(self, text: str) -> str:
-        """Return a text with ``[hidden]`` in place of secrets. JSON remains valid JSON."""
+        """Return a text with ``[hidden]`` in place of secrets. JSON remains valid JSON.
+
+        Args:
+            text: any text; a text that is JSON is treated value by value.
+        """
         return _in_json(text, self._without_named) or self._in_plain(text)
 
     def _in_plain(self, text: str) -> str:
@@ -83,7 +91,11 @@ class Redactor:
         return self.value(_hide_named(value, _IN_TEXT))
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value with each text redacted as by :meth:`text`."""
+        """Return a copy of a JSON value with each text redacted as by :meth:`text`.
+
+        A non-empty value under a secret's name is hidden whole, and so is a text that follows an
+        option for a secret in a list, such as ``--password``. Names of members are not redacted.
+        """
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):

@@ -64,7 +64,10 @@ class RootTools(Toolset):
 
     @override
     def tools(self) -> list[Tool]:
-        """Return the tools; without gates, only those of files and settings."""
+        """Return the tools; without gates, only those of files and settings.
+
+        The schema of ``gate_check`` lists the known gates.
+        """
         *others, gate_check, list_packages = super().tools()
         if self.gates is None:
             return others

@@ -81,7 +81,7 @@ class Approval:
         return self.state == "granted" and not self.used_by and not is_expired(self.expires_at)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as a dict of plain data."""
+        """Return the attributes by name as plain data; content is shown as it was read."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -89,7 +89,10 @@ def is_request(entry: LedgerEntry) -> bool:
     """Return True if an entry is a request that can be decided.
 
     Such an entry is an ``APPROVAL_REQUESTED``, names its session, agent, tool, idempotency key and
-    kind, and contains arguments.
+    kind, and contains arguments. Whether its writer had the permission is not checked.
+
+    Args:
+        entry: any entry, with its content.
     """
     data, provenance = entry.metadata, entry.metadata.get("provenance")
     return (
@@ -120,7 +123,11 @@ def is_expired(expires: Any) -> bool:
 
 
 def last_edit(answers: Sequence[LedgerEntry]) -> LedgerEntry | None:
-    """Return the latest answer that changed the arguments; None if none did."""
+    """Return the latest answer that changed the arguments; None if none did.
+
+    Args:
+        answers: ``APPROVAL_GRANTED`` or ``APPROVAL_DENIED`` entries, oldest first.
+    """
     return next((entry for entry in reversed(answers) if "arguments" in entry.metadata), None)
 
 
@@ -131,6 +138,9 @@ def approval_of(
     people: int,
 ) -> Approval:
     """Return a request in its present state.
+
+    A grant or denial decides; before it, the order's end makes the request ``void``. Signatures
+    that have expired are not listed while the request is pending.
 
     Args:
         ledger: the ledger, from which the order's end and the use of the grant are read.
@@ -237,6 +247,10 @@ def key_person(ledger: LedgerClient, key_id: str) -> str:
     A key represents the person who received its secret. If another key requested the secret over
     the network, the person of that key received it, whatever user the new key names. A secret made
     on the machine belongs to the user that the key names.
+
+    Args:
+        ledger: ledger of the root, which records how keys were made. Read-only.
+        key_id: id of the key.
     """
     person, maker, before = key_id, key_id, math.inf
     while made := key_creation(ledger, maker, before):
@@ -247,9 +261,10 @@ def key_person(ledger: LedgerClient, key_id: str) -> str:
 
 
 def key_creation(ledger: LedgerClient, key_id: str, before: float = math.inf) -> LedgerEntry | None:
-    """Return the latest ``KEY_CREATED`` entry of a key; None if there is none.
+    """Return the ``KEY_CREATED`` entry of a key's latest secret; None if there is none.
 
-    None also if ``key_id`` is not in the form of a key's id.
+    None also if ``key_id`` is not in the form of a key's id. An entry that only changes the key's
+    permissions gave nobody a secret, so it does not count.
 
     Args:
         ledger: the ledger.
@@ -265,7 +280,9 @@ def key_creation(ledger: LedgerClient, key_id: str, before: float = math.inf) ->
         (
             entry
             for entry in entries
-            if is_authentic(entry) and (parse_entry_id(entry.id) or 0) < before
+            if is_authentic(entry)
+            and entry.decision != "CHANGED"
+            and (parse_entry_id(entry.id) or 0) < before
         ),
         None,
     )

@@ -120,7 +120,11 @@ def decision_entry(event_type: str, request: LedgerEntry, data: Mapping[str, Any
 
 
 def subject_of(request: LedgerEntry) -> str | None:
-    """Return the data subject of a request; None if there is none or the name was erased."""
+    """Return the data subject of a request; None if there is none or the name was erased.
+
+    Args:
+        request: an ``APPROVAL_REQUESTED`` entry with its content.
+    """
     found = request.metadata.get("subject_id")
     return found if isinstance(found, str) and found else None
 
@@ -164,7 +168,11 @@ def _is_valid(record: str) -> bool:
 
 
 def order_ended_error(approval: Approval) -> ApprovalError:
-    """Return an ApprovalError for a request whose order ended without a decision."""
+    """Return (not raise) the ApprovalError for a request whose order ended without a decision.
+
+    Args:
+        approval: the request.
+    """
     return ApprovalError(
         f"The order {approval.wo_id} has ended, so {approval.request_id} cannot be decided."
     )

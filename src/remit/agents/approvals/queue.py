@@ -112,8 +112,13 @@ class ApprovalQueue:
     def pending(self, *, session_id: str | None = None) -> builtins.list[Approval]:
         """Return the pending requests, oldest first.
 
+        Requests of writers without permission are left out.
+
         Args:
             session_id: requests of one session; None for all.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         found = (
             self._approval(entry)

@@ -78,7 +78,8 @@ class Webhook:
     def close(self) -> None:
         """End the thread; wait for it at most two seconds.
 
-        Messages that are still queued are tried once at most, and may be lost.
+        Messages that are still queued are tried once at most, and may be lost. Closing twice is
+        harmless.
         """
         self._closing.set()
         if self._thread is not None:

@@ -40,6 +40,9 @@ def row_matches_ledger(ledger: LedgerClient, claim: Row) -> bool:
     Args:
         ledger: the ledger.
         claim: the order's row.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     found = ledger.query(submission_id=claim.order_id, with_content=False)
     known = [

@@ -102,6 +102,8 @@ def status_of(entries: Sequence[LedgerEntry], row: Row | None, due: str = "") ->
 
     Entries that are not authentic are ignored.
 
+    An order set aside keeps its row, and its status comes from its ``ORDER_ENDED``.
+
     Args:
         entries: the order's entries, in ledger order.
         row: the order's row; None if it has none.

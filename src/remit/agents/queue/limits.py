@@ -72,13 +72,23 @@ class Lanes:
         return max(0, limit - self._running["all"]) if limit else _UNLIMITED
 
     def full(self, row: Row) -> str:
-        """Return the first full lane of an order, as recorded in ``held_by``; empty if none is."""
+        """Return the first full lane of an order, as recorded in ``held_by``; empty if none is.
+
+        Args:
+            row: the order's row; nothing is counted.
+        """
         return next((lane for lane in self._lanes(row) if not self._room_of(lane)), "")
 
     def take(self, row: Row) -> None:
-        """Count an order that starts.
+        """Count an order that starts against the limits of its queue, key and model.
 
         Changes only this object; :meth:`write` stores the starts.
+
+        Changes only this object; :meth:`write` stores the starts. Whether a limit allows the start
+        is not checked.
+
+        Args:
+            row: the order's row.
         """
         for lane in ("all", f"key:{row.key_id}", f"model:{row.model_id}"):
             self._running[lane] += 1
@@ -90,7 +100,9 @@ class Lanes:
                 self._next[lane] = self._started[lane]
 
     def write(self) -> None:
-        """Store the next permitted start of each lane that a started order used."""
+        """Store the next permitted start of each lane that a started order used, in the
+        transaction.
+        """
         self._tx.execute_many(_SET_NEXT_START, list(self._started.items()))
 
     def _release(self) -> None:

@@ -87,7 +87,7 @@ class Row(NamedTuple):
 
     @property
     def request_ids(self) -> tuple[str, ...]:
-        """The ids of the requests for which the order waits."""
+        """The ids of the ``APPROVAL_REQUESTED`` entries for which the order waits; may be empty."""
         return tuple(self.waits_for.split())
 
 
@@ -172,7 +172,7 @@ class OrderStatus:
 
     Attributes:
         order_id: the order.
-        state: one of :data:`STATES`.
+        state: present state of the order.
         queue: its queue.
         kind: ``turn``, ``replay`` or another kind.
         agent_id: the agent that does the work.
@@ -222,7 +222,10 @@ class OrderStatus:
 
     @property
     def cursor(self) -> str:
-        """The position of the order in :meth:`OrderQueue.list`, for its ``after``."""
+        """The position of the order in :meth:`OrderQueue.list`, for its ``after``.
+
+        An id of an entry for ended orders, else priority and id.
+        """
         if self.state in ("completed", "cancelled"):
             return self.ended_entry_id
         return f"{self.priority}/{self.submitted_entry_id}"
@@ -233,7 +236,7 @@ class OrderStatus:
         return self.state in END_STATES.values()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as JSON data."""
+        """Return the attributes by name, as JSON data."""
         return asdict(self)
 
 

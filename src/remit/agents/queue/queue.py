@@ -197,6 +197,9 @@ class OrderQueue:
     def get(self, order_id: str) -> OrderStatus:
         """Return the status of an order, read from its row and its entries.
 
+        Args:
+            order_id: id of the order.
+
         Raises:
             NotFoundError: there is no such order, or the text is not in the form of an order's id.
             LedgerFormatError: the order is open in the ledger, but has no row.
@@ -260,6 +263,9 @@ class OrderQueue:
         """Return the number of orders by queue and state, without completed and cancelled ones.
 
         Queues and states without orders are absent.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         counts: dict[str, dict[str, int]] = {}
         for queue, state, number in self._ledger.select(
@@ -283,7 +289,8 @@ class OrderQueue:
     async def ended(self, order_id: str, timeout_s: float | None = None) -> OrderStatus:
         """Wait until an order is completed, cancelled or set aside; return its status.
 
-        The database is polled at intervals of 0.01 to 0.25 s.
+        The database is polled at intervals of 0.01 to 0.25 s. A failed order counts as ended
+        although it can be retried.
 
         Args:
             order_id: the order.

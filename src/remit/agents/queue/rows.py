@@ -55,7 +55,13 @@ class Taker(Protocol):
         ...
 
     def begin(self, claim: Row) -> asyncio.Task[None]:
-        """Start a claimed order; the task ends when the result is recorded."""
+        """Start a claimed order in a task, and return the task without waiting.
+
+        The task ends when the order's result is recorded.
+
+        Args:
+            claim: the row as it was claimed.
+        """
         ...
 
     async def nudged(self, timeout_s: float | None) -> None:
@@ -67,7 +73,12 @@ class Engine(Protocol):
     """The component that hands out each ready order to one worker."""
 
     def announce(self, tx: Transaction, row: Row) -> None:
-        """Note that an order is ready, in the transaction that makes it ready."""
+        """Note that an order is ready, in the transaction that makes it ready.
+
+        Args:
+            tx: the transaction, which may still be rolled back.
+            row: the row of the ready order.
+        """
         ...
 
     async def hand_out(self, worker: Taker) -> None:
@@ -87,12 +98,22 @@ def promote(tx: Transaction, engine: Engine) -> None:
 
 
 def insert(tx: Transaction, row: Row) -> None:
-    """Insert a row into the table ``orders``."""
+    """Insert a row into the table ``orders``, in a transaction.
+
+    Args:
+        tx: the transaction.
+        row: the row; its id must be new.
+    """
     tx.execute_many(_INSERT, [row])
 
 
 def delete(tx: Transaction, order_id: str) -> None:
-    """Delete the row of an order; do nothing if it has none."""
+    """Delete the row of an order; do nothing if it has none.
+
+    Args:
+        tx: a transaction of the ledger.
+        order_id: id of the order.
+    """
     tx.execute_many("DELETE FROM orders WHERE order_id = ?", [(order_id,)])
 
 
@@ -117,7 +138,12 @@ def rows_of(found: Sequence[tuple[Any, ...]]) -> list[Row]:
 
 
 def read_row(tx: Transaction, order_id: str) -> Row | None:
-    """Return the row of an order; None if there is none."""
+    """Return the row of an order; None if there is none.
+
+    Args:
+        tx: a transaction of the ledger.
+        order_id: id of the order.
+    """
     found = rows_of(tx.execute(f"SELECT {COLUMNS} FROM orders WHERE order_id = ?", (order_id,)))
     return found[0] if found else None
 
@@ -126,6 +152,10 @@ def claimed_row(tx: Transaction, claim: Row) -> Row | None:
     """Return the present row of a claimed order; None if the claim was taken over.
 
     The claim holds while the order runs on the same worker in the same attempt.
+
+    Args:
+        tx: a transaction of the ledger.
+        claim: the row as the worker claimed it.
     """
     row = read_row(tx, claim.order_id)
     is_claimed = row is not None and (row.state, row.worker, row.attempts) == (
@@ -135,12 +165,22 @@ def claimed_row(tx: Transaction, claim: Row) -> Row | None:
 
 
 def session_started(tx: Transaction, session_id: str) -> bool:
-    """Return True if the ledger has a ``SESSION_START`` of a session."""
+    """Return True if the ledger has a ``SESSION_START`` of a session.
+
+    Args:
+        tx: a transaction of the ledger.
+        session_id: id of the session.
+    """
     return bool(tx.execute(_SESSION_START, (session_id,)))
 
 
 def any_decided(tx: Transaction, request_ids: Sequence[str]) -> bool:
-    """Return True if a person has granted or denied one of these requests."""
+    """Return True if a person has granted or denied one of these requests. False for an empty list.
+
+    Args:
+        tx: a transaction of the ledger.
+        request_ids: ids of the ``APPROVAL_REQUESTED`` entries.
+    """
     return any(tx.execute(_DECISION, (name,)) for name in request_ids)
 
 

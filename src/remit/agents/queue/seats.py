@@ -25,7 +25,11 @@ _LOST_MESSAGE = "The worker ended during every attempt."
 
 
 def new_seat(queues: tuple[str, ...]) -> str:
-    """Return the lease name of a new worker: a random name and its queues."""
+    """Return the lease name of a new worker: a random name and its queues.
+
+    Args:
+        queues: names of the queues that the worker serves.
+    """
     return f"{_PREFIX}{secrets.token_hex(4)}/{','.join(queues)}"
 
 
@@ -46,6 +50,7 @@ class Seats:
 
         Each has ``worker`` (its name), ``queues``, ``host`` (empty if unknown), ``pid`` (0 if
         unknown), ``running`` (number of its orders) and ``draining`` (True if it was asked to end).
+        Workers that ended or died are absent once their lease is over.
         """
         running = dict(
             self._ledger.select(
@@ -79,7 +84,11 @@ class Seats:
         return sum(self._leases.request_stop(seat) for seat in seats)
 
     def stop_requests(self, seat: str) -> list[str]:
-        """Return the ids of a worker's running orders that were asked to stop."""
+        """Return the ids of a worker's running orders that were asked to stop.
+
+        Args:
+            seat: lease name of the worker.
+        """
         return [name for (name,) in self._ledger.select(_STOP_REQUESTS, (seat,))]
 
     def abandoned(self) -> list[str]:

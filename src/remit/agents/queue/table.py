@@ -95,7 +95,11 @@ class TableEngine:
         return [row for row in found if (row.order_id, row.attempts) not in begun]
 
     def has_work(self, queues: Sequence[str]) -> bool:
-        """Return True if a claim may find a ready, held or due order. Read-only."""
+        """Return True if a claim may find a ready, held or due order. Read-only.
+
+        Args:
+            queues: names of the queues. A delayed order counts whatever its queue.
+        """
         marks = ", ".join("?" * len(queues))
         rest = f"AND queue IN ({marks}) LIMIT 1"
         select = self._ledger.select

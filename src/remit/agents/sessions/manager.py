@@ -77,7 +77,9 @@ class Turn:
 
     @property
     def said(self) -> dict[str, str]:
-        """User message and response, as a template receives them."""
+        """User message and response, keyed ``user_message`` and ``response``, as a template
+        receives them.
+        """
         return {"user_message": self.user_message, "response": self.response}
 
 
@@ -200,13 +202,17 @@ class SessionManager:
         """Write ``SESSION_START`` and return its id.
 
         The caller ensures that the session has not begun.
+
+        Raises:
+            LedgerError: the entry cannot be written.
         """
         return self._written(self.start_entry())
 
     def start_entry(self, shape: Mapping[str, Any] | None = None) -> LedgerEntry:
         """Return the ``SESSION_START`` entry, which the caller writes with other entries.
 
-        From now on the session counts as begun here.
+        From now on the session counts as begun here. The entry names the user, key and caller of
+        the session, if there are any.
 
         Args:
             shape: further metadata: contract, tools and settings of the agent; None for none.
@@ -226,7 +232,10 @@ class SessionManager:
         return self._ledger.write(entry, subject_id=self.principal.subject_id or None)
 
     def has_ended(self) -> bool:
-        """Return True if the session has a ``SESSION_END`` entry."""
+        """Return True if the session has a ``SESSION_END`` entry.
+
+        A session that was continued after its end counts as ended.
+        """
         return latest_of(self._ledger, self.session_id, "SESSION_END") is not None
 
     def answer(self) -> tuple[str, tuple[str, ...]]:
@@ -257,7 +266,10 @@ class SessionManager:
 
     @property
     def turn_count(self) -> int:
-        """Number of recorded turns, read once and kept until :meth:`refresh`."""
+        """Number of recorded turns; 0 before the first.
+
+        Read from the ledger once, until :meth:`refresh`.
+        """
         if self._turn_count is None:
             latest = latest_of(self._ledger, self.session_id, "TURN_RECORDED")
             self._turn_count = latest.metadata["turn_number"] if latest is not None else 0
@@ -331,7 +343,10 @@ class SessionManager:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """Effects of tools in the latest turn that the next prompt must report."""
+        """Effects of tools in the latest turn that the next prompt must report.
+
+        Empty without a turn, and if they were erased. Read once, until :meth:`refresh`.
+        """
         if self._effects is None:
             (turn,) = self._read("TURN_RECORDED") or (None,)
             found = () if turn is None else turn.metadata.get("effects", ())
@@ -395,6 +410,9 @@ class SessionManager:
         """Write ``SESSION_END`` with number of turns and cost, and return its id.
 
         The session may still continue; a later turn makes it open again.
+
+        Raises:
+            LedgerError: the entry cannot be written.
         """
         entry = self._entry(
             "SESSION_END",

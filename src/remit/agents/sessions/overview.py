@@ -60,7 +60,8 @@ def sessions_with_calls(ledger: LedgerPort, *, limit: int) -> list[SessionOvervi
     """Return overviews of sessions, latest first, including sessions without an agent.
 
     A session without an agent consists of model calls through the gateway. Such sessions are found
-    among the latest 10,000 calls; their number of turns is 0.
+    among the latest 10,000 calls; their number of turns is 0. Sessions whose latest calls lie
+    further back are missing.
 
     Args:
         ledger: contains the sessions.
@@ -86,7 +87,12 @@ def sessions_with_calls(ledger: LedgerPort, *, limit: int) -> list[SessionOvervi
 
 
 def session_overview(ledger: LedgerPort, session_id: str) -> SessionOverview | None:
-    """Return the overview of a session; None if the ledger does not contain it."""
+    """Return the overview of a session; None if the ledger does not contain it.
+
+    Args:
+        ledger: contains the session.
+        session_id: the session.
+    """
     for entry in ledger.query(
         session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
     ):

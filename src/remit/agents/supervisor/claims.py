@@ -61,11 +61,16 @@ _ENGLISH = re.compile(r"\b(?:the|is|are|was|of|and|to|it|your|has|have)\b", re.I
 def unsourced(text: str, sources: str, data: Any = None) -> list[str]:
     """Return the values in an answer that no source of its turn contains.
 
+    Ids and dates always need a source. Code blocks and list numbers are not examined.
+
     Args:
         text: the answer.
         sources: everything that the model was shown, as text.
         data: results of tools. If there are any, every figure needs a source; otherwise only
             figures stated as facts do.
+
+    Returns:
+        The values in the form of the answer, each once: ids and dates first, then figures.
     """
     listed = len(_MARKER.findall(text))
     plain = _MARKER.sub(" ", _CODE.sub(" ", text))

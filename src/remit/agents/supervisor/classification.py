@@ -32,6 +32,9 @@ class Treatment(BaseModel, extra="forbid", frozen=True):
         """Return the answering step; without its tools if the treatment forbids them.
 
         The step keeps its tools if its acceptance demands one (``tools_used``).
+
+        Args:
+            step: the agent's answering step.
         """
         if self.tools or step.acceptance.get("tools_used"):
             return step

@@ -42,14 +42,21 @@ def remaining_effects(
     *,
     answered: bool,
 ) -> list[Effect]:
-    """Return the effects that a turn leaves for the next prompt.
+    """Return the effects that a turn leaves for the next prompt: carried ones first, then its own.
+
+    A person's decisions are read from the ledger. A call that a person allowed to run again, and
+    that ran, is left out. Only the last 50 effects are returned, and all earlier ones with an open
+    outcome. Read-only.
 
     Args:
-        ledger: a handle that may read the orders' entries.
-        carried: effects that the turn took over.
+        ledger: a handle that may read the orders' entries and the decisions.
+        carried: effects that the turn took over. The turn's own record of the same call replaces
+            one.
         orders: ended orders of the turn.
-        agents: the agent of each order, keyed by order id.
-        answered: True if the answer was delivered; then only open outcomes remain.
+        agents: the agent of each order, keyed by order id. Its worker says which tools may be
+            repeated.
+        answered: True if the answer was delivered; then only open outcomes remain: unknown, not
+            repeatable, and not decided by a person.
     """
     own: list[Effect] = []
     asked_again: dict[str, str] = {}
@@ -95,8 +102,10 @@ def unknown_effects(ledger: LedgerPort, order: WorkOrder, agent: Responder) -> l
 def session_effects(ledger: LedgerPort, session_id: str) -> list[Effect]:
     """Return the effects of tools in a sub-agent's session, its own sub-agents included.
 
-    A turn without an answer has recorded its effects. For other turns they are read from the
-    orders. Read-only.
+    If the latest turn ended without an answer, these are the effects that it recorded. If it ended
+    with one, they are the calls with a known outcome in all orders of the session, and then the
+    open outcomes that the turn recorded. Without a recorded turn, they are all calls of the orders.
+    A session without entries has none. Read-only.
 
     Args:
         ledger: a handle that may read the session.

@@ -100,6 +100,9 @@ class Exclusions:
 
         Args:
             marks: the session's latest sequence numbers.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         signal, ended = (-1 if seq is None else seq for seq in (marks.signal, marks.ended))
         if (signal, ended) == self._read:
@@ -114,6 +117,9 @@ class Exclusions:
         """Exclude names that keep failing; hold the ``SIGNAL_OBSERVED`` for the next write.
 
         If the settings cannot be read, log a warning and exclude nothing.
+
+        Only the session's latest orders are examined. Names that are excluded already are not
+        recorded again.
 
         Args:
             work_order_id: the order that just ended.
@@ -182,6 +188,9 @@ def failing(
 
     Failures in the same turn count as one, so that a single message excludes nothing.
 
+    Outcomes that are neither success nor failure (``failed`` is None) are ignored. Names with too
+    few such turns are left out.
+
     Args:
         outcomes: outcomes, latest first.
         max_turns: number of turns with a failure, without a success between, that is needed.
@@ -204,7 +213,12 @@ def failing(
 def is_version_of(asked: str, answered: str) -> bool:
     """Return True if ``answered`` is the model ``asked``, or a dated version of it.
 
-    A dated version is the name followed by ``-`` and digits.
+    A dated version is the name followed by ``-`` and digits, which may have hyphens between them:
+    ``gpt-x-20250101`` and ``gpt-x-2025-01-01`` are versions of ``gpt-x``.
+
+    Args:
+        asked: the requested model.
+        answered: the model that the provider says has answered.
     """
     return answered == asked or re.fullmatch(re.escape(asked) + r"-\d[\d-]*", answered) is not None
 

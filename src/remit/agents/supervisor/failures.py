@@ -60,7 +60,12 @@ def no_answer(code: str) -> str:
 def can_change(order: WorkOrder) -> bool:
     """Return True if another attempt at a rejected order can end differently.
 
-    A failed order can only after a temporary failure; a completed one unless code wrote its answer.
+    A failed order can if the provider failed (``SERVER_ERROR``, ``RATE_LIMITED``) or the answer
+    broke its schema (``output_schema_invalid``). Other failures count as permanent, also timeouts,
+    which may have cost money. A completed order can unless code, not a model, wrote its answer.
+
+    Args:
+        order: an order that failed, or whose answer was rejected.
     """
     if order.state is WorkOrderState.FAILED:
         return (order.error or {}).get("code") in _TEMPORARY_FAILURES

@@ -48,6 +48,8 @@ class SupervisorJournal(Journal):
     def last_number(self, latest: LedgerEntry | None) -> int:
         """Return the number of the latest numbered order; 0 if there is none.
 
+        Orders without a number, such as those of another agent, are skipped.
+
         Args:
             latest: the session's latest ``WO_PLANNED``; None without one.
         """
@@ -90,6 +92,8 @@ class SupervisorJournal(Journal):
         parent: str | None = None,
     ) -> WorkOrder:
         """Return a plan step as a work order, without writing it.
+
+        The step's own input takes precedence over ``context``. The order is in the state planned.
 
         Args:
             wo_id: id of the order.
@@ -181,7 +185,13 @@ class SupervisorJournal(Journal):
         return any(True for _ in self.ledger.query(**which, limit=1, with_content=False))
 
     def shown(self, wo_id: str) -> str:
-        """Return the texts that an order's calls showed the model: prompts and tool results."""
+        """Return the texts that an order's calls showed the model: prompts and tool results.
+
+        Joined by spaces; the model's own messages are left out.
+
+        Args:
+            wo_id: the order.
+        """
         prompts = (
             exchange.metadata["prompt"]
             for exchange in self.ledger.query(work_order_id=wo_id, event_type="EXCHANGE")
@@ -290,6 +300,9 @@ def unfinished_turn(
 ) -> UnfinishedTurn | None:
     """Return the session's unfinished turn; None if there is none. Read-only.
 
+    A turn counts as unfinished if an order was planned for the number after the ended turns.
+    Entries that are not authentic are ignored.
+
     Args:
         ledger: a handle that may read entries of supervisor and worker.
         session_id: the session.
@@ -367,6 +380,9 @@ def reasons_of(gate: LedgerEntry) -> tuple[str, ...]:
     """Return the reasons of a rejecting ``WO_QUALITY_GATE``; empty if it accepts.
 
     Erased reasons are replaced by a sentence that says so.
+
+    Args:
+        gate: the entry, with its content.
     """
     recorded = gate.metadata["reasons"]
     if isinstance(recorded, Erased):

@@ -118,13 +118,21 @@ class TurnLoop:
 
     @property
     def outcome(self) -> str:
-        """The ``outcome`` of ``TURN_RECORDED``: why the response is not an answer; else empty."""
+        """The ``outcome`` of ``TURN_RECORDED``: ``notice`` if the turn failed, ``degraded`` if the
+        loop failed and the agent answered directly, else empty.
+        """
         if self._error[0]:
             return "notice"
         return "degraded" if self._degraded else ""
 
     def remaining_effects(self, *, answered: bool) -> list[Effect]:
-        """Return the effects of tools that the next prompt must report."""
+        """Return the effects of tools that the next prompt must report.
+
+        These are effects that the turn took over, and its own.
+
+        Args:
+            answered: True if the answer was delivered; then only open outcomes remain.
+        """
         return self.scheduler.remaining_effects(self._carried, answered=answered)
 
     async def run(self) -> None:
@@ -132,6 +140,10 @@ class TurnLoop:
 
         Runs the turn's orders and records verdicts. A rejected last attempt appends an
         ``ESCALATION`` and leaves a notice as response.
+
+        At most ``max_retries`` further attempts are made, and none if another attempt cannot end
+        differently (:func:`~remit.agents.supervisor.failures.can_change`). A failed classification
+        does not fail the turn.
 
         Raises:
             TurnFailedError: the machinery around the model failed; :meth:`degrade` can still
@@ -243,7 +255,9 @@ class TurnLoop:
 
         Ends unfinished orders and appends a ``DEGRADATION``. Instructions, contract and acceptance
         criteria still apply. Tools that may not run twice are excluded. If no answer is possible
-        under these conditions, the response is a notice.
+        under these conditions, the response is a notice. No direct answer is attempted if the agent
+        has tools and all of them are excluded, or if without a planner the contract or prompt pack
+        cannot be used; the turn then ends with the failure.
 
         Args:
             error: the loop's error.
@@ -289,7 +303,14 @@ class TurnLoop:
             self._deliver(order)
 
     def restore(self, before: UnfinishedTurn) -> None:
-        """Leave the turn waiting for the same requests, because nobody has decided."""
+        """Leave the turn waiting for the same requests, because nobody has decided.
+
+        The orders are restored, and the listener gets an :class:`ApprovalNeeded` for each request.
+        Nothing is written.
+
+        Args:
+            before: the interrupted turn.
+        """
         self.scheduler.restore()
         for entry in before.requests:
             data = entry.metadata

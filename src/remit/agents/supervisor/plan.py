@@ -135,6 +135,8 @@ class Plan:
     def within(self, agent: PlanStep) -> Plan:
         """Return the plan limited to the agent's tools and approvals, with its instructions.
 
+        Instructions of a step that calls a tool directly are not added.
+
         Args:
             agent: the agent's own answering step.
 
@@ -157,7 +159,11 @@ class Plan:
         return replace(self, steps=tuple(steps))
 
     def giving(self, schema: Mapping[str, Any]) -> Plan:
-        """Return the plan with a JSON Schema for its answer, in place of the answering step's."""
+        """Return the plan with a JSON Schema for its answer, in place of the answering step's.
+
+        Args:
+            schema: JSON Schema of the answer.
+        """
         answering = self.answering
         steps = tuple(
             replace(step, output_schema=schema) if step is answering else step
@@ -167,7 +173,7 @@ class Plan:
 
     @property
     def answering(self) -> PlanStep:
-        """The step that gives the answer."""
+        """The step that gives the answer: the one that ``answer`` names, else the last."""
         wanted = self.answer or self.steps[-1].name
         return next(step for step in self.steps if step.name == wanted)
 
@@ -214,13 +220,17 @@ def for_another_attempt(
 ) -> tuple[PlanStep, dict[str, Any]]:
     """Return a step and its context for another attempt, with earlier results of tools.
 
-    A tool that has run and may not run twice is not offered again.
+    A tool that has run and may not run twice is not offered again. Without earlier results, step
+    and context are unchanged.
 
     Args:
         step: the step.
         context: context of the earlier attempt.
         before: entries of the earlier attempt.
         repeatable: returns True for a tool that may run twice.
+
+    Returns:
+        The step, and a new context with the results under ``prior_results``.
     """
     if not (results := before.tool_results()):
         return step, dict(context)

@@ -52,6 +52,8 @@ _KINDS: Mapping[str, type] = {
 def check_criteria(criteria: Mapping[str, Any], tools: Collection[str]) -> None:
     """Raise InvalidInputError for an unknown criterion, or one that cannot be met.
 
+    Texts are compared without regard to case and invisible characters.
+
     Args:
         criteria: the criteria, see the module.
         tools: ids of the tools that the work may use.
@@ -97,6 +99,9 @@ def answer_text(order: WorkOrder) -> str:
     """Return the text of an order's result; data as JSON.
 
     Empty without a result; surrounding space is removed from a text.
+
+    Args:
+        order: a work order; its state does not matter.
     """
     result: Any = order.output_result
     if isinstance(result, Mapping) and isinstance(result.get("text"), str):

@@ -123,6 +123,9 @@ class Scheduler:
     def unknown_effects(self, except_order: str = "") -> list[Effect]:
         """Return the turn's calls with an unknown outcome that must not be repeated.
 
+        Orders without tools, and ended orders without an unknown call, are not examined. The ledger
+        is read.
+
         Args:
             except_order: id of an order whose calls are left out; empty for none.
         """
@@ -135,7 +138,11 @@ class Scheduler:
         return found
 
     def tool_results(self) -> tuple[Mapping[str, Any], ...]:
-        """Return the results of the turn's tools, including unsuccessful attempts."""
+        """Return the results of the turn's tools, including unsuccessful attempts.
+
+        Results are in the order of the orders and their calls. Those of unfinished orders are read
+        from the ledger.
+        """
         found: list[Mapping[str, Any]] = []
         for order in self.orders:
             if order.output_result is not None:
@@ -349,6 +356,8 @@ class Scheduler:
         """Take over orders of the interrupted turn that this process has not continued.
 
         The orders join :attr:`orders` in their recorded states; nothing is written.
+
+        Does nothing if no turn was interrupted.
         """
         before = self._before
         if before is None:
@@ -370,6 +379,11 @@ class Scheduler:
         """End every unfinished order of the turn, because none will be resumed.
 
         Appends a ``WO_FAILED`` with ``cancelled`` for each.
+
+        Work of sub-agents that has not ended is cancelled too.
+
+        Raises:
+            LedgerError: an entry could not be written.
         """
         for order in self.orders:
             if order.ended:
@@ -439,7 +453,13 @@ def _step_of(recorded: RecordedOrder) -> PlanStep:
 
 
 def total_cost(orders: Sequence[WorkOrder]) -> dict[str, Any]:
-    """Return the sum of the orders' usage, as plain data."""
+    """Return the sum of the orders' usage, as plain data.
+
+    ``cost_usd`` is None if a price is unknown.
+
+    Args:
+        orders: the orders.
+    """
     return WorkOrderCost.sum(order.cost for order in orders).to_dict()
 
 

@@ -70,7 +70,9 @@ class Responder:
 
     @property
     def tool_id(self) -> str:
-        """Id of the tool with which a model hands over to the agent."""
+        """Id of the tool with which a model hands over to the agent: ``transfer_to_`` and the
+        agent's id.
+        """
         return tool_id_of(f"transfer_to_{self.agent_id}")
 
 
@@ -116,17 +118,19 @@ class Services:
 
     @cached_property
     def journal(self) -> SupervisorJournal:
-        """The journal of the session's turns."""
+        """The journal of the session's turns, with the entries that wait to be written."""
         return self.new_journal()
 
     @cached_property
     def gate(self) -> QualityGate:
-        """The quality gate."""
+        """The quality gate with the configured markers and claim patterns."""
         return QualityGate(self.config.error_markers, self.config.claim_patterns)
 
     @cached_property
     def exclusions(self) -> Exclusions:
-        """The names that the session excludes."""
+        """The models, tools and contract versions that the session excludes, with their
+        substitutes.
+        """
         substitutes = {
             "model": lambda name, _: self.next_best(name),
             "tool": self._tools_instead,

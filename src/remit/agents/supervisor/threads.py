@@ -52,7 +52,7 @@ def close_thread(thread_id: str) -> dict[str, Any]:
 
 
 def thread_tools() -> list[Tool]:
-    """Return the tools that open and close a thread, for models with native tools."""
+    """Return the tools ``open_thread`` and ``close_thread``, for models with native tools."""
     return [open_thread, close_thread]
 
 
@@ -126,7 +126,7 @@ def open_threads(
     """Return open threads, latest first. Read-only.
 
     Threads with an erased title are left out. A thread counts as closed whichever session closed
-    it.
+    it. Older threads than these are not returned, even if they are open.
 
     Args:
         ledger: contains the threads.

@@ -28,7 +28,8 @@ def canonical_arguments(
 ) -> dict[str, Any]:
     """Return the arguments of a call as JSON data, with defaults filled in.
 
-    A value without a JSON form is replaced by the given one, or left out if none was given.
+    A value without a JSON form is replaced by the given one, or left out if none was given. A
+    function without a readable signature has only the defaults of the schema.
 
     Args:
         prepared: the arguments as the function takes them.

@@ -232,7 +232,8 @@ class Tool:
     def prepared(self, arguments: Any) -> Mapping[str, Any]:
         """Return arguments as the function takes them: checked, and converted by ``prepare``.
 
-        Without ``prepare``, the schema is checked and the arguments are returned unchanged.
+        Without ``prepare``, the schema is checked and the arguments are returned unchanged. An
+        error that ``prepare`` raises is passed on.
 
         Args:
             arguments: JSON values by name.
@@ -254,7 +255,10 @@ class Tool:
 
     @property
     def is_repeatable(self) -> bool:
-        """True if the tool, or every tool of its sub-agent, may run twice without harm."""
+        """True if the tool, or every tool of its sub-agent, may run twice without harm.
+
+        ``on_unknown`` of a tool without a sub-agent decides.
+        """
         if self.sub_agent is not None:
             return self.sub_agent.is_repeatable
         return self.on_unknown == "retry"
@@ -314,6 +318,9 @@ def definition_digest(tool_id: str, description: str, parameters: Mapping[str, A
         tool_id: the tool's id.
         description: its description.
         parameters: JSON Schema of its arguments.
+
+    Returns:
+        64 hex digits; the order of keys in ``parameters`` does not matter.
     """
     definition = {
         "description": description,
@@ -372,5 +379,5 @@ active_call: ContextVar[Context[Any] | None] = ContextVar("remit_tool_call", def
 
 
 def current_call() -> Context[Any] | None:
-    """Return the context of the running call; None if there is none."""
+    """Return the context of the tool call that runs in this task or thread; None outside a call."""
     return active_call.get()

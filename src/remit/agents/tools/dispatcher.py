@@ -107,7 +107,13 @@ class ToolDispatcher:
     def execute(
         self, tool_id: str, arguments: Mapping[str, Any], *, call: Context[Any] | None = None
     ) -> ToolResult:
-        """Run :meth:`aexecute` for callers without an event loop; block until it ends."""
+        """Run :meth:`aexecute` for callers without an event loop; block until it ends.
+
+        Arguments, result and errors are those of :meth:`aexecute`.
+
+        Raises:
+            InvalidInputError: the caller is the background loop itself.
+        """
         return run_blocking(self.aexecute(tool_id, arguments, call=call))
 
     async def aexecute(

@@ -55,7 +55,9 @@ class OfferedText:
 
     @property
     def digest(self) -> str:
-        """The hash of the text, see :func:`remit.agents.tools.definition.definition_digest`."""
+        """SHA-256 of id, description and schema in hex, see
+        :func:`remit.agents.tools.definition.definition_digest`.
+        """
         return definition_digest(self.tool_id, self.description, self.input_schema)
 
 
@@ -94,7 +96,7 @@ class Pin:
     stated: Mapping[str, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain data."""
+        """Return the attributes by name, as plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     def covers(self, stated: Mapping[str, str]) -> bool:

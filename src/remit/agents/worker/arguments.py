@@ -96,6 +96,8 @@ def narrow_schema(schema: Mapping[str, Any], message: str) -> dict[str, Any]:
 def only_value(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the single object that fits a narrowed schema; None if several or none do.
 
+    A schema without properties gives an empty object.
+
     Args:
         schema: a result of :func:`narrow_schema`.
     """
@@ -120,13 +122,21 @@ def _takes(prop: Mapping[str, Any], name: str) -> bool:
 
 
 def names(message: str) -> list[str]:
-    """Return the words of a message that are ids, paths or settings."""
+    """Return the words of a message that are ids, paths or settings.
+
+    Words of letters alone are left out.
+
+    Args:
+        message: the user's message.
+    """
     found = (word for word in bare_words(message) if NAME.fullmatch(word))
     return [word for word in found if not word.isalpha()]
 
 
 def taken_values(schema: Mapping[str, Any], message: str) -> set[str]:
     """Return the names, numbers and enum values of a message that arguments take, as texts.
+
+    Words that only free-text arguments could take are left out.
 
     Args:
         schema: JSON Schema of the arguments.
@@ -142,7 +152,13 @@ def taken_values(schema: Mapping[str, Any], message: str) -> set[str]:
 
 
 def takes_free_text(schema: Mapping[str, Any]) -> bool:
-    """Return True if a required argument can be any text."""
+    """Return True if a required argument can be any text.
+
+    A text argument with an ``enum`` or a ``pattern`` is not free.
+
+    Args:
+        schema: JSON Schema of the arguments.
+    """
     properties = _properties(schema)
     return any(
         properties[name].get("type") == "string" and not {"enum", "pattern"} & {*properties[name]}
@@ -152,7 +168,13 @@ def takes_free_text(schema: Mapping[str, Any]) -> bool:
 
 
 def bare_words(message: str) -> list[str]:
-    """Return the distinct words of a message, without surrounding punctuation."""
+    """Return the distinct words of a message, without surrounding punctuation.
+
+    Order is that of the message.
+
+    Args:
+        message: the user's message.
+    """
     return list(dict.fromkeys(filter(None, map(_bare, message.split()))))
 
 

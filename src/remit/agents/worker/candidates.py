@@ -85,7 +85,8 @@ def choose(message: str, tools: Mapping[str, Tool], talk: Sequence[str]) -> Choi
     """Return the tool that explains all that a message asks and is clearly the most likely.
 
     No tool is chosen for a message with two questions that need two tools. An empty :class:`Choice`
-    means small talk, an order to act, or a message that no tool fits.
+    means small talk, an order to act, or a message that no tool fits. The choice then names the
+    nearest tools and the words that no tool explains.
 
     Args:
         message: the user's message.
@@ -136,7 +137,11 @@ def _choose_for_part(message: str, tools: Mapping[str, Tool], talk: Sequence[str
 
 
 def texts_of(tool: Tool) -> list[str]:
-    """Return the texts that describe a tool: example phrases, id and first sentence."""
+    """Return the texts that describe a tool: example phrases, id and first sentence.
+
+    Args:
+        tool: the tool.
+    """
     # Further sentences say what a tool does not do.
     sentence = re.split(r"(?<=\.)\s", tool.description)[0]
     return [*(phrase for phrase, _ in tool.examples), tool.tool_id, sentence]
@@ -149,6 +154,10 @@ def unexplained_words(message: str, tool: Tool, correct: Correct) -> list[str]:
         message: the user's message.
         tool: the tool.
         correct: returns the correct form of a misspelt word.
+
+    Returns:
+        The words in the order of the message, without names and values that the tool takes; all
+        bare words if the message has no content words and no names.
     """
     taken = taken_values(tool.input_schema, message)
     known_names = {*taken, *names(message)}

@@ -18,7 +18,8 @@ def shorten(messages: Sequence[Message], max_tokens: int) -> list[Message]:
 
     A call keeps its (replaced) result. The last message, which the model has not seen, is
     unchanged. A conversation that is too long is reduced to half of the limit, so that it then
-    grows only at its end, as providers' prompt caches require.
+    grows only at its end, as providers' prompt caches require. The result may still be above the
+    limit if there are too few tool results. The given messages are not changed.
 
     Args:
         messages: the conversation.
@@ -43,7 +44,11 @@ def shorten(messages: Sequence[Message], max_tokens: int) -> list[Message]:
 
 
 def count_omitted(messages: Sequence[Message]) -> int:
-    """Return the number of tool results that were replaced by a note."""
+    """Return the number of tool results that were replaced by a note.
+
+    Args:
+        messages: a conversation, in which old results may be replaced.
+    """
     return sum(
         _is_result(block) and block["content"] == _NOTE
         for message in messages

@@ -68,7 +68,11 @@ _MIN_SIMILARITY = 0.83  # From 0 to 1: a letter is missing, or two are exchanged
 
 
 def plain(message: str) -> str:
-    """Return a message in lower case, without contractions and politeness."""
+    """Return a message in lower case, without contractions and politeness.
+
+    Args:
+        message: the user's message.
+    """
     text = message.lower().replace("\u2019", "'")
     for pattern, replacement in (*_CONTRACTIONS, *_PHRASES):
         text = pattern.sub(replacement, text)
@@ -76,12 +80,21 @@ def plain(message: str) -> str:
 
 
 def with_digits(message: str) -> str:
-    """Return a message with the words "two" to "ten" as digits."""
+    """Return a message with the words "two" to "ten" as digits.
+
+    Only words in lower case are replaced.
+
+    Args:
+        message: the message.
+    """
     return re.sub(r"\b[a-z]+\b", lambda found: _DIGITS.get(found[0], found[0]), message)
 
 
 def stem(word: str) -> str:
-    """Return the stem of a word; synonyms have the same stem."""
+    """Return the stem of a word; synonyms have the same stem.
+
+    The result is in lower case. Short words, and words without a known ending, are their own stem.
+    """
     word = word.lower()
     short = _ENDINGS.sub("", word)
     if len(short) > 3 and short[-1] == short[-2]:  # As in "planned".
@@ -113,6 +126,12 @@ def speller(texts: Iterable[str]) -> Callable[[str], str]:
 
     "sesions" and "bugdet" are misspelt, "teh" has exchanged letters; "shw" and "cfg" lack their
     vowels.
+
+    Words of fewer than three letters are never corrected. Words of everyday requests count as
+    known. A correction keeps the first letter.
+
+    Args:
+        texts: texts with the known words; letter case does not matter.
     """
     known = {word for text in texts for word in _WORD.findall(text.lower())}
     known |= set(f"{_GRAMMAR} {_REQUEST_WORDS}".split())

@@ -167,6 +167,10 @@ class Execution:
             raise
 
     def emit(self, event: TurnEvent) -> None:
-        """Pass an event to the listener, if there is one."""
+        """Pass an event to the listener, if there is one.
+
+        Args:
+            event: an event of the turn; an error of the listener is raised.
+        """
         if self.on_event is not None:
             self.on_event(event)

@@ -100,7 +100,13 @@ class HO1Executor:
         self.context_tokens = context_tokens
 
     def execute(self, work_order: WorkOrder, *, on_event: EventSink | None = None) -> WorkOrder:
-        """Run :meth:`aexecute` for callers without an event loop; block until the order ends."""
+        """Run :meth:`aexecute` for callers without an event loop; block until the order ends.
+
+        Arguments, result and errors are those of :meth:`aexecute`.
+
+        Raises:
+            InvalidInputError: the caller is the background loop itself.
+        """
         return run_blocking(self.aexecute(work_order, on_event=on_event))
 
     async def aexecute(
@@ -229,7 +235,11 @@ class HO1Executor:
         return AttachedOrder(self, _executing(work_order), guard, buffer, gate)
 
     def cost(self, work_order: WorkOrder) -> WorkOrderCost:
-        """Return the recorded cost so far of an order that waits. Writes nothing."""
+        """Return the recorded cost so far of an order that waits. Writes nothing.
+
+        Args:
+            work_order: the order; its entries are read.
+        """
         return Run(Execution(self, work_order)).cost()
 
     async def acancel(self, work_order: WorkOrder) -> WorkOrder:

@@ -92,7 +92,10 @@ def stop_problem(answer: Answer) -> WorkFailedError | None:
 
     The error's code is ``refusal``, ``content_filter`` or ``length``; the caller raises it. A text
     that was cut at the token limit is usable unless it is empty; see :func:`cut_short` for data. A
-    cut answer with tool calls is not usable.
+    cut answer with tool calls is not usable. The message quotes the beginning of the text.
+
+    Args:
+        answer: the answer.
     """
     refusals = [str(block.get("refusal", "")) for block in answer.blocks
                 if block.get("type") == "refusal"]  # fmt: skip
@@ -110,7 +113,12 @@ def stop_problem(answer: Answer) -> WorkFailedError | None:
 
 
 def cut_short(answer: Answer) -> WorkFailedError:
-    """Return the error ``length`` of an answer that was cut at the token limit, with its text."""
+    """Return (not raise) the error ``length`` of an answer that was cut at the token limit, with
+    the beginning of its text.
+
+    Args:
+        answer: the answer.
+    """
     quote = f"; the text so far: {excerpt(answer.text, _MAX_QUOTE)}" if visible(answer.text) else ""
     return WorkFailedError("length", f"the answer was cut at its token limit (max_tokens){quote}")
 
@@ -122,6 +130,9 @@ def with_distinct_ids(
 
     Providers refuse a conversation in which two calls have the same id. The result depends only on
     the arguments, so a resumed order sends the same ids.
+
+    A missing or very long id becomes ``call``. An id that occurs already gets a number: ``call_2``.
+    Other blocks are copied unchanged.
 
     Args:
         blocks: the blocks of the answer.
@@ -152,6 +163,9 @@ def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Arguments that were refused become ``{}``, and names that cannot be tool ids are replaced,
     because some servers refuse such a conversation. The tool's result names the reason of the
     refusal.
+
+    Args:
+        blocks: the blocks of the answer, which are not changed.
     """
     found = []
     for block in blocks:

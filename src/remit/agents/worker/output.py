@@ -41,11 +41,15 @@ class OutputSchema:
         self._text, self._next = "", 0
 
     def with_schema(self, messages: Sequence[Message]) -> list[Message]:
-        """Return messages followed by the schema in words, for a model without JSON mode."""
+        """Return messages followed by the schema in words, for a model without JSON mode.
+
+        Args:
+            messages: the conversation, which is not changed.
+        """
         return [*messages, {"role": "user", "content": self._instruction()}]
 
     def begin(self) -> None:
-        """Discard the streamed text, before another answer."""
+        """Discard the streamed text, before another answer; nothing is emitted."""
         self._text, self._next = "", 0
 
     def take(self, text: str) -> None:
@@ -69,6 +73,11 @@ class OutputSchema:
         """Return why an answer's text is not usable; empty if it is.
 
         The text must be JSON and pass the check, or the schema without one.
+
+        The check runs in a thread, as it may take long.
+
+        Args:
+            text: text of the answer, with or without a code fence around the JSON.
         """
         try:
             data = load_answer(text)

@@ -78,9 +78,17 @@ class Permissions:
     async def request(
         self, tool: Tool, arguments: dict[str, Any], key: str, began: int, instead_of: str = ""
     ) -> str:
-        """Append an ``APPROVAL_REQUESTED``, once durable announce it, and return its id.
+        """Append an ``APPROVAL_REQUESTED``; once it is durable, announce it and return its id.
 
         The arguments are the ones of :meth:`ask`.
+
+        Args:
+            tool: the tool of the call.
+            arguments: the arguments that a person is asked about.
+            key: idempotency key of the call.
+            began: number of times that the call has begun with an unknown outcome; 0 for an
+                ordinary approval.
+            instead_of: id of the request that this one replaces; empty for none.
 
         Raises:
             InvalidInputError: the arguments cannot be expressed as JSON.
@@ -114,7 +122,11 @@ class Permissions:
         )
 
     def note_of_edit(self, key: str) -> str:
-        """Return the note to a model about arguments that a person changed; empty if none were."""
+        """Return the note to a model about arguments that a person changed; empty if none were.
+
+        Args:
+            key: idempotency key of the call.
+        """
         if (edit := self._history.edit(key)) is None:
             return ""
         shown = dump(edit.metadata["arguments"]).decode()
@@ -130,6 +142,9 @@ class Permissions:
             intent: the ``TOOL_INTENT``.
             permit: the person's permit; None if the call needs none.
             tool: the tool.
+
+        Raises:
+            LedgerError: the entry could not be written.
         """
         began = self._history.intents[intent.metadata["idempotency_key"]]
         price = nano_of(tool.price_usd) if tool.price_usd and not began else 0

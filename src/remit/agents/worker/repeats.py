@@ -96,7 +96,11 @@ class Repeats:
             self._open.append(effect)
 
     def forget(self, key: str) -> None:
-        """Remove an earlier call that is continued under its own key; nothing matches it then."""
+        """Remove an earlier call that is continued under its own key; nothing matches it then.
+
+        Args:
+            key: idempotency key of the earlier call.
+        """
         self._open = [effect for effect in self._open if effect.key != key]
 
     def deny(self, tool: Tool, arguments: Any, result: ToolResult) -> None:
@@ -113,6 +117,10 @@ class Repeats:
         """Return the result for a call whose repetition was denied; None if it was not.
 
         Calls are equal if their arguments are equal in the tool's canonical form.
+
+        Args:
+            tool: the tool.
+            arguments: arguments of the new call.
         """
         return self._denied.get(self._canonical(tool, arguments)) if self._denied else None
 

@@ -39,7 +39,7 @@ def fixed_answer(
 ) -> str:
     """Return the answer to a message: its tools' results, small talk, or suggestions.
 
-    No model is asked.
+    No model is asked. Answers are in English.
 
     Args:
         message: the user's message.
@@ -68,12 +68,22 @@ def fixed_answer(
 
 
 def asks_for_help(message: str) -> bool:
-    """Return True if a message only asks who the agent is or how it can help."""
+    """Return True if a message only asks who the agent is or how it can help.
+
+    Args:
+        message: the user's message, in English.
+    """
     return _ABILITIES.fullmatch(" ".join(re.findall(r"[\w']+", message.lower()))) is not None
 
 
 def help_text(tools: Sequence[Tool]) -> str:
-    """Return the questions that an agent can answer, tool by tool."""
+    """Return the questions that an agent can answer, tool by tool.
+
+    Without tools, a sentence says that there are none.
+
+    Args:
+        tools: tools of the agent, in the order of the text.
+    """
     if not tools:
         return "I have no tools, so I can look up nothing."
     offers = [f"{_suggestion(tool)} ({tool.tool_id})" for tool in tools]

@@ -115,7 +115,14 @@ class Run:
         self._journal.note("WO_EXECUTING", **pinned, resumed=True)
 
     async def park(self, request_ids: tuple[str, ...]) -> WorkOrder:
-        """Write the noted entries and return the order as waiting for these requests."""
+        """Write the noted entries and return the order as waiting for these requests.
+
+        Args:
+            request_ids: ids of the ``APPROVAL_REQUESTED`` entries.
+
+        Raises:
+            LedgerError: an entry could not be written.
+        """
         await self._journal.flush()
         return replace(self._order, waiting_for=request_ids, cost=self.cost())
 
@@ -150,6 +157,9 @@ class Run:
             output: the result; ignored if there is an error.
             error: why the order failed; None if it succeeded.
             hold: True to leave the entry for the caller's next write.
+
+        Raises:
+            LedgerError: this or an earlier entry could not be written.
         """
         self._journal.check()
         if error is not None or self._toolbox.has_unknown:
@@ -180,6 +190,9 @@ class Run:
 
         Returns:
             The order as failed.
+
+        Raises:
+            LedgerError: an entry could not be written.
         """
         self.begin()
         await self._toolbox.cancel_sub_agents()

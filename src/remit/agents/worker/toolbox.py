@@ -115,7 +115,7 @@ class Toolbox:
     async def cancel_sub_agents(self) -> None:
         """End the work of sub-agents that have not answered and will not be continued.
 
-        Their sessions record the end.
+        Their sessions record the end. A sub-agent whose tool no longer exists is skipped.
         """
         for key, tool_id in self._history.open_sub_agents.items():
             tool = self._tool(tool_id)
@@ -189,6 +189,10 @@ class Toolbox:
         """Note the agent to which the first successful handoff gives the session.
 
         Later handoffs and other results change nothing.
+
+        Args:
+            tool_id: the tool.
+            result: result of the call.
         """
         if result.status == "ok" and not self.handed_to:
             (tool,) = self._dispatcher.tools([tool_id])
@@ -331,7 +335,11 @@ class Toolbox:
         """Request a decision on each call with an unknown outcome, if its tool's policy is ``ask``.
 
         Called when the order ends without a result, so that nothing will continue its calls.
-        Appends an ``APPROVAL_REQUESTED`` for each call about which nobody was asked.
+        Appends an ``APPROVAL_REQUESTED`` for each call about which nobody was asked. Calls whose
+        arguments were erased, and calls of tools that no longer exist, are skipped.
+
+        Raises:
+            LedgerError: an entry could not be written.
         """
         if not self._begun:
             return

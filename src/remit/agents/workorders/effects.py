@@ -91,7 +91,11 @@ class Effect:
         return self.is_unknown and not self.repeatable and not self.decision
 
     def line(self) -> str:
-        """Return the effect as one line of text for the model."""
+        """Return the effect as one line of text for the model; long arguments are shortened.
+
+        The line names tool and arguments, and then the result, the error, or that the outcome is
+        unknown and whether a person was asked or decided.
+        """
         call = f"- {self.tool_id}({_cut(self.arguments, _MAX_SHOWN)})"
         if self.status == "ok":
             return f"{call} ran. It returned: {self.result}"
@@ -141,6 +145,8 @@ def effect_of(
 ) -> Effect:
     """Return the effect of a tool call from its entries.
 
+    Arguments and result are shortened; erased ones are empty.
+
     Args:
         start: the last ``TOOL_INTENT`` of the call.
         attempt: number of times the call began.
@@ -172,6 +178,10 @@ def with_decision(effect: Effect, ledger: LedgerPort) -> Effect:
     """Return the effect with a person's decision, read from the ledger, if there is one now.
 
     Otherwise, and if the effect has a decision already, the same effect is returned.
+
+    Args:
+        effect: the effect; without a request it has no decision.
+        ledger: a handle that may read decisions.
     """
     if not effect.request_id or effect.decision:
         return effect
@@ -196,7 +206,11 @@ def decided_by(decision: LedgerEntry) -> str:
 
 
 def latest(effects: Iterable[Effect]) -> list[Effect]:
-    """Return the last 50 effects, and all earlier ones whose outcome is open."""
+    """Return the last 50 effects, and all earlier ones whose outcome is open. Order stays.
+
+    Args:
+        effects: effects, oldest first.
+    """
     every = list(effects)
     first = len(every) - MAX_EFFECTS
     return [one for number, one in enumerate(every) if number >= first or one.is_open]

@@ -77,7 +77,10 @@ class OrderHistory:
 
     @cached_property
     def intents(self) -> Counter[str]:
-        """Number of times each tool call began, keyed by idempotency key."""
+        """Number of times each tool call began, keyed by idempotency key.
+
+        A call that ran again after a crash counts each time.
+        """
         return Counter(entry.metadata["idempotency_key"] for entry in self._begun)
 
     @cached_property
@@ -92,7 +95,7 @@ class OrderHistory:
 
     @property
     def paid(self) -> list[float]:
-        """Prices of the tool calls that began, in US dollars."""
+        """Prices of the tool calls that began, in US dollars; free calls are left out."""
         prices = (entry.metadata.get("price_usd") for entry in self._begun)
         return [price for price in prices if price]
 
@@ -125,7 +128,11 @@ class OrderHistory:
 
     @cached_property
     def decisions(self) -> dict[str, LedgerEntry]:
-        """The first authentic decision about each request, keyed by the request's id."""
+        """The first authentic decision about each request of the order, keyed by the request's id.
+
+        A grant counts before a denial. Requests without a decision are absent; decisions of writers
+        without permission are ignored.
+        """
         found: dict[str, LedgerEntry] = {}
         if self.requests:
             for event_type in ("APPROVAL_GRANTED", "APPROVAL_DENIED"):
@@ -141,6 +148,8 @@ class OrderHistory:
     def edit(self, key: str) -> LedgerEntry | None:
         """Return the grant with changed arguments for a call; None if there is none.
 
+        The first such grant counts.
+
         Args:
             key: idempotency key of the call.
         """
@@ -154,7 +163,7 @@ class OrderHistory:
 
     @property
     def undecided(self) -> list[LedgerEntry]:
-        """Requests without a decision, of calls that have not ended."""
+        """Requests without a decision, of calls that have not ended. Oldest first."""
         return [
             entry
             for entry in self.requests
@@ -200,6 +209,8 @@ class OrderHistory:
     def last_answer(self, contract_id: str) -> Answer | None:
         """Return the latest answer under a contract, with its messages; None if there is none.
 
+        Failed exchanges do not count.
+
         Args:
             contract_id: the contract, in any version.
 
@@ -228,7 +239,10 @@ class OrderHistory:
         return Answer(data["response"], blocks, data["finish_reason"], entry_id, messages)
 
     def last_tool_use(self) -> LedgerEntry | None:
-        """Return the latest ``TOOL_INTENT`` or ``APPROVAL_REQUESTED``; None if there is none."""
+        """Return the latest ``TOOL_INTENT`` or ``APPROVAL_REQUESTED``; None if there is none.
+
+        The entry has its content.
+        """
         found = [
             entry
             for event_type in ("TOOL_INTENT", "APPROVAL_REQUESTED")
@@ -251,7 +265,10 @@ class OrderHistory:
 
     @cached_property
     def asked_about(self) -> dict[str, LedgerEntry]:
-        """Requests about unknown outcomes, keyed by idempotency key."""
+        """Requests about unknown outcomes, keyed by idempotency key.
+
+        Of several requests about one call, the last counts.
+        """
         return {
             request.metadata["idempotency_key"]: request
             for request in self.requests

@@ -21,7 +21,12 @@ class WriteBuffer:
         self._under_way: list[asyncio.Future[Any]] = []
 
     def hold(self, write: Write) -> None:
-        """Hold a write back for the next transaction."""
+        """Hold a write back for the next transaction.
+
+        Args:
+            write: an entry or a function of the transaction; it is lost unless a later transaction
+                takes it.
+        """
         self._held.append(write)
 
     async def take(self) -> list[Write]:
@@ -39,12 +44,20 @@ class WriteBuffer:
         return held
 
     def follow(self, write: asyncio.Future[Any]) -> None:
-        """Add a submitted transaction to the writes that :meth:`settle` waits for."""
+        """Add a submitted transaction to the writes that :meth:`settle` waits for.
+
+        Args:
+            write: the future of the transaction.
+        """
         write.add_done_callback(_retrieve)
         self._under_way.append(write)
 
     async def settle(self) -> None:
-        """Wait until all writes in progress are durable; raise the error of one that failed."""
+        """Wait until all writes in progress are durable; raise the error of the first one that
+        failed.
+
+        The other writes are waited for too. Writes that are held are not sent.
+        """
         under_way, self._under_way = self._under_way, []
         for outcome in await asyncio.gather(*under_way, return_exceptions=True):
             if isinstance(outcome, BaseException):
@@ -180,7 +193,15 @@ class Journal:
         return write
 
     def note(self, event_type: str, **metadata: Any) -> None:
-        """Make an entry and hold it for the next transaction; nothing is durable yet."""
+        """Make an entry and hold it for the next transaction; nothing is durable yet.
+
+        Args:
+            event_type: kind of the entry.
+            metadata: its metadata, in addition to the provenance.
+
+        Raises:
+            InvalidInputError: the entry cannot be recorded in this form.
+        """
         self.hold(self.entry(event_type, **metadata))
 
     def hold(self, *writes: Write) -> None:
@@ -193,7 +214,14 @@ class Journal:
             self.buffer.hold(self.prepared(write))
 
     def prepared(self, write: Write) -> Write:
-        """Return an entry validated, encoded and linked to its subject; other writes as given."""
+        """Return an entry validated, encoded and linked to its subject; other writes as given.
+
+        Args:
+            write: an entry, or a function of the transaction.
+
+        Raises:
+            InvalidInputError: the entry cannot be recorded in this form.
+        """
         return self.prepared_entry(write) if isinstance(write, LedgerEntry) else write
 
     def prepared_entry(self, entry: LedgerEntry) -> Prepared:
@@ -206,6 +234,8 @@ class Journal:
 
     async def flush(self) -> None:
         """Write everything held, and wait until all writes are durable.
+
+        Returns at once if nothing is held or in progress.
 
         Raises:
             LedgerError: one of these or an earlier write failed.

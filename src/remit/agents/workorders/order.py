@@ -91,7 +91,7 @@ class WorkOrderConstraints:
 
     @property
     def models_aside(self) -> tuple[str, ...]:
-        """The excluded models (``provider/model``)."""
+        """The excluded models (``provider/model``), without excluded tools and contracts."""
         aside = self.set_aside
         return aside and tuple(name for name in aside if "/" in name)
 
@@ -119,7 +119,7 @@ class WorkOrderCost:
     cost_usd: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the usage as plain data."""
+        """Return the usage by attribute, as plain data; ``elapsed_ms`` is in milliseconds."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
@@ -127,6 +127,10 @@ class WorkOrderCost:
         """Return the sum of costs.
 
         ``cost_usd`` is None if no cost has a use, or if one order used models at an unknown price.
+        Without costs all numbers are 0.
+
+        Args:
+            costs: costs of orders.
         """
         listed = list(costs)
         used = [cost for cost in listed if cost.llm_calls or cost.total_tokens]
@@ -207,7 +211,7 @@ class WorkOrder:
         return dataclasses.replace(self, input_context={**self.input_context, **further})
 
     def moved_to(self, state: WorkOrderState, *, by: str, **changes: Any) -> WorkOrder:
-        """Return the order in its next state.
+        """Return the order in its next state. Nothing is written.
 
         Args:
             state: the next state.

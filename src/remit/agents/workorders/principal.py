@@ -40,6 +40,9 @@ class Caller:
         """Return the caller from the ``caller`` field of a ``SESSION_START``.
 
         None if the field is no object; absent members become empty texts.
+
+        Args:
+            recorded: the field's value.
         """
         if not isinstance(recorded, Mapping):
             return None
@@ -97,7 +100,13 @@ NOBODY = Principal()
 
 
 def sub_session_id(idempotency_key: str) -> str:
-    """Return the id of the session that answers a tool call; equal keys give equal ids."""
+    """Return the id of the session that answers a tool call: ``SES-`` and 16 characters.
+
+    Equal keys give equal ids.
+
+    Args:
+        idempotency_key: idempotency key of the tool call.
+    """
     digest = hashlib.sha256(idempotency_key.encode()).digest()
     return f"SES-{base64.b32encode(digest[:10]).decode()}"
 
@@ -130,6 +139,10 @@ def tools_usage(ledger: LedgerPort, session_id: str) -> Usage:
     """Return the prices of a session's tools together with the usage of its sub-agents.
 
     Read from the ``TOOL_INTENT`` entries; each sub-agent's session counts once.
+
+    Args:
+        ledger: a handle that may read the session and its sub-agents' sessions.
+        session_id: the session.
     """
     used, seen = Usage(), set()
     for entry in ledger.query(session_id=session_id, event_type="TOOL_INTENT", with_content=False):

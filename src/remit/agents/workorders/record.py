@@ -28,7 +28,14 @@ _STATES = {
 
 
 def plan_of(order: WorkOrder) -> dict[str, Any]:
-    """Return the metadata of ``WO_PLANNED``: all that a worker needs, except the order's id."""
+    """Return the metadata of ``WO_PLANNED``: type, tier, parent, input, acceptance criteria and
+    constraints.
+
+    A worker needs no more than these and the order's id.
+
+    Args:
+        order: the order.
+    """
     return {
         "wo_type": str(order.wo_type),
         "tier_target": order.tier_target,
@@ -93,6 +100,7 @@ def recorded_order(
 
     Raises:
         OrderRecordError: as :func:`replay`.
+        LedgerError: the ledger cannot be read.
     """
     steps = [
         entry

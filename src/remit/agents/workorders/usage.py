@@ -29,12 +29,18 @@ class Usage:
             self.add(entry)
 
     def add(self, exchange: LedgerEntry) -> None:
-        """Add an ``EXCHANGE`` entry."""
+        """Add an ``EXCHANGE`` entry.
+
+        Args:
+            exchange: the entry; its content is not needed.
+        """
         data = exchange.metadata
         self.count(data["input_tokens"], data["output_tokens"], data.get("cost_usd"))
 
     def count(self, input_tokens: int, output_tokens: int, usd: float | None) -> None:
         """Add an exchange by its tokens and price.
+
+        A call without a price counts as unpriced only if it used tokens.
 
         Args:
             input_tokens: tokens sent.
@@ -56,7 +62,11 @@ class Usage:
         self.priced += 1
 
     def include(self, other: Usage) -> None:
-        """Add another sum to this one; the other is unchanged."""
+        """Add another sum to this one; the other is unchanged.
+
+        Args:
+            other: the sum to add.
+        """
         self.calls += other.calls
         self.input_tokens += other.input_tokens
         self.output_tokens += other.output_tokens

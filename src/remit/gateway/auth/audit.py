@@ -9,13 +9,12 @@ from typing import Any
 
 import orjson
 
-from remit.gateway.auth.virtual_key import KeyRow, VirtualKey
+from remit.gateway.auth.virtual_key import ALWAYS_RECORDED, LISTS, KeyRow, VirtualKey
 from remit.ledger import KERNEL_ROWS, Finding, Select, Uncheckable, entry_id, imported_size
 
 __all__ = ["RecordedKey", "check_keys", "owner_of_key", "recorded_keys"]
 
 _KEY_FIELDS = ("name", "role", "prefix", "user_id", "team_id", "organisation_id", "expires")
-_LISTS = ("models", "agents", "tiers")
 _NOTHING = dict.fromkeys(("rotated", "old_until", "old_hash", "revoked", "revoked_entry"), "")
 _SHOWN = frozenset(item.name for item in fields(VirtualKey))
 
@@ -69,8 +68,11 @@ def _after(
         ended = {"key_id": metadata["key_id"], "old_until": "", "old_hash": ""}
         return {**before, **revoked, **ended}
     given = {name: metadata.get(name) for name in _KEY_FIELDS}
-    given |= {name: json.dumps(metadata[name]) for name in _LISTS if name in metadata}
+    given |= {name: json.dumps(metadata[name]) for name in ALWAYS_RECORDED if name in metadata}
+    given |= {name: json.dumps(metadata.get(name, [])) for name in LISTS[len(ALWAYS_RECORDED) :]}
     given |= {"hash": metadata.get("hash"), "changed": changed}
+    if decision == "CHANGED":
+        return {**before, **given}
     if decision != "ROTATED":
         return {**_NOTHING, "key_id": metadata["key_id"], "created": at, **given}
     until = metadata.get("old_until", "")
@@ -86,7 +88,7 @@ def check_keys(select: Select) -> Iterator[Finding]:
     for key_id, row in rows.items():
         key = recorded.get(key_id)
         if key is None:
-            yield None, f"virtual_keys: no entry made the key {key_id!r}"
+            yield None, f"virtual_keys: no entry created the key {key_id!r}"
             continue
         known = {name: value for name, value in key.items() if value is not None and name != "seq"}
         wrong = [name for name, value in known.items() if row[name] != value]
@@ -95,8 +97,8 @@ def check_keys(select: Select) -> Iterator[Finding]:
             yield key["seq"], f"virtual_keys: of the key {key_id} {said}"
         if row["revoked"] == "" and key.get("hash") is None:
             said = (
-                f"the hash of the key {key_id}, which an older version made, is not on record; "
-                "`remit key rotate` puts one there"
+                f"the hash of the key {key_id}, which an older version created, is not "
+                "recorded; `remit key rotate` records one"
             )
             yield key["seq"], Uncheckable(said)
     first = imported_size(select)

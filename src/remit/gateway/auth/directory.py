@@ -338,7 +338,7 @@ def _missing(kind: str, id_: str, known: Mapping[str, Owner]) -> NotFoundError:
     ids = sorted(owner.id for owner in known.values() if owner.kind == kind)
     return NotFoundError(
         f"The {kind} {id_!r} does not exist.",
-        next_step=f"`remit {kind} list` lists those that exist"
+        next_step=f"`remit {kind} list` lists existing ids"
         + (f": {', '.join(ids[:5])}" if ids else "")
         + f"; `remit {kind} create` declares one.",
     )

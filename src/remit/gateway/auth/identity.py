@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 
 from remit.kernel.errors import InvalidInputError
+from remit.providers.wire import PassedPath, matches
 
 ROLES: dict[str, frozenset[str]] = {
     # An admin changes things through ADMIN's governed tools only, never by a key it makes.
@@ -34,7 +35,7 @@ PERMISSIONS: frozenset[str] = frozenset().union(*ROLES.values())
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The permissions of a caller. An empty tuple allows everything.
+    """The permissions of a caller. An empty tuple allows everything, except for ``pass_through``.
 
     Attributes:
         name: a name for people.
@@ -46,6 +47,10 @@ class Grant:
         models: model ids, or case-sensitive patterns such as ``gpt-4o*`` (``*``, ``?``, ``[…]``).
         agents: exact agent ids.
         tiers: ``hot``, ``ho2``, ``ho1``.
+        pass_through: patterns of :func:`~remit.providers.wire.matches` for requests that call no
+            model and change something at a provider. An empty tuple allows none.
+        pass_through_unpriced: patterns for those requests without a price that a limit in US
+            dollars does not refuse.
     """
 
     name: str
@@ -57,6 +62,8 @@ class Grant:
     models: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     tiers: tuple[str, ...] = ()
+    pass_through: tuple[str, ...] = ()
+    pass_through_unpriced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,20 @@ class Identity(Grant):
         within = self.within is None or self.within.may_use_tier(tier)
         return within and (not self.tiers or tier in self.tiers)
 
+    def may_pass(self, row: PassedPath, *, unpriced: bool = False) -> bool:
+        """Return True if a request that calls no model may be passed on to a provider.
+
+        A request that changes nothing may always be.
+
+        Args:
+            row: the request.
+            unpriced: True to ask whether a limit in US dollars lets it pass without a price.
+        """
+        patterns = self.pass_through_unpriced if unpriced else self.pass_through
+        within = self.within is None or self.within.may_pass(row, unpriced=unpriced)
+        is_listed = any(matches(pattern, row) for pattern in patterns)
+        return within and (is_listed or not (row.changes or unpriced))
+
     def may(self, permission: str) -> bool:
         """Return True if the role has a permission of :data:`PERMISSIONS`. An unknown role has
         none.
@@ -130,4 +151,4 @@ class LocalOperator:
 
     def authenticate(self, token: str | None) -> Identity:
         """Return the identity of the local operator for any token."""
-        return Identity("local operator", "operator")
+        return Identity("local operator", "operator", pass_through=("*",))

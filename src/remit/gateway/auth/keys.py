@@ -16,6 +16,8 @@ from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError
 from remit.gateway.auth.identity import Identity
 from remit.gateway.auth.key_cache import AuthLimits, KeyCache, mark
 from remit.gateway.auth.virtual_key import (
+    ALWAYS_RECORDED,
+    LISTS,
     MAX_KEY_CHARS,
     KeyRow,
     NewKey,
@@ -104,7 +106,7 @@ class KeyStore(Closeable):
         if not token:
             raise AuthenticationError(
                 "The request has no API key.",
-                next_step="Send it as `Authorization: Bearer …` or `x-api-key: …`.",
+                next_step="Send a key as `Authorization: Bearer …` or `x-api-key: …`.",
             )
         raise _refused()
 
@@ -176,6 +178,8 @@ class KeyStore(Closeable):
         models: Sequence[str] = (),
         agents: Sequence[str] = (),
         tiers: Sequence[str] = (),
+        pass_through: Sequence[str] = (),
+        pass_through_unpriced: Sequence[str] = (),
         user_id: str = "",
         team_id: str = "",
         organisation_id: str = "",
@@ -189,7 +193,7 @@ class KeyStore(Closeable):
         Args:
             name: at most 128 printable characters; no other unrevoked key may have it.
             role: a name of :data:`remit.gateway.auth.ROLES`.
-            models: as in :class:`~remit.gateway.auth.Identity`, like the five arguments that
+            models: as in :class:`~remit.gateway.auth.Identity`, like the seven arguments that
                 follow.
             expires: an aware ``datetime``, or ISO 8601 with a zone; None for a key that does not
                 expire.
@@ -216,6 +220,8 @@ class KeyStore(Closeable):
             models=items_of("models", models),
             agents=items_of("agents", agents),
             tiers=items_of("tiers", tiers),
+            pass_through=items_of("pass_through", pass_through),
+            pass_through_unpriced=items_of("pass_through_unpriced", pass_through_unpriced),
             created=now_text(),
             expires=time_text(expires),
         ).checked()
@@ -355,6 +361,47 @@ class KeyStore(Closeable):
         key = self._change(call).key
         return NewKey(key.key_id, key.name, secret)
 
+    def change(
+        self,
+        name_or_id: str,
+        *,
+        pass_through: Sequence[str] | None = None,
+        pass_through_unpriced: Sequence[str] | None = None,
+        requested_by: str = "operator",
+    ) -> VirtualKey:
+        """Replace lists of a key's permissions; writes one ``KEY_CREATED`` entry, ``CHANGED``.
+
+        Everything else of the key stays, its secret too.
+
+        Args:
+            name_or_id: the key.
+            pass_through: the new list; None to leave it.
+            pass_through_unpriced: the new list; None to leave it.
+            requested_by: who asked; recorded.
+
+        Returns:
+            The changed key.
+
+        Raises:
+            NotFoundError: no key has this id or name.
+            ConflictError: the key is revoked or expired.
+            InvalidInputError: a pattern covers no path, or ``requested_by`` cannot be recorded.
+        """
+        check_text("requested_by", requested_by)
+        given = {"pass_through": pass_through, "pass_through_unpriced": pass_through_unpriced}
+        new: dict[str, Any] = {
+            name: items_of(name, one) for name, one in given.items() if one is not None
+        }
+
+        def call(tx: Transaction) -> KeyRow:
+            row = KeyRow.find(tx.execute, name_or_id)
+            row.require_live()
+            row = replace(row, key=replace(row.key, **new).checked()).numbered(tx)
+            _record(tx, "KEY_CREATED", "CHANGED", "Key changed", row, requested_by)
+            return row.saved(tx)
+
+        return self._change(call).key
+
     def _count_refusal(self) -> None:
         with self._counting:
             self._refused += 1
@@ -420,7 +467,8 @@ def _record(
     if event == "KEY_CREATED":
         metadata["hash"] = row.hash
         metadata |= {name: getattr(key, name) for name in ("role", "expires", *_OWNERS)}
-        metadata |= {name: [*getattr(key, name)] for name in ("models", "agents", "tiers")}
+        lists = {name: [*getattr(key, name)] for name in LISTS}
+        metadata |= {name: one for name, one in lists.items() if one or name in ALWAYS_RECORDED}
     if both := metadata.keys() & (more or {}).keys():
         raise InvalidInputError(f"The entry of a key has {', '.join(sorted(both))} already.")
     metadata |= more or {}

@@ -90,7 +90,7 @@ class AgentTokens:
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) < _SECRET_BYTES:
-            raise InvalidInputError(f"A token secret needs at least {_SECRET_BYTES} bytes.")
+            raise InvalidInputError(f"A token secret must have at least {_SECRET_BYTES} bytes.")
         self._secret = secret
 
     def issue(
@@ -221,6 +221,8 @@ class AgentTokenProvider:
             models=claims.models,
             agents=(claims.agent_id,),
             tiers=(claims.tier,) if claims.tier else (),
+            pass_through=key.pass_through if key else (),
+            pass_through_unpriced=key.pass_through_unpriced if key else (),
             expires_at=time_text(datetime.fromtimestamp(claims.expires_ms / 1000, UTC)),
             session_id=claims.session_id,
             work_order_id=claims.work_order_id,

@@ -12,12 +12,14 @@ import string
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from typing import Any
 
 from remit.gateway.auth.errors import AuthUnavailableError
 from remit.gateway.auth.identity import ROLES, Grant, Identity
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
 from remit.ledger import AFTER_DAMAGE, Transaction
+from remit.providers.wire import PASSED_PATHS, matches
 
 _Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
@@ -27,6 +29,9 @@ _SECRET_CHARS = 43  # The secret has this length as base64url without padding.
 _SHOWN_CHARS = 4  # A listing shows this many characters of the secret.
 _MAX_CHARS = 128
 _TIERS = ("hot", "ho2", "ho1")
+ALWAYS_RECORDED = ("models", "agents", "tiers")
+LISTS = (*ALWAYS_RECORDED, "pass_through", "pass_through_unpriced")
+"""Fields of a key that are lists. Those that came later are recorded if they are not empty."""
 _ID_PREFIX = "KEY-"
 _ID_CHARS = 16
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
@@ -143,9 +148,11 @@ class VirtualKey(Grant):
         for what in ("user_id", "team_id", "organisation_id"):
             if getattr(self, what) != "":
                 check_text(what, getattr(self, what))
-        for what in ("models", "agents", "tiers"):
+        for what in LISTS:
             for item in getattr(self, what):
                 check_text(f"{what} list's item", item)
+        for item in (*self.pass_through, *self.pass_through_unpriced):
+            _check_pattern(item)
         if self.role not in ROLES:
             raise InvalidInputError(
                 f"Unknown role {self.role!r}.", next_step=f"Roles are {', '.join(ROLES)}."
@@ -164,7 +171,6 @@ class VirtualKey(Grant):
 
 
 _COLUMNS = (*(item.name for item in fields(VirtualKey)), "hash", "old_hash", "changed")
-_LISTS = ("models", "agents", "tiers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +204,7 @@ class KeyRow:
         given = dict(zip(_COLUMNS, row, strict=True))
         hash_, old_hash, changed = (given.pop(name) for name in ("hash", "old_hash", "changed"))
         try:
-            for name in _LISTS:
+            for name in LISTS:
                 given[name] = tuple(json.loads(given[name])) if given[name] != "[]" else ()
             for text in (hash_, old_hash):
                 bytes.fromhex(text)
@@ -303,6 +309,21 @@ def new_key_id() -> str:
     """Return a random id: ``KEY-`` and 16 upper-case letters or digits."""
     alphabet = string.ascii_uppercase + string.digits
     return _ID_PREFIX + "".join(secrets.choice(alphabet) for _ in range(_ID_CHARS))
+
+
+def _check_pattern(pattern: str) -> None:
+    """Check that a pattern of passed requests covers at least one.
+
+    Raises:
+        InvalidInputError: the pattern covers none.
+    """
+    if not any(matches(pattern, row) for row in PASSED_PATHS):
+        near = get_close_matches(pattern, [row.name for row in PASSED_PATHS], 1, 0.3)
+        raise InvalidInputError(
+            f"No path that Remit passes on matches {pattern!r}.",
+            next_step=f"Write a pattern such as {near[0] if near else '/vector_stores*'!r}; "
+            "docs/pass-through.md lists the paths.",
+        )
 
 
 def check_text(what: str, value: object, longest: int = _MAX_CHARS, of: str = "key") -> None:

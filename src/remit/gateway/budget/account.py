@@ -193,7 +193,7 @@ class Account:
                 message = f"has a limit in US dollars, and {name} has no price"
                 how = f"{model} --provider {provider}" if provider else "MODEL"
                 command = f"remit price set {how} --input … --output …"
-                return refused("UNPRICED", f"{message}; run `{command}`")
+                return refused("UNPRICED", f"{message}; {amount.unbounded or f'run `{command}`'}")
             nano_left = self.nano_limit - self.spent_nano - self.reserved_nano
             if amount.nano > nano_left:
                 left_usd, needed_usd = usd_of(nano_left), usd_of(amount.nano)

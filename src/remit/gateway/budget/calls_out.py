@@ -62,7 +62,8 @@ class CallsOut:
             dispatch = parse_entry_id(metadata.get("dispatch_entry_id") or "")
             self.calls.discard(-1 if dispatch is None else dispatch)
         name = metadata.get("conversation_id")
-        if isinstance(name, str) and metadata.get("outcome", "success") == "success":
+        is_conversation = isinstance(name, str) and name.startswith("conv")
+        if is_conversation and metadata.get("outcome", "success") == "success":
             self.heads[name] = seq
             if record["decision"] == "DELETED":
                 del self.heads[name]

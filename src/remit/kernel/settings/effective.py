@@ -34,6 +34,9 @@ class EffectiveSettings:
         """Return the settings of a loaded configuration, secrets redacted.
 
         A configured secret, and text with the form of one, becomes ``[secret]`` inside other texts.
+
+        Args:
+            loaded: the loaded settings; the object is not changed.
         """
         secrets = ConfiguredSecrets(loaded.settings)
 

@@ -58,6 +58,8 @@ class LoadedSettings:
     """The settings in force, and the source of each value by dotted key.
 
     Attributes:
+        settings: the settings in force, of all layers.
+        sources: the layer that states each value, keyed by dotted key.
         defaults: the defaults of packages, in the form of a settings file.
     """
 
@@ -233,7 +235,7 @@ def _with_new(
 
 @functools.cache  # once in a process, however often settings are loaded
 def _warn_removed(key: str, source: str) -> None:
-    _log.warning("%s (%s) is no longer a setting and is ignored; take it out.", key, source)
+    _log.warning("%s (%s) is no longer a setting and is ignored; you can omit it.", key, source)
 
 
 def _provider_template(given: Mapping[str, Any], providers: Mapping[str, Any]) -> dict[str, Any]:

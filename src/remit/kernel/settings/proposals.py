@@ -36,6 +36,8 @@ def learned_layers(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the settings layers of installed learned packages, each with its source.
 
+    Layers come in the order of their file paths; later ones take precedence.
+
     Args:
         files: the root's installed files.
         models: ``routing.models`` so far; values learned for a removed model are skipped.

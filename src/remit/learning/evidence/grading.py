@@ -82,6 +82,9 @@ def grade_by_schema(
 def check_schema(schema: object) -> None:
     """Check that a value is a JSON Schema.
 
+    Args:
+        schema: the candidate.
+
     Raises:
         InvalidInputError: the value is not an object, or not a valid schema.
     """
@@ -94,7 +97,12 @@ def check_schema(schema: object) -> None:
 def matches_schema(answer: str, schema: Mapping[str, Any]) -> bool:
     """Return True if an answer is JSON that matches a JSON Schema.
 
-    An answer that is not JSON does not match. The schema must be valid.
+    An answer that is not JSON does not match; a code fence around it is allowed. The schema must be
+    valid.
+
+    Args:
+        answer: text of the answer.
+        schema: the schema.
     """
     try:
         return not first_problem(schema, load_answer(answer))

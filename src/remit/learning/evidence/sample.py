@@ -16,12 +16,20 @@ class Sample:
 
     Attributes:
         exchange_id: id of the `EXCHANGE` entry.
-        package_id: the package that installed the contract at that time; empty without one.
-        key_id: id of the key of the caller.
         decision_id: id of the router's decision (`DEC-…`), if one chose the model.
+        session_id: the session of the call.
+        work_order_id: the work order of the call.
         turn_id: id of the `TURN_RECORDED` entry, if the exchange was part of a turn.
+        agent_id: the agent that called.
+        framework_id: the framework of the agent's package.
+        package_id: the package that installed the contract at that time; empty without one.
+        contract_id: the contract of the call.
+        contract_version: its version.
+        prompt_pack_id: the prompt pack of the prompt.
         model_id: the model that answered.
+        provider_id: the provider of the model that answered.
         route: the named route, if one chose the model.
+        key_id: id of the key of the caller.
         epoch: the policy epoch in force; 0 before the first adoption.
         propensity: probability with which this model was chosen; 1.0 without exploration.
         tools: ids of the called tools.

@@ -92,6 +92,9 @@ def not_found(name: str) -> EntryNotFoundError:
     """Return (not raise) the error for a missing target, or a target of another caller.
 
     The message does not say which of the two applies.
+
+    Args:
+        name: the target's id, as the caller gave it.
     """
     return EntryNotFoundError(
         f"{name!r} is not an exchange, work order, turn or decision, so it cannot be rated.",

@@ -53,7 +53,7 @@ class JudgeCalibration:
 
     @property
     def calibrated(self) -> bool:
-        """True if people graded enough of the judged answers."""
+        """True if people graded at least :data:`MIN_LABELS` of the judged answers."""
         return self.labelled >= MIN_LABELS
 
     def to_dict(self) -> dict[str, Any]:

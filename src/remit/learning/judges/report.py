@@ -52,6 +52,9 @@ def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport
     The latest grade of each party on an exchange counts, and the mean of several people. Exchanges
     with erased content are left out.
 
+    A judge's grades of exchanges whose response is no text are left out too. Each report names a
+    few exchanges that people should grade next.
+
     Args:
         ledger: the ledger with the feedback.
         width: wanted width of the interval of the calibrated mean, for the number of missing

@@ -61,7 +61,10 @@ class Effect:
 
     @property
     def disappoints(self) -> bool:
-        """True if the change is in force and results have become worse since, surely or not."""
+        """True if the change is in force and results have become worse since, surely or not.
+
+        False for a rollback, and without a realised effect.
+        """
         if self.state != "adopted" or self.realised is None or self.kind == "rollback":
             return False
         return self.realised.value < 0

@@ -43,6 +43,9 @@ class Question:
     """The record of a contract's question, in one version and prompt pack.
 
     Attributes:
+        contract_id: the contract.
+        contract_version: its version; empty if the entries state none.
+        prompt_pack_id: the prompt pack of the prompts; empty for none.
         exchanges: number of untainted exchanges.
         success: share of exchanges with a valid answer: not failed, rejected or asked again.
         repair: share of turns that the user's next message corrects or asks again (Q1).

@@ -44,12 +44,12 @@ class Report:
 
     @property
     def calibration(self) -> Calibration:
-        """The number of predictions that held."""
+        """The number of predictions that held, failed or are open, of all ``effects``."""
         return calibrate(self.effects)
 
     @property
     def states(self) -> dict[str, int]:
-        """The number of proposals in each state."""
+        """The number of proposals in each state; 0 for a state without any."""
         found = [one.state for one in self.proposals]
         return {state: found.count(state) for state in get_args(State)}
 

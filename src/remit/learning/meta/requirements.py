@@ -203,6 +203,9 @@ def prompt_text(value: Any) -> str:
     """Return all texts of a recorded prompt, in any form.
 
     Texts of nested lists and objects are joined by line ends. Other values give no text.
+
+    Args:
+        value: a text, a list of messages, or any JSON value.
     """
     if isinstance(value, str):
         return value

@@ -26,12 +26,12 @@ class Purse:
 
     @property
     def spent_nano(self) -> int:
-        """The cost of all expenses in nano-dollars."""
+        """The cost of all expenses so far, in nano-dollars."""
         return sum(nano for nano, _ in self._spent.values())
 
     @property
     def made(self) -> int:
-        """The number of calls."""
+        """The number of calls of all expenses so far."""
         return sum(calls for _, calls in self._spent.values())
 
     def require(self, nano: int) -> None:
@@ -49,7 +49,7 @@ class Purse:
     def left_for(self, name: str) -> tuple[int, int]:
         """Return the nano-dollars and the calls that an expense may reach in all.
 
-        Earlier payments of the expense are included.
+        Earlier payments of the expense are included. Both numbers may be negative.
 
         Args:
             name: name of the expense.

@@ -48,12 +48,21 @@ class Quotes:
         """Add a text that must not be quoted.
 
         Pieces of known texts may be quoted all the same.
+
+        Of a long text every piece of several words is added, of a short one the whole text.
+
+        Args:
+            text: a text of an exchange.
         """
         size = min(_RUN, max(_SHORTEST, len(words(_normal(text)))))
         self._said.update(set(_pieces(text, size)) - self._known)
 
     def found_in(self, addition: str) -> bool:
-        """Return True if an addition contains a piece of a text that must not be quoted."""
+        """Return True if an addition contains a piece of a text that must not be quoted.
+
+        Args:
+            addition: text that a learner would add to a prompt.
+        """
         return not self._said.isdisjoint(_pieces(addition))
 
 

@@ -22,7 +22,11 @@ _LONGEST = 500  # characters of one bullet
 def additions_of(pack: str) -> dict[str, str]:
     """Return the learned bullets of a prompt pack's text, keyed by id.
 
-    The dictionary follows the text, and is empty without bullets. An id has 8 hex digits.
+    The dictionary follows the text, and is empty without bullets. An id has 8 hex digits. Lines of
+    the block that are no bullets are skipped.
+
+    Args:
+        pack: text of a prompt pack.
     """
     found = _BLOCK.search(pack)
     lines = found[0].splitlines() if found else ()

@@ -80,7 +80,7 @@ class Learner:
         return self._ledger.read(entry_id)
 
     def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
-        """Yield the existing entries among these ids, in ledger order."""
+        """Yield the existing entries among these ids, in ledger order. Missing ids are left out."""
         return self._ledger.read_many(entry_ids)
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -103,6 +103,10 @@ class Learner:
         """Record crossed signals, and return the ids of the new entries.
 
         See :func:`remit.learning.signals.observe`.
+
+        Args:
+            signals: signals; only crossed ones are recorded.
+            window: the baseline, such as ``epoch 3``; each signal is recorded once for each window.
         """
         return observe(self._ledger, signals, window=window)
 

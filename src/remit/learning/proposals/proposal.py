@@ -140,6 +140,9 @@ class Proposals:
 
         Entries of writers without permission, and entries without the fields of a proposal, are
         left out.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         decided = self._decisions()
         found = self._ledger.query(event_type="SIGNAL_PROPOSED", order="desc")
@@ -265,7 +268,13 @@ def evidence_digest(entry_ids: Sequence[str]) -> str:
 
 
 def is_erased(entry: LedgerEntry) -> bool:
-    """Return True if content of the entry was erased."""
+    """Return True if content of the entry was erased.
+
+    Only values at the top level of the metadata count.
+
+    Args:
+        entry: the entry, with its content.
+    """
     return any(isinstance(value, Erased) for value in entry.metadata.values())
 
 

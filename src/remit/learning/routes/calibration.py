@@ -66,6 +66,9 @@ async def calibrate(
     Each call is recorded as an ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry. A failed call
     is recorded and not graded.
 
+    Candidates are called from the cheapest to the dearest. A call whose cost is unknown counts at
+    its highest possible cost.
+
     Args:
         gateway: makes the calls, which are recorded.
         ledger: the ledger of the grades.
@@ -86,6 +89,7 @@ async def calibrate(
     Raises:
         InvalidInputError: a candidate has no price, so that no budget can be kept, or the budget is
             not a number of 0 or more.
+        LedgerError: an entry cannot be written.
     """
     if not (math.isfinite(usd) and usd >= 0):
         raise InvalidInputError(f"{usd} is not a budget in US dollars.")

@@ -55,6 +55,9 @@ def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
 
     A model without graded answers is not part of the head.
 
+    Prompts with equal text are all used. The head also holds the words' hashes and exchange ids of
+    all prompts, but no text.
+
     Args:
         prompts: graded prompts, at most :data:`MAX_PROMPTS` for a fit of a few seconds.
     """
@@ -109,6 +112,8 @@ def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
 
     The task ``general`` is the mean of all rewards of the model. A task counts as if 20 more
     answers had that mean.
+
+    Models and tasks are in alphabetical order.
 
     Args:
         prompts: graded prompts.

@@ -71,13 +71,13 @@ class RouteFit:
 
     @property
     def holds(self) -> list[str]:
-        """Ids of the exchanges whose prompts are in the head."""
+        """Ids of the exchanges whose prompts are in the routing head; empty without a head."""
         head = self.weights.head
         return [] if head is None else [one.exchange_id for one in head.neighbours]
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that put the route in force."""
+        """The settings that put the route in force: the file of its rules."""
         return {"routing": {"rules": RULES_FILE}}
 
 
@@ -180,16 +180,16 @@ def _missing(
             f"{held} held-out prompts have graded answers of all models; it takes {MIN_PROMPTS}."
         )
     if usd > limit:
-        missing.append(f"It costs {usd:.6f} USD a call, more than {limit:g}.")
+        missing.append(f"The route costs {usd:.6f} USD per call, more than {limit:g}.")
     if saved.low <= 0:
         than = "the current route" if against == IN_FORCE else against
         missing.append(
-            f"It may not save anything compared with {than}: {saved.low:.6f} to {saved.high:.6f} "
-            "USD a call."
+            f"The route may save nothing compared with {than}: {saved.low:.6f} to "
+            f"{saved.high:.6f} USD per call."
         )
     if reward.low < floor:
         missing.append(
-            f"It may lose {-reward.low:.4f} of reward, more than {-floor:.4f} "
+            f"The route may lose {-reward.low:.4f} of reward, more than {-floor:.4f} "
             f"({1 - QUALITY_KEPT:.0%} of the best single model's)."
         )
     return missing

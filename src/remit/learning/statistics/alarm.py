@@ -41,7 +41,7 @@ class Alarm:
         self.raised_at = 0
 
     def update(self, x: float) -> bool:
-        """Add a live value; return True if the alarm is raised.
+        """Add a live value; return True if the alarm is raised, now or by an earlier value.
 
         Args:
             x: the value.

@@ -120,7 +120,10 @@ class ConfidenceSequence:
 
     @property
     def estimate(self) -> Estimate:
-        """The present interval; each end costs 40 evaluations of the capital."""
+        """The present interval; without samples the whole range.
+
+        Each end costs 40 evaluations of the capital.
+        """
         low, high = 0.0, 1.0
         if self.samples:
             goal = math.log(2 / self.alpha)  # Each side starts with half of the capital.

@@ -41,5 +41,5 @@ class Estimate:
     clipped: int = 0
 
     def to_dict(self) -> dict[str, float | int | str]:
-        """Return all fields, for JSON."""
+        """Return all fields by name, for JSON."""
         return asdict(self)

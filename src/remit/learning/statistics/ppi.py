@@ -27,6 +27,9 @@ def prediction_powered(
     A bad judge makes the interval as wide as that of people's grades alone, and never wrong. The
     interval is valid for a number of samples fixed in advance.
 
+    With fewer than two answers in ``judged_only``, the judge has no influence. The ends of the
+    interval may lie outside 0 and 1.
+
     Args:
         grades: people's grades, 0 to 1.
         judged: the judge's grades of the same answers, in the same order.

@@ -137,7 +137,11 @@ def check_range(
 
 
 def root_of(one: ArchivedRange) -> bytes:
-    """Return the recorded root of a range; empty bytes if it cannot be read."""
+    """Return the recorded root of a range; empty bytes if it cannot be read.
+
+    Args:
+        one: the range, as its ``ARCHIVED`` entry records it.
+    """
     try:
         return bytes.fromhex(one.root)
     except ValueError:
@@ -222,7 +226,7 @@ class RangeCheck:
         if tree_root_of(hashes) != self._root:
             self._add("its tiles do not lead to the root that is on record")
         if self._tree.root(self._end) != self._root:
-            self._add("the ledger's tree has another root there than is on record")
+            self._add("the ledger's tree has another root there than the record says")
 
     def _check_upper_tiles(self, hashes: list[bytes]) -> None:
         """Check the tiles above the first level, and report other files."""
@@ -376,5 +380,9 @@ def digest(*parts: str | bytes) -> bytes:
 
 
 def tree_root_of(hashes: list[bytes]) -> bytes:
-    """Return the root over the roots of complete subtrees of 256 leaves."""
+    """Return the root over the roots of complete subtrees of 256 leaves.
+
+    Args:
+        hashes: roots of the subtrees, left to right, 32 bytes each.
+    """
     return tree_root(hashes)

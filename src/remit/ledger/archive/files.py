@@ -80,12 +80,22 @@ _GREATEST = (1 << 63) - 1
 
 
 def range_name(first: int, end: int) -> str:
-    """Return the name of a range's directory: both numbers in 12 digits, joined by a hyphen."""
+    """Return the name of a range's directory: both numbers in 12 digits, joined by a hyphen.
+
+    Args:
+        first: sequence number of the first entry.
+        end: sequence number after the last entry.
+    """
     return f"{first:012d}-{end:012d}"
 
 
 def ranges_in(directory: Path) -> list[tuple[int, int, Path]]:
     """Return first entry, end and directory of each range in a directory, in order.
+
+    Other names in the directory are ignored. Order is by first entry.
+
+    Args:
+        directory: a directory of an archive.
 
     Raises:
         LedgerError: the directory cannot be read.
@@ -104,17 +114,31 @@ def ranges_in(directory: Path) -> list[tuple[int, int, Path]]:
 
 
 def interrupted_copies(directory: Path) -> list[Path]:
-    """Return the directories of runs that are writing a copy, or were interrupted, sorted."""
+    """Return the directories of runs that are writing a copy, or were interrupted, sorted.
+
+    Args:
+        directory: a directory of an archive.
+    """
     return sorted(directory.glob("????????????-????????????.new-*"))
 
 
 def parts_in(path: Path) -> list[Path]:
-    """Return the paths of a range's parts, in ledger order."""
+    """Return the paths of a range's parts, in ledger order.
+
+    Args:
+        path: directory of the range.
+    """
     return sorted(one for one in path.iterdir() if one.name.startswith("part-"))
 
 
 def part_path(path: Path, number: int, kind: Kind) -> Path:
-    """Return the path of a range's part; nothing is read or made."""
+    """Return the path of a range's part; nothing is read or made.
+
+    Args:
+        path: directory of the range.
+        number: number of the part, which becomes six digits.
+        kind: kind of the part, which gives the suffix.
+    """
     return path / f"part-{number:06d}{_SUFFIX[kind]}"
 
 
@@ -162,7 +186,11 @@ def write_part(path: Path, lines: Iterable[Line]) -> None:
 
 
 def unfinished_part(path: Path) -> Path:
-    """Return the name under which a part is written before it takes its place."""
+    """Return the name under which a part is written before it takes its place.
+
+    Args:
+        path: path of the finished part.
+    """
     return path.with_name(f".{path.name}")
 
 
@@ -228,7 +256,11 @@ def _line(found: dict[str, Any], is_checked: bool) -> Line:
 
 
 def without_kept(item: Any) -> Any:
-    """Return a content item without ``kept``, which earlier versions wrote and nothing reads."""
+    """Return a content item without ``kept``, which earlier versions wrote and nothing reads.
+
+    Args:
+        item: a content item of an archive; any other value is returned unchanged.
+    """
     if type(item) is dict and item.get("kept") is True and "erased" not in item:
         return {name: value for name, value in item.items() if name != "kept"}
     return item

@@ -93,9 +93,17 @@ class RangeCopy:
             fsync(path)
 
     def write_parts(self, places: Places) -> None:
-        """Replace the parts by new ones with the entries in ``places``; raise OSError.
+        """Replace the parts by new ones with the entries in ``places``.
 
         The old parts are deleted first.
+
+        The old parts are deleted first; progress is reported.
+
+        Args:
+            places: sequence numbers of the entries.
+
+        Raises:
+            OSError: a file cannot be deleted or written; earlier parts stay.
         """
         for old in parts_in(self.path):
             old.unlink()
@@ -107,7 +115,11 @@ class RangeCopy:
                 shown(min(total, (number + 1) * PART_ENTRIES), total)
 
     def keep(self) -> None:
-        """Rename the directory to its final name; raise OSError if that name is taken."""
+        """Rename the directory to its final name, durably.
+
+        Raises:
+            OSError: the name is taken, or the directory cannot be renamed.
+        """
         self.path.rename(self.place)
         fsync(self.place.parent)
 

@@ -52,7 +52,7 @@ class Archive:
         )
         if not self._ranges:
             raise LedgerError(
-                f"There is no archive in {', '.join(map(str, directories))}.",
+                f"No archive was found in {', '.join(map(str, directories))}.",
                 next_step="Give the directory that `remit ledger archive --out` was given.",
             )
 
@@ -66,8 +66,9 @@ class Archive:
         for one in ranges:
             if (one.first, one.end) not in there:
                 raise LedgerError(
-                    f"The entries {one.first} to {one.end - 1} were archived, and are not in the "
-                    "archive that was given.",
+                    f"The entries {one.first} to {one.end - 1} were archived, but the given "
+                    "archive "
+                    "does not contain them.",
                     next_step="Name each directory that holds a part of the archive. If a run of "
                     "`remit ledger archive` was interrupted, run it again first.",
                 )
@@ -136,7 +137,8 @@ class Archive:
                         return line, path
         raise EntryNotFoundError(
             f"The entry {entry_id} is not in the archive.",
-            next_step="Entries that did not leave are in the database: read them there.",
+            next_step="Read the entry from the database, which holds all entries that were not "
+            "archived.",
         )
 
     def query(
@@ -169,8 +171,8 @@ class Archive:
         """
         if text is not None:
             raise InvalidInputError(
-                "There is no text index of an archive.",
-                next_step="Search by session, type or time, or the Parquet parts themselves.",
+                "An archive has no text index.",
+                next_step="Search by session, type or time, or query the Parquet parts directly.",
             )
         wanted = {name: str(value) for name, value in equals.items() if value is not None}
         low, high = instant(since), instant(until)
@@ -237,7 +239,7 @@ class _Values:
             mac = item["commitment"]
             if "erased" not in item and commit(_nonce(item), _encoded(item)) != mac:
                 raise LedgerFormatError(
-                    f"A value of {format_id(line.seq)} in the archive is not what was recorded.",
+                    f"A value of {format_id(line.seq)} in the archive differs from the record.",
                     next_step="Run `remit ledger verify --archive DIR`; put back a sound copy.",
                 )
             self._values[mac] = item
@@ -278,7 +280,7 @@ def messages_of(steps: Mapping[str, tuple[str, str]], last: str) -> list[str]:
     while step != NO_STEP:
         if step not in steps or len(found) == len(steps):
             raise LedgerFormatError(
-                f"The archive does not hold the message list {last}.",
+                f"The archive does not contain the message list {last}.",
                 next_step="Run `remit ledger verify --archive DIR`; put back a sound copy.",
             )
         step, mac = steps[step]
@@ -313,6 +315,11 @@ def joined(
 
 def read_either(ledger: LedgerClient, archive: Archive, entry_id: str) -> LedgerEntry:
     """Return an entry with content from the database, or from the archive if it was archived.
+
+    Args:
+        ledger: the ledger, which is tried first.
+        archive: the archive, read only if the ledger says that the entry was archived.
+        entry_id: id of the entry.
 
     Raises:
         EntryNotFoundError: neither contains the entry.

@@ -144,7 +144,7 @@ class _Removal:
             for name, *more in tx.execute(f"{sql} IN ({marks(part)})", part):
                 if digest(kind, str(name), *parts(*more)) not in self._held:
                     raise LedgerError(
-                        f"The {kind} {name} is not in the archive as it is in the database."
+                        f"The {kind} {name} differs between the archive and the database."
                     )
 
     @staticmethod

@@ -192,7 +192,7 @@ def finish(
             removed += remove(ledger, here, held, guard, progress and progress("removing"))
     with _phase(
         "The space of the removed entries could not be given back",
-        "The entries are removed, and in their archive.",
+        "The entries were removed from the database; the archive contains them.",
         "Run `remit ledger compact`.",
     ):
         return removed, ledger._store.compact() if removed else ""
@@ -260,7 +260,7 @@ class _Archiving:
         ledger = self._ledger
         if ledger.checkpoints.signer is None:
             raise NoSignerError(
-                "An archive needs a signed checkpoint, and this client holds no key.",
+                "An archive requires a signed checkpoint, but this client has no signing key.",
                 next_step="Open the ledger through its root: `remit ledger archive`.",
             )
         remainder = self._finish()[1]
@@ -271,7 +271,7 @@ class _Archiving:
         self._took("verify")
         if not report.verified:
             raise LedgerError(
-                f"The ledger does not verify ({report.problems[0]}); nothing is archived of it.",
+                f"The ledger does not verify ({report.problems[0]}); so nothing was archived.",
                 next_step="Run `remit ledger verify` to see what is damaged.",
             )
         size = ledger.count()
@@ -327,7 +327,7 @@ class _Archiving:
         with _phase(
             f"{copy.path} could not be renamed to {copy.place}",
             f"{_IN_DATABASE}, and a complete copy is in one of these directories.",
-            f"Make sure that nothing else has that name; then {_REPEAT}",
+            f"Make sure that no other file has that name; then {_REPEAT}",
         ):
             copy.keep()
 
@@ -379,7 +379,7 @@ class _Archiving:
                 size = self._ledger.count()
                 copy.write_parts(places)
                 self._check(copy, places)
-            raise LedgerError("Sessions of before the cut go on all the time.")
+            raise LedgerError("Sessions from before the cut continue to write entries.")
 
     def _record_in(
         self, first: int, end: int, root: bytes, size: int, places: Places,

@@ -92,6 +92,11 @@ def sessions_of(store: Store) -> Iterator[tuple[str, list[tuple[str, int]]]]:
     """Yield each session with event type and sequence number of its entries, by session id.
 
     Entries without a session are left out.
+
+    Rows are read in pages; entries of a session are in ledger order.
+
+    Args:
+        store: the store of the ledger.
     """
     place: tuple[str, str, int] = ("", "", -1)
     session_id, entries = "", list[tuple[str, int]]()

@@ -105,6 +105,10 @@ class PostgresBatch(Batch):
     @property
     @override
     def now_ms(self) -> int:
+        """The server's clock, in milliseconds since 1970.
+
+        It is read at the start and advanced by this machine's monotonic clock.
+        """
         if self._now_ms is None:  # a stage asks as it opens
             ((*_, now),) = self._asked_head
             return int(now)
@@ -113,6 +117,7 @@ class PostgresBatch(Batch):
     @property
     @override
     def wall_ms(self) -> int:
+        """This batch's :attr:`now_ms`, in milliseconds since 1970: the server has one clock."""
         return self.now_ms
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> Rows:
@@ -121,11 +126,18 @@ class PostgresBatch(Batch):
 
     @override
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Queue a portable statement once for each of ``rows``; it is sent with the next read or
+        flush.
+
+        A writer that sent nothing for a second sends a trivial query, so that the server does not
+        end its transaction.
+        """
         self._writer.put(sql, *rows)
         self._show_life()
 
     @override
     def restore(self, table: str, row: tuple[Any, ...]) -> None:
+        """Collect a row of an export or archive unchanged. Also keeps the transaction alive."""
         super().restore(table, row)
         self._show_life()
 
@@ -139,6 +151,9 @@ class PostgresBatch(Batch):
 
     @override
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
+        """Insert the collected rows and queue a statement; return its rows, which are read on first
+        use.
+        """
         self.flush()
         return self._writer.ask(sql, parameters)
 
@@ -162,7 +177,14 @@ class PostgresBatch(Batch):
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return True if a statement or a value is at fault, not the server."""
+    """Return True if a statement or a value is at fault, not the server.
+
+    True also for errors of Python code in a unit, except operating system errors and those of a
+    replaced or foreign database.
+
+    Args:
+        error: the error of a transaction.
+    """
     if isinstance(error, psycopg.Error):
         state = error.sqlstate
         if state is None:  # a value that cannot be sent

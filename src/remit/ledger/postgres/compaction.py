@@ -26,8 +26,8 @@ def compact(writer: Writer, timeout_s: float) -> str:
     """
     if not _wait_for_snapshots(writer, timeout_s):
         return (
-            "A transaction that began before the erasure is still open, so the server "
-            "keeps the erased rows for it. End it, then run `remit ledger compact`."
+            "A transaction that began before the erasure is still open, so the server keeps "
+            "the erased rows for it. End that transaction, then run `remit ledger compact`."
         )
     ((schema,),) = writer.fetch("SELECT quote_ident(current_schema())")
     for table in ("contents", "content_search", "content_subjects"):

@@ -56,7 +56,11 @@ _NOT_ADMITTED = re.compile(
 
 
 def is_connection_error(error: BaseException) -> bool:
-    """Return True if the connection is lost, and another one may work."""
+    """Return True if the connection is lost, and another one may work.
+
+    Args:
+        error: the error of a statement or of connecting.
+    """
     if not isinstance(error, psycopg.Error):
         return isinstance(error, OSError)
     if state := error.sqlstate:
@@ -68,13 +72,21 @@ def is_connection_error(error: BaseException) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """Return the message of ``error`` in one line, without a final period."""
+    """Return the message of ``error`` in one line, without a final period.
+
+    Args:
+        error: an error of the engine or any other; one without a text gives its type's name.
+    """
     said = isinstance(error, psycopg.Error) and error.diag.message_primary
     return " ".join(str(said or error).split()).rstrip(".") or type(error).__name__
 
 
 def masked(url: str) -> str:
-    """Return a database URL without its password, in whatever part of the URL it is."""
+    """Return a database URL without its password, whether it is with the user or in the query.
+
+    Args:
+        url: the URL; a fragment is dropped.
+    """
     scheme, _, rest = url.partition("://")
     userinfo, at, place = rest.rpartition("@")
     place, question, query = place.partition("?")
@@ -91,7 +103,13 @@ def masked(url: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def numbered(sql: str) -> str:
-    """Return a portable statement with PostgreSQL's placeholders: ``?`` becomes ``$1``, ``$2``…"""
+    """Return a portable statement with PostgreSQL's placeholders: ``?`` becomes ``$1``, ``$2``…
+
+    Question marks in quoted text stay; comments are not recognised.
+
+    Args:
+        sql: a statement with ``?`` placeholders.
+    """
     count = 0
 
     def number(match: re.Match[str]) -> str:
@@ -224,7 +242,10 @@ class Writer:
         return True
 
     def drop(self) -> None:
-        """Close the connection and forget the queued statements."""
+        """Close the connection and forget the queued statements.
+
+        Does not wait for an answer; an open transaction is rolled back by the server.
+        """
         self._queue.clear()
         self._prepared.clear()
         if self._connection is not None:
@@ -244,6 +265,10 @@ class Writer:
 
         Iterating any answer sends the whole queue in one round trip.
 
+        Args:
+            sql: the statement, with ``?`` placeholders.
+            parameters: values of the placeholders.
+
         Raises:
             psycopg.Error, UnicodeEncodeError: a value cannot be sent; nothing was queued.
         """
@@ -253,6 +278,10 @@ class Writer:
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
         """Run the queued statements and one more; return the rows of the last.
+
+        Args:
+            sql: the last statement, with ``?`` placeholders.
+            parameters: values of the placeholders.
 
         Raises:
             psycopg.Error: a statement failed, or the connection was lost.
@@ -322,7 +351,10 @@ class Writer:
         self._wait(1)
 
     def interrupt(self) -> None:
-        """Break the connection, so that a thread waiting for its answer gets an error."""
+        """Break the connection, so that a thread waiting for its answer gets an error.
+
+        Any thread may call this. Without a connection nothing happens.
+        """
         connection = self._connection
         if connection is not None:
             with (

@@ -38,7 +38,12 @@ class Pool:
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
         """Return the rows of one portable query; retry on another connection if one is lost.
 
-        The query runs in a read-only transaction, and its advisory locks are released.
+        The query runs in a read-only transaction, and its advisory locks are released. Retries end
+        after the time limit of the pool, and at once during a long outage.
+
+        Args:
+            sql: the query, with ``?`` placeholders.
+            parameters: values of the placeholders.
 
         Raises:
             psycopg.Error: the query failed, the pool is closed, or retries were in vain.
@@ -59,7 +64,7 @@ class Pool:
             delay = min(delay * 2, 1.0)
 
     def close(self) -> None:
-        """Close all connections; running queries fail."""
+        """Close all connections; running queries fail, and later ones are refused."""
         with self._lock:
             self._closing = True
             for reader in self._busy:

@@ -117,6 +117,7 @@ MIGRATIONS: dict[int, str] = {
     5: declare(POSTGRES, 5),
     6: declare(POSTGRES, 6),
     7: declare(POSTGRES, 7),
+    8: declare(POSTGRES, 8),
 }
 """The statements of each migration, keyed by the layout version that it leads to. The first layout
 on PostgreSQL is 2."""
@@ -131,6 +132,9 @@ def begin(writer: Writer) -> None:
     """Queue the beginning of a transaction that holds the one lock of a schema.
 
     Appends, creation and migrations of a ledger wait for each other by this lock.
+
+    Args:
+        writer: a connected writer, outside a transaction.
     """
     writer.put(_BEGIN, ())
     writer.put(_LOCK, ())  # Later reads see the last holder's commit.
@@ -173,13 +177,13 @@ def prepare(
     if not version and "entries" in there:
         raise LedgerFormatError(
             f"{location} has a table 'entries' that is not a ledger's.",
-            next_step="Give an empty database, or a schema of its own: ?search_path=name.",
+            next_step="Use an empty database, or a separate schema: ?search_path=name.",
         )
     if not version and not create:
         raise LedgerError(
             f"There is no ledger at {location}.",
-            next_step="If there was one, find it, or put a copy of it back: a new one does not "
-            "continue it. `remit init` makes a new one.",
+            next_step="If there was a ledger, find it or restore a copy: a new ledger does not "
+            "continue the old one. `remit init` creates a new one.",
         )
     if version > LAYOUT_VERSION:
         raise LedgerFormatError(
@@ -197,11 +201,11 @@ def prepare(
             raise LedgerFormatError(
                 f"{location} cannot be brought to layout {LAYOUT_VERSION}: {reason(error)}. Its "
                 f"table migrations has the versions {readable(versions)}. It is as it was.",
-                next_step="Put back a sound copy, or correct what the message names.",
+                next_step="Restore an undamaged copy, or correct the fault that the message names.",
             ) from error
     if writer.fetch("SHOW fsync")[0][0] != "on":
         raise LedgerError(
-            f"The server of {location} runs with fsync=off: what it calls committed may be lost.",
+            f"The server of {location} runs with fsync=off: committed transactions may be lost.",
             next_step="Set fsync=on.",
         )
 

@@ -19,7 +19,7 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
 
 def _plain(schema: str) -> str:
     if not _PLAIN.fullmatch(schema):
-        raise LedgerError(f"A schema cannot be called {schema[:70]!r}.")
+        raise LedgerError(f"The schema name {schema[:70]!r} is not valid.")
     return schema
 
 
@@ -33,7 +33,7 @@ def _writer(url: str, schema: str) -> Iterator[Writer]:
     except _ERRORS as error:
         raise LedgerError(
             f"The schema {schema} of {masked(url)} cannot be used: {reason(error)}.",
-            next_step="Check the URL, that the server runs, and that its user may make schemas.",
+            next_step="Check the URL, that the server runs, and that its user may create schemas.",
         ) from error
     finally:
         writer.drop()
@@ -58,8 +58,8 @@ def make_schema(url: str, schema: str, mark: str) -> None:
             writer.script(f"CREATE SCHEMA {schema}; COMMENT ON SCHEMA {schema} IS '{said}'")
         elif comment != mark:
             raise LedgerError(
-                f"There is a schema {schema} in {masked(url)} already.",
-                next_step="Name another database. Remit never replaces a schema.",
+                f"The schema {schema} already exists in {masked(url)}.",
+                next_step="Choose another database. Remit never replaces a schema.",
             )
 
 

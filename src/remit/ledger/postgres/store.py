@@ -138,6 +138,18 @@ class PostgresStore(Store):
         A lost connection is retried until the lock timeout has passed. After a commit without an
         answer, the store asks the server whether it took place, so nothing is lost or doubled.
         Units may therefore be called more than once; only the last call counts.
+
+        Returns:
+            The result of each unit, or the exception that undid this unit alone.
+
+        Raises:
+            LedgerRollbackError: the database lacks entries that this store has seen.
+            LedgerLayoutError: the database has another layout.
+            LedgerConnectionError: the server cannot be reached; if a commit was under way, the
+                message says that the entries may or may not be recorded.
+            LedgerUnavailableError: the server refused the transaction for now; nothing was
+                recorded.
+            LedgerWriteError: the server refused a statement; nothing was recorded.
         """
         end = time.monotonic() + self._timeout
         delay = _RETRY_S
@@ -219,8 +231,9 @@ class PostgresStore(Store):
         if in_doubt:
             return LedgerConnectionError(
                 f"The connection to {self.location} broke while a commit was under way: {detail}.",
-                next_step="It is not known whether the entries are on record: look them up "
-                "(`remit ledger tail`) before writing them again.",
+                next_step="The entries may or may not be recorded: look them up (`remit ledger "
+                "tail`) "
+                "before you write them again.",
             )
         if is_connection_error(error):
             return LedgerConnectionError(
@@ -228,7 +241,7 @@ class PostgresStore(Store):
                 next_step="Nothing was recorded. Check that the server runs, then try again.",
             )
         return (LedgerWriteError if is_refusal(error) else LedgerUnavailableError)(
-            f"The ledger {self.location} did not take the write: {detail}.",
+            f"The ledger {self.location} refused the write: {detail}.",
             next_step="Nothing was recorded. Check the server's free space and its log, then try "
             "again.",
         )
@@ -238,21 +251,40 @@ class PostgresStore(Store):
     @property
     @override
     def now_ms(self) -> int:
+        """The server's clock, in milliseconds since 1970; reading the property sends a query.
+
+        Raises:
+            LedgerError: the server cannot be reached, or the store is closed.
+        """
         ((now,),) = self.select(_CLOCK)
         return int(now)
 
     @override
     def back_for_ms(self) -> int:
+        """Return milliseconds since the server started, or since this store reached it again if
+        that is less.
+
+        Raises:
+            LedgerError: the server cannot be reached, or the store is closed.
+        """
         ((up,),) = self.select(_UP)  # an idle process did not see it go
         return min(int(up), super().back_for_ms())
 
     @property
     @override
     def wall_ms(self) -> int:
+        """This store's :attr:`now_ms`, in milliseconds since 1970: the server has one clock."""
         return self.now_ms
 
     @override
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a portable read-only statement on a pooled connection; return its rows.
+
+        Raises:
+            LedgerClosedError: the store is closed, or was opened before a fork.
+            LedgerConnectionError: the server cannot be reached.
+            LedgerFormatError: the statement failed.
+        """
         if self._closed:
             raise LedgerClosedError
         if self._pid != os.getpid():
@@ -275,6 +307,7 @@ class PostgresStore(Store):
 
     @override
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
+        """Yield the entry rows from ``first`` to ``last`` (inclusive) by ``seq``, in pages."""
         columns = ", ".join(COLUMNS)
         sql = f"SELECT seq, record, {columns} FROM entries WHERE seq BETWEEN ? AND ? ORDER BY seq"
         for page in pages(self.select, sql, first, last):
@@ -283,6 +316,9 @@ class PostgresStore(Store):
 
     @override
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
+        """Yield the content rows from ``first`` to ``last`` (inclusive) by ``content_id``, in
+        pages. A row with empty columns has a ``problem``.
+        """
         columns = ", ".join(column.name for column in TABLES["contents"])
         sql = f"SELECT {columns} FROM contents WHERE content_id BETWEEN ? AND ? ORDER BY content_id"
         for page in pages(self.select, sql, first, last):
@@ -297,12 +333,17 @@ class PostgresStore(Store):
 
     @override
     def integrity_problems(self, *, deep: bool) -> list[str]:
+        """Return the faults of the layout, a clause each; empty if there are none.
+
+        ``deep`` adds nothing.
+        """
         return layout_problems(self.select, self._url)
 
     # -- text search -------------------------------------------------------------------
 
     @override
     def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
+        """Return the text of a ``tsquery`` that finds contents with all phrases."""
         # The literal of a tsquery needs no escapes: words contain only letters and digits.
         return " & ".join(
             "(" + " <-> ".join(f"'{word}'" for word in words) + ")" for words in terms
@@ -310,10 +351,14 @@ class PostgresStore(Store):
 
     @override
     def has_text_index(self) -> bool:
+        """Return True: the index is a part of the layout."""
         return True
 
     @override
     def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
+        """Add ``(content_id, text)`` pairs to the text index; a pair that is indexed already is
+        skipped. Of a very long text only the beginning is indexed.
+        """
         for content_id, text in texts:
             tx.execute(
                 "INSERT INTO content_search VALUES (?, ?::text::tsvector) ON CONFLICT DO NOTHING",
@@ -324,6 +369,10 @@ class PostgresStore(Store):
     def unindex_texts(
         self, tx: Transaction, texts: Sequence[tuple[int, str]], *, merge: bool
     ) -> None:
+        """Delete the contents of ``texts`` from the text index.
+
+        ``merge`` has no effect: :meth:`compact` removes the bytes.
+        """
         for content_id, _ in texts:
             tx.execute("DELETE FROM content_search WHERE content_id = ?", (content_id,))
 
@@ -331,6 +380,15 @@ class PostgresStore(Store):
 
     @override
     def compact(self) -> str:
+        """Remove deleted bytes from the files; return the reason if some remain, else empty.
+
+        Uses a connection of its own, and waits at most the lock's time limit for older
+        transactions.
+
+        Raises:
+            LedgerError: the database could not be compacted. What was erased is gone from its rows,
+                but may remain in the files.
+        """
         # A connection of its own: no vacuum runs inside a transaction, and readers may not.
         writer = Writer(self._url, lock_timeout=str(int(self._timeout * 1000)))
         try:
@@ -339,14 +397,20 @@ class PostgresStore(Store):
         except ENGINE_ERRORS as error:
             raise LedgerError(
                 f"The ledger {self.location} could not be compacted: {reason(error)}.",
-                next_step="What was erased is gone from the tables' rows. Run `remit ledger "
-                "compact` to make the bytes leave the files.",
+                next_step="The content is erased from the tables. Run `remit ledger compact` to "
+                "remove "
+                "the bytes from the files.",
             ) from error
         finally:
             writer.drop()
 
     @override
     def close(self) -> None:
+        """Close all connections, and delete this store's mark of commits from the database.
+
+        Does nothing if the store is closed already, or was opened before a fork. Errors of the
+        server are ignored.
+        """
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True

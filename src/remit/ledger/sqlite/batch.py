@@ -58,7 +58,14 @@ _ENGINE_FAILURES = frozenset(
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return True if a statement or a value is at fault, not the engine or the file."""
+    """Return True if a statement or a value is at fault, not the engine or the file.
+
+    True also for errors of Python code in a unit, except those of a replaced file or foreign
+    layout.
+
+    Args:
+        error: the error of a transaction.
+    """
     if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
         return True  # parameters that do not fit the statement: they never reach the engine
     if isinstance(error, sqlite3.Error):
@@ -75,6 +82,12 @@ def read_rows(
     """Return the rows of a query.
 
     Bytes of a stored text that are not UTF-8 become surrogates, which no text of a record contains.
+
+    Args:
+        connection: an open connection; its ``text_factory`` is changed and set back if such bytes
+            occur.
+        sql: the query.
+        parameters: values of its placeholders.
 
     Raises:
         sqlite3.Error: the query failed.
@@ -140,11 +153,13 @@ class SqliteBatch(Batch):
     @property
     @override
     def now_ms(self) -> int:
+        """The clock of all writers on this machine, in milliseconds; see ``BootClock``."""
         return self._clock.now_ms()
 
     @property
     @override
     def wall_ms(self) -> int:
+        """The machine's wall clock, in milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -152,6 +167,7 @@ class SqliteBatch(Batch):
 
     @override
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a portable statement once for each of ``rows``, at once."""
         self._connection.executemany(sql, rows)
 
     def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:

@@ -48,7 +48,7 @@ def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
                 time.sleep(_RETRY_S)
             else:
                 raise LedgerError(
-                    f"The ledger {path} is read all the time.",
+                    f"Other programs keep reading the ledger {path}.",
                     next_step="End the programs that read it, then try again.",
                 )
     except (sqlite3.Error, OSError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import orjson
@@ -21,6 +22,11 @@ _TABLE_SQL = "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
 
 def migrate(connection: sqlite3.Connection) -> None:
     """Apply the missing migrations in one transaction; none if another process was first.
+
+    Each migration adds a row to ``migrations``, and the file's ``user_version`` is set.
+
+    Args:
+        connection: a connection of the ledger, outside a transaction.
 
     Raises:
         sqlite3.Error: a statement failed; the file is unchanged.
@@ -108,8 +114,11 @@ def _rebuild(connection: sqlite3.Connection, table: str, sql: str) -> dict[str, 
     foreign = [*sorted(set(columns).difference(ours)), *triggers]
     if foreign:
         raise LedgerFormatError(
-            f"The table {table} has what no version of Remit put there: {', '.join(foreign)}.",
-            next_step=f"Find out who did. Without it (DROP TRIGGER, or ALTER TABLE {table} DROP "
+            f"The table {table} contains objects that no version of Remit created: "
+            f"{', '.join(foreign)}.",
+            next_step="Find out who created them. Without them (DROP TRIGGER, or ALTER TABLE "
+            f"{table} "
+            "DROP "
             "COLUMN, in a copy of the file) the ledger can be opened.",
         )
     names = ", ".join(known)
@@ -190,10 +199,6 @@ def _declare_budgets_and_responses(connection: sqlite3.Connection) -> None:
     _run(connection, declare(SQLITE, 4))
 
 
-def _keep_subjects(connection: sqlite3.Connection) -> None:
-    _run(connection, declare(SQLITE, 5))
-
-
 def _add_up_usage(connection: sqlite3.Connection) -> None:
     _run(connection, declare(SQLITE, 6))
     usage.fill(
@@ -203,16 +208,18 @@ def _add_up_usage(connection: sqlite3.Connection) -> None:
     )
 
 
-def _declare_orders(connection: sqlite3.Connection) -> None:
-    _run(connection, declare(SQLITE, 7))
+def _declare(layout: int) -> Callable[[sqlite3.Connection], None]:
+    """Return a migration that only runs the declarations of a layout."""
+    return lambda connection: _run(connection, declare(SQLITE, layout))
 
 
 _STEPS = {
     2: _number_contents,
     3: _declare_state,
     4: _declare_budgets_and_responses,
-    5: _keep_subjects,
+    5: _declare(5),
     6: _add_up_usage,
-    7: _declare_orders,
+    7: _declare(7),
+    8: _declare(8),
 }
 """The migrations, keyed by the layout version that each leads to."""

@@ -43,6 +43,9 @@ class SameFile:
 
         Args:
             deep: True, in a transaction of the writer, to read a changed file too.
+
+        Raises:
+            OSError: the file cannot be examined.
         """
         # Every commit comes by here.
         try:
@@ -55,7 +58,7 @@ class SameFile:
         if (file.st_dev, file.st_ino, log) != self._ids:
             raise LedgerRollbackError(
                 f"The ledger {self._path} was replaced while this process has it open: it would "
-                "write to the file that was there before."
+                "write to the former file."
             )
         state = (file.st_mtime_ns, file.st_size)
         if deep and state != self._state:

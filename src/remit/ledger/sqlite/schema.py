@@ -66,12 +66,23 @@ _QUOTED_NAME = re.compile(r'^"([a-z_][a-z_0-9]*)"$')
 
 
 def squeezed(sql: str | None) -> str:
-    """Return a statement's words, so that spacing and quoted names make no difference."""
+    """Return a statement's words, so that spacing and quoted names make no difference.
+
+    Args:
+        sql: the statement; ``None`` gives an empty text.
+    """
     return " ".join(_QUOTED_NAME.sub(r"\1", word) for word in _WORD.findall(sql or ""))
 
 
 def layout_problems(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> Iterator[str]:
-    """Yield, by name, objects that a ledger lacks, does not have, or has in another form."""
+    """Yield a clause for each object that a ledger lacks, does not have, or has in another form.
+
+    Objects that a ledger should have come first, then foreign ones, each sorted by kind and name.
+    The text index may be absent.
+
+    Args:
+        run: runs a statement.
+    """
     there = _objects(run)
     with contextlib.closing(sqlite3.connect(":memory:")) as sound:
         sound.executescript(CREATE)
@@ -98,6 +109,9 @@ def _objects(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> dict[tuple[str,
 def create_if_absent(path: Path) -> None:
     """Make an empty ledger at ``path`` unless there is one; safe if several processes try at once.
 
+    A non-empty file is left as it is, whatever it holds. Missing directories are made. The file has
+    mode 0600; it is created under another name and renamed.
+
     Raises:
         LedgerError: the database cannot be made.
         OSError: the file cannot be made.
@@ -118,7 +132,7 @@ def create_if_absent(path: Path) -> None:
             os.replace(temporary, path)
         except sqlite3.Error as error:
             raise LedgerError(
-                f"The ledger {path} cannot be made: {error}.",
+                f"The ledger {path} cannot be created: {error}.",
                 next_step="Check the free space and the permissions of its directory.",
             ) from error
         finally:

@@ -93,8 +93,9 @@ class SqliteStore(Store):
             elif not path.exists() or path.stat().st_size == 0:
                 raise LedgerError(
                     f"There is no ledger at {path}.",
-                    next_step="If there was one, find it, or put a copy of it back: a new one does "
-                    "not continue it. `remit init` makes a new one.",
+                    next_step="If there was a ledger, find it or restore a copy: a new ledger "
+                    "does not "
+                    "continue the old one. `remit init` creates a new one.",
                 )
             self._writer = self._connect()
             self._reader = self._connect()
@@ -155,9 +156,10 @@ class SqliteStore(Store):
                 ) from error
             raise LedgerError(
                 f"The ledger {self._path} cannot be opened: {error}.",
-                next_step="Check the path, its permissions and the free space. One that was not "
-                "closed, with a -wal file beside it, opens only where files can be written: copy "
-                "both there.",
+                next_step="Check the path, its permissions and the free space. A ledger that was "
+                "not "
+                "closed has a -wal file and opens only in a writable directory: copy both files "
+                "there.",
             ) from error
         problem = ""
         if application != APPLICATION_ID:
@@ -191,16 +193,33 @@ class SqliteStore(Store):
         except sqlite3.OperationalError as error:
             connection.close()
             raise LedgerError(
-                f"The ledger {self._path} has layout {version} and cannot be brought to layout "
-                f"{LAYOUT_VERSION}: {error}. It is as it was.",
-                next_step="If it may not be written, or the disk is full, copy it with its -wal "
-                "file to a place with room. Correct first whatever else the message names.",
+                f"The ledger {self._path} has layout {version} and "
+                f"cannot be migrated to layout {LAYOUT_VERSION}: {error}. The ledger is unchanged.",
+                next_step="If the file is read-only or the disk is full, copy the file with its "
+                "-wal file "
+                "to a place with free space. Otherwise, first correct the fault that the "
+                "message names.",
             ) from error
 
     # -- writing -----------------------------------------------------------------------
 
     @override
     def run(self, units: Sequence[Unit]) -> list[Any]:
+        """Do all units in one durable transaction, which locks the file for other writers.
+
+        A refused transaction of several units is repeated, each unit in a transaction of its own.
+        The calls of one process take turns with other processes.
+
+        Returns:
+            The result of each unit, or the exception that undid this unit alone.
+
+        Raises:
+            LedgerRollbackError: the file was replaced, or lacks entries that this store has seen.
+            LedgerLayoutError: another program changed the layout.
+            LedgerUnavailableError: the disk is full, the file is locked, or the like; nothing was
+                recorded.
+            LedgerWriteError: SQLite refused a statement; nothing was recorded.
+        """
         writer = self._writer
         results: list[Any] = []
         is_shared, before = False, writer.total_changes
@@ -241,7 +260,7 @@ class SqliteStore(Store):
                 if passes:
                     self.outage.failed(str(error))
                 raise (LedgerUnavailableError if passes else LedgerWriteError)(
-                    f"The ledger {self._path} did not take the write: {error}.",
+                    f"The ledger {self._path} refused the write: {error}.",
                     next_step="Nothing was recorded. Check free space, permissions and whether "
                     "another process holds the file, then try again.",
                 ) from error
@@ -260,6 +279,10 @@ class SqliteStore(Store):
     @property
     @override
     def now_ms(self) -> int:
+        """The clock of all writers on this machine, in milliseconds.
+
+        Errors of the database are ignored.
+        """
         with self._read_lock, contextlib.suppress(sqlite3.Error):
             self._clock.settle(self._reader, write=False)
         return self._clock.now_ms()
@@ -267,15 +290,29 @@ class SqliteStore(Store):
     @property
     @override
     def wall_ms(self) -> int:
+        """The machine's wall clock, in milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     @override
     def require_seen(self) -> None:
+        """Check without writing that the file was not replaced, and that the entries this store has
+        seen exist.
+
+        Raises:
+            LedgerRollbackError: the file was replaced, or entries are missing or differ.
+            LedgerError: the database cannot be read.
+        """
         self._same.require()
         super().require_seen()
 
     @override
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a portable read-only statement; one thread at a time reads, the others wait.
+
+        Raises:
+            LedgerClosedError: the store is closed.
+            LedgerFormatError: the statement failed.
+        """
         if self._closed:
             raise LedgerClosedError
         try:
@@ -289,6 +326,10 @@ class SqliteStore(Store):
 
     @override
     def equalities(self, where: Filter) -> list[str]:
+        """Return a condition for each of ``where.equals``.
+
+        Only the narrowest column, and an event type with a session, may use an index.
+        """
         # The narrowest column drives the search; a plus keeps SQLite from using the index of
         # another, of which it cannot know that it holds half the ledger.
         driver = next((column for column in NARROWEST_FIRST if column in where.equals), "")
@@ -297,6 +338,10 @@ class SqliteStore(Store):
 
     @override
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
+        """Yield the entry rows from ``first`` to ``last`` (inclusive) by ``seq``, in pages.
+
+        A record that is not stored as text has a ``problem``.
+        """
         sql = (
             f"SELECT seq, typeof(record), {RECORD_SQL}, {', '.join(COLUMNS)} FROM entries "
             "WHERE seq BETWEEN ? AND ? ORDER BY seq"
@@ -308,6 +353,9 @@ class SqliteStore(Store):
 
     @override
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
+        """Yield the content rows from ``first`` to ``last`` (inclusive) by ``content_id``, in
+        pages. A row with values of wrong types has only its ``content_id`` and a ``problem``.
+        """
         sql = (
             "SELECT content_id, digest, nonce, bytes, CAST(value AS BLOB), typeof(value), "
             "commitment, scope, codec FROM contents "
@@ -331,6 +379,12 @@ class SqliteStore(Store):
 
     @override
     def integrity_problems(self, *, deep: bool) -> list[str]:
+        """Return the faults of the layout and the journal mode, a clause each; with ``deep`` also
+        SQLite's first integrity fault.
+
+        Raises:
+            LedgerError: the file cannot be read.
+        """
         problems = list(layout_problems(self.select))
         if not self._has_log():
             problems.append(
@@ -353,10 +407,12 @@ class SqliteStore(Store):
 
     @override
     def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
+        """Return the text of an FTS query that finds contents with all phrases."""
         return " AND ".join('"' + " ".join(words) + '"' for words in terms)
 
     @override
     def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
+        """Add ``(content_id, text)`` pairs to the text index, which is created if it is missing."""
         tx.execute(SEARCH)
         for content_id, text in texts:
             tx.execute("INSERT INTO content_search(rowid, text) VALUES (?, ?)", (content_id, text))
@@ -365,6 +421,9 @@ class SqliteStore(Store):
     def unindex_texts(
         self, tx: Transaction, texts: Sequence[tuple[int, str]], *, merge: bool
     ) -> None:
+        """Remove ``(content_id, text)`` pairs from the text index; ``merge`` rewrites the index
+        without their words.
+        """
         for content_id, text in texts:
             tx.execute(
                 "INSERT INTO content_search(content_search, rowid, text) VALUES ('delete', ?, ?)",
@@ -376,12 +435,28 @@ class SqliteStore(Store):
 
     @override
     def has_text_index(self) -> bool:
+        """Return True if the index was created; the first search or indexing does that.
+
+        Raises:
+            LedgerError: the file cannot be read.
+        """
         return bool(self.select("SELECT 1 FROM sqlite_master WHERE name = 'content_search'"))
 
     # -- erasing -----------------------------------------------------------------------
 
     @override
     def compact(self) -> str:
+        """Give free pages back to the file system and empty the write-ahead log.
+
+        Uses a connection of its own, and waits at most the lock's time limit for readers.
+
+        Returns:
+            Empty, or a sentence that says that readers still hold the old log.
+
+        Raises:
+            LedgerError: the file could not be compacted. What was erased is gone from the tables,
+                but may remain in the file.
+        """
         connection = self._connect()
         try:
             # Few pages at a time, so that writers wait only briefly. A script is stepped to
@@ -397,21 +472,24 @@ class SqliteStore(Store):
                 if time.monotonic() > end:
                     return (
                         "Other processes are reading, so the erased bytes are still in "
-                        f"{self._path}-wal. They go when the last of them closes, or with "
+                        f"{self._path}-wal. The bytes are removed when the last reader closes, "
+                        "or by "
                         "`remit ledger compact`."
                     )
                 time.sleep(_RETRY_S)
         except sqlite3.Error as error:
             raise LedgerError(
                 f"The ledger {self._path} could not be compacted: {error}.",
-                next_step="What was erased is gone from the tables. Run `remit ledger compact` "
-                "to make the bytes leave the file.",
+                next_step="The content is erased from the tables. Run `remit ledger compact` to "
+                "remove "
+                "the bytes from the file.",
             ) from error
         finally:
             connection.close()
 
     @override
     def close(self) -> None:
+        """Close all connections. Closing twice is harmless."""
         self._closed = True
         with self._read_lock:
             self._reader.close()

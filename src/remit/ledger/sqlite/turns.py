@@ -30,7 +30,10 @@ class Turns:
             self._directory = os.open(directory, os.O_RDONLY)
 
     def take(self) -> None:
-        """Wait for the lock, at most one second; then return without it."""
+        """Wait for the lock, at most one second; then return without it.
+
+        Returns at once if the directory could not be opened, or its file system has no such locks.
+        """
         if self._directory is None:
             return
         end = time.monotonic() + _MAX_WAIT_S

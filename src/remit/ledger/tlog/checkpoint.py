@@ -43,7 +43,7 @@ class Checkpoint:
 
     @property
     def text(self) -> str:
-        """The text of the note."""
+        """The text of the note: origin, size, root in base64 and extensions, a line each."""
         lines = (
             self.origin,
             str(self.size),
@@ -54,10 +54,19 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
-        """Return the checkpoint in a note's text; raise TlogError if it is malformed."""
+        """Return the checkpoint in a note's text.
+
+        Args:
+            text: origin, size, root hash in base64, and any extension lines, each with a newline.
+
+        Raises:
+            TlogError: the text is malformed.
+        """
         lines = text.split("\n")
         if len(lines) < 4 or lines[-1] != "" or not all(lines[:-1]):
-            raise TlogError("This is not a checkpoint: it needs origin, size and root hash.")
+            raise TlogError(
+                "This is not a checkpoint: a checkpoint has an origin, a size and a root hash."
+            )
         origin, digits, encoded, *extensions = lines[:-1]
         size = parse_decimal(digits)
         if size is None:
@@ -69,6 +78,9 @@ class Checkpoint:
 
     def sign(self, signer: Signer) -> SignedCheckpoint:
         """Return the checkpoint signed by the log's key.
+
+        Args:
+            signer: the log's key.
 
         Raises:
             TlogError: the key's name is not the origin.
@@ -95,12 +107,22 @@ class SignedCheckpoint:
 
     @classmethod
     def parse(cls, data: str | bytes) -> SignedCheckpoint:
-        """Return the checkpoint in a signed note; raise TlogError if it is malformed."""
+        """Return the checkpoint in a signed note; no signature is verified.
+
+        Args:
+            data: the note's text; bytes are UTF-8.
+
+        Raises:
+            TlogError: the note or its text is malformed or too long.
+        """
         note = Note.parse(data)
         return cls(Checkpoint.parse(note.text), note)
 
     def verify(self, key: VerifierKey) -> Checkpoint:
         """Return the checkpoint if ``key`` signed it. Cosignatures are not checked.
+
+        Args:
+            key: the log's verifier key.
 
         Raises:
             TlogError: the checkpoint belongs to another origin, or another key signed it.
@@ -165,6 +187,9 @@ class SignedCheckpoint:
         """Return a copy of the checkpoint with further signature lines, each once.
 
         The lines are not verified.
+
+        Args:
+            lines: signature lines; one with the name and key id of an existing line is left out.
         """
         known = {(item.name, item.key_id) for item in self.note.signatures}
         new = tuple(item for item in lines if (item.name, item.key_id) not in known)
@@ -203,7 +228,14 @@ class TlogProof:
 
     @classmethod
     def parse(cls, data: str | bytes) -> TlogProof:
-        """Return the proof in a file; raise TlogError if it is malformed."""
+        """Return the proof in a file; its hashes and signatures are not verified.
+
+        Args:
+            data: the file's text; bytes are UTF-8.
+
+        Raises:
+            TlogError: the proof or its checkpoint is malformed or too long.
+        """
         try:
             text = data.decode() if isinstance(data, bytes) else data
         except UnicodeDecodeError as error:
@@ -214,7 +246,7 @@ class TlogProof:
         header, *lines = head.split("\n")
         if header != _PROOF_HEADER or not separator:
             raise TlogError(
-                "This is not a proof.", next_step=f"It begins with the line {_PROOF_HEADER}."
+                "This is not a proof.", next_step=f"A proof begins with the line {_PROOF_HEADER}."
             )
         extra = None
         if lines and lines[0].startswith("extra "):

@@ -16,12 +16,21 @@ RangeHash = Callable[[int, int], bytes]
 
 
 def leaf_hash(record: bytes) -> bytes:
-    """Return SHA-256(0x00 || record), 32 bytes."""
+    """Return SHA-256(0x00 || record), 32 bytes.
+
+    Args:
+        record: canonical bytes of a record.
+    """
     return hashlib.sha256(b"\x00" + record).digest()
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
-    """Return SHA-256(0x01 || left || right), 32 bytes."""
+    """Return SHA-256(0x01 || left || right), 32 bytes.
+
+    Args:
+        left: hash of the left child, 32 bytes.
+        right: hash of the right child, 32 bytes.
+    """
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 

@@ -48,7 +48,11 @@ class NoteSignature:
 
     @classmethod
     def parse(cls, line: str) -> NoteSignature:
-        """Return the signature in a line without newline; raise TlogError if it is malformed."""
+        """Return the signature in a line without newline; raise TlogError if it is malformed.
+
+        Args:
+            line: an em dash, a space, the key's name, a space, and base64 of key id and signature.
+        """
         name, _, encoded = line.removeprefix(_DASH).partition(" ")
         if not line.startswith(_DASH) or not _is_key_name(name):
             raise TlogError("A signature line of the note is malformed.")
@@ -78,7 +82,7 @@ class VerifierKey:
     def __post_init__(self) -> None:
         if not _is_key_name(self.name):
             raise TlogError(
-                f"The key name {self.name!r} is empty or holds a space, a plus or a control "
+                f"The key name {self.name!r} is empty or contains a space, a plus or a control "
                 "character.",
                 next_step="Use a URL without its scheme, such as example.com/log.",
             )
@@ -87,7 +91,7 @@ class VerifierKey:
 
     @property
     def key_id(self) -> bytes:
-        """The id of the key: SHA-256(name || 0x0A || kind || key)[:4]."""
+        """The id of the key, 4 bytes: SHA-256(name || 0x0A || kind || key)[:4]."""
         return _key_id(self.name, self.kind, self.public_key)
 
     def __str__(self) -> str:
@@ -96,25 +100,38 @@ class VerifierKey:
 
     @classmethod
     def parse(cls, text: str) -> VerifierKey:
-        """Return the key in ``name+hash+key``; raise TlogError if it is malformed or damaged."""
+        """Return the key in ``name+hash+key``; space around the text is ignored.
+
+        Raises:
+            TlogError: the text is malformed, or the hash is not that of name and key.
+        """
         name, _, rest = text.strip().partition("+")
         digits, _, encoded = rest.partition("+")
         data = parse_base64(encoded)
         if data is None or len(data) != 33:
             raise TlogError(
                 "This is not a verifier key.",
-                next_step="It looks like origin+1a2b3c4d+BASE64; `remit ledger key` prints one.",
+                next_step="A verifier key looks like origin+1a2b3c4d+BASE64; `remit ledger key` "
+                "prints "
+                "it.",
             )
         key = cls(name, data[1:], data[0])
         if key.key_id.hex() != digits:
             raise TlogError(
                 f"The verifier key of {name} is damaged: its hash is not {digits}.",
-                next_step="Copy all of it again.",
+                next_step="Copy the whole key again.",
             )
         return key
 
     def verify(self, message: bytes, signature: bytes) -> bool:
-        """Return True if ``signature`` (64 bytes) is this key's signature of ``message``."""
+        """Return True if ``signature`` (64 bytes) is this key's signature of ``message``.
+
+        No error is raised, whatever the bytes.
+
+        Args:
+            message: the signed bytes.
+            signature: the signature; of another length it is not valid.
+        """
         try:
             Ed25519PublicKey.from_public_bytes(self.public_key).verify(signature, message)
         except (InvalidSignature, ValueError):
@@ -143,12 +160,20 @@ class Signer:
 
     @property
     def name(self) -> str:
-        """The name of the key."""
+        """The name of the key, which is the origin of a log or the name of a witness."""
         return self.verifier_key.name
 
     @classmethod
     def generate(cls, name: str, kind: int = ED25519) -> Signer:
-        """Return a new random key; raise TlogError if the name cannot be a key's name."""
+        """Return a new random key; nothing is written.
+
+        Args:
+            name: name of the key.
+            kind: type of the signatures: a byte of C2SP signed-note.
+
+        Raises:
+            TlogError: the name cannot be a key's name.
+        """
         return cls(name, Ed25519PrivateKey.generate(), kind)
 
     @classmethod
@@ -185,7 +210,11 @@ class Signer:
         return self._private_key.sign(message)
 
     def sign_note(self, text: str) -> NoteSignature:
-        """Return a signature line for a note's text."""
+        """Return a signature line for a note's text.
+
+        Args:
+            text: text of the note, which ends with a newline.
+        """
         return NoteSignature(self.name, self.verifier_key.key_id, self.sign(text.encode()))
 
 
@@ -219,7 +248,7 @@ class Note:
         except UnicodeDecodeError as error:
             raise TlogError("The note is not UTF-8.") from error
         if any(ord(char) < 0x20 and char != "\n" for char in content):
-            raise TlogError("The note holds a control character.")
+            raise TlogError("The note contains a control character.")
         text, separator, lines = content.rpartition("\n\n")
         if not separator or not lines.endswith("\n"):
             raise TlogError("The note has no signatures, or its last line is cut off.")
@@ -281,7 +310,11 @@ def parse_base64(text: str, length: int | None = None) -> bytes | None:
 
 
 def parse_decimal(text: str) -> int | None:
-    """Return a number from 0 to 2^63 - 1; ``None`` for a sign, leading zeroes or other text."""
+    """Return a number from 0 to 2^63 - 1; ``None`` for a sign, leading zeroes or other text.
+
+    Args:
+        text: ASCII digits.
+    """
     if not text.isascii() or not text.isdigit() or len(text) > 19:
         return None
     number = int(text)

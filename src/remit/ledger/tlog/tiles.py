@@ -33,12 +33,29 @@ def tile_levels(hashes: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 def tile_path(level: int, index: int, width: int = TILE_WIDTH) -> str:
-    """Return ``tile/<level>/<index>[.p/<width>]``; raise TlogError for a wrong width."""
+    """Return ``tile/<level>/<index>[.p/<width>]``; the index is written in groups of three digits.
+
+    Args:
+        level: level of the tile; 0 for leaf hashes.
+        index: number of the tile in its level.
+        width: number of hashes, 1 to 256; below 256 for a partial tile.
+
+    Raises:
+        TlogError: the width is out of range.
+    """
     return f"tile/{level}/{_index_path(index)}{_partial(width)}"
 
 
 def bundle_path(index: int, width: int = TILE_WIDTH) -> str:
-    """Return ``tile/entries/<index>[.p/<width>]``; raise TlogError for a wrong width."""
+    """Return ``tile/entries/<index>[.p/<width>]``; the index is written in groups of three digits.
+
+    Args:
+        index: number of the bundle.
+        width: number of records, 1 to 256; below 256 for a partial bundle.
+
+    Raises:
+        TlogError: the width is out of range.
+    """
     return f"tile/entries/{_index_path(index)}{_partial(width)}"
 
 
@@ -51,13 +68,21 @@ def bundle(records: Iterable[bytes]) -> bytes:
     parts = []
     for record in records:
         if len(record) > _MAX_ENTRY:
-            raise TlogError(f"A record of {len(record):,} bytes does not go into a bundle.")
+            raise TlogError(f"A record of {len(record):,} bytes does not fit into a bundle.")
         parts.append(struct.pack(">H", len(record)) + record)
     return b"".join(parts)
 
 
 def read_bundle(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
-    """Return the ``width`` records of a bundle; raise TlogError if it is cut off."""
+    """Return the ``width`` records of a bundle.
+
+    Args:
+        data: the bundle.
+        width: expected number of records.
+
+    Raises:
+        TlogError: the bundle is cut off, or has another number of records.
+    """
     records = []
     position = 0
     while position < len(data):
@@ -70,16 +95,24 @@ def read_bundle(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
         records.append(data[end : end + length])
         position = end + length
     if len(records) != width:
-        raise TlogError(f"The entry bundle holds {len(records)} records, not {width}.")
+        raise TlogError(f"The entry bundle contains {len(records)} records, not {width}.")
     return records
 
 
 def read_tile(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
-    """Return the ``width`` hashes of a tile; raise TlogError for another length."""
+    """Return the ``width`` hashes of a tile, 32 bytes each.
+
+    Args:
+        data: the tile.
+        width: expected number of hashes.
+
+    Raises:
+        TlogError: the tile has another length.
+    """
     if len(data) != width * _HASH_BYTES:
         raise TlogError(
             f"The tile is {len(data)} bytes long; {width} hashes are {width * _HASH_BYTES}.",
-            next_step="It was cut off or mixed up in transit: fetch it again.",
+            next_step="The tile was cut off or mixed up in transit: fetch it again.",
         )
     return [data[start : start + _HASH_BYTES] for start in range(0, len(data), _HASH_BYTES)]
 

@@ -36,7 +36,17 @@ a problem if the range could not be read to its end.
 
 
 def check_contents(store: Store, first: int, last: int) -> IdRange:
-    """Return the problems of the content rows in a range of ids."""
+    """Check the content rows in a range of ids: their form, and that an entry shows each.
+
+    Args:
+        store: the store of the ledger.
+        first: the lowest id.
+        last: the greatest id.
+
+    Returns:
+        The number of rows, the problem of each bad row by id, and a report of what could not be
+        read.
+    """
     count, bad, report = 0, dict[int, str](), VerificationReport()
     with report.guard(f"contents {first} to {last}"):
         for row in store.scan_contents(first, last):
@@ -53,7 +63,17 @@ def check_contents(store: Store, first: int, last: int) -> IdRange:
 
 
 def check_steps(store: Store, first: int, last: int) -> IdRange:
-    """Return the problems of the message steps in a range of ids."""
+    """Check the message steps in a range of ids.
+
+    Args:
+        store: the store of the ledger.
+        first: the lowest id.
+        last: the greatest id.
+
+    Returns:
+        The number of rows, the problem of each bad row by id, and a report of what could not be
+        read.
+    """
     count, bad, report = 0, dict[int, str](), VerificationReport()
     with report.guard(f"message_steps {first} to {last}"):
         for rows in pages(store.select, _STEPS, first, last):

@@ -77,13 +77,25 @@ class EntryRange:
 
 
 def report_gap(report: VerificationReport, first: int, last: int) -> None:
-    """Report that the entries from ``first`` to ``last`` are missing."""
+    """Report that the entries from ``first`` to ``last`` are missing.
+
+    Args:
+        report: receives one problem of the kind ``gap``.
+        first: sequence number of the first missing entry.
+        last: sequence number of the last missing entry.
+    """
     until = f" to {last}" if last > first else ""
     report.add(first, "gap", f"entry {first}{until} is not there")
 
 
 def report_tree_hash(report: VerificationReport, level: int, index: int) -> None:
-    """Report that a stored hash differs from the root of the entries under it."""
+    """Report that a stored hash differs from the root of the entries under it.
+
+    Args:
+        report: receives the problem, without a sequence number.
+        level: level of the tile tree.
+        index: number of the hash in its level.
+    """
     width = TILE_WIDTH**level
     report.add(
         None,
@@ -468,6 +480,10 @@ def erasure_is_sound(store: Store, seq: int) -> bool:
     """Return True if the entry at ``seq`` is an ``ERASURE`` of exactly its erased values.
 
     False also means that the entry is missing or cannot be read.
+
+    Args:
+        store: the store of the ledger.
+        seq: sequence number that erased values name.
     """
     row = store.get(seq)
     under = store.erased_under(seq)

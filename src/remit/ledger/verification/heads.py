@@ -35,6 +35,9 @@ def read_heads(
         notes: size and note of each stored checkpoint.
         outside: the checkpoint that the caller gave; ``None`` if there is none.
         key: the log's key; ``None`` leaves signatures unchecked.
+
+    Returns:
+        Pairs: True if the caller gave the head, and the head.
     """
     heads: list[TreeHead] = []
     given: list[tuple[int | None, str | bytes | SignedCheckpoint]] = [*notes]

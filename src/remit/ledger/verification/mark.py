@@ -47,16 +47,33 @@ class VerifiedMark:
 
     @classmethod
     def read(cls, marks: Marks | None) -> VerifiedMark:
-        """Return the last mark of a root; a mark of no entries if there is none."""
+        """Return the last mark of a root; a mark of no entries if there is none.
+
+        Args:
+            marks: marks of the root; ``None`` for a ledger without a root.
+        """
         return cls(**(marks.read(_NAME) if marks is not None else {}))
 
     def write(self, marks: Marks, store: Store) -> None:
-        """Replace the root's mark by this one, with the present row counts."""
+        """Replace the root's mark by this one, with the present row counts.
+
+        Without the ledger's private key nothing is written; see :meth:`Marks.write`.
+
+        Args:
+            marks: the marks of the root.
+            store: the store of the ledger, whose rows are counted.
+        """
         self.rows, _ = self._counted(store)
         marks.write(_NAME, asdict(self))
 
     def is_of(self, store: Store) -> bool:
-        """Return True if the ledger has the marked rows, except for values erased since."""
+        """Return True if the ledger has the marked rows, except for values erased since.
+
+        An empty mark fits no ledger. Only numbers of rows are compared.
+
+        Args:
+            store: the store of the ledger.
+        """
         if not self.size:
             return False
         rows, erased = self._counted(store)
@@ -67,7 +84,12 @@ class VerifiedMark:
     def contradiction(self, store: Store, size: int) -> str:
         """Return how a ledger of ``size`` entries contradicts the mark; empty if it does not.
 
-        The ledger contradicts the mark if verified entries are missing or differ.
+        The ledger contradicts the mark if verified entries are missing or differ. Only the last
+        verified entry is compared; an archived one is not compared.
+
+        Args:
+            store: the store of the ledger.
+            size: number of entries in the ledger.
         """
         before = f"{self.size} entries were verified here"
         if self.size > size:
@@ -90,5 +112,9 @@ class VerifiedMark:
 
 
 def tree_digest(roots: list[bytes]) -> str:
-    """Return a hash, in hex, over the roots of complete subtrees."""
+    """Return a hash, in hex, over the roots of complete subtrees.
+
+    Args:
+        roots: roots of the subtrees, left to right.
+    """
     return hashlib.sha256(b"".join(roots)).hexdigest()

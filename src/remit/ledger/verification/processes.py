@@ -29,14 +29,27 @@ class Runner:
         self._ahead = ahead  # The bound keeps memory constant.
 
     def start(self, check: Callable[..., _T], *given: Any) -> Callable[[], _T]:
-        """Start one check; return a function that waits for the result."""
+        """Start one check in a process of the pool; return a function that waits for the result.
+
+        Without a pool the check runs now, in this process. The function raises the check's error.
+
+        Args:
+            check: a function that takes a store, and ``given`` after it.
+        """
         if self._pool is not None:
             return self._pool.submit(_check, check, given).result
         result = check(self._store, *given)
         return lambda: result
 
     def run(self, check: Callable[..., _T], ranges: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
-        """Yield the result of a check for each of ``ranges``, in order."""
+        """Yield the result of a check for each of ``ranges``, in order.
+
+        Several ranges are checked at a time.
+
+        Args:
+            check: a function that takes a store, and the values of a range.
+            ranges: arguments of each call.
+        """
         waiting: deque[Callable[[], _T]] = deque()
         for item in ranges:
             waiting.append(self.start(check, *item))

@@ -30,6 +30,12 @@ def last_id(report: VerificationReport, store: Store, column: str, table: str) -
     """Return the greatest id that a writer can have made; ``None`` if the table is empty.
 
     A table that cannot be read is a problem in ``report``, and gives ``None``.
+
+    Args:
+        report: receives the problem.
+        store: the store of the ledger.
+        column: name of the id's column.
+        table: name of the table.
     """
     last = None
     with report.guard(table):

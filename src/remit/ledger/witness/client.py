@@ -92,7 +92,8 @@ class _Exchange:
     def failed(self, what: str, next_step: str = "") -> WitnessError:
         return WitnessError(
             f"The witness {self.key.name} {what}.",
-            next_step=next_step or "Ask its operator; the checkpoint itself is in order.",
+            next_step=next_step
+            or "Ask the operator of the witness; the checkpoint itself is valid.",
         )
 
     async def send(
@@ -140,7 +141,7 @@ class _Exchange:
         """
         held = parse_decimal(answer.body.removesuffix(b"\n").decode("latin-1"))
         if held is None:
-            raise self.failed("names a size that is no number")
+            raise self.failed("names a size that is not a number")
         if held > self.size:
             raise WitnessConflictError(
                 f"This ledger was cut off or rewritten: the witness {self.key.name} has seen "
@@ -168,7 +169,7 @@ class _Exchange:
             times = [time for _, time in alone.cosignatures([self.key])]
         except TlogError as error:
             raise self.failed(
-                f"answers with what is no cosignature of its key: {error.message}",
+                f"answers with an invalid cosignature of its key: {error.message}",
                 "Check the witness's verifier key (`remit witness key`) and its URL.",
             ) from error
         if not times or max(times) > _MAX_TIMESTAMP:
@@ -183,9 +184,9 @@ class _Exchange:
         status = answer.status
         if status == 409 and answer.content_type == SIZE_TYPE:
             if self.named_size(answer) != old:
-                return self.failed("was asked by others at the same time", "Try again.")
+                return self.failed("received other requests at the same time", "Try again.")
             if old != self.size:
-                return self.failed("refuses the very size that it names")
+                return self.failed("refuses the size that it named itself")
         if status == 409 and old == self.size:
             return self._conflict(f"has cosigned another tree of {old} entries: a fork", old)
         if status == 422 and old:
@@ -220,6 +221,6 @@ def _target(url: str) -> URL:
     if prefix.scheme not in ("http", "https") or not prefix.host or prefix.query_string:
         raise InvalidInputError(
             "The URL of the witness is not of http or https.",
-            next_step="It looks like https://witness.example/; `remit witness run` prints it.",
+            next_step="The URL looks like https://witness.example/; `remit witness run` prints it.",
         )
     return prefix / "add-checkpoint"

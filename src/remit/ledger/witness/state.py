@@ -129,9 +129,10 @@ class WitnessState:
         if not path.exists():
             # The record is never made here: a witness without memory would cosign a fork.
             raise WitnessError(
-                f"The witness's record {path} is not there.",
-                next_step="Put its newest copy back. If there is none, make another witness with a "
-                "new key: with this key and no record it would cosign a rewritten log.",
+                f"The witness's record {path} is missing.",
+                next_step="Restore its newest copy. If there is no copy, create another witness "
+                "with a "
+                "new key: with this key and no record, it would cosign a rewritten log.",
             )
         self._path = path
         self._lock = threading.RLock()
@@ -150,7 +151,7 @@ class WitnessState:
             self._connection.close()
             raise WitnessError(
                 f"{path} is not a witness's record of version {_VERSION}.",
-                next_step="Use the version of Remit that made it.",
+                next_step="Use the version of Remit that created it.",
             )
 
     def close(self) -> None:
@@ -168,7 +169,11 @@ class WitnessState:
         return Seen(*found[0]) if found else Seen(origin)
 
     def all_seen(self) -> list[Seen]:
-        """Return the latest tree of each cosigned log, by origin; raise WitnessError."""
+        """Return the latest tree of each cosigned log, sorted by origin.
+
+        Raises:
+            WitnessError: the state cannot be read.
+        """
         return [Seen(*row) for row in self._execute(f"{_SEEN} ORDER BY origin")]
 
     def update(
@@ -254,7 +259,14 @@ class WitnessState:
         return True
 
     def evidence(self, origin: str) -> list[Evidence]:
-        """Return the evidence against a log, oldest first; raise WitnessError."""
+        """Return the evidence against a log, oldest first; empty if there is none.
+
+        Args:
+            origin: origin of the log.
+
+        Raises:
+            WitnessError: the state cannot be read.
+        """
         rows = self._execute(
             "SELECT origin, received, reason, body, held FROM evidence WHERE origin = ? "
             "ORDER BY id",
@@ -263,7 +275,11 @@ class WitnessState:
         return [Evidence(*row) for row in rows]
 
     def evidence_counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of stored requests by ``(origin, reason)``; raise WitnessError."""
+        """Return the number of stored requests, keyed by ``(origin, reason)``.
+
+        Raises:
+            WitnessError: the state cannot be read.
+        """
         rows = self._execute("SELECT origin, reason, count(*) FROM evidence GROUP BY 1, 2")
         return {(origin, reason): number for origin, reason, number in rows}
 
@@ -334,7 +350,7 @@ class WitnessDirectory(KeyFiles):
             with self.locked():
                 if self.exists:
                     raise WitnessError(
-                        f"There is a witness in {self.directory} already.",
+                        f"A witness already exists in {self.directory}.",
                         next_step="`remit witness key` prints its key. For another witness, use "
                         "another directory.",
                     )
@@ -350,11 +366,16 @@ class WitnessDirectory(KeyFiles):
 
     @override
     def verifier_key(self) -> VerifierKey:
+        """Return the witness's public key.
+
+        Raises:
+            WitnessError: there is no witness in the directory, or its file is unreadable.
+        """
         key = super().verifier_key()
         if key is None:
             raise WitnessError(
                 f"There is no witness in {self.directory}.",
-                next_step="`remit witness init` makes one.",
+                next_step="`remit witness init` creates one.",
             )
         return key
 
@@ -375,7 +396,7 @@ def create_state(path: Path) -> None:
         publish(temporary, path)
     except (OSError, sqlite3.Error) as error:
         raise WitnessError(
-            f"The witness's record {path} cannot be made: {error}.",
+            f"The witness's record {path} cannot be created: {error}.",
             next_step="Check the free space and the permissions of its directory; a record that "
             "exists is never replaced.",
         ) from error

@@ -69,7 +69,14 @@ class Request:
 
     @classmethod
     def parse(cls, body: bytes) -> Request:
-        """Return the request in a body; raise TlogError if the body is malformed."""
+        """Return the request in a body; nothing is verified.
+
+        Args:
+            body: an old size, lines of a consistency proof, and a checkpoint.
+
+        Raises:
+            TlogError: the body or its checkpoint is malformed, or the proof has too many lines.
+        """
         head, separator, rest = body.partition(b"\n\n")
         first, *lines = head.decode("latin-1").split("\n")
         old_size = parse_decimal(first.removeprefix("old "))
@@ -102,8 +109,8 @@ class Witness:
     def __init__(self, signer: Signer, logs: Sequence[VerifierKey], state: WitnessState) -> None:
         if signer.verifier_key.kind != COSIGNATURE:
             raise InvalidInputError(
-                f"The key of {signer.name} is a log's and cannot cosign.",
-                next_step="`remit witness init` makes a witness's.",
+                f"The key of {signer.name} belongs to a log and cannot cosign.",
+                next_step="`remit witness init` creates the key of a witness.",
             )
         self._signer = signer
         self._state = state
@@ -118,11 +125,16 @@ class Witness:
 
     @property
     def verifier_key(self) -> VerifierKey:
-        """The public key of the cosignatures."""
+        """The public key that verifies the cosignatures of this witness."""
         return self._signer.verifier_key
 
     def logs(self) -> list[tuple[VerifierKey, Seen]]:
-        """Return the served logs, each with its latest cosigned tree; raise WitnessError."""
+        """Return the served logs, each with its latest cosigned tree; a log with several keys once
+        for each.
+
+        Raises:
+            WitnessError: the state cannot be read.
+        """
         return [
             (key, self._state.seen(origin)) for origin, keys in self._logs.items() for key in keys
         ]

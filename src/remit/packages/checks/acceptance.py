@@ -49,7 +49,9 @@ def check_acceptance(view: PackageView, prices: PriceTable) -> Check:
                     yield Finding(problem, _FIX)
         if contract_id not in covered:
             problem = f"{contract_id} has no acceptance case: neither an example nor another."
-            yield Finding(problem, "Give it an example, in a new version of its package.")
+            yield Finding(
+                problem, "Add an example to the contract, in a new version of its package."
+            )
     count = sum(len(cases) for cases in view.acceptance.values())
     count += sum(len(contract.examples) for contract, _ in view.every_contract())
     if not count:
@@ -62,7 +64,7 @@ def _contract(view: PackageView, case: Mapping[str, Any], _: PriceTable) -> Iter
     contract = view.newest(case["contract_id"])
     pack = view.packs.get(contract.prompt_pack_id) if contract else None
     if contract is None or pack is None:
-        yield f"the contract {case['contract_id']} is not installed, or cannot be used."
+        yield f"the contract {case['contract_id']} is not installed or not valid."
         return
     example = {"input": case["input"], "renders": list(case.get("renders", ()))}
     valid = case.get("output_valid", True)
@@ -71,27 +73,27 @@ def _contract(view: PackageView, case: Mapping[str, Any], _: PriceTable) -> Iter
     yield from check_examples(replace(contract, examples=(example,)), pack)
     schema = contract.output_schema or {}
     if "output" in case and not valid and not first_problem(schema, case["output"]):
-        yield "the output satisfies the contract, and should not."
+        yield "the output satisfies the contract but must not."
 
 
 def _schema(view: PackageView, case: Mapping[str, Any], _: PriceTable) -> Iterator[str]:
     """Yield problems of a value that should, or should not, satisfy a schema."""
     path = case["schema"]
     if path not in view.schemas:
-        yield f"the schema {path} is not installed, or cannot be used."
+        yield f"the schema {path} is not installed or not valid."
         return
     problem = first_problem(view.schemas[path], case["value"])
     if problem and case["valid"]:
         yield f"the value does not satisfy {path}, at {problem}."
     if not problem and not case["valid"]:
-        yield f"the value satisfies {path}, and should not."
+        yield f"the value satisfies {path} but must not."
 
 
 def _price(_: PackageView, case: Mapping[str, Any], prices: PriceTable) -> Iterator[str]:
     """Yield problems of a stated price of one call."""
     found = _prices_of(case["model"], prices)
     if not found:
-        yield f"the table of prices has no model {case['model']}."
+        yield f"the price table does not contain the model {case['model']}."
     usage = Usage(case["input_tokens"], case["output_tokens"])
     for price in found:
         nano, stated = price.cost_nano(usage), Decimal(case["usd"])

@@ -24,9 +24,13 @@ from remit.packages.shipped import is_root_key, root_key_path
 from remit.packages.signatures import check_envelope
 from remit.packages.trust import TrustPolicy, read_trust, trust_problem
 
-_REBUILD = "Run `remit package registry --rebuild`; it writes receipts again from the ledger."
-_REINSTALL = "Run `remit init` if it came with Remit; else install the same archive again."
-_RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with the recorded one."
+_REBUILD = "Run `remit package registry --rebuild`, which rewrites receipts from the ledger."
+_REINSTALL = (
+    "If Remit shipped the package, run `remit init`; otherwise install the same archive again."
+)
+_RESTORE = (
+    "Keep a copy of the file: `remit package trust restore` replaces it with the recorded version."
+)
 
 
 def check_attestation(
@@ -93,7 +97,7 @@ def _root_key(root: Path, policy: TrustPolicy) -> Iterator[Finding]:
     place = root_key_path(Root(root))
     if os.path.lexists(place) and not is_root_key(policy, PackageKey.load(place)):
         problem = f"{place.relative_to(root).as_posix()} is not a trusted key."
-        fix = "Find out who put it there, and move it away; `remit init` makes a new one."
+        fix = "Find out who created it, and move it away; `remit init` creates a new one."
         yield Finding(problem, fix)
 
 

@@ -34,7 +34,7 @@ class Finding(NamedTuple):
 
     @classmethod
     def of(cls, error: RemitError, next_step: str = "") -> Self:
-        """Return an error as a finding; ``next_step`` applies if the error has none.
+        """Return an error as a finding, with its message and next step.
 
         Args:
             error: the error.
@@ -88,7 +88,7 @@ class RootDisk:
         if path in self._added:
             return self._added[path]
         if path in self._removed:
-            raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
+            raise FileNotFoundError(errno.ENOENT, "the file does not exist", path)
         *folders, name = path.split("/")
         if not all(folders) or not name or ".." in (*folders, name):
             raise _unsafe(path, "leads out of the root")
@@ -109,8 +109,8 @@ class RootDisk:
             if error.errno not in (errno.ELOOP, errno.ENOTDIR):
                 raise _unreadable(path, error) from error
             if not os.path.lexists(self._root / path):
-                raise FileNotFoundError(errno.ENOENT, "there is no such file", path) from error
-            raise _unsafe(path, "is a link, or is behind one") from error
+                raise FileNotFoundError(errno.ENOENT, "the file does not exist", path) from error
+            raise _unsafe(path, "is a link, or is below a link") from error
         finally:
             os.close(folder)
 
@@ -164,7 +164,7 @@ class RootDisk:
         elif not stat.S_ISREG(mode):
             yield path, "is neither a file nor a folder"
         elif path in TIERS:
-            yield path, "is a file where a folder has to be"
+            yield path, "is a file but must be a folder"
         elif path not in self._ungoverned:
             yield path, ""
 
@@ -193,7 +193,7 @@ def compare_file(
 
 
 def _unsafe(path: str, problem: str) -> PackageError:
-    fix = "Put the file itself in its place, or move it out of the root."
+    fix = "Replace it with the file itself, or move it out of the root."
     return PackageError("unsafe_file", f"{path} {problem}.", next_step=fix)
 
 

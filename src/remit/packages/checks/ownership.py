@@ -54,10 +54,10 @@ def check_ownership(
             continue
         if problem:
             yield Finding(
-                f"{path} {problem}.", "Put the file itself there, or move it out of the root."
+                f"{path} {problem}.", "Replace it with the file itself, or move it out of the root."
             )
         elif path not in owners:
-            fix = "Move it out of the root, or bring it in a package: `remit package new`."
+            fix = "Move the file out of the root, or add it to a package (`remit package new`)."
             yield Finding(f"{path} belongs to no package.", fix)
     for path, owner in owners.items():
         if path in there or path not in changing:
@@ -83,7 +83,7 @@ def check_registries(registry: Registry, disk: RootDisk) -> Iterator[Finding]:
         yield from compare_file(disk, f"{REGISTRY_FOLDER}/{name}", digest, what, _REBUILD)
     for name in disk.names(REGISTRY_FOLDER):
         if name not in wanted:
-            problem = "is not a registry that is derived from the ledger."
+            problem = "is not a registry derived from the ledger."
             yield Finding(f"{REGISTRY_FOLDER}/{name} {problem}", "Move it out of the root.")
 
 
@@ -92,6 +92,9 @@ def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Find
 
     A module name in a manifest governs that module and all modules below it, except those below a
     longer name of another package.
+
+    Findings on manifests come first, then modules without a package by name. With no modules at
+    all, one finding says so.
 
     Args:
         registry: the installed packages.
@@ -103,7 +106,7 @@ def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Find
             other = stated.setdefault(name, package_id)
             if other != package_id:
                 problem = f"{other} and {package_id} both say that they govern {name}."
-                yield Finding(problem, "Only one of them may.")
+                yield Finding(problem, "Only one package may own it.")
             if name not in modules:
                 problem = f"{package_id} governs {name}, which the running code does not have."
                 fix = "Run `remit init`, which installs the packages of this version."
@@ -116,7 +119,7 @@ def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Find
             fix = "Install the packages of this version: `remit init`."
             yield Finding(f"No package governs the module {module}.", fix)
     if not modules:
-        yield Finding("The running code has no modules.", "Install the distribution again.")
+        yield Finding("The running code contains no modules.", "Reinstall the distribution.")
 
 
 def check_running_code(code: Distribution, waiver: str) -> Iterator[Finding]:
@@ -129,9 +132,9 @@ def check_running_code(code: Distribution, waiver: str) -> Iterator[Finding]:
         waiver: the id of the entry that waives the missing hashes; empty if there is none.
     """
     if code.editable and not waiver:
-        problem = "The running code is an editable install: there are no hashes to check it by."
+        problem = "The running code is an editable install, which has no file hashes to check."
         fix = "Install Remit from a wheel; or run `remit init`, which records a waiver."
         yield Finding(problem, fix)
     # The waiver covers only the missing hashes; other problems are findings all the same.
     for problem in code.problems():
-        yield Finding(problem, f"Install remit {code.version} again, and see who changed it.")
+        yield Finding(problem, f"Reinstall remit {code.version}, and find out who changed it.")

@@ -29,13 +29,16 @@ def check_ceilings(view: PackageView) -> Iterator[Finding]:
         manifest, framework = package.manifest, view.framework_of(package_id)
         if framework is None:
             problem = (
-                f"What {package_id} may be permitted is not known: {manifest.framework_id} is "
-                "not installed, or cannot be used."
+                f"What {package_id} may be permitted is not known: {manifest.framework_id} "
+                "is not installed or not valid."
             )
-            yield Finding(problem, "Install the package that brings it.")
+            yield Finding(problem, "Install the package that contains it.")
             continue
         granted, ceilings = manifest.permissions, framework.permissions
-        fix = f"Take it out of the package's permissions, or widen {framework.framework_id}."
+        fix = (
+            f"Remove the permission from the package, or widen {framework.framework_id}. Keep "
+            "a copy of the manifest."
+        )
         for kind, word in KINDS.items():
             for name in getattr(granted, kind):
                 if not ceilings.covers(kind, name):
@@ -64,14 +67,16 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
         framework = view.framework_of(package_id)
         who = f"The agent {agent.agent_id} of {package_id}"
         if agent.agent_id in reserved_agents():
-            yield Finding(f"{who} has the id of Remit's own agent.", "Give it another id.")
+            yield Finding(
+                f"{who} has the id of Remit's own agent.", "Choose another id for the agent."
+            )
         if agent.contract_id not in view.contracts:
             problem = f"{who} answers under {agent.contract_id}, which is not installed."
-            yield Finding(problem, "Install the package that brings it.")
+            yield Finding(problem, "Install the package that contains it.")
         for tool_id in agent.tools:
             if tool_id not in view.tool_ids:
                 problem = f"{who} may use the tool {tool_id}, which does not exist."
-                fix = "Correct its name, or install the distribution that brings it."
+                fix = "Correct the name of the tool, or install the distribution that contains it."
                 yield Finding(problem, fix)
             if not permissions.allows_tool(tool_id):
                 problem = f"{who} may use the tool {tool_id}, which the package is not permitted."
@@ -87,14 +92,17 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
                     f"{who} answers under {contract.contract_id} {contract.version}, which fixes "
                     f"the model {fixed}; the package is not permitted it."
                 )
-                fix = f"Add it, as provider/model, to the models of {package_id}'s permissions."
+                fix = f"Add the model, as provider/model, to the permissions of {package_id}."
                 yield Finding(problem, fix)
         for name in BUDGETS:
             value = getattr(agent, name)
             if value is None:
                 continue  # The package's budget applies, and has its own ceiling.
             if problem := permissions.budget_problem(name, value):
-                yield Finding(f"{who} {problem}.", "Lower it, or have the package permitted more.")
+                yield Finding(
+                    f"{who} {problem}.",
+                    "Lower the value, or raise the limit in the package's permissions.",
+                )
             if framework is None:
                 continue
             if problem := framework.permissions.budget_problem(name, value):
@@ -116,8 +124,8 @@ def check_contracts(view: PackageView) -> Iterator[Finding]:
         others = any(query.get("session_id") != _CURRENT for query in queries)
         if others and not permits(tools, _READS_ALL):
             problem = (
-                f"The contract {contract.contract_id} {contract.version} of {package_id} reads "
-                "the record of other sessions, which the package is not permitted."
+                f"The contract {contract.contract_id} {contract.version} of {package_id} "
+                "reads the record of other sessions, for which the package has no permission."
             )
             fix = (
                 f"Add {_READS_ALL} to the tools of the package's permissions, or ask for "

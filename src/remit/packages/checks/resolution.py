@@ -14,7 +14,7 @@ from remit.packages.paths import PLANES, is_in_plane
 from remit.packages.permissions import allows_path
 from remit.packages.registry import Registry
 
-_INSTALL = "Install the package that brings it."
+_INSTALL = "Install the package that contains it."
 _DOCUMENTS = {
     "HO1/contracts/": "contract",
     "HO1/prompt_packs/": "prompt pack",
@@ -23,7 +23,11 @@ _DOCUMENTS = {
 
 
 def check_installed(registry: Registry) -> Iterator[Finding]:
-    """Yield a finding if no package is installed, so that no gate passes on an empty root."""
+    """Yield a finding if no package is installed, so that no gate passes on an empty root.
+
+    Args:
+        registry: the installed packages.
+    """
     if not registry.packages:
         yield Finding("No package is installed.", "Run `remit init`.")
 
@@ -53,7 +57,10 @@ def check_resolution(view: PackageView) -> Check:
                 f"{package_id} belongs to {manifest.framework_id}, but its specification "
                 f"{spec.spec_id} to {spec.framework_id}."
             )
-            fix = f"Name {spec.framework_id} in its manifest, or another specification."
+            fix = (
+                f"Name {spec.framework_id} in the manifest of the package, or choose another "
+                "specification."
+            )
             yield Finding(problem, fix)
     for spec in view.specs.values():
         if spec.framework_id not in view.frameworks:
@@ -88,7 +95,7 @@ def check_completeness(view: PackageView) -> Check:
                 yield Finding(problem, _INSTALL)
             elif expected.framework_id != framework_id:
                 problem = f"{framework_id} expects {spec_id}, which says that it belongs to "
-                yield Finding(f"{problem}{expected.framework_id}.", "Make both say the same.")
+                yield Finding(f"{problem}{expected.framework_id}.", "Make both agree.")
     for spec in view.specs.values():
         declared: list[tuple[str, Collection[str], Collection[str]]] = [
             ("contract", spec.contracts, view.contracts),
@@ -100,7 +107,7 @@ def check_completeness(view: PackageView) -> Check:
             for name in names:
                 if name not in usable:
                     problem = f"{spec.spec_id} declares the {kind} {name}, which is not there, or "
-                    fix = _INSTALL if kind != "tool" else "Correct its name in the specification."
+                    fix = _INSTALL if kind != "tool" else "Correct the name in the specification."
                     yield Finding(f"{problem}cannot be used.", fix)
     yield from check_agents(view)
     yield from check_contracts(view)
@@ -141,11 +148,15 @@ def check_places(view: PackageView) -> Iterator[Finding]:
 def check_dependencies(registry: Registry) -> Iterator[Finding]:
     """Yield unmet dependencies, superseded packages that are installed, and circles (gate G3).
 
-    A circle is a group of packages that need each other.
+    A circle is a group of packages that need each other. Only the first circle is reported, after
+    the other findings.
+
+    Args:
+        registry: the installed packages.
     """
     manifests = {name: package.manifest for name, package in registry.packages.items()}
     for package_id, other_id, error in dependency_problems(manifests):
-        fix = f"Install a version of it that fits, or `remit package remove {package_id}`."
+        fix = f"Install a compatible version of it, or `remit package remove {package_id}`."
         if error.code == "superseded":
             fix = f"Run `remit package remove {other_id}`."
         yield Finding(error.message, fix)
@@ -175,6 +186,7 @@ def _check_unique(registry: Registry) -> Iterator[Finding]:
             if owner != package_id and (kind, name, package_id) not in reported:
                 reported.add((kind, name, package_id))
                 yield Finding(
-                    f"The {kind} {name} belongs to {owner}; {package_id} brings it too.",
-                    f"Give it another id in {package_id}; change it in a new version of {owner}.",
+                    f"The {kind} {name} belongs to {owner}, but {package_id} contains it too.",
+                    f"Choose another id in {package_id}, or change the original in a new version "
+                    f"of {owner}.",
                 )

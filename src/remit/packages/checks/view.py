@@ -81,7 +81,7 @@ class PackageView:
                     fix = "Run `remit init`, or install the package again."
                     self._problems.append((kind, Finding(problem, fix)))
                 except (PackageError, ContractError) as error:
-                    fix = "Bring a valid file in a new version of its package."
+                    fix = "Correct the file in a new version of its package."
                     self._problems.append((kind, Finding.of(error, fix)))
         for contract, _ in self.every_contract():
             if contract.prompt_pack_id not in self.packs:
@@ -89,7 +89,7 @@ class PackageView:
                     f"{contract.contract_id} {contract.version} binds {contract.prompt_pack_id}, "
                     "which is not installed."
                 )
-                fix = "Install the package that brings it."
+                fix = "Install the package that contains it."
                 self._problems.append(("contract", Finding(problem, fix)))
 
     def wrong(self, *kinds: str) -> Iterator[Finding]:
@@ -153,7 +153,7 @@ class PackageView:
                         raise invalid_document(
                             f"{path} and {owner} both bring {contract.contract_id} "
                             f"{contract.version}, with different content.",
-                            "Give one of them another version.",
+                            "Change the version of one of them.",
                         )
                 versions.append((contract, package_id))
             case "prompt_pack":

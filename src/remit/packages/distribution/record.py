@@ -106,7 +106,10 @@ class Distribution:
         return problems
 
     def modules(self) -> dict[str, Path]:
-        """Return the file of every module of the package, by dotted name, sorted."""
+        """Return the file of every module of the package, by dotted name, sorted.
+
+        Hidden folders are not entered; nothing is imported.
+        """
         suffixes = sorted(all_suffixes(), key=len, reverse=True)
         found: dict[str, Path] = {}
         for path in _walk(self.location, []):
@@ -172,7 +175,7 @@ class Distribution:
             )
         stated, version = _stated_version(self.location), _metadata_version(info)
         if stated != version:
-            yield f"The code states version {stated!r}, its metadata {version!r}."
+            yield f"The code has version {stated!r}, but its metadata says {version!r}."
         if info.name != f"{PACKAGE}-{version}.dist-info":
             yield f"{info.name} is the name for another version than {version!r}."
 

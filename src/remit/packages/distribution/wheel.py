@@ -49,7 +49,8 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
         raise PackageError(
             "distribution_changed",
-            f"This installation of {PACKAGE} is not as it was installed: {problems[0]}{more}",
+            f"This installation of {PACKAGE} was changed after it was installed: "
+            f"{problems[0]}{more}",
             next_step=f"Install {PACKAGE} again (`pip install --force-reinstall --no-deps …`).",
         )
     info = source.info.name
@@ -60,7 +61,7 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
         raise PackageError(
             "distribution_changed",
             f"The metadata of {PACKAGE} does not say that its wheel is for {_TAG}.",
-            next_step=f"Use a {PACKAGE} that was built from its own source.",
+            next_step=f"Use a {PACKAGE} built from its own source.",
         )
     kept = (f"{PACKAGE}/", f"{info}/licenses/", *(f"{info}/{name}" for name in _METADATA_FILES))
     names = sorted(path for path in files if path.startswith(kept))
@@ -97,7 +98,7 @@ def _check_fresh(info: Path, metadata: bytes) -> None:
             "distribution_changed",
             f"The metadata of this editable installation names other {stale} than pyproject.toml: "
             "it is older.",
-            next_step="Install it again: `pip install --no-deps -e DIR`, where DIR has its "
+            next_step="Install it again: `pip install --no-deps -e DIR`, where DIR contains its "
             "pyproject.toml.",
         )
 

@@ -96,13 +96,13 @@ def check_constraints(context: GateContext) -> GateRun:
         if entry.event_type == "EXCHANGE" and (contract_id := stated.contract(entry)):
             contracts.setdefault(contract_id, entry.id)
     for contract_id, first in contracts.items():
-        problem = f"No package brought the contract {contract_id}, which {first} was made under, "
+        problem = f"No package contained the contract {contract_id}, which governed {first}, "
         yield Finding(f"{problem}and its session does not name it.", _PERMIT)
     for use, (first, times) in used.items():
         if times:
             problem = (
-                f"T{use.shown[1:]} was used (entries: {times}, the first {first}), and no "
-                "package permits it, nor did one then."
+                f"T{use.shown[1:]} was used (first in {first}; entries: {times}), but no package "
+                "permits it now or permitted it then."
             )
             yield Finding(problem, _PERMIT)
     ceilings = sum(len(framework.config) for framework in view.frameworks.values())
@@ -113,7 +113,7 @@ def check_constraints(context: GateContext) -> GateRun:
         "record, all permitted"
     )
     if waived := [*waived, *(f"{what} ({entry_id})" for what, entry_id in stated.used.items())]:
-        message += f"; of no package, and waived as it is on record: {', '.join(waived)}"
+        message += f"; not part of any package, but waived in the record: {', '.join(waived)}"
     if (prices := recorded_prices(context.ledger)).sha256:
         message += f"; prices of the operator's own as {prices.entry_id} says"
     if verified:
@@ -144,7 +144,7 @@ def check_settings(context: GateContext, coming: Collection[str] = ()) -> Iterat
     try:
         model = context.model()
     except RemitError as error:
-        problem = f"Which model answers by default is not known: {error.message}"
+        problem = f"The default model cannot be determined: {error.message}"
         yield Finding(problem, error.next_step or "Set [model] default in remit.toml.")
     for where, use in _configured_uses(context, model):
         if not permitted(use):
@@ -161,10 +161,12 @@ def _ceilings(context: GateContext, coming: Collection[str]) -> Iterator[Finding
             known, value = _value(settings, name.split("."))
             if not known:
                 problem = f"{framework_id} has a ceiling for the setting {name}, which does not "
-                yield Finding(f"{problem}exist.", "Correct it in a new version of the framework.")
+                yield Finding(
+                    f"{problem}exist.", "Correct the setting in a new version of the framework."
+                )
             elif value is not None and (wrong := first_problem(schema, value)):
                 problem = f"The setting {name} exceeds the ceiling of {framework_id}: {wrong}."
-                yield Finding(problem, "Change it in remit.toml, or in the environment.")
+                yield Finding(problem, "Change the setting in remit.toml or in the environment.")
     # Rules and prices shape agents, so they must come from packages or be recorded.
     here, owners = context.root.resolve(), {*context.registry.owners, *coming}
 
@@ -173,8 +175,8 @@ def _ceilings(context: GateContext, coming: Collection[str]) -> Iterator[Finding
         return file.is_relative_to(here) and file.relative_to(here).as_posix() in owners
 
     if (rules := settings.routing.rules) and not brought(rules):
-        problem = f"The setting routing.rules names {rules}, which no package brought."
-        fix = "Bring it in a package of FMWK-POLICY-001, or take the setting out."
+        problem = f"The setting routing.rules names {rules}, which no package contains."
+        fix = "Add the file to a package of FMWK-POLICY-001, or unset the setting."
         yield Finding(problem, fix)
     if not (prices := settings.budget.prices) or not brought(prices):
         yield from check_prices(context.root, context.ledger, prices)

@@ -69,7 +69,7 @@ class GateContext:
 
     @cached_property
     def disk(self) -> RootDisk:
-        """The files of the root."""
+        """Access to the files of the root; the ledger's files need no owner."""
         return RootDisk(self.root, ledger_path=self.settings.ledger.path)
 
     @cached_property
@@ -140,6 +140,10 @@ def in_order(
 
 
 def seq_of(entry: LedgerEntry) -> int:
-    """Return the sequence number of an entry; -1 if its id is none of the ledger."""
+    """Return the sequence number of an entry; -1 if its id is none of the ledger.
+
+    Args:
+        entry: the entry.
+    """
     seq = parse_entry_id(entry.id)
     return -1 if seq is None else seq

@@ -24,7 +24,7 @@ def check_integrity(context: GateContext) -> GateRun:
     entries = context.entries
     since_mark = context.resumes
     if not entries:
-        yield Finding("The ledger has no entry.", "Run `remit init`.")
+        yield Finding("The ledger is empty.", "Run `remit init`.")
     report = ledger.verify(
         since_mark=since_mark, jobs=context.jobs, progress=partial(context.progress, "G6 ledger")
     )
@@ -32,10 +32,10 @@ def check_integrity(context: GateContext) -> GateRun:
         yield Finding(f"The ledger does not verify: {found}.", AFTER_DAMAGE)
     signed = report.checkpoint != "none"
     if ledger.verifier_key is None and signed:
-        problem = "There are checkpoints, and no key to check them by."
-        yield Finding(problem, "Put the ledger's public key back into HOT/keys.")
+        problem = "The ledger has checkpoints, but there is no key to check them."
+        yield Finding(problem, "Put a copy of the ledger's public key into HOT/keys.")
     elif ledger.verifier_key and entries and not signed and ledger.checkpoints.latest() is None:
-        problem = "No checkpoint is signed: a ledger cut off at its end would look the same."
+        problem = "No checkpoint is signed, so a truncated ledger could not be detected."
         yield Finding(problem, "Run `remit ledger checkpoint`.")
     [(thoughts, tasks)] = ledger.select("SELECT count(*), count(DISTINCT task_id) FROM thoughts")
     [(budgets,)] = ledger.select("SELECT count(*) FROM budgets")
@@ -45,7 +45,8 @@ def check_integrity(context: GateContext) -> GateRun:
     )
     if report.last_full:
         message += (
-            f"; {report.unread} of them were not read again, and all was checked on "
-            f"{report.last_full} (--full checks all)"
+            f"; {report.unread} of them "
+            f"were not read again; the last full check was on {report.last_full} (--full checks "
+            "all)"
         )
     return message

@@ -29,7 +29,7 @@ _LATER_ORDERS = (
     "(SELECT submission_id FROM entries WHERE event_type IN ({marks}) AND seq >= ?)"
 )
 _NEXT_STEP = (
-    "Look at it: `remit ledger query --json` with its work order, and `remit ledger verify`."
+    "Run `remit ledger query --json` with the id of the work order, and `remit ledger verify`."
 )
 
 
@@ -79,10 +79,11 @@ def check_orders(context: GateContext) -> GateRun:
     orders.check_once(ledger, first, context.most_errors)
     yield from orders.findings
     if not entries:
-        yield Finding("The ledger has no entry.", "Run `remit init`.")
+        yield Finding("The ledger is empty.", "Run `remit init`.")
     still_open = sorted(orders.open, key=lambda wo_id: orders.open[wo_id].planned)
     message = (
-        f"work orders: {orders.ended} ended, each in a legal way and at the cost of its exchanges"
+        f"work orders: {orders.ended} ended, each by a legal transition and with the cost "
+        "of its exchanges"
     )
     if still_open:
         listed = ", ".join(still_open[:_MAX_LISTED]) + (

@@ -72,7 +72,7 @@ def _check_cases(context: GateContext) -> GateRun:
         raise PackageError(
             "no_prices",
             f"{len(tables)} price tables are installed; exactly one is needed.",
-            next_step="Run `remit init`, or `remit package remove` for the others.",
+            next_step="Run `remit init`, or `remit package remove` for the other packages.",
         )
     path = tables[0][0]
     try:
@@ -139,17 +139,19 @@ class GateResult:
         """
         count = len(findings)
         problem = "1 thing is wrong" if count == 1 else f"{count} things are wrong"
-        again = f"Fix it, then run `remit gate check --gate {gate}` again."
+        again = f"Fix the fault, then run `remit gate check --gate {gate}` again."
         shown = tuple(Finding(message, fix or again) for message, fix in findings[:most])
         return cls(gate, False, problem, shown, count)
 
     @property
     def errors(self) -> list[str]:
-        """The messages of the findings."""
+        """The messages of the listed findings; ``error_count`` may be higher."""
         return [finding.message for finding in self.findings]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON, with a next step for each error."""
+        """Return the result as JSON: ``gate``, ``passed``, ``message``, ``errors``,
+        ``error_count``, ``next_steps`` (one for each listed error) and ``entry_id``.
+        """
         return {
             "gate": self.gate,
             "passed": self.passed,
@@ -192,7 +194,7 @@ class GateReport:
         return bool(self.gates) and all(gate.passed for gate in self.gates)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON."""
+        """Return the report as JSON: ``passed``, and ``gates`` in the order of their checks."""
         return {"passed": self.passed, "gates": [gate.to_dict() for gate in self.gates]}
 
 
@@ -278,7 +280,9 @@ def _run_gate(context: GateContext, name: str) -> tuple[GateResult, Mapping[str,
     except Exception as error:  # noqa: BLE001 - whatever it looks at: the report is to be made
         _log.debug("gate %s could not be checked", name, exc_info=True)
         problem = f"The gate could not be checked: {type(error).__name__}: {error}."
-        findings.append(Finding(problem, "Run it with --debug, and `remit ledger verify`."))
+        findings.append(
+            Finding(problem, "Run the gate with --debug, and run `remit ledger verify`.")
+        )
     if findings:
         return GateResult.failed(name, findings, context.most_errors), {}
     message, mark = (summary, {}) if isinstance(summary, str) else summary
@@ -356,7 +360,7 @@ class GateView:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the gates."""
+        """The names of all gates, in their order."""
         return GATES
 
     def check(self, gate: str | None) -> dict[str, Any]:

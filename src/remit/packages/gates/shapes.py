@@ -135,7 +135,10 @@ def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, l
             waived.append(f"the settings {_some(changed)} ({entry_id})")
         else:
             problem = f"The settings in force are not recorded: {_some(changed)}."
-            yield Finding(problem, "Start Remit with them, as `remit chat` and `remit serve` do.")
+            yield Finding(
+                problem,
+                "Start Remit with these settings, for example by `remit chat` or `remit serve`.",
+            )
     for start in _latest_sessions(context, first):
         agent_id = start.metadata["provenance"]["agent_id"]
         where = f"The agent {agent_id} ({start.id})"
@@ -144,7 +147,7 @@ def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, l
         second_opinion = isinstance(overrides, Mapping) and overrides.get("supervisor.verify")
         if start.metadata.get("criteria") == [] and not second_opinion:
             problem = f"{where} has a quality gate that checks nothing."
-            yield Finding(problem, "Let it keep a criterion, such as non_empty.")
+            yield Finding(problem, "Keep at least one criterion, such as non_empty.")
         if "instructions" in start.metadata:
             waived.append(f"the instructions of {agent_id} ({start.id})")
     return waived
@@ -158,7 +161,7 @@ def _above_ceilings(context: GateContext, values: Any, where: str) -> Iterator[F
         for name, schema in framework.config.items():
             if name in values and (wrong := first_problem(schema, values[name])):
                 problem = f"{where}: {name} exceeds the ceiling of {framework_id}: {wrong}."
-                yield Finding(problem, "Start it again with a permitted value.")
+                yield Finding(problem, "Restart the agent with a permitted value.")
 
 
 def _latest_sessions(context: GateContext, first: int) -> Iterator[LedgerEntry]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from remit.providers.dialects.dialect_error import DialectError
@@ -19,6 +20,7 @@ __all__ = [
     "temperature",
     "text",
     "text_or_none",
+    "unread",
 ]
 
 _MAX_DEPTH = 100
@@ -162,11 +164,17 @@ def text(holder: dict[str, Any], key: str, where: str, *, empty: bool = False) -
     return value
 
 
-def number(holder: dict[str, Any], key: str) -> float | None:
-    """Return a number, None if missing; raise DialectError for another type."""
+def number(holder: dict[str, Any], key: str, most: float = _MAX_TOKENS) -> float | None:
+    """Return a number, None if missing; raise DialectError for another type, or unless it is 0 to
+    ``most``.
+    """
     value = holder.get(key)
-    if value is not None and type(value) is not float and type(value) is not int:
+    if value is None:
+        return None
+    if type(value) is not float and type(value) is not int:
         raise refuse("is not a number", key)
+    if not 0 <= value <= most:
+        raise refuse(f"is not a number from 0 to {most:g}", key)
     return value
 
 
@@ -176,3 +184,37 @@ def text_or_none(holder: dict[str, Any], key: str, param: str) -> str | None:
     if value is not None and type(value) is not str:
         raise refuse("is not a text", param)
     return value
+
+
+def unread(body: Any, known: Mapping[str, frozenset[str]]) -> list[str]:
+    """Return the names of members that a reader ignores, such as ``messages[].name``.
+
+    Members that are null, false or empty are left out.
+
+    Args:
+        body: the checked body.
+        known: names of the members that the reader knows, keyed by place. ``[]`` stands for each
+            element of a list, as in ``messages[].content[]``.
+    """
+    found: dict[str, None] = {}
+    for place, names in known.items():
+        for holder in _holders(body, place.split(".")):
+            for name in holder.keys() - names:
+                if holder[name] not in (None, False, "", [], {}):
+                    found[f"{place}.{name}"] = None
+    return sorted(found)
+
+
+def _holders(value: Any, steps: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the objects at a place."""
+    if not steps:
+        if type(value) is dict:
+            yield value
+        return
+    name = steps[0].removesuffix("[]")
+    inner = value.get(name) if type(value) is dict else None
+    if name == steps[0]:
+        yield from _holders(inner, steps[1:])
+    elif type(inner) is list:
+        for each in inner:
+            yield from _holders(each, steps[1:])

@@ -10,7 +10,7 @@ from remit.providers.dialects.model_call import ModelCall, Reasoning
 __all__ = [
     "messages_thinking",
     "openai_effort",
-    "said_thinking",
+    "takes_both",
     "takes_effort",
     "takes_sampling",
 ]
@@ -20,27 +20,57 @@ _WITHOUT = re.compile(r"(.*/)?(gpt-3|gpt-4|chatgpt)")
 _WITH_BUDGET = re.compile(r".*claude.*(-3[-.]|sonnet-4([-.][025]|$)|opus-4([-.][0125]|$)|haiku-4)")
 """Claude models that take a budget and know no adaptive thinking."""
 _SAMPLES = re.compile(_WITH_BUDGET.pattern + r"|.*claude.*-4[-.]6")
+_ONE_OF_BOTH = re.compile(r".*claude.*-4[-.][1-6]")
 _BUDGETS = {"minimal": 2048, "low": 2048, "medium": 8192, "high": 16384}
 _GREAT_BUDGET = 32768
 _MIN_BUDGET_TOKENS = 1024
 _TO_ANTHROPIC = {"minimal": "low", "none": "low"}
-_TO_OPENAI = {"xhigh": "high", "max": "high"}
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_COMMON = ("low", "medium", "high")
+_ACCEPTED = (
+    (re.compile(r"(.*/)?o[134]"), _COMMON),
+    (re.compile(r"(.*/)?gpt-5(?!\.)"), ("minimal", *_COMMON)),
+    (re.compile(r"(.*/)?gpt-5\.1"), ("none", *_COMMON)),
+    (re.compile(r"(.*/)?gpt-[5-9]"), ("none", *_COMMON, "xhigh")),
+)
+"""The efforts that each of OpenAI's models accepts."""
 
 
 def openai_effort(call: ModelCall, model: str) -> str | None:
-    """Return ``reasoning_effort`` for OpenAI's dialects; None to leave it to the model."""
+    """Return ``reasoning_effort`` for OpenAI's dialects; None to leave it to the model.
+
+    An effort that the model refuses becomes the nearest that it accepts, and is noted in the
+    call's ``dropped``.
+    """
     wanted = call.reasoning
     if wanted is None:
         return None
-    if call.endpoint.startswith("openai."):
-        return wanted.effort
+    own = call.endpoint.startswith("openai.")
+    name = {"openai.chat": "reasoning_effort", "openai.responses": "reasoning.effort"}.get(
+        call.endpoint, "thinking"
+    )
+    effort = wanted.effort
+    if effort is None and wanted.budget_tokens is not None:
+        effort = _effort_of(wanted.budget_tokens)
+    if effort is None:
+        return None
     if not takes_effort(model):
+        if effort != "none":
+            call.drop(name)
         return None
-    if wanted.effort is not None:
-        return _TO_OPENAI.get(wanted.effort, wanted.effort)
-    if wanted.budget_tokens is None:
-        return None
-    return _effort_of(wanted.budget_tokens)
+    accepted = next((efforts for models, efforts in _ACCEPTED if models.match(model)), None)
+    if accepted is None:
+        if own:
+            return effort
+        if effort == "none":
+            call.drop(name)
+            return None
+        accepted = _COMMON
+    if effort in accepted or effort not in _EFFORTS:
+        return effort
+    place = _EFFORTS.index(effort)
+    call.drop(name)
+    return min(accepted, key=lambda one: abs(_EFFORTS.index(one) - place))
 
 
 def messages_thinking(wanted: Reasoning, model: str, max_tokens: int) -> dict[str, Any]:
@@ -74,20 +104,6 @@ def messages_thinking(wanted: Reasoning, model: str, max_tokens: int) -> dict[st
     return {"thinking": {"type": "enabled", "budget_tokens": budget, **display}}
 
 
-def said_thinking(wanted: Reasoning) -> dict[str, Any]:
-    """Return the fields that a client of the Messages API sent, whatever the model."""
-    said: dict[str, Any] = {}
-    display = _display(wanted)
-    if wanted.budget_tokens is not None:
-        budget = wanted.budget_tokens
-        said["thinking"] = {"type": "enabled", "budget_tokens": budget, **display}
-    elif wanted.adaptive:
-        said["thinking"] = {"type": "adaptive", **display}
-    elif wanted.effort == "none":
-        return {"thinking": {"type": "disabled"}}
-    return said if wanted.effort is None else {**said, "effort": wanted.effort}
-
-
 def takes_effort(model: str) -> bool:
     """Return True if a model of OpenAI's dialects accepts an effort, judging by its name."""
     return _WITHOUT.match(model) is None
@@ -98,6 +114,11 @@ def takes_sampling(model: str) -> bool:
     ``top_k``.
     """
     return "claude" not in model or _SAMPLES.match(model) is not None
+
+
+def takes_both(model: str) -> bool:
+    """Return True if a model of the Messages API accepts ``temperature`` next to ``top_p``."""
+    return _ONE_OF_BOTH.match(model) is None
 
 
 def _effort_of(budget: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from remit.kernel.exchange import StreamEvent
@@ -25,9 +25,12 @@ from remit.providers.dialects.responses import request_writer as responses_write
 from remit.providers.dialects.responses.stream_reader import ResponsesReader
 from remit.providers.dialects.responses.stream_writer import ResponsesWriter
 from remit.providers.dialects.sound import SoundStream, sound_answer
-from remit.providers.dialects.streaming import StreamWriter
+from remit.providers.dialects.streaming import StreamWriter, stream_events
 from remit.providers.dialects.unreadable import unreadable
 from remit.providers.protocol import ProviderResponse
+from remit.providers.sse import SseParser
+from remit.providers.wire.answer import StreamSum
+from remit.providers.wire.answers import stream_sum
 
 __all__ = [
     "StreamReader",
@@ -46,7 +49,7 @@ class _Dialect:
     read_request: Callable[[Any], ModelCall]
     write_request: Callable[..., dict[str, Any]]
     read_answer: Callable[[Mapping[str, Any]], ProviderResponse]
-    write_answer: Callable[..., dict[str, Any]]
+    whole: Callable[[dict[str, Any], ProviderResponse], dict[str, Any]]
     reader: type[ChatReader] | type[ResponsesReader] | type[MessagesReader]
     writer: Callable[..., StreamWriter]
 
@@ -56,7 +59,7 @@ _DIALECTS = {
         chat_reader.read_request,
         chat_writer.write_request,
         chat_answer.read_answer,
-        chat_answer.write_answer,
+        chat_answer.whole,
         ChatReader,
         ChatWriter,
     ),
@@ -64,7 +67,7 @@ _DIALECTS = {
         responses_reader.read_request,
         responses_writer.write_request,
         responses_answer.read_answer,
-        responses_answer.write_answer,
+        responses_answer.whole,
         ResponsesReader,
         ResponsesWriter,
     ),
@@ -72,7 +75,7 @@ _DIALECTS = {
         messages_reader.read_request,
         messages_writer.write_request,
         messages_answer.read_answer,
-        messages_answer.write_answer,
+        messages_answer.whole,
         MessagesReader,
         MessagesWriter,
     ),
@@ -152,6 +155,8 @@ def write_answer(
 ) -> dict[str, Any]:
     """Return an answer as an object of ``endpoint`` for the client that sent ``call``.
 
+    The object is the sum of the stream that :func:`stream_writer` writes.
+
     Args:
         endpoint: the client's endpoint.
         answer: a successful answer.
@@ -160,22 +165,31 @@ def write_answer(
         created: seconds since 1970.
         model: the client's name of the model.
     """
-    write = _dialect(endpoint).write_answer
-    return write(answer, call, answer_id=answer_id, created=created, model=model)
+    call = replace(call, include_usage=True)
+    writer = stream_writer(endpoint, call, answer_id=answer_id, created=created, model=model)
+    total, parser = stream_sum(endpoint), SseParser()
+    wire = [writer.start(), *map(writer.event, stream_events(answer)), writer.end(answer)]
+    for event in parser.feed(b"".join(wire)):
+        total.add(event.name, event.data)
+    return _dialect(endpoint).whole(total.answer(), answer)
 
 
 class StreamReader:
-    """Translates a provider's stream to neutral events.
+    """Translates a provider's stream to neutral events, read from the sum of the stream.
 
     Args:
         endpoint: the provider's endpoint.
+        total: the sum that the gateway records, to which each event is added before it is fed;
+            None for a sum of the reader's own.
 
     Raises:
         DialectError: streams of ``endpoint`` cannot be translated.
     """
 
-    def __init__(self, endpoint: str) -> None:
-        self._reader = _dialect(endpoint).reader()
+    def __init__(self, endpoint: str, total: StreamSum | None = None) -> None:
+        reader: Any = _dialect(endpoint).reader
+        self._own = stream_sum(endpoint) if total is None else None
+        self._reader = reader(self._own if total is None else total)
         self._texts = SoundStream()
 
     def feed(self, data: Mapping[str, Any] | None) -> list[StreamEvent]:
@@ -192,7 +206,17 @@ class StreamReader:
             return []
         if not isinstance(data, Mapping):
             raise unreadable("an event")
+        if self._own is not None:
+            self._own.add("", b"", data)
         return self._texts.repaired(self._reader.feed(data))
+
+    def finish(self) -> list[StreamEvent]:
+        """Return the last neutral events, once the stream has ended.
+
+        Raises:
+            DialectError: a part of the answer does not have the API's form.
+        """
+        return self._texts.repaired(self._reader.finish())
 
 
 def stream_writer(

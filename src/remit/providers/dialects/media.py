@@ -10,9 +10,22 @@ from typing import Any
 from remit.providers.dialects import _checks as checks
 from remit.providers.dialects.dialect_error import DialectError
 
-__all__ = ["document_block", "file_fields", "image_url", "messages_source", "source_of_url"]
+__all__ = [
+    "document_block",
+    "file_fields",
+    "image_url",
+    "messages_source",
+    "plain_document",
+    "source_of_url",
+    "with_failure",
+]
 
 _TEXT = "text/plain"
+_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+_MAGIC = {"iVBORw0K": _IMAGES[1], "/9j/": _IMAGES[0], "R0lGOD": _IMAGES[2], "UklGR": _IMAGES[3]}
+"""The first base64 letters of each kind of image, which servers compare with the stated type."""
+_TEXTUAL = ("application/json", "application/xml", "application/yaml", "application/x-yaml")
+_FAILED = "Error: "
 
 
 def source_of_url(url: str) -> dict[str, Any]:
@@ -20,7 +33,8 @@ def source_of_url(url: str) -> dict[str, Any]:
     if url.startswith("data:"):
         head, comma, data = url.partition(",")
         if comma and head.endswith(";base64"):
-            return {"type": "base64", "media_type": head[5:-7], "data": data}
+            kind = head[5:-7].partition(";")[0].strip().lower()
+            return {"type": "base64", "media_type": kind, "data": data}
     return {"type": "url", "url": url}
 
 
@@ -36,6 +50,45 @@ def image_url(block: Mapping[str, Any]) -> str:
     if source.get("type") == "base64" and isinstance(source.get("data"), str):
         return f"data:{source.get('media_type', 'image/png')};base64,{source['data']}"
     raise _foreign_file(block)
+
+
+def with_failure(block: Mapping[str, Any], content: Any) -> Any:
+    """Return a tool result's content, which says that the tool failed if ``is_error`` does.
+
+    Args:
+        block: the ``tool_result``.
+        content: the content for an API without ``is_error``: a text, or a list of parts.
+    """
+    if block.get("is_error") is not True:
+        return content
+    if isinstance(content, str):
+        return content if content[:5].lower() == "error" else f"{_FAILED}{content}"
+    for part in content:
+        if isinstance(part.get("text"), str):
+            said = with_failure(block, part["text"])
+            return [{**each, "text": said} if each is part else each for each in content]
+    return content
+
+
+def plain_document(block: Mapping[str, Any]) -> str | None:
+    """Return a document that is text, its title first; None if it is anything else."""
+    source = block["source"]
+    data, kind = source.get("data"), source.get("type")
+    if kind == "content":
+        parts = source.get("content")
+        if isinstance(parts, str):
+            data = parts
+        elif isinstance(parts, list) and all(
+            isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts
+        ):
+            data = "\n\n".join(part["text"] for part in parts)
+        else:
+            return None
+    elif kind != "text":
+        return None
+    if not isinstance(data, str):
+        return None
+    return "\n".join(text for text in (block.get("title"), data) if text)
 
 
 def document_block(fields: Mapping[str, Any], where: str, *, url: Any = None) -> dict[str, Any]:
@@ -111,8 +164,12 @@ def messages_source(block: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "url", "url": source["url"]}
     if kind == "base64":
         media = source.get("media_type")
+        if block["type"] == "image":
+            kind = _image_type(source, where)
+            return {"type": "base64", "media_type": kind, "data": source.get("data")}
         if block["type"] == "document" and media != "application/pdf":
-            if isinstance(media, str) and media.partition(";")[0] == _TEXT:
+            kind = str(media).partition(";")[0].lower()
+            if kind.startswith("text/") or kind in _TEXTUAL:
                 return {"type": "text", "media_type": _TEXT, "data": _decoded(source, where)}
             raise DialectError(
                 f"{where} is a document that is neither PDF nor plain text.", param=where or None
@@ -121,6 +178,22 @@ def messages_source(block: Mapping[str, Any]) -> dict[str, Any]:
     if kind in ("text", "content") and block["type"] == "document":
         return dict(source)
     raise _foreign_file(block)
+
+
+def _image_type(source: Mapping[str, Any], where: str) -> str:
+    """Return the media type of an image by its first bytes, else as stated."""
+    data, stated = source.get("data"), str(source.get("media_type") or "").lower()
+    for start, kind in _MAGIC.items():
+        if isinstance(data, str) and data.startswith(start):
+            return kind
+    stated = "image/jpeg" if stated == "image/jpg" else stated
+    if stated not in _IMAGES:
+        raise DialectError(
+            f"{where} is an image of a type that this provider does not accept; it accepts JPEG, "
+            "PNG, GIF and WebP.",
+            param=where or None,
+        )
+    return stated
 
 
 def _decoded(source: Mapping[str, Any], where: str) -> str:

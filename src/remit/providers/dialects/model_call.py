@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from remit.kernel.exchange import Message
 
 __all__ = ["ModelCall", "Reasoning", "ResponseFormat"]
+
+_FIELD = re.compile(r"[A-Za-z0-9_.\[\]-]{1,80}")
+_UNPRINTABLE = "(a field with another name)"
+_MOST_DROPPED = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +56,11 @@ class ModelCall:
     Messages are as in :mod:`remit.kernel.exchange`; system and developer prompts are ``system``
     messages in the client's order (developer prompts with ``"developer": True``). Further blocks:
     ``document`` (``source``, ``title``?), ``thinking`` (``signature``? of Anthropic; ``encrypted``
-    and ``item_id``? of OpenAI; ``"raw": True`` if it is not a summary), ``redacted_thinking``,
-    ``refusal``, and ``other``, a part that only its own ``endpoint`` knows (``value``). Calls and
-    results of a tool with free text input have ``"custom": True`` and the input ``{"input":
-    text}``. ``at`` of a block is its place in the client's body.
+    and ``item_id``? of OpenAI; ``details``? of OpenRouter; ``thought_signature``? of Google;
+    ``"raw": True`` if it is not a summary), ``redacted_thinking``, ``refusal``, and ``other``, a
+    part that only its own ``endpoint`` knows (``value``). Calls and results of a tool with free
+    text input have ``"custom": True`` and the input ``{"input": text}``. ``at`` of a block is its
+    place in the client's body.
 
     Attributes:
         model: the client's name of the model.
@@ -78,6 +84,7 @@ class ModelCall:
         stream: True if the answer is wanted as a stream.
         include_usage: whether a stream ends with token counts (Chat Completions only).
         other: fields that the neutral form does not know, in the spelling of ``endpoint``.
+        dropped: the client's names of fields that do not reach the model; see :meth:`drop`.
     """
 
     model: str
@@ -97,3 +104,17 @@ class ModelCall:
     stream: bool = False
     include_usage: bool = False
     other: dict[str, Any] = field(default_factory=dict)
+    dropped: list[str] = field(default_factory=list, compare=False)
+
+    def drop(self, name: str) -> None:
+        """Note a field that does not reach the model as the client sent it.
+
+        At most 40 fields are noted, each once. A name that is no plain text is not repeated.
+
+        Args:
+            name: the client's name of the field, such as ``temperature`` or ``messages[].name``.
+        """
+        if _FIELD.fullmatch(name) is None:
+            name = _UNPRINTABLE
+        if name not in self.dropped and len(self.dropped) < _MOST_DROPPED:
+            self.dropped.append(name)

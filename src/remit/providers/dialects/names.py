@@ -33,6 +33,7 @@ class ToolNames:
         self._sent: dict[str, str] = {}
         self._custom: set[str] = set()
         self._namespaces: dict[str, str] = {}
+        self._kinds: dict[str, str] = {}
         tools = call.tools if call is not None else ()
         taken = {tool["name"] for tool in tools if "name" in tool}
         for tool in tools:
@@ -40,6 +41,8 @@ class ToolNames:
                 continue
             if "namespace" in tool:
                 self._namespaces[tool["name"]] = tool["namespace"]
+            if "kind" in tool:
+                self._kinds[tool["name"]] = tool["kind"]
             if tool.get("custom") is True:
                 self._custom.add(tool["name"])
             if _PLAIN.fullmatch(tool["name"]) is None:
@@ -69,6 +72,10 @@ class ToolNames:
         if namespace is None:
             return {"name": own}
         return {"name": own[len(namespaced(namespace, "")) :], "namespace": namespace}
+
+    def kind(self, name: str) -> str | None:
+        """Return the type of the tool of Responses with this wire name; None for a function."""
+        return self._kinds.get(self.own(name))
 
     def is_custom(self, block: dict[str, Any]) -> bool:
         """Return True if a call is one of a tool with free text input."""

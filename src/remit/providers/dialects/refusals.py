@@ -1,14 +1,18 @@
-"""Refusals of requests that a target cannot express, by the client's own field."""
+"""Fields that only the client's own API has: refused, or left out and named.
+
+A field is refused if its absence would change the answer or miss a promise. All others are named in
+:attr:`~remit.providers.dialects.model_call.ModelCall.dropped`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.model_call import ModelCall
 
-__all__ = ["cannot", "refuse_promises", "words_of"]
+__all__ = ["cannot", "foreign_part", "leave_out_rest", "words_of"]
 
 _NEXT_STEP = "Leave out the field, or use a model whose provider supports this API."
 _PROMISES: dict[str, dict[str, str]] = {
@@ -30,9 +34,29 @@ _PROMISES: dict[str, dict[str, str]] = {
         "mcp_servers": "MCP servers run by the provider",
         "container": "a container run by the provider",
         "inference_geo": "an inference region",
+        "thread": "a conversation stored by another provider",
+        "compaction": "a compaction of the conversation",
+        "billing_policy": "the bill of another organisation",
     },
 }
-"""What a client would miss unawares, where it asks for it at all."""
+"""Fields whose absence a client would miss unawares, and the words for the refusal."""
+
+_NO_EFFECT: dict[str, Any] = {
+    "n": 1, "modalities": ["text"], "truncation": "disabled", "service_tier": "auto",
+}  # fmt: skip
+"""Values that equal the default of the field."""
+
+_HONOURED = {
+    "openai.responses": frozenset(
+        ("background", "conversation", "metadata", "previous_response_id", "store",
+         "stream_options", "truncation")
+    ),
+    "openai.chat": frozenset(("stream_options",)),
+}  # fmt: skip
+"""Fields that Remit honours itself, whatever the provider."""
+
+_ENCRYPTED = "reasoning.encrypted_content"
+_LOGPROBS = "message.output_text.logprobs"
 
 
 def cannot(param: str, what: str) -> DialectError:
@@ -45,45 +69,74 @@ def cannot(param: str, what: str) -> DialectError:
     )
 
 
+def foreign_part(where: str, api: str) -> DialectError:
+    """Return the error for a part of a message that the provider's API does not have."""
+    return DialectError(
+        f"{where} is a part that {api} does not have.",
+        param=where,
+        next_step="Use a model whose provider speaks the client's dialect, or leave it out.",
+    )
+
+
 def words_of(block: Mapping[str, Any]) -> str | None:
     """Return in words a part that only its own API has; None if words cannot say it.
 
-    Only tool references have words: Claude Code searches its tools itself, and answers with
-    references to the found tools.
+    Tool references and search results have words: Claude Code searches its tools itself, and
+    answers with references to the found tools.
 
     Args:
         block: a block of the type ``other``.
     """
     value = block.get("value")
-    if type(value) is not dict or value.get("type") != "tool_reference":
+    if type(value) is not dict:
         return None
-    return f"The tool {value.get('tool_name')} is available."
+    if value.get("type") == "tool_reference":
+        return f"The tool {value.get('tool_name')} is available."
+    if value.get("type") != "search_result" or value.get("citations"):
+        return None
+    content = value.get("content")
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    said = (value.get("title"), value.get("source"), *texts)
+    return "\n".join(str(text) for text in said if text)
 
 
-def refuse_promises(call: ModelCall) -> None:
-    """Check that a call has no fields that only its own dialect can honour.
+def leave_out_rest(call: ModelCall, carried: Collection[str] = ()) -> None:
+    """Refuse or note each field of a call that no neutral field holds.
 
-    Such fields ask for log probabilities, several answers, audio and the like.
+    Args:
+        call: the call; the fields left out are added to its ``dropped``.
+        carried: fields that the target has too.
 
     Raises:
-        DialectError: the call has such a field; ``param`` names it.
+        DialectError: only the client's own API can honour a field; ``param`` names it.
     """
     other = call.other
     for key, what in _PROMISES.get(call.endpoint, {}).items():
         if other.get(key):
             raise cannot(key, what)
-    if call.endpoint == "openai.chat":
-        _refuse_choices(other)
-    elif call.endpoint == "openai.responses":
-        include = other.get("include")
-        if isinstance(include, list) and "message.output_text.logprobs" in include:
-            raise cannot("include", "log probabilities")
-
-
-def _refuse_choices(other: Mapping[str, Any]) -> None:
-    count = other.get("n")
-    if count is not None and count != 1:
+    if (count := other.get("n")) is not None and count != 1 and call.endpoint == "openai.chat":
         raise cannot("n", "more than one answer")
     modalities = other.get("modalities")
-    if modalities and modalities != ["text"]:
+    if modalities and modalities != ["text"] and call.endpoint == "openai.chat":
         raise cannot("modalities", "an answer that is not only text")
+    honoured = _HONOURED.get(call.endpoint, frozenset())
+    for key, value in other.items():
+        if key in carried or key in honoured or value == _NO_EFFECT.get(key):
+            continue
+        if key == "include" and isinstance(value, list):
+            if _LOGPROBS in value:
+                raise cannot("include", "log probabilities")
+            if all(item == _ENCRYPTED for item in value):
+                continue
+        if key == "text" and isinstance(value, dict):
+            if value.get("verbosity") not in (None, "medium") and "text.verbosity" not in carried:
+                call.drop("text.verbosity")
+            for name in value.keys() - {"format", "verbosity"}:
+                call.drop(f"text.{name}")
+            continue
+        if value is None or value is False or value == [] or value == {} or value == "":
+            continue
+        if key.endswith("_penalty") and value == 0:
+            continue
+        call.drop(key)

@@ -8,15 +8,29 @@ from typing import Any
 from remit.providers.dialects.arguments import json_text
 from remit.providers.dialects.model_call import ModelCall
 
-__all__ = ["messages_schema", "named_schema", "tool_schema"]
+__all__ = [
+    "TOP_GROUPS",
+    "flat_schema",
+    "function_schema",
+    "messages_schema",
+    "named_schema",
+    "without_words",
+]
 
+_MAX_DEPTH = 100
 _PLAIN_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
 _FORMATS = frozenset(
     ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
 )
 _KEPT = ("$ref", "type", "enum", "const", "title", "description", "default")
 _GROUPS = ("anyOf", "allOf")
-_TOP_GROUPS = ("anyOf", "oneOf", "allOf")
+TOP_GROUPS = ("anyOf", "oneOf", "allOf", "not", "enum")
+_NOT_STRICT = frozenset(
+    ("allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas",
+     "patternProperties", "propertyNames", "unevaluatedProperties", "default", "uniqueItems",
+     "contains", "minContains", "maxContains", "minProperties", "maxProperties")
+)  # fmt: skip
+"""Keywords that OpenAI refuses in a strict schema."""
 _DEFINITIONS = ("$defs", "definitions", "properties")
 
 
@@ -34,8 +48,10 @@ def named_schema(call: ModelCall) -> dict[str, Any] | None:
     if wanted.schema is not None:
         held["schema"] = wanted.schema
     strict = wanted.strict
-    if strict is None and wanted.schema is not None and call.endpoint == "anthropic.messages":
+    if wanted.schema is not None and call.endpoint == "anthropic.messages":
         strict = _is_strict(wanted.schema) or None
+        if strict is None:
+            call.drop("output_config.format.strict")
     if strict is not None:
         held["strict"] = strict
     if wanted.description:
@@ -44,11 +60,19 @@ def named_schema(call: ModelCall) -> dict[str, Any] | None:
 
 
 def _is_strict(schema: Any) -> bool:
-    """Return True if OpenAI would enforce ``schema``: all objects closed, all keys required."""
+    """Return True if OpenAI would enforce ``schema``: all objects closed, all keys required, and
+    no keyword that it refuses.
+    """
     if isinstance(schema, list):
         return all(map(_is_strict, schema))
     if not isinstance(schema, dict):
         return True
+    for key, value in schema.items():
+        if key in ("properties", "$defs", "definitions"):
+            if not isinstance(value, dict) or not all(map(_is_strict, value.values())):
+                return False
+        elif key in _NOT_STRICT or (key == "format" and value not in _FORMATS - {"uri"}):
+            return False
     if schema.get("type") == "object":
         properties, required = schema.get("properties", {}), schema.get("required", [])
         if schema.get("additionalProperties") is not False:
@@ -57,7 +81,78 @@ def _is_strict(schema: Any) -> bool:
             return False
         if any(key not in required for key in properties):
             return False
-    return all(map(_is_strict, schema.values()))
+    return all(
+        _is_strict(value)
+        for key, value in schema.items()
+        if key not in ("properties", "$defs", "definitions", "enum", "const")
+    )
+
+
+def function_schema(call: ModelCall, tool: dict[str, Any], schema: Any) -> dict[str, Any]:
+    """Return ``parameters`` and ``strict`` of a function for OpenAI's dialects.
+
+    A strict tool of the Messages API stays strict only if OpenAI would accept the schema as strict.
+
+    Args:
+        call: the request, whose ``dropped`` names ``strict`` if that is lost.
+        tool: the neutral tool.
+        schema: its schema.
+    """
+    if not isinstance(schema, dict):
+        return {"parameters": schema}
+    fields: dict[str, Any] = {"parameters": flat_schema(schema)}
+    strict = tool.get("strict")
+    anthropic = call.endpoint == "anthropic.messages"
+    if strict is True and anthropic and not _is_strict(fields["parameters"]):
+        call.drop("tools[].strict")
+        strict = None
+    if strict is not None:
+        fields["strict"] = strict
+    return fields
+
+
+def without_words(schema: Any, refused: frozenset[str], depth: int = _MAX_DEPTH) -> Any:
+    """Return ``schema`` without the keywords in ``refused``; itself if it has none of them.
+
+    The removed rules move to the description, where the model reads them. ``const`` becomes an
+    ``enum`` of one value.
+    """
+    if depth == 0:
+        return schema  # No provider accepts a schema as deep as that.
+    depth -= 1
+    if isinstance(schema, list):
+        parts = [without_words(part, refused, depth) for part in schema]
+        same = all(one is other for one, other in zip(parts, schema, strict=True))
+        return schema if same else parts
+    if not isinstance(schema, dict):
+        return schema
+    wire: dict[str, Any] = {}
+    rules: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in refused:
+            if key == "const":
+                wire["enum"] = [value]
+            elif not key.startswith("$"):
+                rules[key] = value
+        elif key in _DEFINITIONS and isinstance(value, dict):
+            inner = {name: without_words(part, refused, depth) for name, part in value.items()}
+            same = all(inner[name] is part for name, part in value.items())
+            wire[key] = value if same else inner
+        elif key in ("enum", "default", "examples"):
+            wire[key] = value
+        else:
+            wire[key] = without_words(value, refused, depth)
+    if rules:
+        _describe(wire, rules)
+    same = wire.keys() == schema.keys() and all(wire[key] is schema[key] for key in wire)
+    return schema if same else wire
+
+
+def _describe(schema: dict[str, Any], rules: dict[str, Any]) -> None:
+    """Add rules in words to a schema's description."""
+    text = ", ".join(f"{key}: {json_text(value)}" for key, value in rules.items())
+    said = schema.get("description")
+    schema["description"] = f"{said}\n\n{{{text}}}" if said else f"{{{text}}}"
 
 
 def messages_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -87,35 +182,31 @@ def messages_schema(schema: dict[str, Any]) -> dict[str, Any]:
         rest.pop("additionalProperties", None)
         wire["additionalProperties"] = False
     if rest:
-        bounds = ", ".join(f"{key}: {json_text(value)}" for key, value in rest.items())
-        said = wire.get("description")
-        wire["description"] = f"{said}\n\n{{{bounds}}}" if said else f"{{{bounds}}}"
+        _describe(wire, rest)
     return wire
 
 
-def tool_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool's schema without ``anyOf``, ``oneOf`` and ``allOf`` at its top, which the
-    Messages API refuses there.
+def flat_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool's schema without ``anyOf``, ``oneOf``, ``allOf``, ``not`` and ``enum`` at its
+    top, which OpenAI and Anthropic refuse there; itself if it has none.
 
     The properties of their branches become the tool's own, all of them optional, and the rules
     become a part of the description, where the model reads them.
     """
-    groups = {key: schema[key] for key in _TOP_GROUPS if isinstance(schema.get(key), list)}
+    groups = {key: schema[key] for key in TOP_GROUPS if key in schema}
     flat = {key: value for key, value in schema.items() if key not in groups}
     flat["type"] = "object"
     if not groups:
         return schema if flat == schema else flat
     properties = flat.get("properties")
     properties = dict(properties) if isinstance(properties, dict) else {}
-    for branches in groups.values():
-        for branch in branches:
+    for key, branches in groups.items():
+        for branch in branches if key in TOP_GROUPS[:3] and isinstance(branches, list) else ():
             inner = branch.get("properties") if isinstance(branch, dict) else None
             for name, value in inner.items() if isinstance(inner, dict) else ():
                 properties.setdefault(name, value)
     flat["properties"] = properties
-    rules = ", ".join(f"{key}: {json_text(value)}" for key, value in groups.items())
-    said = flat.get("description")
-    flat["description"] = f"{said}\n\n{{{rules}}}" if said else f"{{{rules}}}"
+    _describe(flat, groups)
     return flat
 
 

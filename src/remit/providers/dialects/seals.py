@@ -6,8 +6,14 @@ back without a mark belongs to the provider of the client's dialect.
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Mapping
 from typing import Any
+
+import orjson
+
+from remit.providers.dialects.arguments import json_text
 
 __all__ = [
     "encrypted_of",
@@ -23,6 +29,7 @@ _OPENAI = "remit-openai-reasoning:"
 _SIGNATURE = "remit-anthropic-signature:"
 _REDACTED = "remit-anthropic-redacted:"
 _GOOGLE = "remit-google-signature:"
+_DETAILS = "remit-openrouter-details:"
 _MARK = "remit-"
 
 
@@ -56,6 +63,8 @@ def signature_of(block: Mapping[str, Any]) -> str:
         return f"{_OPENAI}{block.get('item_id', '')}:{block['encrypted']}"
     if "thought_signature" in block:
         return f"{_GOOGLE}{block['thought_signature']}"
+    if "details" in block:
+        return _sealed_details(block["details"])
     return str(block.get("signature") or "")
 
 
@@ -66,6 +75,8 @@ def read_signature(signature: str) -> dict[str, Any]:
         return {"encrypted": sealed, "item_id": item}
     if signature.startswith(_GOOGLE):
         return {"thought_signature": signature[len(_GOOGLE) :]}
+    if signature.startswith(_DETAILS):
+        return _read_details(signature)
     return {"signature": signature} if signature else {"raw": True}
 
 
@@ -77,6 +88,8 @@ def encrypted_of(block: Mapping[str, Any]) -> str | None:
         return str(block["encrypted"])
     if "thought_signature" in block:
         return f"{_GOOGLE}{block['thought_signature']}"
+    if "details" in block:
+        return _sealed_details(block["details"])
     signature = block.get("signature")
     return f"{_SIGNATURE}{signature}" if signature else None
 
@@ -91,5 +104,20 @@ def read_encrypted(block: dict[str, Any], sealed: str | None, item_id: Any) -> d
         return {**block, "thought_signature": sealed[len(_GOOGLE) :]}
     if sealed.startswith(_SIGNATURE):
         return {**block, "signature": sealed[len(_SIGNATURE) :]}
+    if sealed.startswith(_DETAILS):
+        return {**block, **_read_details(sealed)}
     block = {**block, "encrypted": sealed}
     return {**block, "item_id": item_id} if isinstance(item_id, str) else block
+
+
+def _sealed_details(details: Any) -> str:
+    return _DETAILS + base64.b64encode(json_text(details).encode()).decode()
+
+
+def _read_details(sealed: str) -> dict[str, Any]:
+    """Return OpenRouter's ``reasoning_details`` of a seal; without them if it was altered."""
+    try:
+        details = orjson.loads(base64.b64decode(sealed[len(_DETAILS) :], validate=True))
+    except (binascii.Error, ValueError):
+        return {"raw": True}
+    return {"raw": True, "details": details} if isinstance(details, list) else {"raw": True}

@@ -1,9 +1,9 @@
 """Rules of single providers that others of their dialect do not have, applied to outgoing bodies.
 
 A client that changes models within a conversation sends one provider's data to another: ids of
-calls, signatures of thoughts, incomplete arguments. Sources: Anthropic's "extended thinking",
-OpenAI's reference of Chat Completions and Responses, Google's "thought signatures", Mistral's and
-OpenRouter's API reference.
+calls, signatures of thoughts, incomplete arguments. Sources: Anthropic's "extended thinking" and
+"versions", OpenAI's reference of Chat Completions and Responses, Google's "thought signatures",
+Mistral's and OpenRouter's API reference.
 """
 
 from __future__ import annotations
@@ -19,44 +19,94 @@ import orjson
 
 from remit.kernel.json_text import dump
 from remit.providers.dialects.arguments import json_text, read_arguments
+from remit.providers.dialects.messages.client_tools import as_function
 from remit.providers.dialects.messages.request_writer import in_plain_round
 from remit.providers.dialects.names import wire_id
-from remit.providers.dialects.seals import is_marked
+from remit.providers.dialects.refusals import words_of
+from remit.providers.dialects.schemas import TOP_GROUPS, flat_schema, without_words
+from remit.providers.dialects.seals import google_extra, is_marked, thought_seal
 from remit.providers.wire.body import Body
 
-__all__ = ["MADE_BY_A_MODEL", "Target", "fitted_body", "fitted_messages", "target_of"]
+__all__ = ["MAY_CHANGE", "Target", "fitted_body", "fitted_value", "needs_responses", "target_of"]
 
 _NINE = re.compile("[A-Za-z0-9]{9}")
 _MISTRAL = re.compile("(^|/)(mistral|devstral|codestral|magistral|ministral|pixtral)")
+_SIGNING_GEMINI = re.compile("gemini-([3-9]|[1-9][0-9])")
+_FOREIGN_CALL = "skip_thought_signature_validator"
+"""Google's signature for calls that another model made, or whose signature a client lost."""
+_OPENAI_MODEL = re.compile("(gpt-|chatgpt|o[134](-|$)|codex)")
+_CLAUDE = re.compile("claude|sonnet|opus|haiku|fable|mythos")
+_REASONS_WITH_EFFORT = re.compile(r"(gpt-5\.[45]|codex)(?![0-9])")
+_REASONS_ALWAYS = re.compile(r"gpt-(5\.([6-9]|[1-9][0-9])|[6-9])")
 _REASON = "this provider refuses what another provider made"
 _PLAIN_ROUND = "a round of tools that began without this provider's thoughts ends without them"
+_SCHEMA = "this provider refuses keywords of the tool's schema"
+_LONG = "this provider accepts only a shorter text, so its SHA-256 is sent"
+_NO_SAMPLING = "this version of the API refuses the field"
 _THOUGHTS = ("reasoning_content", "reasoning")
+_DONE = {"role": "assistant", "content": "Done."}
+_SAMPLING = ("temperature", "top_p", "top_k")
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _OWN_ITEM = re.compile("rs_[0-9a-f-]{32,64}_[0-9]+")
-MADE_BY_A_MODEL = re.compile(rb'"tool_|"function_call|"custom_tool_call|"thinking"|"reasoning')
-"""Matches each body that may hold a call or a thought: no other one changes for its provider."""
+_ANTHROPIC_SEAL = re.compile("E[g-v][A-Za-z0-9+/]{40,}={0,2}")
+_OPENAI_SEAL = "gAAAA"
+_MOST_ITEM_ID = 64
+_GOOGLE_REFUSES = frozenset(
+    ("$schema", "$id", "$comment", "const", "exclusiveMinimum", "exclusiveMaximum", "propertyNames",
+     "patternProperties", "if", "then", "else", "not", "dependentRequired", "dependentSchemas",
+     "unevaluatedProperties", "unevaluatedItems", "contentEncoding", "contentMediaType",
+     "deprecated", "readOnly", "writeOnly", "examples", "contains", "multipleOf")
+)  # fmt: skip
+MAY_CHANGE = re.compile(
+    rb'"tool_|"function_call|"custom_tool_call|"thinking"|"reasoning|"tools"|"cache_|"id"|"developer"'
+    rb'|"prompt_cache_key"|"safety_id|"user(?:_id)?"\s*:'
+)
+"""Matches each body that may change for its provider: no other one is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A provider's rules for the conversation in a body.
+    """A provider's rules for a body of its dialect.
 
     Attributes:
         takes_any_arguments: the arguments of a call need not be JSON.
         takes_thoughts: assistant messages of Chat Completions may have ``reasoning_content``.
         takes_details: they may have ``reasoning_details`` (OpenRouter).
         takes_google: tool calls may have ``extra_content`` with Google's signatures.
+        takes_developer: messages of Chat Completions may have the role ``developer``.
+        takes_user_after_tool: a user's message may follow the results of tools.
+        needs_google: the first call of each message must have one (Gemini 3 and later).
+        takes_hints: parts, messages and tools of Chat Completions may have ``cache_control``.
+        takes_sampling: the body may have ``temperature``, ``top_p`` and ``top_k``.
         needs_signature: a thinking block of the Messages API needs the provider's signature.
+        takes_openai_seals: reasoning items of Responses may be encrypted by OpenAI.
         nine_letters: ids of tool calls are exactly nine letters and digits (Mistral).
+        knows_anthropic: tools of Anthropic's that the client runs, and references to tools, may be
+            sent to the Messages API.
+        flat_schemas: a tool's schema must not have ``anyOf`` and similar words at its top.
+        refused_words: keywords of JSON Schema that a tool's schema must not have.
+        longest_user: most characters of the end user's id and of keys of the cache; None for any.
+        most_stops: most texts that end an answer; None for any.
     """
 
     takes_any_arguments: bool = False
     takes_thoughts: bool = True
     takes_details: bool = False
     takes_google: bool = False
+    takes_developer: bool = True
+    takes_user_after_tool: bool = True
+    needs_google: bool = False
+    takes_hints: bool = True
+    takes_sampling: bool = True
     needs_signature: bool = False
+    takes_openai_seals: bool = True
     nine_letters: bool = False
+    knows_anthropic: bool = True
+    flat_schemas: bool = False
+    refused_words: frozenset[str] = frozenset()
+    longest_user: int | None = None
+    most_stops: int | None = None
 
     def call_id(self, identity: str) -> str:
         """Return a tool call's id in the provider's form, the same for a call and its result."""
@@ -78,71 +128,189 @@ def target_of(name: str, base_url: str, model: str) -> Target:
     host = urlsplit(base_url).hostname or ""
     mistral = name == "mistral" or host.endswith("mistral.ai") or bool(_MISTRAL.search(model))
     groq = name == "groq" or host.endswith("groq.com")
+    google = name in ("gemini", "google") or host.endswith("googleapis.com")
+    router = name == "openrouter" or host.endswith("openrouter.ai")
+    at_openai = host.endswith((".openai.com", ".azure.com"))
+    hosted = name == "openai" or at_openai  # some run another server under this name
+    openai = hosted or bool(not router and _OPENAI_MODEL.match(model))
+    claude = "claude" in model
     return Target(
-        takes_any_arguments=name == "openai" or host.endswith((".openai.com", ".azure.com")),
-        takes_thoughts=not (groq or mistral),
-        takes_details=name == "openrouter" or host.endswith("openrouter.ai"),
-        takes_google=name in ("gemini", "google") or host.endswith("googleapis.com"),
-        needs_signature="claude" in model,
+        takes_any_arguments=hosted,
+        takes_thoughts=not (groq or mistral or at_openai),
+        takes_details=router,
+        takes_google=google,
+        takes_developer=not (mistral or name == "deepseek" or host.endswith("deepseek.com")),
+        takes_user_after_tool=not mistral,
+        needs_google=google and bool(_SIGNING_GEMINI.search(model)),
+        takes_hints=not (groq or mistral or at_openai or google),
+        needs_signature=claude,
+        takes_openai_seals=openai,
         nine_letters=mistral,
+        knows_anthropic=bool(_CLAUDE.search(model)),
+        flat_schemas=hosted or claude,
+        refused_words=_GOOGLE_REFUSES if google else frozenset(),
+        longest_user=64 if hosted else 128 if router else 256 if claude else None,
+        most_stops=4 if hosted or groq else 5 if google else None,
     )
+
+
+def needs_responses(model: str, tools: bool, effort: str | None) -> bool:
+    """Return True if OpenAI refuses a call on Chat Completions and answers it on Responses.
+
+    From GPT-5.6 on, functions are refused unless the effort is ``none``; GPT-5.4 and 5.5 refuse
+    them next to an effort.
+
+    Args:
+        model: the provider's name of the model.
+        tools: True if the call offers tools.
+        effort: the wanted reasoning effort; None if the client leaves it to the model.
+    """
+    if not tools or effort == "none":
+        return False
+    if _REASONS_ALWAYS.match(model):
+        return True
+    return effort is not None and bool(_REASONS_WITH_EFFORT.match(model))
 
 
 def fitted_body(body: Body, target: Target) -> Body:
     """Return a client's body adapted to the provider; the changes are noted in it."""
-    name = body.endpoint.prompt
-    given = body.value.get(name)
-    if type(given) is not list:
+    if body.endpoint.name not in _MESSAGES:
         return body
-    changed: dict[int, bytes | None] = {}
-    for place, fitted in enumerate(_fitted(body.endpoint.name, given, target)):
-        if fitted is not given[place]:
-            changed[place] = None if fitted is None else dump(fitted)
-    if not changed:
-        return body
-    body = body.with_elements(name, changed, _REASON)
-    thinking = body.value.get("thinking")
+    if not target.takes_sampling and body.endpoint.dialect == "anthropic":
+        for name in _SAMPLING:
+            if name in body.value:
+                body = body.without_member((name,), _NO_SAMPLING)
+    given = body.value
+    for name, new in fitted_value(body.endpoint.name, given, target).items():
+        old = given[name]
+        if new is old:
+            continue
+        if type(old) is not list:
+            body = body.with_member((name,), dump(new), _LONG)
+            continue
+        changed = {
+            place: None if one is None else _texts(one)
+            for place, (one, before) in enumerate(zip(new, old, strict=True))
+            if one is not before
+        }
+        body = body.with_elements(name, changed, _SCHEMA if name == "tools" else _REASON)
+    thinking, messages = given.get("thinking"), body.value.get("messages")
     enabled = type(thinking) is dict and thinking.get("type") == "enabled"
-    if enabled and in_plain_round(body.value[name]):
-        return body.without_member(("thinking",), _PLAIN_ROUND)
+    may_be_plain = target.needs_signature or messages is not given.get("messages")
+    if enabled and may_be_plain and in_plain_round(messages or ()):
+        body = body.without_member(("thinking",), _PLAIN_ROUND)
     return body
 
 
-def fitted_messages(endpoint: str, given: list[Any], target: Target) -> list[Any]:
-    """Return translated messages or input items adapted to the provider.
+def fitted_value(
+    endpoint: str, given: Mapping[str, Any], target: Target, *, translated: bool = False
+) -> dict[str, Any]:
+    """Return the members of a body as the provider takes them: the same objects if nothing
+    changes.
 
-    Arguments are written as JSON in all of them, because no client wrote these texts.
+    A message of which nothing is left is None, and a message that needs another before it is a
+    list of both.
+
+    Args:
+        endpoint: the endpoint whose form the body has.
+        given: the body, or a client's value of any form.
+        target: the provider's rules.
+        translated: True for a translated body. Arguments are then JSON in all of them, because no
+            client wrote these texts.
     """
-    target = replace(target, takes_any_arguments=False)
-    return [fitted for fitted in _fitted(endpoint, given, target) if fitted is not None]
+    if translated:
+        target = replace(target, takes_any_arguments=False)
+    fitted = dict(given)
+    found = _MESSAGES.get(endpoint)
+    if found is None:
+        return fitted
+    name, fit = found
+    if type(listed := given.get(name)) is list:
+        messages = [fit(one, target) if type(one) is dict else one for one in listed]
+        if endpoint == "openai.chat" and not target.takes_user_after_tool:
+            for place in range(1, len(messages)):
+                if _role(listed[place]) == "user" and _role(listed[place - 1]) == "tool":
+                    messages[place] = [_DONE, messages[place]]
+        fitted[name] = _same_list(listed, messages)
+    if type(tools := given.get("tools")) is list:
+        fitted["tools"] = _same_list(tools, [_tool(endpoint, tool, target) for tool in tools])
+    if (most := target.longest_user) is not None:
+        for name in ("user", "prompt_cache_key", "safety_identifier"):
+            if type(text := given.get(name)) is str and len(text) > most:
+                fitted[name] = _hash(text)
+        metadata = given.get("metadata")
+        user = metadata.get("user_id") if type(metadata) is dict else None
+        if endpoint == "anthropic.messages" and type(user) is str and len(user) > most:
+            fitted["metadata"] = {**metadata, "user_id": _hash(user)}  # type: ignore[dict-item]
+    return fitted
 
 
-def _fitted(endpoint: str, given: list[Any], target: Target) -> Iterable[Any]:
-    """Yield each message as the provider takes it: the same object if nothing changes, None if
-    nothing of it is left."""
-    fit = {
-        "openai.chat": _chat_message,
-        "openai.responses": _item,
-        "anthropic.messages": _message,
-    }.get(endpoint)
-    for message in given:
-        yield message if fit is None or type(message) is not dict else fit(message, target)
+def _role(message: Any) -> Any:
+    return message.get("role") if type(message) is dict else None
+
+
+def _texts(value: Any) -> bytes:
+    """Return the JSON text of an element of a list, or of several in its place."""
+    return b",".join(map(dump, value)) if type(value) is list else dump(value)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _same_list(given: list[Any], fitted: list[Any]) -> list[Any]:
+    same = all(one is other for one, other in zip(given, fitted, strict=True))
+    return given if same else fitted
+
+
+def _tool(endpoint: str, tool: Any, target: Target) -> Any:
+    """Return a tool whose schema the provider accepts."""
+    if type(tool) is not dict:
+        return tool
+    holder: Any = tool
+    schema_name = "parameters"
+    if endpoint == "openai.chat":
+        holder = tool.get("function")
+    elif endpoint == "anthropic.messages":
+        schema_name = "input_schema"
+        if not target.knows_anthropic and (function := as_function(tool)) is not None:
+            return {**function, **{k: tool[k] for k in ("cache_control",) if k in tool}}
+    schema = holder.get(schema_name) if type(holder) is dict else None
+    dropped = ("cache_control",) if endpoint == "openai.chat" and not target.takes_hints else ()
+    if type(schema) is not dict:
+        return _with(tool, {}, dropped)
+    wire = without_words(schema, target.refused_words) if target.refused_words else schema
+    if target.flat_schemas and not wire.keys().isdisjoint(TOP_GROUPS):
+        wire = flat_schema(wire)
+    if holder is tool:
+        return _with(tool, {schema_name: wire}, dropped)
+    return _with(tool, {"function": _with(holder, {schema_name: wire}, dropped)}, dropped)
 
 
 def _chat_message(message: dict[str, Any], target: Target) -> dict[str, Any]:
     changed: dict[str, Any] = {}
+    if message.get("role") == "developer" and not target.takes_developer:
+        changed["role"] = "system"
     if message.get("role") == "tool" and type(identity := message.get("tool_call_id")) is str:
         changed["tool_call_id"] = target.call_id(identity)
     calls = message.get("tool_calls")
     if type(calls) is list:
         fitted = [_chat_call(call, target) for call in calls]
-        if any(one is not call for one, call in zip(fitted, calls, strict=True)):
-            changed["tool_calls"] = fitted
+        if target.needs_google and fitted and type(first := fitted[0]) is dict:
+            if thought_seal(first) is None:
+                fitted[0] = {**first, "extra_content": google_extra(_FOREIGN_CALL)}
+        changed["tool_calls"] = _same_list(calls, fitted)
     dropped: set[str] = set()
     if not target.takes_thoughts:
         dropped.update(_THOUGHTS)
     if not target.takes_details:
         dropped.add("reasoning_details")
+    if not target.takes_hints:
+        dropped.add("cache_control")
+        content = message.get("content")
+        if type(content) is list:
+            parts = [_with(p, {}, ("cache_control",)) if type(p) is dict else p for p in content]
+            changed["content"] = _same_list(content, parts)
     return _with(message, changed, dropped)
 
 
@@ -175,41 +343,71 @@ def _message(message: dict[str, Any], target: Target) -> dict[str, Any] | None:
     content = message.get("content")
     if type(content) is not list:
         return message
-    kept = [_block(block, target) for block in content]
+    said = message.get("role") == "assistant"
+    kept = [_block(block, target, said) for block in content]
     if all(one is block for one, block in zip(kept, content, strict=True)):
         return message
     kept = [block for block in kept if block is not None]
     return {**message, "content": kept} if kept else None
 
 
-def _block(block: Any, target: Target) -> Any:
+def _block(block: Any, target: Target, said: bool) -> Any:
     kind = block.get("type") if type(block) is dict else None
     if kind == "thinking":
         seal = block.get("signature")
         foreign = is_marked(seal) or (target.needs_signature and not seal)
+        if not target.needs_signature and type(seal) is str and _ANTHROPIC_SEAL.fullmatch(seal):
+            foreign = True
         return None if foreign else block
     if kind == "redacted_thinking":
         return None if is_marked(block.get("data")) else block
+    if kind == "text" and said and target.needs_signature:
+        # Other models write empty texts before a call, which Anthropic refuses.
+        text = block.get("text")
+        return None if type(text) is str and not text.strip() else block
     name = {"tool_use": "id", "tool_result": "tool_use_id"}.get(str(kind))
     if name is None or type(identity := block.get(name)) is not str:
         return block
-    return _with(block, {name: target.call_id(identity)}, ())
+    changed: dict[str, Any] = {name: target.call_id(identity)}
+    inner = block.get("content")
+    if kind == "tool_result" and type(inner) is list and not target.knows_anthropic:
+        changed["content"] = _same_list(inner, [_in_words(part) for part in inner])
+    return _with(block, changed, ())
+
+
+def _in_words(part: Any) -> Any:
+    """Return a reference to a tool as a text; any other part itself."""
+    words = words_of({"value": part}) if type(part) is dict else None
+    return part if words is None else {"type": "text", "text": words}
 
 
 def _item(item: dict[str, Any], target: Target) -> dict[str, Any] | None:
     kind = item.get("type")
+    dropped: tuple[str, ...] = ()
+    if type(own_id := item.get("id")) is str and len(own_id) > _MOST_ITEM_ID:
+        dropped = ("id",)
     if kind == "reasoning":
         seal = item.get("encrypted_content")
         own = not seal and _OWN_ITEM.fullmatch(str(item.get("id") or ""))
-        return None if is_marked(seal) or own else item
+        foreign = type(seal) is str and seal.startswith(_OPENAI_SEAL)
+        if is_marked(seal) or own or (foreign and not target.takes_openai_seals):
+            return None
     if kind in _CALLS or kind in _OUTPUTS:
         identity = item.get("call_id")
         if type(identity) is str:
             changed: dict[str, Any] = {"call_id": target.call_id(identity)}
             if kind == "function_call" and type(text := item.get("arguments")) is str:
                 changed["arguments"] = _arguments(text, target)
-            return _with(item, changed, ())
-    return item
+            return _with(item, changed, dropped)
+    return _with(item, {}, dropped)
+
+
+_MESSAGES = {
+    "openai.chat": ("messages", _chat_message),
+    "openai.responses": ("input", _item),
+    "anthropic.messages": ("messages", _message),
+}
+"""For each endpoint, the member with the conversation, and the function that fits a part of it."""
 
 
 def _with(

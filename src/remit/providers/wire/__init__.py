@@ -31,6 +31,7 @@ from remit.providers.wire.endpoint import (
     MESSAGES,
     RESPONSES,
     SPEECH,
+    STORED_CHATS,
     STORED_RESPONSES,
     TRANSCRIPTIONS,
     TRANSLATIONS,
@@ -39,18 +40,26 @@ from remit.providers.wire.endpoint import (
 )
 from remit.providers.wire.finish import ended_by
 from remit.providers.wire.messages import read_inputs
+from remit.providers.wire.passed_paths import (
+    PASSED_PATHS,
+    PassedPath,
+    find_passed,
+    is_refused,
+    kinds_made,
+    matches,
+)
 from remit.providers.wire.responses import is_reference
 from remit.providers.wire.usage import Usage
 
 if TYPE_CHECKING:
-    from remit.providers.wire.form import FormBody, ObjectBody
+    from remit.providers.wire.form import ArrivingForm, FormBody, ObjectBody
     from remit.providers.wire.passthrough import Passed
     from remit.providers.wire.repeats import Repeats
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "form": "FormBody ObjectBody",
+            "form": "ArrivingForm FormBody ObjectBody",
             "passthrough": "Passed",
             "repeats": "Repeats",
         },
@@ -67,17 +76,21 @@ __all__ = [
     "FILES",
     "INPUT_TOKENS",
     "MESSAGES",
+    "PASSED_PATHS",
     "RESPONSES",
     "SPEECH",
+    "STORED_CHATS",
     "STORED_RESPONSES",
     "TRANSCRIPTIONS",
     "TRANSLATIONS",
+    "ArrivingForm",
     "BodyError",
     "Dialect",
     "Endpoint",
     "FormBody",
     "ObjectBody",
     "Passed",
+    "PassedPath",
     "Repeats",
     "StreamSum",
     "Usage",
@@ -85,7 +98,11 @@ __all__ = [
     "counted_once",
     "ended_by",
     "error_in",
+    "find_passed",
     "is_reference",
+    "is_refused",
+    "kinds_made",
+    "matches",
     "object_in",
     "read_event",
     "read_inputs",

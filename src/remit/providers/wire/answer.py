@@ -84,12 +84,13 @@ class StreamSum(Protocol):
     def usage(self) -> Usage | None:
         """The usage reported so far; once ``ended``, that of the whole answer or None."""
 
-    def add(self, name: str, data: bytes) -> Any:
+    def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """Add one event.
 
         Args:
             name: the event's name; empty without one.
-            data: the event's data.
+            data: the event's data; may be empty if ``value`` is given.
+            value: the parsed data; None to parse them.
 
         Returns:
             The parsed data; None for ``[DONE]`` and for data that is not JSON.

@@ -78,6 +78,24 @@ def object_in(raw: bytes) -> dict[str, Any]:
     return value
 
 
+def require_model(value: dict[str, Any], endpoint: Endpoint) -> None:
+    """Check that a body names a model, if its endpoint needs one; a missing one is refused in the
+    words of the provider.
+
+    Raises:
+        BodyError: the model is missing or not a string.
+    """
+    model = value.get("model")
+    if model is None and (endpoint.may_lack_model or (endpoint.model and "model" not in value)):
+        return
+    if model is None:
+        anthropic = endpoint.dialect == "anthropic"
+        said = "model: Field required" if anthropic else "you must provide a model parameter"
+        raise BodyError(said, "model")
+    if type(model) is not str or not model.strip():
+        raise BodyError("model is not a string, or is empty.", "model")
+
+
 class Cut(Struct, frozen=True, gc=False):
     """A body cut into the pieces that are recorded; together they are the body, byte for byte.
 
@@ -148,9 +166,9 @@ class Body(Struct, gc=False):
             except JsonTextError as error:
                 why = error.message.removeprefix("The text is not JSON: ")
                 raise BodyError(f"tools cannot be read by every server: {why}", "tools") from None
-        model = value.get("model", endpoint.model)
+        model = value.get("model")
         if type(model) is not str or not model.strip():
-            raise BodyError("model is missing or not a string.", "model")
+            require_model(value, endpoint)
         asked = value.get(endpoint.prompt)
         if endpoint.prompt == "messages" and (type(asked) is not list or not asked):
             raise BodyError("messages must be a list with at least one message.", "messages")

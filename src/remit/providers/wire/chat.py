@@ -170,13 +170,13 @@ class ChatSum:
         self._done = False
         self.is_last = False
 
-    def add(self, name: str, data: bytes) -> Any:
+    def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         if data[:1] != b"{" and data.strip() == b"[DONE]":
             self._done = self.is_last = True
             return None
         self.is_last = False
-        chunk = read_event(data)
+        chunk = read_event(data) if value is None else value
         if type(chunk) is not dict or self._done:
             return chunk
         head = self._head
@@ -302,6 +302,16 @@ class ChatSum:
         return (text, state.content) if type(text) is str else None
 
     @property
+    def first_choice(self) -> _Choice | None:
+        """The choice with the lowest index; None before any."""
+        return self._choices[min(self._choices)] if self._choices else None
+
+    @property
+    def request_id(self) -> str:
+        """The answer's id; empty without one."""
+        return string(self._head.get("id"))
+
+    @property
     def ended(self) -> bool:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         if self.error is not None:
@@ -321,9 +331,8 @@ class ChatSum:
     @property
     def text(self) -> str:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        if not self._choices:
+        if (state := self.first_choice) is None:
             return ""
-        state = self._choices[min(self._choices)]
         if state.whole is not None:
             return facts({"choices": [state.whole]}).text
         return texts(settled(state.message.get("content", state.message.get("text"))))

@@ -6,7 +6,10 @@ lists continued, and everything else replaced. ``null`` replaces nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+from remit.kernel.exchange import text_of
 
 _LABELS = frozenset({"id", "type", "role", "format", "object", "status", "call_id"})
 """Strings that name a thing: a server may repeat them in each piece, and none sends parts."""
@@ -16,9 +19,61 @@ _DEEPEST = 16
 
 
 class Pieces(list[str]):
-    """The pieces of a text of which more may come."""
+    """The pieces of a text of which more may come.
 
-    __slots__ = ()
+    Attributes:
+        joins: how often the pieces were joined in place.
+    """
+
+    __slots__ = ("joins",)
+
+    def __init__(self, pieces: Iterable[str] = ()) -> None:
+        super().__init__(pieces)
+        self.joins = 0
+
+    def join(self) -> str:
+        """Join the pieces in place and return the text."""
+        if len(self) != 1:
+            self[:] = ("".join(self),)
+            self.joins += 1
+        return self[0]
+
+
+class Cursor:
+    """The part of a growing text that was read.
+
+    Attributes:
+        size: number of characters read.
+    """
+
+    __slots__ = ("_index", "_joins", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._index = self._joins = 0
+
+    def new(self, value: Pieces | str | list[Any]) -> str:
+        """Return the text that was added since the last call.
+
+        Args:
+            value: the text: pieces, a text, or a list of parts with texts.
+        """
+        if type(value) is Pieces and value.joins == self._joins and self._index >= 0:
+            text = "".join(value[self._index :])
+        else:  # joined since the last call, or in another form
+            text = self.text(value)[self.size :]
+        self._index, self._joins = (
+            (len(value), value.joins) if type(value) is Pieces else (-1, self._joins)
+        )
+        self.size += len(text)
+        return text
+
+    def text(self, value: Any) -> str:
+        """Return a whole text in any of the forms of :meth:`new`; empty for any other value."""
+        if type(value) is Pieces:
+            return "".join(value)
+        whole = settled(value)
+        return whole if isinstance(whole, str) else text_of(whole) if type(whole) is list else ""
 
 
 def grow(into: dict[str, Any], delta: dict[str, Any], depth: int = 0) -> None:
@@ -132,9 +187,7 @@ def settled(value: Any, depth: int = 0) -> Any:
     The pieces are joined in place too, so that a long text is not in memory twice.
     """
     if type(value) is Pieces:
-        if len(value) != 1:
-            value[:] = ("".join(value),)
-        return value[0]
+        return value.join()
     if depth > 2 * _DEEPEST + 4:  # a list and the object in it count one level in grow
         return value
     if type(value) is dict:

@@ -20,12 +20,15 @@ class Endpoint:
         parts: further repeated members that are recorded apart: name in the record → name in the
             body.
         pieces: all members recorded apart: name in the body → name in the record.
+        is_unpriced: whether a request may cost something, and no table states how much.
         output_limit: members that limit the output; the first present one applies.
         streams: whether the answer may be a stream of server-sent events.
         free: whether providers bill nothing for it.
         form: whether the body is a form with files instead of JSON.
         has_model: whether a call names a model.
         model: the provider's default model for a body without one.
+        may_lack_model: whether a body without a model gets one of Remit's choice.
+        verbatim: whether the answer is passed on and recorded without parsing it.
     """
 
     name: str
@@ -39,11 +42,16 @@ class Endpoint:
     form: bool = False
     has_model: bool = True
     model: str = ""
+    may_lack_model: bool = False
+    verbatim: bool = False
     pieces: dict[str, str] = field(init=False)
+    is_unpriced: bool = field(init=False)
 
     def __post_init__(self) -> None:
         apart = {self.prompt: "prompt", **{own: name for name, own in self.parts.items()}}
         object.__setattr__(self, "pieces", apart)
+        unpriced = self.verbatim and not self.free and self.dialect != "a2a"
+        object.__setattr__(self, "is_unpriced", unpriced)
 
 
 CHAT = Endpoint(
@@ -56,7 +64,7 @@ RESPONSES = Endpoint(
     "openai.responses", "openai", "/responses", "input",
     parts={"system": "instructions", "tools": "tools"},
     output_limit=("max_output_tokens",),
-    streams=True,
+    streams=True, may_lack_model=True,
 )  # fmt: skip
 COMPACT = Endpoint(
     "openai.compact", "openai", "/responses/compact", "input",
@@ -66,7 +74,7 @@ COMPACT = Endpoint(
 INPUT_TOKENS = Endpoint(
     "openai.input_tokens", "openai", "/responses/input_tokens", "input",
     parts={"system": "instructions", "tools": "tools"},
-    free=True,
+    free=True, may_lack_model=True,
 )  # fmt: skip
 MESSAGES = Endpoint(
     "anthropic.messages", "anthropic", "/v1/messages",
@@ -90,15 +98,19 @@ MODERATIONS = Endpoint(
     free=True, model="omni-moderation-latest",
 )  # fmt: skip
 RERANK = Endpoint("openai.rerank", "openai", "/rerank", "documents")
-IMAGES = Endpoint("openai.images", "openai", "/images/generations", "prompt", streams=True)
+IMAGES = Endpoint(
+    "openai.images", "openai", "/images/generations", "prompt", streams=True, may_lack_model=True
+)
 SPEECH = Endpoint("openai.speech", "openai", "/audio/speech", "input", streams=True)
 TRANSCRIPTIONS = Endpoint(
     "openai.transcriptions", "openai", "/audio/transcriptions", streams=True, form=True
 )
 TRANSLATIONS = Endpoint("openai.translations", "openai", "/audio/translations", form=True)
-IMAGE_EDITS = Endpoint("openai.image_edits", "openai", "/images/edits", streams=True, form=True)
+IMAGE_EDITS = Endpoint(
+    "openai.image_edits", "openai", "/images/edits", streams=True, form=True, may_lack_model=True
+)
 IMAGE_VARIATIONS = Endpoint(
-    "openai.image_variations", "openai", "/images/variations", form=True
+    "openai.image_variations", "openai", "/images/variations", form=True, may_lack_model=True
 )  # fmt: skip
 
 ENDPOINTS = {
@@ -116,6 +128,11 @@ STORED_RESPONSES = Endpoint(
 )
 """Responses that a provider keeps."""
 
+STORED_CHATS = Endpoint(
+    "openai.stored_chats", "openai", "/chat/completions", "", free=True, has_model=False
+)
+"""Chat completions that a provider keeps."""
+
 FILES = {
     "openai": Endpoint("openai.files", "openai", "/files", free=True, has_model=False),
     "anthropic": Endpoint("anthropic.files", "anthropic", "/v1/files", free=True, has_model=False),
@@ -131,5 +148,5 @@ BATCHES = {
 }  # fmt: skip
 """By dialect: many calls in one request, answered later. Each of them is billed by itself."""
 
-A2A = Endpoint("a2a.jsonrpc", "a2a", "", "params", streams=True, has_model=False)
+A2A = Endpoint("a2a.jsonrpc", "a2a", "", "params", streams=True, has_model=False, verbatim=True)
 """Another agent, over the Agent2Agent protocol: JSON-RPC, passed on as it is."""

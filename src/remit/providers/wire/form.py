@@ -13,14 +13,15 @@ import orjson
 from typing_extensions import override
 
 from remit.kernel.json_text import load
-from remit.providers.wire.body import Body, BodyError, Cut, object_in
+from remit.providers.wire.body import Body, BodyError, Cut, object_in, require_model
 from remit.providers.wire.endpoint import TRANSCRIPTIONS, TRANSLATIONS, Endpoint
 from remit.providers.wire.sound import longest_seconds
 
-__all__ = ["FormBody", "ObjectBody"]
+__all__ = ["ArrivingForm", "FormBody", "ObjectBody"]
 
 _MAX_PARTS = 256
 _MAX_HEADER_BYTES = 16_384
+_MAX_TEXT_BYTES = 1 << 20
 _BOUNDARY = re.compile(r'(?:^|;)\s*boundary\s*=\s*(?:"([^"]{1,200})"|([^\s;"]{1,200}))', re.I)
 _DISPOSITION = re.compile(
     rb'(?:^|\r\n)content-disposition\s*:\s*form-data((?:\s*;\s*[\w*]+\s*=\s*(?:"[^"]*"|[^\s;"]+))*)',
@@ -71,8 +72,8 @@ class FormBody(Body):
             else:
                 value[name] = [value[name], found]
         body = cls(endpoint, raw, value, [], content_type, places=places, seconds=seconds)
-        if endpoint.has_model and not (type(body.model) is str and body.model.strip()):
-            raise BodyError("model is missing or not a string.", "model")
+        if endpoint.has_model:
+            require_model(value, endpoint)
         return body
 
     @property
@@ -83,6 +84,8 @@ class FormBody(Body):
     @override
     def with_member(self, path: tuple[str, ...], text: bytes, reason: str) -> Body:
         name = path[0]
+        if path == ("model",) and name not in self.value:
+            return self._with_model(load(text), reason)
         place = (self.places or {}).get(name)
         value = load(text)
         if len(path) != 1 or place is None or not isinstance(value, str):
@@ -103,6 +106,23 @@ class FormBody(Body):
         was = orjson.dumps(self.value[name]).decode()
         changed.changed = [*self.changed, {"path": f"/{name}", "reason": reason, "was": was}]
         return changed
+
+    def _with_model(self, model: str, reason: str) -> Body:
+        """Return a copy with a model as its first part. Bytes before the first part are removed."""
+        mark = _mark_of(self.content_type)
+        head = mark + b'\r\nContent-Disposition: form-data; name="model"\r\n\r\n'
+        start = 0 if self.raw.startswith(mark) else self.raw.find(b"\r\n" + mark) + 2
+        part = head + model.encode() + b"\r\n"
+        raw, more = part + self.raw[start:], len(part) - start
+        places = {
+            name: (at + more, stop + more) for name, (at, stop) in (self.places or {}).items()
+        }
+        places["model"] = (len(head), len(part) - 2)
+        changed = [*self.changed, {"path": "/model", "reason": reason}]
+        return FormBody(
+            self.endpoint, raw, {"model": model, **self.value}, changed, self.content_type,
+            places=places, seconds=self.seconds,
+        )  # fmt: skip
 
     @override
     def without_member(self, path: tuple[str, ...], reason: str) -> Body:
@@ -153,16 +173,155 @@ class ObjectBody(Body):
         return cut
 
 
+class ArrivingForm(Body):
+    """A form that is sent while it arrives, so that its files need no memory.
+
+    ``raw`` is empty. ``value`` grows as :meth:`feed` reads the form, and is that of a
+    :class:`FormBody` at the end. Only ``value`` is recorded.
+    """
+
+    _mark: bytes = b""
+    _unread: bytes = b"\r\n"  # The boundary may be the first line.
+    _head: bytes | None = None  # The head of the part that is read; empty before the first.
+    _is_new: bool = False
+    _name: str = ""
+    _text: bytes = b""
+    _file: Any = None
+    _size: int = 0
+    _parts: int = 0
+    _ended: bool = False
+
+    @classmethod
+    def of(cls, endpoint: Endpoint, content_type: str) -> ArrivingForm:
+        """Return a form of which nothing has arrived.
+
+        Raises:
+            BodyError: the type is not ``multipart/form-data``, or has no boundary.
+        """
+        return cls(endpoint, b"", {}, [], content_type, _mark=b"\r\n" + _mark_of(content_type))
+
+    def feed(self, data: bytes) -> list[tuple[str, str]]:
+        """Read more of the form; return name and text of the text fields that are whole now.
+
+        Args:
+            data: the next bytes; empty at the end of the form.
+
+        Raises:
+            BodyError: the form is malformed, is cut off, or has a text field of more than 1 MiB, a
+                text field twice, or too many parts.
+        """
+        found: list[tuple[str, str]] = []
+        self._unread += data
+        while not self._ended and self._step(found):
+            pass
+        if not data and not self._ended:
+            raise BodyError("The form is truncated or has too many parts.")
+        return found
+
+    def _step(self, found: list[tuple[str, str]]) -> bool:
+        """Read up to the end of a head or of a content; return False if more bytes are needed."""
+        unread, mark = self._unread, self._mark
+        if self._head == b"":  # behind a boundary
+            if unread.startswith(b"--"):
+                self._ended, self._unread = True, b""
+                return False
+            start = unread.find(b"\r\n", 0, 256)
+            end = unread.find(b"\r\n\r\n", max(start, 0), _MAX_HEADER_BYTES)
+            if start < 0 or end < 0:
+                if len(unread) > _MAX_HEADER_BYTES or (start < 0 and len(unread) > 256):
+                    raise BodyError("The form is truncated or has too many parts.")
+                return False
+            self._begin(unread[start + 2 : end])
+            self._unread = unread[end + 4 :]
+            return True
+        if self._is_new:
+            if len(unread) < len(mark):
+                return False
+            self._is_new = False
+            if unread.startswith(mark[2:]):  # The line end of the head is that of the boundary.
+                unread = b"\r\n" + unread
+        end = unread.find(mark)
+        content = unread[:end] if end >= 0 else unread[: max(0, len(unread) - len(mark))]
+        if self._head is not None:
+            self._add(content)
+        self._unread = unread[len(content) :]
+        if end < 0:
+            return False
+        if self._head is not None:
+            self._end(found)
+        self._unread = self._unread[len(mark) :]
+        self._head = b""
+        return True
+
+    def _begin(self, head: bytes) -> None:
+        self._parts += 1
+        if self._parts > _MAX_PARTS:
+            raise BodyError("The form is truncated or has too many parts.")
+        self._head, self._name, self._text, self._size = head, _name_of(head), b"", 0
+        self._is_new = True
+        self._file = hashlib.sha256() if isinstance(_read(head, b""), dict) else None
+
+    def _add(self, content: bytes) -> None:
+        self._size += len(content)
+        if self._file is not None:
+            self._file.update(content)
+            return
+        self._text += content
+        if self._size > _MAX_TEXT_BYTES:
+            raise BodyError(f"A text field of the form has more than {_MAX_TEXT_BYTES:,} bytes.")
+
+    def _end(self, found: list[tuple[str, str]]) -> None:
+        name, part = self._name, _read(self._head or b"", self._text)
+        if isinstance(part, dict):
+            part |= {"bytes": self._size, "sha256": self._file.hexdigest()}
+        else:
+            found.append((name, part))
+        known = self.value.get(name)
+        if known is None:
+            self.value[name] = part
+        elif (isinstance(part, str) or isinstance(known, str)) and not name.endswith("[]"):
+            raise BodyError(f"the form contains {name[:100]} twice.", name[:100])
+        else:
+            self.value[name] = [*(known if isinstance(known, list) else [known]), part]
+
+    @property
+    @override
+    def stream(self) -> bool:
+        return False
+
+    @override
+    def cut(self) -> Cut:
+        return Cut(orjson.dumps(self.value), {}, {})
+
+
+def _mark_of(content_type: str) -> bytes:
+    """Return two hyphens and the boundary of a form.
+
+    Raises:
+        BodyError: the type is not that of a form, or has no boundary.
+    """
+    found = _BOUNDARY.search(content_type)
+    if not content_type.lower().startswith("multipart/form-data") or found is None:
+        raise BodyError("The body is not multipart/form-data with a boundary.")
+    return b"--" + (found[1] or found[2]).encode("latin-1", "replace")
+
+
+def _name_of(head: bytes) -> str:
+    """Return the name of a part; raise BodyError if it has none."""
+    named = _DISPOSITION.search(head)
+    name = dict(_parameters(named[1])).get("name", "") if named is not None else ""
+    if not name:
+        raise BodyError("A part of the form has no name.")
+    return name
+
+
 def _parts(raw: bytes, content_type: str) -> list[tuple[str, bytes, int, int]]:
     """Return name, header lines, and start and end of the content of each part.
 
     Raises:
         BodyError: the form is malformed or too large.
     """
-    found = _BOUNDARY.search(content_type)
-    if not content_type.lower().startswith("multipart/form-data") or found is None:
-        raise BodyError("The body is not multipart/form-data with a boundary.")
-    mark = b"--" + (found[1] or found[2]).encode("latin-1", "replace")
+    mark = _mark_of(content_type)
     at = 0 if raw.startswith(mark) else raw.find(b"\r\n" + mark) + 2
     if at == 1:
         raise BodyError("The form does not contain its boundary.")
@@ -177,11 +336,7 @@ def _parts(raw: bytes, content_type: str) -> list[tuple[str, bytes, int, int]]:
         if end < 0 or len(parts) >= _MAX_PARTS:
             raise BodyError("The form is truncated or has too many parts.")
         head = raw[start + 2 : head_end]
-        named = _DISPOSITION.search(head)
-        name = dict(_parameters(named[1])).get("name", "") if named is not None else ""
-        if not name:
-            raise BodyError("A part of the form has no name.")
-        parts.append((name, head, min(head_end + 4, end), end))
+        parts.append((_name_of(head), head, min(head_end + 4, end), end))
         at = end + 2
 
 

@@ -115,8 +115,8 @@ class MessageSum:
     at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(rb"error|\.failed|message|\\u00[2-7]")
 
     __slots__ = (
-        "_blocks", "_ends", "_input", "_message", "_output_told", "_texts", "_usage", "ended",
-        "error", "is_last", "pieces", "size",
+        "_blocks", "_input", "_message", "_output_told", "_texts", "_usage", "ended", "error",
+        "is_last", "pieces", "size",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -128,14 +128,14 @@ class MessageSum:
         self._usage: dict[str, Any] | None = None
         self._output_told = False  # the count at the start is of what was made by then
         self._blocks: list[tuple[int, dict[str, Any]]] = []
-        self._input: dict[int, list[str]] = {}  # Keyed by the block's place in _blocks.
+        self._input: dict[int, Pieces] = {}  # Keyed by the block's place in _blocks.
         self._texts: dict[int, Pieces] = {}  # Growing texts, keyed by index.
         self.is_last = False
 
-    def add(self, name: str, data: bytes) -> Any:
+    def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         self.is_last = False
-        event = read_event(data)
+        event = read_event(data) if value is None else value
         if type(event) is not dict or self.ended:
             return event
         kind = event.get("type") or name
@@ -211,7 +211,7 @@ class MessageSum:
         if kind == _INPUT:
             piece = rest.pop("partial_json", None)
             if type(piece) is str:
-                self._input.setdefault(at, []).append(piece)
+                self._input.setdefault(at, Pieces()).append(piece)
                 self._count(piece)
         elif kind == "citations_delta":
             if "citation" in rest:
@@ -236,11 +236,20 @@ class MessageSum:
         if type(block.get("text")) is not Pieces:
             self._texts.pop(index, None)
 
-    def _at(self, index: int, kind: Any) -> int:
-        """Return the place of the last block with this index; begin a block if there is none."""
+    def place(self, index: Any) -> int | None:
+        """Return the place of the last block with this index; None if there is none.
+
+        An index that is no number means the last block.
+        """
         for at in range(len(self._blocks) - 1, -1, -1):
-            if self._blocks[at][0] == index:
+            if self._blocks[at][0] == index or type(index) is not int:
                 return at
+        return None
+
+    def _at(self, index: int, kind: Any) -> int:
+        """Return :meth:`place`; begin a block if there is none."""
+        if (at := self.place(index)) is not None:
+            return at
         block = _BLOCKS.get(kind) if type(kind) is str else None
         self._place(index, {"type": block} if block else {})
         return len(self._blocks) - 1
@@ -274,6 +283,26 @@ class MessageSum:
         if delta.get("type") != "text_delta" or len(delta) != 2 or type(index) is not int:
             return None
         return (text, self._texts[index]) if type(text) is str and index in self._texts else None
+
+    @property
+    def count(self) -> int:
+        """Number of blocks so far, in the order in which they began."""
+        return len(self._blocks)
+
+    def block(self, at: int) -> dict[str, Any]:
+        """Return the block at a place; its texts may be :class:`Pieces`."""
+        return self._blocks[at][1]
+
+    def inputs(self, at: int) -> Pieces | str:
+        """Return the pieces of the input of the tool call at a place."""
+        return self._input.get(at, "")
+
+    def whole(self, at: int) -> dict[str, Any]:
+        """Return the block at a place with its texts joined and its input parsed."""
+        whole: dict[str, Any] = settled(self._blocks[at][1])
+        if pieces := "".join(self._input.get(at, ())):
+            whole["input"] = _input(pieces)
+        return whole
 
     @property
     def first(self) -> bool:
@@ -313,12 +342,7 @@ class MessageSum:
         A tool's input that is not JSON is its text. ``usage`` has ``output_tokens`` only if they
         were reported after the message's start.
         """
-        content = []
-        for at, block in self._in_order():
-            whole = settled(block)
-            if pieces := "".join(self._input.get(at, ())):
-                whole["input"] = _input(pieces)
-            content.append(whole)
+        content = [self.whole(at) for at, _ in self._in_order()]
         answer = dict(self._message)
         if answer or content:
             answer["content"] = content

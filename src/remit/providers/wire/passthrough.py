@@ -45,7 +45,7 @@ class Passed:
         """No usage: the property is always None."""
         return None
 
-    def add(self, name: str, data: bytes) -> Any:
+    def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """Append received bytes; return None."""
         self._parts.append(data)
         self.pieces += 1

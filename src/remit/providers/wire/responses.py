@@ -211,10 +211,10 @@ class ResponseSum:
         self._items: dict[int, dict[str, Any]] = {}
         self.is_last = False
 
-    def add(self, name: str, data: bytes) -> Any:
+    def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         self.is_last = False
-        event = read_event(data)
+        event = read_event(data) if value is None else value
         if type(event) is not dict or self.ended:
             return event
         kind = event.get("type") or name
@@ -253,6 +253,12 @@ class ResponseSum:
         if kind == "response.failed":
             error = self._response.get("error")
             self.error = error or self.error or {"message": "the response failed"}
+
+    def item(self, index: int) -> dict[str, Any] | None:
+        """Return the output item with an index; its texts may be :class:`Pieces`. None if it has
+        not begun, and after the last event.
+        """
+        return self._items.get(index)
 
     def _item(self, event: dict[str, Any], kind: str) -> dict[str, Any]:
         """Return the output item that an event belongs to; begin it if it has not begun."""

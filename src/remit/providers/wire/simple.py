@@ -95,10 +95,10 @@ class EventSum:
         self._text: list[str] = []
         self.is_last = False
 
-    def add(self, name: str, data: bytes) -> Any:
+    def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         self.is_last = False
-        event = read_event(data)
+        event = read_event(data) if value is None else value
         if type(event) is not dict:
             self.is_last = data.strip() == b"[DONE]"
             return None if self.is_last else event

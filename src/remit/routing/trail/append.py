@@ -76,7 +76,7 @@ async def acreate_thought_record(
     extra = dict(metadata or {})
     if taken := _RESERVED & extra.keys():
         raise InvalidInputError(
-            f"The metadata of a thought cannot contain {', '.join(sorted(taken))}."
+            f"The metadata of a thought must not contain {', '.join(sorted(taken))}."
         )
     if tier is not None:
         extra["scope"] = {"tier": check_id("tier", tier)}
@@ -194,7 +194,7 @@ class _Stage:
             self._look_up([step])
         if thought_id in self._taken:
             raise InvalidThoughtError(
-                f"There is a thought record {thought_id!r} already.",
+                f"The thought record {thought_id!r} already exists.",
                 next_step="Give each record an id of its own, or leave id_fn out.",
             )
         head = self._heads.to_append(task_id)

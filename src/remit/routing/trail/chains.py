@@ -85,7 +85,7 @@ class ChainHeads:
         if head is None:
             raise TrailError(
                 f"The last place of the task {task_id!r} in the table of thoughts cannot be read.",
-                next_step="`remit trail verify` says what is damaged.",
+                next_step="`remit trail verify` names the damage.",
             )
         return head
 
@@ -102,7 +102,7 @@ class ChainHeads:
                 f"LED-{self.unplaced[task_id]:08x} on their places are missing, as after the "
                 "import of a ledger in which thoughts are erased. A new one would fork it.",
                 next_step="`remit trail import` of an export of the trail puts them back; "
-                "without one, go on under another task id.",
+                "without one, continue under another task id.",
             )
         return head
 

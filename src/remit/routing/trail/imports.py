@@ -124,17 +124,17 @@ class _Import:
             entry = unplaced.pop(position, None)
             place = f"place {position} of task {task_id!r}"
             if entry is None:
-                raise InvalidInputError(f"the ledger has no thought for {place}.")
+                raise InvalidInputError(f"the ledger contains no thought for {place}.")
             if problem := _difference(entry, record, position):
                 raise InvalidInputError(f"{entry.id}, for {place}, {problem}.")
         elif position > 0 and record.prev_hash == FIRST_PREV_HASH:
-            raise InvalidInputError(f"the task {task_id!r} is here already.")
+            raise InvalidInputError(f"the task {task_id!r} already exists.")
         if record.prev_hash != head.hash:
-            raise InvalidInputError(f"it does not follow the last record of task {task_id!r} here.")
+            raise InvalidInputError(f"it does not follow the last record of task {task_id!r}.")
         if entry is not None:
             seq = seq_of(entry)
         elif is_known:
-            raise InvalidInputError(f"there is a thought record {record.id!r} already.")
+            raise InvalidInputError(f"the thought record {record.id!r} already exists.")
         else:
             erasure = record.content.erasure_id if isinstance(record.content, Erased) else None
             made = entry_of(record, position, {"erased": erasure} if erasure else {})

@@ -174,7 +174,7 @@ def read_input(given: ThoughtInput | Mapping[str, Any]) -> ThoughtInput:
         thought = given if isinstance(given, ThoughtInput) else ThoughtInput(**given)
     except TypeError as error:
         raise InvalidInputError(
-            f"The thought is no mapping with the keys of ThoughtInput: {error}."
+            f"The thought must be a mapping with the keys of ThoughtInput: {error}."
         ) from error
     return ThoughtInput(**check_fields(thought, "the thought"))
 
@@ -203,6 +203,6 @@ def read_time(value: Any) -> str:
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise InvalidInputError("The time of a thought is a datetime without a time zone.")
+            raise InvalidInputError("The time of a thought must have a time zone.")
         return value.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
     return check_id("timestamp", value)

@@ -260,5 +260,5 @@ def _damaged(row: Row) -> TrailError:
     return TrailError(
         f"The thought record {row.thought_id!r} cannot be read: its ledger entry "
         f"is not there, or is not its own ({row.place}).",
-        next_step="`remit trail verify` says what is damaged.",
+        next_step="`remit trail verify` names the damage.",
     )

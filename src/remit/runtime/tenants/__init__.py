@@ -7,22 +7,19 @@ ledger about them. Tables and records of a tenant are in its own ledger; its ser
 Invariants: a tenant's key is the one that the host recorded; at any time one ledger of a tenant is
 in use; the name of a removed tenant is not used again.
 
-Start reading in :mod:`remit.runtime.tenants.tenant`; :mod:`remit.runtime.tenants.changes` lists the
-steps of a move and of a removal.
+Start reading in :mod:`remit.runtime.tenants.tenant`; :mod:`remit.runtime.tenants.moves` and
+:mod:`remit.runtime.tenants.removals` list the steps of a move and of a removal.
 """
 
-from remit.runtime.tenants.changes import (
-    hold_open,
+from remit.runtime.tenants.moves import hold_open, move_tenant, old_plans, remove_old_places
+from remit.runtime.tenants.overview import ListedTenant, list_names, listed_tenant
+from remit.runtime.tenants.recovery import (
     interrupted_tenants,
-    move_tenant,
-    old_plans,
     recover_tenant,
     recover_tenants,
-    remove_old_places,
-    remove_tenant,
     removed_before,
 )
-from remit.runtime.tenants.overview import ListedTenant, list_names, listed_tenant
+from remit.runtime.tenants.removals import remove_tenant
 from remit.runtime.tenants.tenant import (
     Tenant,
     TenantHost,

@@ -9,7 +9,7 @@ from remit.kernel.root import Root
 from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.log_of_logs import TakenHead, latest_head
-from remit.runtime.tenants.changes import old_plans
+from remit.runtime.tenants.moves import old_plans
 from remit.runtime.tenants.tenant import (
     REMOVED,
     Tenant,
@@ -45,7 +45,10 @@ class ListedTenant:
 
     @property
     def place(self) -> str:
-        """Place of its ledger, for people; empty if it is unknown."""
+        """Place of its ledger, for people; empty if unknown.
+
+        Of a removed tenant, ``removed`` and the date.
+        """
         if self.removal is not None:
             return f"removed {self.removal.timestamp[:10]}"
         return self.tenant.place if self.tenant is not None else ""
@@ -59,7 +62,12 @@ class ListedTenant:
 
 
 def list_names(host: Root, ledger: LedgerClient) -> list[str]:
-    """Return the names of present and removed tenants, in order."""
+    """Return the names of present and removed tenants, in order.
+
+    Args:
+        host: root of the host.
+        ledger: ledger of the host, which records removals.
+    """
     return sorted({*tenant_names(host), *removals(ledger)})
 
 

@@ -55,7 +55,11 @@ class Place:
         return place if self.file.database else str(self.root.path / place)
 
     def exists(self) -> bool:
-        """Return True if the file or schema exists."""
+        """Return True if the file or schema exists.
+
+        Raises:
+            LedgerError: the name of the schema is invalid, or the database cannot be used.
+        """
         if self.database:
             return ledgers.has_schema(self.database, self.file.ledger)
         return Path(self.location).exists()
@@ -129,16 +133,20 @@ class Place:
             if not log.checkpoints.owner():
                 raise LedgerKeyError(
                     f"The ledger {log.location} names no owner.",
-                    next_step="Find out what wrote it, and move it elsewhere; Remit changes only "
-                    "ledgers of the tenant.",
+                    next_step="Find out which program wrote it, and move it elsewhere; Remit "
+                    "changes only ledgers of the tenant.",
                 )
         return True
 
     def remove(self, owner: VerifierKey) -> None:
-        """Delete the ledger with its content, if there is one.
+        """Delete the ledger with its content; a ledger that does not exist is no error.
+
+        Args:
+            owner: key that the ledger must belong to.
 
         Raises:
-            LedgerKeyError: the ledger belongs to another key; nothing was deleted.
+            LedgerKeyError: the ledger belongs to another key, or names no owner; nothing was
+                deleted.
         """
         if not self.is_own(owner):
             return

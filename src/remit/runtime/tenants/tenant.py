@@ -97,17 +97,23 @@ class Tenant:
 
     @property
     def name(self) -> str:
-        """Name of lower-case letters, digits and hyphens."""
+        """The tenant's name: lower-case letters, digits and hyphens."""
         return self.file.name
 
     @property
     def place(self) -> str:
-        """Place of its ledger, without passwords."""
+        """Place of its ledger for people: a path, schema or URL without passwords."""
         return place_of(self.file)
 
 
 def place_of(file: TenantFile) -> str:
-    """Return the place of a tenant's ledger as text for people, without passwords."""
+    """Return the place of a tenant's ledger as text for people, without passwords.
+
+    A path, ``schema NAME of the host's database``, or a URL with its schema.
+
+    Args:
+        file: record of the tenant.
+    """
     if not file.database:
         return file.ledger
     if file.database == HOST:
@@ -127,7 +133,11 @@ def root_of(host: Root, name: str) -> Root:
 
 
 def tenant_names(host: Root) -> list[str]:
-    """Return the names of present tenants, complete or not, in order; other folders are ignored."""
+    """Return the names of present tenants, complete or not, in order; other folders are ignored.
+
+    Args:
+        host: root of the host.
+    """
     return tenants_with(host, TenantFile.path)
 
 
@@ -175,6 +185,9 @@ def find_tenant(host: Root, name: str) -> Tenant:
 def list_tenants(host: Root) -> list[Tenant]:
     """Return all complete tenants, by name. Incomplete ones are left out.
 
+    Args:
+        host: root of the host.
+
     Raises:
         RemitError: a tenant's file is damaged.
     """
@@ -183,7 +196,11 @@ def list_tenants(host: Root) -> list[Tenant]:
 
 
 def schema_of(name: str) -> str:
-    """Return the schema of a tenant's ledger in a PostgreSQL database."""
+    """Return the schema of a tenant's ledger in a PostgreSQL database; nothing is created.
+
+    Args:
+        name: a valid name of a tenant.
+    """
     return f"remit_tenant_{name.replace('-', '_')}"
 
 
@@ -245,7 +262,17 @@ def create_tenant(host: TenantHost, name: str, *, database: str = "") -> Tenant:
 
 
 def recorded_key(ledger: LedgerClient, name: str) -> VerifierKey | None:
-    """Return the recorded verifier key of a tenant's log; ``None`` if the host recorded none."""
+    """Return the recorded verifier key of a tenant's log; ``None`` if the host recorded none.
+
+    The first ``TENANT_CREATED`` of the name counts.
+
+    Args:
+        ledger: ledger of the host.
+        name: name of the tenant.
+
+    Raises:
+        TlogError: the recorded key is malformed.
+    """
     for entry in ledger.query(event_type="TENANT_CREATED", submission_id=name, tier=None, limit=1):
         return VerifierKey.parse(entry.metadata["verifier_key"])
     return None
@@ -267,7 +294,7 @@ def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
     if recorded is None:
         raise RemitError(
             f"The host's ledger records no tenant {tenant.name}.",
-            next_step="A root that was copied there is not a tenant; use `remit tenant create`.",
+            next_step="A copied root is not a tenant; use `remit tenant create`.",
         )
     key = LedgerKey(tenant.root.keys, tenant.file.origin).verifier_key()
     if key is None or known_as(key, recorded.name) != recorded:
@@ -281,7 +308,13 @@ def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
 
 
 def removals(ledger: LedgerClient) -> dict[str, LedgerEntry]:
-    """Return the host's ``TENANT_REMOVED`` entries, keyed by name of the tenant."""
+    """Return the host's ``TENANT_REMOVED`` entries, keyed by name of the tenant.
+
+    Of several removals of a name, the last counts.
+
+    Args:
+        ledger: ledger of the host.
+    """
     return {str(entry.submission_id): entry for entry in ledger.query(event_type=REMOVED)}
 
 
@@ -398,6 +431,10 @@ def export_tenant(
 
 def save(value: Mapping[str, Any], path: Path) -> None:
     """Write JSON to a file of a tenant's root, durably and atomically, readable by its owner only.
+
+    Args:
+        value: the content, as JSON values.
+        path: the file, which is replaced.
 
     Raises:
         RemitError: the file cannot be written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -60,7 +61,17 @@ _STATUSES: tuple[tuple[type[RemitError], int, str], ...] = (
 
 
 def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> Guard:
-    """Return the ASGI application that answers requests under ``/api``."""
+    """Return the ASGI application that answers requests under ``/api``.
+
+    The routes cover the ledger, sessions, budgets, keys, owners, usage, tenants, reports, prices,
+    approvals, orders, pins, feedback, learning, packages and gates. Errors become JSON answers.
+    Bodies above a limit are refused, and every path except the OpenAPI document needs a key.
+
+    Args:
+        runtime: the open root.
+        keys: its virtual keys.
+        authenticator: finds the caller of each request.
+    """
     app = _Application(
         title="Remit",
         summary="Model calls, and the record, its proofs, budgets and keys of one installation.",
@@ -140,7 +151,19 @@ class _Application(FastAPI):
             document.setdefault("components", {})["securitySchemes"] = _SCHEMES
             document["security"] = [{name: []} for name in _SCHEMES]
             document["paths"].update(paths_beside_the_api())
+            for schema in document["components"]["schemas"].values():
+                _describe_fields(schema)
         return super().openapi()
+
+
+def _describe_fields(schema: dict[str, Any]) -> None:
+    """Move the attributes in a docstring of a class to the descriptions of the properties."""
+    text, _, attributes = schema.get("description", "").partition("\n\nAttributes:\n")
+    for name, meaning in re.findall(r"^    (\w+): ((?:.|\n {8})+)", attributes, re.MULTILINE):
+        plain = re.sub(r"\s+", " ", meaning).replace("``", "`")
+        schema["properties"][name]["description"] = plain[:1].upper() + plain[1:]
+    if text:
+        schema["description"] = text
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -162,10 +185,10 @@ async def _http(request: Request, error: Exception) -> Response:
     status = error.status_code
     code = HTTPStatus(status).name.lower()
     if status == 404:
-        next_step = f"{_OPENAPI} lists what there is."
-        return _error(404, code, "There is nothing here.", next_step)
+        next_step = f"{_OPENAPI} lists all paths."
+        return _error(404, code, "This path does not exist.", next_step)
     if status == 405:
-        response = _error(405, code, f"This path does not take {request.method[:16]}.")
+        response = _error(405, code, f"This path does not support {request.method[:16]}.")
         response.headers["allow"] = ", ".join(_methods(request))
         return response
     if status == 400:

@@ -17,7 +17,14 @@ from remit.server.refusals import HttpError
 
 
 def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
-    """Return the routes of requests for approval in ``ledger``, decided through ``queue``."""
+    """Return the routes of requests for approval in ``ledger``, decided through ``queue``.
+
+    The routes list and show requests, decide one, and delegate approvals.
+
+    Args:
+        ledger: ledger of the root.
+        queue: its requests for approval.
+    """
     routes = Routes("approvals")
 
     @routes.add("GET", "/approvals", "List approvals", needs="read", shape=ApprovalPage)
@@ -91,5 +98,7 @@ def _found(queue: ApprovalQueue, request_id: str) -> Approval:
     try:
         return queue.get(request_id)
     except ApprovalError as error:
-        cause = ApprovalError(error.message, next_step="GET /api/approvals lists what waits.")
+        cause = ApprovalError(
+            error.message, next_step="GET /api/approvals lists the waiting requests."
+        )
         raise HttpError(404, "not_found", error.message) from cause

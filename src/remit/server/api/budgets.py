@@ -27,6 +27,8 @@ def budget_routes(
 ) -> Routes:
     """Return the routes of budgets: limits, spending, and their check against the ledger.
 
+    The routes refuse with HttpError 400 a change that names no scope or several, or no limit.
+
     Args:
         ledger: the ledger.
         budgeter: the budgets.
@@ -52,11 +54,11 @@ def budget_routes(
         """Replace a scope's limits by these. A change of the window starts a new one."""
         owners = wanted.model_dump(include=_OWNERS, exclude_none=True)
         if len(owners) != 1:
-            why = "Name one of key, session, user, team, organisation, not more."
+            why = "Name only one of key, session, user, team and organisation."
             raise HttpError(400, "invalid_input", why)
         limits = BudgetLimits.of(**wanted.model_dump(exclude={*_OWNERS, "agent", "unlimited"}))
         if limits.any == wanted.unlimited:
-            why = "Give usd, tokens, turns, rpm or tpm: these limits replace all there are; or "
+            why = "Give usd, tokens, turns, rpm or tpm: these limits replace all earlier ones; or "
             raise HttpError(400, "invalid_input", f"{why}unlimited alone, to take them away.")
         scope = keys.budget_scope(*owners.popitem(), agent=wanted.agent or "")
         entry_id = budgeter.allocate(scope, limits=limits, by=name_of(caller))

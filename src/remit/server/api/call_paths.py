@@ -1,7 +1,7 @@
 """The OpenAPI document of everything outside ``/api``: model calls, stored objects, health.
 
-Bodies are in the providers' own forms and pass whatever they contain; only the members that Remit
-reads are described. Calls are listed from the table of endpoints that answers them.
+Bodies have the forms of the providers and pass unchanged; only the members that Remit reads are
+described. Calls are listed from the table of endpoints that answers them.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from remit.providers.wire import BATCHES, ENDPOINTS, FILES, Endpoint
 _KEPT = {
     "openai": (
         ("GET", "/v1/responses/{id}", "A stored response"),
-        ("DELETE", "/v1/responses/{id}", "Remove a stored response"),
-        ("GET", "/v1/responses/{id}/input_items", "What a stored response was asked"),
-        ("POST", "/v1/responses/{id}/cancel", "End a response in the background"),
-        ("POST", "/v1/conversations", "Begin a conversation"),
+        ("DELETE", "/v1/responses/{id}", "Delete a stored response"),
+        ("GET", "/v1/responses/{id}/input_items", "The input of a stored response"),
+        ("POST", "/v1/responses/{id}/cancel", "Cancel a background response"),
+        ("POST", "/v1/conversations", "Create a conversation"),
         ("GET", "/v1/conversations/{id}", "A conversation"),
-        ("POST", "/v1/conversations/{id}", "Change a conversation's labels"),
-        ("DELETE", "/v1/conversations/{id}", "Remove a conversation"),
+        ("POST", "/v1/conversations/{id}", "Change a conversation's metadata"),
+        ("DELETE", "/v1/conversations/{id}", "Delete a conversation"),
         ("GET", "/v1/conversations/{id}/items", "The items of a conversation"),
-        ("POST", "/v1/conversations/{id}/items", "Put items into a conversation"),
-        ("GET", "/v1/models", "Models that this key may name"),
-        ("GET", "/v1/models/{id}", "One of them"),
+        ("POST", "/v1/conversations/{id}/items", "Add items to a conversation"),
+        ("GET", "/v1/models", "Models that this key may call"),
+        ("GET", "/v1/models/{id}", "A model"),
     ),
     "both": (
-        ("POST", FILES["anthropic"].path, "Hand a file to the provider"),
-        ("GET", FILES["anthropic"].path, "This key's files"),
+        ("POST", FILES["anthropic"].path, "Upload a file"),
+        ("GET", FILES["anthropic"].path, "Files of this key"),
         ("GET", f"{FILES['anthropic'].path}/{{id}}", "A file"),
-        ("DELETE", f"{FILES['anthropic'].path}/{{id}}", "Remove a file"),
-        ("GET", f"{FILES['anthropic'].path}/{{id}}/content", "A file's bytes"),
+        ("DELETE", f"{FILES['anthropic'].path}/{{id}}", "Delete a file"),
+        ("GET", f"{FILES['anthropic'].path}/{{id}}/content", "Content of a file"),
         *(
             (method, f"{path}{tail}", summary)
             for path in (f"/v1{BATCHES['openai'].path}", BATCHES["anthropic"].path)
             for method, tail, summary in (
-                ("POST", "", "Begin a batch: each request is reserved and settled by itself"),
-                ("GET", "", "This key's batches"),
+                ("POST", "", "Create a batch; each request is reserved and settled separately"),
+                ("GET", "", "Batches of this key"),
                 ("GET", "/{id}", "A batch"),
-                ("POST", "/{id}/cancel", "End a batch"),
+                ("POST", "/{id}/cancel", "Cancel a batch"),
             )
         ),
-        ("GET", f"{BATCHES['anthropic'].path}/{{id}}/results", "The answers of a batch"),
-        ("DELETE", f"{BATCHES['anthropic'].path}/{{id}}", "Remove a batch"),
+        ("GET", f"{BATCHES['anthropic'].path}/{{id}}/results", "Results of a batch"),
+        ("DELETE", f"{BATCHES['anthropic'].path}/{{id}}", "Delete a batch"),
     ),
 }
 _OPEN = (
-    ("/healthz", "Whether the process answers", "application/json", {"status": "ok"}),
-    ("/readyz", "Whether it takes calls and can record them", "application/json",
+    ("/healthz", "Liveness: the process answers", "application/json", {"status": "ok"}),
+    ("/readyz", "Readiness: the process takes calls and can record them", "application/json",
      {"status": "ready"}),
 )  # fmt: skip
 _MESSAGES = [{"role": "user", "content": "Say hello."}]
@@ -72,40 +72,41 @@ _SUMMARIES = {
     "openai.compact": "Compact the conversation of a response",
     "openai.input_tokens": "Count the input tokens of a response; free",
     "anthropic.messages": "Anthropic's Messages",
-    "anthropic.count_tokens": "How many tokens a call of Messages has; free",
-    "openai.completions": "A text goes on",
+    "anthropic.count_tokens": "Count the input tokens of a message; free",
+    "openai.completions": "OpenAI's legacy Completions",
     "openai.embeddings": "Embeddings of texts",
-    "openai.moderations": "What a text contains; free",
-    "openai.rerank": "Documents in the order of how they fit",
-    "openai.images": "Pictures from a text",
-    "openai.speech": "Speech from a text",
-    "openai.transcriptions": "The text of a recording",
-    "openai.translations": "The text of a recording, in English",
-    "openai.image_edits": "A picture changed",
-    "openai.image_variations": "Pictures like one",
+    "openai.moderations": "Moderate a text; free",
+    "openai.rerank": "Rank documents by relevance to a query",
+    "openai.images": "Create images from a text",
+    "openai.speech": "Create speech from a text",
+    "openai.transcriptions": "Transcribe audio",
+    "openai.translations": "Translate audio into English text",
+    "openai.image_edits": "Edit an image",
+    "openai.image_variations": "Create variations of an image",
 }
 _IN = {
-    "x-remit-session": "Session that the call belongs to.",
-    "x-remit-agent": "Agent in whose name it is made.",
-    "x-remit-work-order": "Work order it belongs to.",
-    "x-remit-contract": "Contract it is made under.",
-    "x-remit-subject": "Person whom the content is about, for erasure; never in the record.",
-    "idempotency-key": "The call is made once for each caller and key.",
+    "x-remit-session": "Session of the call.",
+    "x-remit-agent": "Agent that makes the call.",
+    "x-remit-work-order": "Work order of the call.",
+    "x-remit-contract": "Contract that governs the call.",
+    "x-remit-subject": "Person whom the content is about, for erasure; not part of the record.",
+    "idempotency-key": "Idempotency key: a repeated request by the same caller does not repeat the "
+    "call.",
 }
 _OUT = {
-    "x-remit-exchange": "Entry that has the whole call; of a refusal its PROMPT_REJECTED.",
-    "x-remit-dispatch": "Entry of its intent, durable before a byte was sent.",
-    "x-remit-decision": "Entry of the routing decision, where a route was asked for.",
-    "x-remit-cost-usd": "US dollars of the last attempt.",
-    "x-remit-cost-certainty": "measured, estimated, upper_bound or unpriced.",
+    "x-remit-exchange": "EXCHANGE entry of the call, or PROMPT_REJECTED entry of its refusal.",
+    "x-remit-dispatch": "Entry of the intent (DISPATCH), stored before anything was sent.",
+    "x-remit-decision": "Entry of the routing decision, if the call named a route.",
+    "x-remit-cost-usd": "Cost of the last attempt, in US dollars.",
+    "x-remit-cost-certainty": "Certainty of the cost: measured, estimated, upper_bound, unpriced.",
 }
 _REFUSALS = {
-    "400": "The call has no form that can be recorded or sent.",
+    "400": "The request is invalid.",
     "401": "The key is missing, unknown, expired or revoked.",
-    "402": "A budget does not allow it.",
-    "403": "The key may not do this.",
-    "429": "A limit of this minute, or a budget that other calls still hold.",
-    "503": "Nothing can be recorded, or the model is not asked just now.",
+    "402": "A budget does not cover the call.",
+    "403": "The key lacks the permission.",
+    "429": "A rate limit is reached, or calls in flight hold the rest of a budget.",
+    "503": "The record cannot be written, or the circuit breaker of the model is open.",
 }
 _REFUSAL = {
     "openai": {"error": {"message": "key:KEY-8IJWLY3QGHBPN7A6 has 0.000045 USD left, the call may "
@@ -118,7 +119,10 @@ _REFUSAL = {
 
 
 def paths_beside_the_api() -> dict[str, dict[str, Any]]:
-    """Return the path items of an OpenAPI document, keyed by path."""
+    """Return the path items of an OpenAPI document for all paths outside ``/api``, keyed by path.
+
+    These are the providers' paths (``/v1/…``), the checks of health, and ``/metrics``.
+    """
     found: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS.values():
         found.setdefault(_path(endpoint), {})["post"] = _call(endpoint)
@@ -131,9 +135,14 @@ def paths_beside_the_api() -> dict[str, dict[str, Any]]:
         operation["responses"] = {"200": {"description": summary, "content": {
             kind: {"schema": {"type": "object"}, "example": example}}}}  # fmt: skip
         found[path] = {"get": operation}
-    metrics = _operation("GET", "/metrics", "Figures for Prometheus", "health")
+    metrics = _operation("GET", "/metrics", "Metrics for Prometheus", "health")
     text = {"schema": {"type": "string"}}
-    metrics["responses"] = {"200": {"description": "Figures.", "content": {"text/plain": text}}}
+    metrics["responses"] = {
+        "200": {
+            "description": "Metrics in the text format of Prometheus.",
+            "content": {"text/plain": text},
+        }
+    }
     found["/metrics"] = {"get": metrics}
     return found
 
@@ -150,8 +159,9 @@ def _operation(method: str, path: str, summary: str, tag: str) -> dict[str, Any]
 def _call(endpoint: Endpoint) -> dict[str, Any]:
     operation = _operation("POST", _path(endpoint), _SUMMARIES[endpoint.name], "model calls")
     operation["description"] = (
-        "The body is the provider's own; what Remit does not know passes through, byte for byte "
-        "where the provider speaks this dialect. Budgeted, on record before and after."
+        "The body has the form of the provider. If the provider speaks this dialect, the body "
+        "passes byte for byte, unknown fields included. The call is held to its budgets, and "
+        "recorded before and after."
     )
     operation["parameters"] = [
         {"name": name, "in": "header", "description": about, "schema": {"type": "string"}}
@@ -190,11 +200,11 @@ def _schema(endpoint: Endpoint) -> dict[str, Any]:
         properties[part] = {"type": "string", "format": "binary"}
         required.append(part)
     else:
-        properties[endpoint.prompt] = {"description": "What is asked."}
+        properties[endpoint.prompt] = {"description": "Input of the model."}
         required.append(endpoint.prompt)
     for name in endpoint.output_limit:
         properties[name] = {"type": "integer", "minimum": 1,
-                            "description": "The longest answer; a budget holds it."}  # fmt: skip
+                            "description": "Maximum number of output tokens."}  # fmt: skip
     if endpoint.streams:
         properties["stream"] = {"type": "boolean", "description": "Answer by server-sent events."}
     return {"type": "object", "properties": properties, "required": required,
@@ -202,7 +212,7 @@ def _schema(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _kept(method: str, path: str, summary: str, dialect: str) -> dict[str, Any]:
-    operation = _operation(method, path, summary, "what providers keep")
+    operation = _operation(method, path, summary, "stored objects")
     if "{id}" in path:
         operation["parameters"] = [
             {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -211,7 +221,9 @@ def _kept(method: str, path: str, summary: str, dialect: str) -> dict[str, Any]:
         kind = "multipart/form-data" if path.endswith("/files") else "application/json"
         operation["requestBody"] = {"content": {kind: {"schema": {"type": "object"}}}}
     if dialect == "both":
-        operation["description"] = "The header `anthropic-version` says whose form it is in."
+        operation["description"] = (
+            "The answer has Anthropic's form if the request has the header `anthropic-version`."
+        )
     operation["responses"] = {
         "200": {"description": "The provider's answer.",
                 "content": {"application/json": {"schema": {"type": "object"}}}},

@@ -16,7 +16,7 @@ from remit.server.api.routes import Caller, Context, Routes, name_of, page_of
 
 
 def feedback_routes(ledger: LedgerClient) -> Routes:
-    """Return the routes of feedback in ``ledger``."""
+    """Return the routes that record and list feedback in ``ledger``."""
     routes = Routes("feedback")
 
     @routes.add(

@@ -22,7 +22,12 @@ from remit.server.refusals import HttpError
 
 
 def governance_routes(ledger: LedgerClient, context: Callable[[], GateContext]) -> Routes:
-    """Return the routes of packages and gates of a root; ``context`` returns the gates' inputs."""
+    """Return the routes that list packages, and show and check gates.
+
+    Args:
+        ledger: ledger of the root.
+        context: returns the gates' inputs; called for each check.
+    """
     routes = Routes("governance")
 
     @routes.add("GET", "/packages", "List packages", needs="read", shape=PackagePage)

@@ -8,8 +8,18 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
-from remit.gateway.auth import ROLES, Directory, Identity, KeyStore, NewKey, expiry_of, shown_keys
+from remit.gateway.auth import (
+    ROLES,
+    Directory,
+    Identity,
+    KeyStore,
+    NewKey,
+    VirtualKey,
+    expiry_of,
+    shown_keys,
+)
 from remit.gateway.budget import BudgetLimits, TokenBudgeter
+from remit.providers.wire import PASSED_PATHS
 from remit.server.api.requests import KeyQuery, KeyRequest, Rotation
 from remit.server.api.responses.parties import KeyMade, KeyPage, KeyRevoked, KeyShape
 from remit.server.api.routes import Caller, Routes, slice_of
@@ -19,7 +29,15 @@ _WILD = re.compile(r"[*?\[]")
 
 
 def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) -> Routes:
-    """Return the routes that create, list, revoke and rotate virtual keys."""
+    """Return the routes that create, list, revoke and rotate virtual keys.
+
+    A caller can give a key no more than its own permissions; else the answer is 403.
+
+    Args:
+        keys: virtual keys of the root.
+        budgeter: budgets of the keys.
+        directory: names of their owners.
+    """
     routes = Routes("keys")
 
     @routes.add("GET", "/keys", "List keys", needs="read", shape=KeyPage)
@@ -40,11 +58,16 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
         return next(shown_keys([keys.find(name_or_id)], directory, budgeter))
 
     @routes.add(
-        "POST", "/keys", "Make a key", needs="manage_keys", shape=KeyMade, status=201, fails=[409]
+        "POST", "/keys", "Create a key", needs="manage_keys", shape=KeyMade, status=201, fails=[409]
     )
     def create(wanted: KeyRequest, caller: Caller) -> dict[str, Any]:
         """Create a key with at most your permissions. The secret is shown once."""
         _require_no_more(caller, wanted.role, wanted.models, wanted.agents, wanted.tiers)
+        lists: dict[str, Any] = {
+            "pass_through": tuple(wanted.pass_through),
+            "pass_through_unpriced": tuple(wanted.pass_through_unpriced),
+        }
+        _require_no_more_paths(caller, VirtualKey(wanted.name, wanted.role, **lists))
         limits = BudgetLimits.of(
             usd=wanted.budget_usd,
             tokens=wanted.budget_tokens,
@@ -60,6 +83,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
             models=wanted.models,
             agents=wanted.agents,
             tiers=wanted.tiers,
+            **lists,
             user_id=wanted.user or "",
             team_id=wanted.team or "",
             organisation_id=wanted.organisation or "",
@@ -70,7 +94,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
         return _made(made)
 
     @routes.add(
-        "POST", "/keys/{name_or_id:path}/rotate", "Renew a key's secret",
+        "POST", "/keys/{name_or_id:path}/rotate", "Rotate a key",
         needs="manage_keys", shape=KeyMade, fails=[409],
     )  # fmt: skip
     def rotate(name_or_id: str, caller: Caller, how: Rotation | None = None) -> dict[str, Any]:
@@ -78,6 +102,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
         key = keys.find(name_or_id)
         if key.key_id != caller.key_id:  # the caller gets the new secret
             _require_no_more(caller, key.role, key.models, key.agents, key.tiers)
+            _require_no_more_paths(caller, key)
         grace_s = how.grace_s if how is not None else 0.0
         made = keys.rotate(key.key_id, grace_s=grace_s, requested_by=_who(caller))
         return _made(made)
@@ -88,7 +113,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
     def revoke(
         name_or_id: str,
         caller: Caller,
-        reason: Annotated[str, Query(description="why; stays on record")] = "",
+        reason: Annotated[str, Query(description="Reason, recorded permanently.")] = "",
     ) -> dict[str, Any]:
         """Revoke a key for good; every process refuses it within a second. A repetition has no
         effect.
@@ -115,7 +140,10 @@ def _require_no_more(
     if more := sorted(name for name in allowed if not caller.may(name)):
         raise _too_much("role", f"the role {role} may {', '.join(more).replace('_', ' ')}")
     if "approve" in allowed:
-        said = f"A key of the role {role} may approve, and is made on the machine: run "
+        said = (
+            f"A key of the role {role} may approve, so it can only be created on the "
+            f"server's machine: run "
+        )
         command = f"`remit key create --role {role}` or `remit key rotate`."
         raise HttpError(403, "forbidden", said + command, param="role")
     own: Identity | None = caller
@@ -129,6 +157,16 @@ def _require_no_more(
         own = own.within
 
 
+def _require_no_more_paths(caller: Identity, key: VirtualKey) -> None:
+    """Raise HttpError if a key may pass on requests that its caller, another key, may not."""
+    for row in PASSED_PATHS if caller.key_id else ():
+        for unpriced in (False, True):
+            if key.identity.may_pass(row, unpriced=unpriced) and not caller.may_pass(
+                row, unpriced=unpriced
+            ):
+                raise _too_much("pass_through", f"yours does not list {row.name}")
+
+
 def _covers(identity: Identity, model: str) -> bool:
     """Return True if a model id or pattern allows no more than the identity may use.
 
@@ -138,7 +176,9 @@ def _covers(identity: Identity, model: str) -> bool:
 
 
 def _too_much(param: str, why: str) -> HttpError:
-    return HttpError(403, "forbidden", f"That key may do more than yours: {why}.", param=param)
+    return HttpError(
+        403, "forbidden", f"That key has more permissions than yours: {why}.", param=param
+    )
 
 
 def _who(caller: Identity) -> str:

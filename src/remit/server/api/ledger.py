@@ -14,7 +14,11 @@ from remit.server.refusals import HttpError
 
 
 def ledger_routes(ledger: LedgerClient) -> Routes:
-    """Return the routes of entries, proofs and checkpoints of ``ledger``."""
+    """Return the routes of entries, proofs, checkpoints, the verifier key and statistics of
+    ``ledger``.
+
+    Only the signing of a checkpoint writes.
+    """
     routes = Routes("ledger")
 
     @routes.add("GET", "/ledger/entries", "Query entries", needs="read", shape=EntryPage)
@@ -34,7 +38,9 @@ def ledger_routes(ledger: LedgerClient) -> Routes:
     @routes.add("GET", "/ledger/entries/{entry_id}", "One entry", needs="read", shape=EntryShape)
     def entry(
         entry_id: str,
-        content: Annotated[Flag, Query(description="false: commitments instead")] = True,
+        content: Annotated[
+            Flag, Query(description="Return the content; if false, its commitments.")
+        ] = True,
     ) -> LedgerEntry:
         """Return one entry with its content."""
         if content:
@@ -61,7 +67,9 @@ def ledger_routes(ledger: LedgerClient) -> Routes:
         """Return the latest signed checkpoint (C2SP tlog-checkpoint) with its cosignatures."""
         latest = ledger.checkpoints.latest()
         if latest is None:
-            raise HttpError(404, "not_found", "No checkpoint was signed yet. POST here signs one.")
+            raise HttpError(
+                404, "not_found", "No checkpoint was signed yet. POST to this path signs one."
+            )
         return str(latest)
 
     @routes.add("POST", "/ledger/checkpoint", "Sign a checkpoint", needs="manage_keys", status=201)
@@ -76,12 +84,14 @@ def ledger_routes(ledger: LedgerClient) -> Routes:
         For independent proof, get the key from a place that the operator cannot change.
         """
         if ledger.verifier_key is None:
-            raise HttpError(404, "not_found", "This ledger has no key.") from LedgerKeyError(
-                "This ledger has no key.", next_step="`remit init` makes one."
+            raise HttpError(
+                404, "not_found", "This ledger has no signing key."
+            ) from LedgerKeyError(
+                "This ledger has no signing key.", next_step="`remit init` makes one."
             )
         return f"{ledger.verifier_key}\n"
 
-    @routes.add("GET", "/ledger/stats", "How many entries", needs="read", shape=Stats)
+    @routes.add("GET", "/ledger/stats", "Number of entries", needs="read", shape=Stats)
     def stats() -> dict[str, Any]:
         """Return the number of entries of each event type, and the last entry."""
         head = ledger.head()

@@ -21,7 +21,15 @@ _OPERATORS_OWN = ("queue", "priority", "for_key", "tokens", "usd", "max_attempts
 
 
 def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
-    """Return the routes of orders of ``ledger``, submitted and changed through ``orders``."""
+    """Return the routes of orders of ``ledger``, submitted and changed through ``orders``.
+
+    The routes list, submit, show, cancel, pause, resume and retry orders. Callers without the
+    operator's permission only see and cancel orders of their own key.
+
+    Args:
+        ledger: ledger of the root.
+        orders: its queues.
+    """
     routes = Routes("orders")
 
     @routes.add("GET", "/orders", "List orders", needs="read", shape=OrderPage)

@@ -18,7 +18,12 @@ _A = {"user": "a user", "team": "a team", "organisation": "an organisation"}
 
 
 def owner_routes(directory: Directory, budgeter: TokenBudgeter) -> Routes:
-    """Return the routes that declare, list, show and rename owners of each kind."""
+    """Return the routes that declare, list, show and rename owners of each kind.
+
+    Args:
+        directory: declared names of owners.
+        budgeter: budgets of the owners.
+    """
     routes = Routes("owners")
     for kind in _KINDS:
         _add(routes, kind, directory, budgeter)

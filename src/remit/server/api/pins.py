@@ -14,7 +14,11 @@ from remit.server.refusals import HttpError
 
 
 def pin_routes(ledger: LedgerClient) -> Routes:
-    """Return the routes of the pins in ``ledger``."""
+    """Return the routes that list pinned tools of MCP servers, and accept a changed one.
+
+    Args:
+        ledger: ledger of the root, in which the pins are recorded.
+    """
     routes = Routes("pins")
     pins = Pins(ledger)
 
@@ -32,8 +36,8 @@ def pin_routes(ledger: LedgerClient) -> Routes:
         found = _found(pins, tool_id)
         if found.change is None or found.change.digest != acceptance.digest:
             raise ConflictError(
-                f"No change of {tool_id} to this definition waits.",
-                next_step="GET /api/pins shows what does.",
+                f"No change of {tool_id} to this definition waits for acceptance.",
+                next_step="GET /api/pins lists the waiting changes.",
             )
         pins.accept([found], by=name_of(caller))
         return _found(pins, tool_id).to_dict()

@@ -15,7 +15,12 @@ from remit.server.api.routes import Routes, slice_of
 
 
 def price_routes(ledger: LedgerClient, prices: RootPrices) -> Routes:
-    """Return the routes of the prices by which this process charges calls."""
+    """Return the route that lists the prices that this process charges.
+
+    Args:
+        ledger: ledger of the root, for the entry that records the prices.
+        prices: the prices, read when the root was opened.
+    """
     routes = Routes("prices")
 
     @routes.add("GET", "/prices", "List prices", needs="read", shape=PricePage)

@@ -24,21 +24,31 @@ _HEADERS = {"content-disposition": 'attachment; filename="remit-report.html"'}
 
 
 class ReportQuery(BaseModel):
-    """The range of a report, and the length of its lists."""
+    """The range of a report, and the length of its lists. Unknown fields are refused.
+
+    Attributes:
+        since: start: `today`, `yesterday`, `24h` or ISO 8601, rounded down to a quarter of an hour;
+            empty for the beginning.
+        until: end, in the same forms, rounded up; empty for the latest entry. Entries at this time
+            are not included.
+        time_zone: an IANA name, for dates and days.
+        most: in a range of more than 20,000 entries, the number of calls, refusals, charges and
+            budgets that each list shows, the latest of each event type; 0 to 10,000.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     since: str = Field(
         "", max_length=64,
-        description="entries at or after this time: `today`, `yesterday`, `24h`, ISO 8601; rounded "
+        description="Start of the range: `today`, `yesterday`, `24h`, or ISO 8601; rounded "
         "down to a quarter of an hour; default: from the beginning",
     )  # fmt: skip
     until: str = Field(
         "",
         max_length=64,
-        description="entries before this time, rounded up to a quarter of an hour",
+        description="End of the range, exclusive; rounded up to a quarter of an hour.",
     )
-    time_zone: str = Field("UTC", max_length=64, description="the time zone of dates and days")
+    time_zone: str = Field("UTC", max_length=64, description="Time zone of dates and days.")
     most: int = Field(
         500, ge=0, le=_AT_MOST, description="in a range of more than 20,000 entries, list only so "
         "many calls, refusals, charges and budgets, the latest of each event type",
@@ -62,7 +72,11 @@ class Streamed(StreamingResponse):
 
 
 def report_routes(runtime: Runtime) -> Routes:
-    """Return the route of the report that ``remit report --html`` writes."""
+    """Return the route of the report that ``remit report --html`` writes.
+
+    Args:
+        runtime: the open root. A checkpoint is signed for each report.
+    """
     routes = Routes("report")
 
     @routes.add("GET", "/report", "Report for an auditor", needs="verify", media_type="text/html")

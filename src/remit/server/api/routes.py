@@ -23,11 +23,11 @@ from remit.server.refusals import HttpError
 
 _FULL_BYTES = 8 * 1024 * 1024
 _MEANINGS = {
-    400: "The request cannot be understood.",
+    400: "The request is invalid.",
     401: "The key is missing, unknown, expired or revoked.",
-    403: "The key's role may not do this.",
-    404: "There is no such thing.",
-    409: "It cannot be done as things stand, such as when a name is taken.",
+    403: "The role of the key lacks the permission.",
+    404: "The object does not exist.",
+    409: "The request conflicts with the present state, such as a name that is taken.",
 }
 _FORMATS = {"text/plain": {"type": "string"}, "text/html": {"type": "string"},
             "application/octet-stream": {"type": "string", "format": "binary"}}  # fmt: skip
@@ -77,6 +77,9 @@ class Routes(APIRouter):
     ) -> Callable[[_Route], _Route]:
         """Return a decorator that adds a function as a route; its result is the answer's body.
 
+        A caller without the permission is answered 403 before the function runs. The decorator
+        returns the function unchanged.
+
         Args:
             method: the HTTP method.
             path: path below ``/api``.
@@ -94,11 +97,14 @@ class Routes(APIRouter):
         responses: dict[int | str, dict[str, Any]] = {
             code: {"model": Error, "description": _MEANINGS[code]} for code in sorted(statuses)
         }
-        # Such as a body too long or too slow, or a database that does not answer.
-        responses["default"] = {"model": Error, "description": "Anything else that went wrong."}
+        # For example, a body is too large or too slow, or the database does not answer.
+        responses["default"] = {"model": Error, "description": "Any other failure."}
         if shape is None:
             content = {media_type: {"schema": _FORMATS[media_type]}}
-            responses[status] = {"description": "The exact bytes.", "content": content}
+            responses[status] = {
+                "description": "The exact bytes of the record or document.",
+                "content": content,
+            }
 
         def decorate(function: _Route) -> _Route:
             @functools.wraps(function)
@@ -140,12 +146,21 @@ def _allowing(needs: str) -> Callable[..., Any]:
 
 
 def name_of(identity: Identity) -> str:
-    """Return the caller for the record: name and id, as the name of a revoked key may be reused."""
+    """Return the caller for the record: name and id, as the name of a revoked key may be reused.
+
+    Args:
+        identity: identity of the caller.
+    """
     return f"{identity.name} ({identity.key_id})" if identity.key_id else identity.name
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """Return a JSON answer; entries and erased content have the form of the command line."""
+    """Return a JSON answer; entries and erased content have the form of the command line.
+
+    Args:
+        value: JSON values, entries, or erased content.
+        status: the HTTP status.
+    """
     return Response(_dump(value), status, media_type="application/json")
 
 
@@ -158,6 +173,10 @@ def page_of(found: Iterable[Listed], limit: int, *lists: str) -> dict[str, Any]:
         found: cursor, list name and value of each item.
         limit: most items.
         lists: names of the lists.
+
+    Returns:
+        An object with each list, and ``next_cursor``, which is None on the last page. The lists
+        have encoded items.
     """
     page: dict[str, Any] = {name: [] for name in lists}
     size, last, number = 0, "", 0
@@ -175,6 +194,12 @@ def slice_of(
 ) -> tuple[list[_T], str | None]:
     """Return the items after ``cursor``, and the cursor of the next page; None at the end.
 
+    Args:
+        items: all items of the list.
+        cursors: a unique text for each item, in the same order.
+        cursor: the cursor of the last item of the previous page; ``None`` for the first page.
+        limit: largest number of items.
+
     Raises:
         InvalidInputError: the list has no such cursor.
     """
@@ -182,7 +207,9 @@ def slice_of(
     first = 0
     if cursor is not None:
         if cursor not in places:
-            raise InvalidInputError("The cursor is unknown.", next_step="Begin again without one.")
+            raise InvalidInputError(
+                "The cursor is unknown.", next_step="Request the first page without a cursor."
+            )
         first = places.index(cursor) + 1
     end = first + limit
     more = places[end - 1] if end < len(places) else None

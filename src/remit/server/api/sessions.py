@@ -28,7 +28,13 @@ _STATES = {"WO_COMPLETED": "completed", "WO_FAILED": "failed", "WO_EXECUTING": "
 
 
 def session_routes(ledger: LedgerClient) -> Routes:
-    """Return the routes of sessions and traces in ``ledger``."""
+    """Return the routes that list sessions, and show a session or a work order's trace.
+
+    Nothing is written. An unknown session or work order is answered 404.
+
+    Args:
+        ledger: ledger of the root.
+    """
     routes = Routes("sessions")
 
     @routes.add("GET", "/sessions", "List sessions", needs="read", shape=SessionPage)
@@ -70,7 +76,7 @@ def session_routes(ledger: LedgerClient) -> Routes:
         """Return the steps of a work order, with entry ids."""
         first = next(ledger.query(work_order_id=work_order_id, limit=1, with_content=False), None)
         if first is None:
-            raise HttpError(404, "not_found", "The ledger has no such work order.")
+            raise HttpError(404, "not_found", "The ledger does not contain this work order.")
         steps = ledger.query(work_order_id=work_order_id, after=page.cursor)
         listed = ((entry.id, "steps", _step(entry)) for entry in steps)
         return {
@@ -90,7 +96,8 @@ def _overview(ledger: LedgerClient, session_id: str) -> dict[str, Any]:
     first = next(ledger.query(session_id=session_id, limit=1, with_content=False), None)
     if first is None:
         raise NotFoundError(
-            "The ledger has no such session.", next_step="GET /api/sessions lists them."
+            "The ledger does not contain this session.",
+            next_step="GET /api/sessions lists the sessions.",
         )
     return {
         "session_id": session_id,

@@ -51,7 +51,7 @@ def tenant_routes(host: Root, ledger: LedgerClient) -> Routes:
     def tenant(name: str) -> dict[str, Any]:
         """Return one tenant."""
         if name not in list_names(host, ledger):
-            raise HttpError(404, "not_found", "There is no such tenant.")
+            raise HttpError(404, "not_found", "This tenant does not exist.")
         return _shown(listed_tenant(host, ledger, name))
 
     return routes

@@ -24,15 +24,32 @@ _OWNERS = (
 
 
 class UsageQuery(Page):
-    """Conditions on calls, and the names to group by."""
+    """Conditions on calls, and the names to group by.
+
+    `since`, `until` and `time_zone` bound the calls; `by` groups them; each other field counts only
+    calls with that value: `key`, `user`, `team`, `organisation`, `agent`, `session`, `contract`,
+    `provider`, `model` and `certainty`.
+    """
 
     since: str = Field(
-        "7d", max_length=64, description="first instant: `today`, `yesterday`, `24h`, ISO 8601"
+        "7d",
+        max_length=64,
+        description="Start of the range: `today`, `yesterday`, `24h`, or ISO 8601.",
     )
-    until: str = Field("now", max_length=64, description="the end, exclusive; likewise")
-    by: str = Field("model", max_length=256, description=f"with commas between: {', '.join(BY)}")
-    time_zone: str = Field("UTC", max_length=64, description="whose midnight begins a day")
-    key: str = Field("", max_length=512, description="only of this key's id; likewise the others")
+    until: str = Field(
+        "now", max_length=64, description="End of the range, exclusive, in the same forms."
+    )
+    by: str = Field(
+        "model", max_length=256, description=f"Dimensions separated by commas: {', '.join(BY)}"
+    )
+    time_zone: str = Field(
+        "UTC", max_length=64, description="Time zone whose midnight begins a day."
+    )
+    key: str = Field(
+        "",
+        max_length=512,
+        description="Count only calls of the key with this id; the other filters work alike.",
+    )
     user: str = Field("", max_length=512)
     team: str = Field("", max_length=512)
     organisation: str = Field("", max_length=512)
@@ -45,37 +62,54 @@ class UsageQuery(Page):
 
 
 class UsageShape(BaseModel):
-    """Usage and cost of some calls, with the values of the names in `by`."""
+    """Usage and cost of some calls, with the values of the names in `by`.
+
+    `failed` and `fallbacks` are parts of `calls`; `cached_input_tokens` and `reasoning_tokens` are
+    parts of the input and output; costs are in US dollars, separate by certainty.
+    """
 
     model_config = ConfigDict(extra="allow")
 
-    calls: int = Field(description="round trips to a model, each attempt")
+    calls: int = Field(description="Number of attempts at model calls.")
     failed: int
-    fallbacks: int = Field(description="calls that went to another model than the one first wanted")
+    fallbacks: int = Field(description="Number of calls that a fallback model answered.")
     input_tokens: int
     output_tokens: int
     cached_input_tokens: int
     reasoning_tokens: int
-    unpriced_calls: int = Field(description="used tokens without a known price: no cost has them")
+    unpriced_calls: int = Field(
+        description="Number of calls that used tokens without a known price; no cost includes them."
+    )
     measured_usd: float
     estimated_usd: float
-    upper_bound_usd: float = Field(description="the most that calls of unknown usage can have cost")
+    upper_bound_usd: float = Field(
+        description="Upper bound of the cost of calls with unknown usage."
+    )
 
 
 class UsagePage(BaseModel):
-    """Usage by group: periods in order, names within them."""
+    """Usage by group: periods in order, names within them.
+
+    `since`, `until`, `time_zone` and `by` repeat the query; `rows` are the groups.
+    """
 
     since: datetime
     until: datetime
     time_zone: str
     by: list[str]
     rows: list[UsageShape]
-    total: UsageShape | None = Field(description="of all pages; on the first page alone")
+    total: UsageShape | None = Field(
+        description="Sum over all pages; present on the first page only."
+    )
     next_cursor: str | None
 
 
 def usage_routes(ledger: LedgerClient) -> Routes:
-    """Return the routes of usage."""
+    """Return the route that adds up usage; it only reads.
+
+    Args:
+        ledger: ledger of the root.
+    """
     routes = Routes("usage")
 
     @routes.add("GET", "/usage", "Add up usage", needs="read", shape=UsagePage)

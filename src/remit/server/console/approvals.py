@@ -27,6 +27,8 @@ _LONGEST_EDITED = 40_000  # A form field must fit the limit of a request body.
 def show(sources: Sources, asked: Asked) -> Page:
     """Return the page of waiting and recent approval requests, or of one request.
 
+    Entries that are no valid requests are left out.
+
     Args:
         sources: the data sources.
         asked: the request; ``rest`` is the id of one approval request, and ``before`` of its query

@@ -55,7 +55,11 @@ class SignedCookie:
         return self._header("", 0, secure)
 
     def read(self, headers: Headers) -> tuple[str, Mapping[str, Any]] | None:
-        """Return the cookie's value and claims; ``None`` if missing, forged or expired."""
+        """Return the cookie's value and claims; ``None`` if missing, forged or expired.
+
+        Args:
+            headers: headers of the request.
+        """
         value = self._value(headers)
         signed, _, signature = value.rpartition(".")
         if not signed or not hmac.compare_digest(self.signature(signed), signature):
@@ -64,7 +68,11 @@ class SignedCookie:
         return (value, claims) if time.time() < claims["until"] else None
 
     def signature(self, text: str) -> str:
-        """Return the signature of a text, base64url, with the secret of this kind of cookie."""
+        """Return the signature of a text, base64url, with the secret of this kind of cookie.
+
+        Args:
+            text: the signed part of the cookie's value.
+        """
         return _text(hmac.digest(self._secret, text.encode(), hashlib.sha256))
 
     def _value(self, headers: Headers) -> str:

@@ -16,7 +16,9 @@ _LISTED = 25
 def show(sources: Sources, asked: Asked) -> Page:
     """Return the page of routing decisions and fallbacks, or the explanation of one call.
 
-    A routing decision is computed again from its record; no model is called.
+    A routing decision is computed again from its record; no model is called. Only calls that a
+    route or a fallback decided are listed, of a limited number of calls that are read. An error of
+    the computation is shown on the page.
 
     Args:
         sources: the data sources.

@@ -62,17 +62,28 @@ class Entrance:
 
         In dev mode the login is the developer's.
 
+        Args:
+            headers: headers of the request.
+
         Raises:
             AuthUnavailableError: keys cannot be checked now.
         """
         return (DEVELOPER, "") if self.is_open else self._logins.of(headers)
 
     def leave(self, scope: Scope) -> Answer:
-        """Return the redirect to the login page that deletes the login cookie."""
+        """Return the redirect to the login page that deletes the login cookie.
+
+        Args:
+            scope: the request's scope, which tells if the browser uses HTTPS.
+        """
         return see(LOGIN, self._logins.end(secure=is_secure(scope)))
 
     async def answered(self, scope: Scope, receive: Receive) -> Page | Answer:
         """Answer a request to a sign-in path.
+
+        Args:
+            scope: the request's scope; its path is one of :meth:`is_entrance`.
+            receive: ASGI's function, which gives the form.
 
         Returns:
             A redirect with a login cookie on success, a redirect to the provider, or the login
@@ -94,7 +105,13 @@ class Entrance:
         return await self._with_provider(self._sign_in, scope)
 
     def is_entrance(self, path: str) -> bool:
-        """Return True if a path is a sign-in path, which requires no login."""
+        """Return True if a path is a sign-in path, which requires no login.
+
+        Paths of a provider count only if one is configured.
+
+        Args:
+            path: path of the request.
+        """
         return path == LOGIN or (path in (_OIDC, _CALLBACK) and self._sign_in is not None)
 
     def _page(self, following: str, failed: str = "", status: int = 200) -> Page:

@@ -11,7 +11,7 @@ from remit.server.replies import Answer, Headers, Receive, Scope, read_body
 PREFIX = "/console"
 
 MAX_LOGIN_BYTES = 16 * 1024
-"""The largest form of a visitor who is not signed in."""
+"""The largest form, in bytes, of a visitor who is not signed in."""
 
 _MAX_BYTES = 64 * 1024
 _MAX_PATH_CHARS = 1_000  # A cookie stores the path during a sign-in.
@@ -21,6 +21,8 @@ _NOT_OWN = "This form was not sent from this console. Reload the page and try ag
 
 async def read_form(scope: Scope, receive: Receive, most: int = _MAX_BYTES) -> dict[str, str]:
     """Read a request's form and return its fields; the last value if a name is repeated.
+
+    A form of more than 50 fields cannot be read.
 
     Args:
         scope: the ASGI request.
@@ -43,23 +45,41 @@ async def read_form(scope: Scope, receive: Receive, most: int = _MAX_BYTES) -> d
 
 
 def read_query(scope: Scope) -> dict[str, str]:
-    """Return the fields of a query string; the last value if a name is repeated."""
+    """Return the fields of a query string; the last value if a name is repeated.
+
+    Empty values are left out.
+
+    Args:
+        scope: ASGI's scope of the request.
+    """
     return dict(parse_qsl(scope["query_string"].decode("latin-1")))
 
 
 def not_own() -> HttpError:
-    """Return the 403 for a form that no page of this console sent."""
+    """Return (not raise) the 403 for a form that no page of this console sent."""
     return HttpError(403, "forbidden", _NOT_OWN)
 
 
 def is_secure(scope: Scope) -> bool:
-    """Return True if the browser used TLS, to this server or to a proxy."""
+    """Return True if the browser used TLS, to this server or to a proxy.
+
+    The header ``x-forwarded-proto`` is trusted.
+
+    Args:
+        scope: ASGI's scope of the request.
+    """
     named = dict(scope["headers"])
     return scope.get("scheme") == "https" or named.get(b"x-forwarded-proto", b"") == b"https"
 
 
 def own_path(text: str) -> str:
-    """Return the page to show after a login; the start page unless ``text`` is a console path."""
+    """Return the page to show after a login; the start page unless ``text`` is a console path.
+
+    A path above the limit of length gives the start page too.
+
+    Args:
+        text: a path with its query, as the browser sent it.
+    """
     if text.startswith(f"{PREFIX}/") and len(text) <= _MAX_PATH_CHARS:
         return quote(text, safe=string.punctuation)
     return "/"

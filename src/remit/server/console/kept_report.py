@@ -57,6 +57,7 @@ class KeptReport:
 
         Raises:
             ProposalError: a recorded entry does not have the format that Remit writes.
+            LedgerError: the ledger cannot be read.
         """
         with self._lock:
             head = self._ledger.head()

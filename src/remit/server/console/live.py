@@ -43,7 +43,10 @@ class Live:
         self._closed = False
 
     def close(self) -> None:
-        """End all streams and refuse new ones. A later stream ends after its first bytes."""
+        """End all streams and refuse new ones. A later stream ends after its first bytes.
+
+        Does not wait for a read of the ledger that is running.
+        """
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -54,7 +57,8 @@ class Live:
     ) -> None:
         """Stream events to one client until it disconnects, the login ends, or :meth:`close`.
 
-        Only entries that are appended later are sent.
+        Only entries that are appended later are sent. A slow client gets an event ``gap`` in place
+        of the events that it missed.
 
         Args:
             send: takes the answer.

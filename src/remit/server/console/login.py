@@ -62,7 +62,11 @@ class Logins:
         return self._cookie.begin({**claims, "nonce": secrets.token_hex(8)}, lasts_s, secure=secure)
 
     def end(self, *, secure: bool) -> tuple[bytes, bytes]:
-        """Return the header that deletes the login cookie."""
+        """Return the header that deletes the login cookie.
+
+        Args:
+            secure: True if the browser uses HTTPS.
+        """
         return self._cookie.end(secure=secure)
 
     def of(self, headers: Headers) -> Login | None:
@@ -91,7 +95,11 @@ class Logins:
 
 
 def login_cookie(secret: bytes) -> SignedCookie:
-    """Return the login cookie of the root with this secret."""
+    """Return the login cookie of the root with this secret.
+
+    Args:
+        secret: secret of the root, from which the cookie's key is derived.
+    """
     return SignedCookie(COOKIE, secret, _PURPOSE)
 
 

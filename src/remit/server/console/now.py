@@ -19,6 +19,10 @@ def show(sources: Sources, asked: Asked) -> Page:
     """Return the start page: calls in flight, latest calls, open circuits and alarms.
 
     Alarms are entries that need attention.
+
+    Args:
+        sources: the data sources.
+        asked: not used.
     """
     ledger = sources.ledger
     exchanges = ledger.query(event_type="EXCHANGE", order="desc", limit=_CALLS, with_content=False)

@@ -53,9 +53,9 @@ _AUTH_METHODS = ("client_secret_basic", "client_secret_post")
 _INVALID_TOKEN = jwt.PyJWTError, TypeError, ValueError, OverflowError, RecursionError
 _TOKEN_PROBLEMS: dict[type[BaseException], tuple[str, str]] = {
     jwt.ExpiredSignatureError: ("sent an expired ID token", _CLOCKS),
-    jwt.ImmatureSignatureError: ("sent an ID token of the future", _CLOCKS),
+    jwt.ImmatureSignatureError: ("sent an ID token that is not valid yet", _CLOCKS),
     jwt.InvalidAudienceError: ("sent an ID token for another client", _LATER),
-    jwt.InvalidIssuerError: ("sent an ID token of another issuer", _LATER),
+    jwt.InvalidIssuerError: ("sent an ID token from another issuer", _LATER),
 }
 
 
@@ -149,13 +149,16 @@ class SignIn:
             query: query of the callback.
             headers: headers of the request, with the cookie.
 
+        Returns:
+            The identity with name and role, and the page that :meth:`begin` was given.
+
         Raises:
             SignInError: 400, the browser did not begin this sign-in or has finished it; 403, the
                 provider or the settings refuse the person; 502 and 503 as :meth:`begin`.
         """
         found = self._cookie.read(headers)
         if found is None:
-            raise _rejected("No sign-in was begun in this browser, or it took too long.")
+            raise _rejected("No sign-in was started in this browser, or it has expired.")
         _, begun = found
         if not hmac.compare_digest(query.get("state", "").encode(), begun["state"].encode()):
             raise _rejected("This answer belongs to another sign-in.")
@@ -169,7 +172,7 @@ class SignIn:
             sends_issuer = document.get("authorization_response_iss_parameter_supported") is True
             issuer = query.get("iss", "" if sends_issuer else self._settings.issuer)
             if issuer != self._settings.issuer or not query.get("code"):
-                raise _rejected("This answer is not the provider's.")
+                raise _rejected("This answer did not come from the provider.")
             token = await self._redeem_code(document, query["code"], begun["verifier"])
             key = _key_of(token, document["keys"])
             if key is None:  # The provider may have new keys.
@@ -194,7 +197,7 @@ class SignIn:
         """
         redeemed = self._redeemed
         if state in redeemed:
-            raise _rejected("This sign-in was used already.")
+            raise _rejected("This sign-in was already used.")
         # The oldest sign-ins, which expire first, come first.
         while redeemed and (
             len(redeemed) >= _MAX_STATES or next(iter(redeemed.values())) < time.time()
@@ -206,7 +209,7 @@ class SignIn:
     async def _place(self) -> AsyncIterator[None]:
         """Limit the browsers that wait for the provider; raise SignInError 503 above it."""
         if self._waiting >= _MAX_WAITING:
-            message = "Too many people are signing in."
+            message = "Too many people are signing in at once."
             raise SignInError(message, next_step=_SIGN_IN_AGAIN, status=503)
         self._waiting += 1
         try:
@@ -247,7 +250,10 @@ class SignIn:
         if status != 200:
             raise _failing(f"has no discovery document (status {status})", "Check issuer.")
         if document.get("issuer") != issuer:
-            raise _failing("names itself as another issuer", "Check issuer, to the last slash.")
+            raise _failing(
+                "names itself as another issuer",
+                "Check the setting issuer, including its last slash.",
+            )
         for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
             if not _is_endpoint(document.get(name), issuer):
                 raise _failing("names an endpoint that is not https")
@@ -255,7 +261,7 @@ class SignIn:
         offered = offered if isinstance(offered, list | tuple) else ()
         document["auth_method"] = next((one for one in _AUTH_METHODS if one in offered), "")
         if not document["auth_method"] and self._settings.client_secret.get_secret_value():
-            raise _failing(f"takes a client's secret neither by {' nor by '.join(_AUTH_METHODS)}")
+            raise _failing(f"accepts a client secret neither by {' nor by '.join(_AUTH_METHODS)}")
         status, published = await self._request("GET", document["jwks_uri"])
         if status != 200:
             raise _failing(f"does not publish its keys (status {status})")
@@ -287,12 +293,12 @@ class SignIn:
         if status == 200 and isinstance(token := found.get("id_token"), str):
             return token
         if status == 400 and error == "invalid_grant":
-            raise _rejected("The provider does not take this sign-in: it is used or too old.")
+            raise _rejected("The provider refuses this sign-in: it was used before or has expired.")
         if status == 401 or error in ("invalid_client", "unauthorized_client"):
             raise _failing(
-                "refuses this server", "The operator checks client_id and client_secret."
+                "refuses this server", "The operator should check client_id and client_secret."
             )
-        raise _failing(f"gives no ID token (status {status})")
+        raise _failing(f"returned no ID token (status {status})")
 
     async def _request(
         self, method: str, url: str, headers: Mapping[str, str] | None = None,

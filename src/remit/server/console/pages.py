@@ -119,5 +119,10 @@ def templates() -> Environment:
 
 
 def page_of_list(items: Sequence[Any], limit: int) -> tuple[list[Any], bool]:
-    """Return the first ``limit`` items, and True if there are more."""
+    """Return the first ``limit`` items, and True if there are more.
+
+    Args:
+        items: items of the list; one more than ``limit`` is enough.
+        limit: largest number of items on a page.
+    """
     return list(items[:limit]), len(items) > limit

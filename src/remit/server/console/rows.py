@@ -22,7 +22,7 @@ SHOWN_LIVE = frozenset({"EXCHANGE", *ALARMS, *WAITING})
 
 
 def live_row(entry: LedgerEntry) -> dict[str, Any]:
-    """Return a live event's row.
+    """Return a live event's row. Each cell is cut to a limit of length.
 
     Args:
         entry: an ``EXCHANGE``, or an event of :data:`SHOWN_LIVE`.
@@ -36,7 +36,13 @@ def live_row(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def call_row(entry: LedgerEntry) -> dict[str, Any]:
-    """Return the row of a model call: time, agent, model, outcome, tokens, cost and duration."""
+    """Return the row of a model call: time, agent, model, outcome, tokens, cost and duration.
+
+    Keys are ``id``, ``kind`` (``call``), ``tone`` and ``cells``, which are texts.
+
+    Args:
+        entry: an ``EXCHANGE``; its content is not needed.
+    """
     data = entry.metadata
     outcome = str(data.get("outcome", ""))
     model = str(data.get("model_id", ""))
@@ -59,7 +65,13 @@ def call_row(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def alarm_row(entry: LedgerEntry) -> dict[str, Any]:
-    """Return the row of an event: time, event, agent, and a reason without content."""
+    """Return the row of an event: time, event, agent, and a reason without content.
+
+    Keys are ``id``, ``kind`` (``alarm``), ``tone`` and ``cells``, which are texts.
+
+    Args:
+        entry: an event that needs attention; its content is not needed.
+    """
     event = entry.event_type
     return {
         "id": entry.id,
@@ -77,12 +89,23 @@ def alarm_row(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def time_of(timestamp: str) -> str:
-    """Return the time of day of a timestamp: ``08:20:11``."""
+    """Return the time of day of a timestamp, to the second: ``08:20:11``.
+
+    Args:
+        timestamp: ISO 8601 in UTC.
+    """
     return timestamp[11:19]
 
 
 def named(metadata: Mapping[str, Any], key: str) -> str:
-    """Return a name from the metadata or its provenance; empty if missing."""
+    """Return a name from the metadata or its provenance; empty if missing.
+
+    Values that are no text, such as erased ones, give an empty text.
+
+    Args:
+        metadata: metadata of an entry.
+        key: name of the field.
+    """
     provenance = metadata.get("provenance")
     value = metadata.get(key) or (provenance.get(key) if isinstance(provenance, dict) else "")
     return value if isinstance(value, str) else ""

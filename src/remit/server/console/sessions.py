@@ -31,6 +31,9 @@ _IN_LINE = (
 def show(sources: Sources, asked: Asked) -> Page:
     """Return the list of sessions, latest first, or the page of one session.
 
+    The first page also lists sessions of the gateway that are active now. Costs are sums of the
+    sessions' calls.
+
     Args:
         sources: the data sources.
         asked: the request; ``rest`` is a session id, and ``before`` of its query an entry id before
@@ -100,7 +103,7 @@ def _one(ledger: LedgerClient, session_id: str, before: str | None) -> Page:
     first = next(ledger.query(session_id=session_id, limit=1, with_content=False), None)
     if first is None:
         end = ledger.archived_to
-        archived = f" What was before {entry_id(end)} may be in an archive." if end else ""
+        archived = f" Entries before {entry_id(end)} may be in an archive." if end else ""
         raise NotFoundError(f"The ledger has no session {session_id[:100]}.{archived}")
     overview = session_overview(ledger, session_id)
     ends, after, more = _bounds(ledger, session_id, before)

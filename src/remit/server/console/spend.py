@@ -29,7 +29,8 @@ _LONGEST = ((timedelta(days=3), "hour"), (timedelta(days=100), "day"))
 def show(sources: Sources, asked: Asked) -> Page:
     """Return the page of spending, grouped by owner, model, agent or session.
 
-    The sums are read from the usage table; those of past hours are cached.
+    The sums are read from the usage table; those of past hours are cached. An unknown ``by`` counts
+    as ``model``. Only the largest groups are listed; for sessions, those of the latest calls.
 
     Args:
         sources: the data sources.

@@ -23,6 +23,13 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
 
     Nothing is verified or recorded: the browser checks the proof.
 
+    For a proof of a new entry, the ledger signs a checkpoint if none covers the entry yet.
+
+    Args:
+        sources: the data sources.
+        asked: the request; ``rest`` is an entry id or empty. A query ``id`` is redirected to its
+            page.
+
     Raises:
         EntryNotFoundError: the entry does not exist.
     """
@@ -53,7 +60,12 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
 
 
 def change(sources: Sources, asked: Asked) -> Answer:
-    """Run all gates, record their results in the person's name, and redirect to the page."""
+    """Run all gates, record their results in the person's name, and redirect to the page.
+
+    Args:
+        sources: the data sources, through whose runtime the results are written.
+        asked: the request, whose identity gives the person.
+    """
     check_gates(sources.runtime.gate_context(), None, by=name_of(asked.identity))
     return see("/console/verify")
 

@@ -20,8 +20,8 @@ try:
     import mcp  # noqa: F401 - the SDK, imported by name, so that its absence is said plainly
 except ImportError as error:
     raise RemitError(
-        "`remit mcp` needs the extra 'mcp', which is not installed.",
-        next_step="pip install 'remit[mcp]'.",
+        "`remit mcp` requires the extra 'mcp', which is not installed.",
+        next_step="Run `pip install 'remit[mcp]'`.",
     ) from error
 
 from remit.server.mcp.http import serve_http

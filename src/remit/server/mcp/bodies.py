@@ -23,7 +23,11 @@ _App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 @dataclass(slots=True)
 class Version:
-    """The protocol version of a session; empty until ``initialize`` is answered."""
+    """The protocol version of a session; empty until ``initialize`` is answered.
+
+    Attributes:
+        negotiated: the version, for example ``2025-06-18``.
+    """
 
     negotiated: str = ""
 
@@ -96,7 +100,7 @@ class Bodies:
         opened = repr(scope.get(IDENTITY)), session, str(message.id)
         while ended := self._open.get(opened):
             if opened not in self._answered:
-                why = f"The id {message.id!r} is that of a request that is not answered yet."
+                why = f"The id {message.id!r} belongs to a request that is not answered yet."
                 error = MessageError(INVALID_REQUEST, why, message.id)
                 await JSONResponse(error.answer, 400)(scope, receive, send)
                 return

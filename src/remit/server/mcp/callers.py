@@ -69,6 +69,11 @@ class Caller:
     def agent_id(self, requested: str) -> str:
         """Return the agent to act as: the requested one, else the caller's own.
 
+        A caller without agents acts under its own name.
+
+        Args:
+            requested: id of the agent; empty for the caller's own.
+
         Raises:
             CallerError: the key may not act as that agent.
         """
@@ -137,37 +142,53 @@ class TaskOwners:
             problem = await self._ledger.submit(lambda tx: _claim(tx, owner, task_id, named))
         if problem == "session":
             raise CallerError(
-                "This session is none of this key's own.",
+                "This session does not belong to this key.",
                 next_step="Leave session_id out, or name one in which it called router_route.",
             )
         if problem:
             raise CallerError(
-                "This task is somebody else's.",
-                next_step="Choose another task_id; it may be any text that is new and begins "
-                f"with none of {', '.join(_RESERVED)}.",
+                "This task belongs to another key.",
+                next_step="Choose a new task_id that does not begin with "
+                f"{' or '.join(_RESERVED)}.",
             )
 
     def require(self, caller: Caller, task_id: str) -> None:
         """Raise CallerError unless ``caller`` may read a task. Blocks.
 
         The message does not say whether the task exists.
+
+        Args:
+            caller: the caller; an unrestricted caller may read every task.
+            task_id: the task.
         """
         if not caller.restricted:
             return
         rows = self._ledger.select("SELECT owner FROM task_owners WHERE task_id = ?", (task_id,))
         if not rows or rows[0][0] != caller.owner:
             raise CallerError(
-                "This key began no task of that id, and may read no other.",
-                next_step="Name a task_id that it recorded thoughts under.",
+                "This key did not start a task with this id, and may not read tasks of other keys.",
+                next_step="Name a task_id under which this key recorded thoughts.",
             )
 
     def mark(self, caller: Caller) -> dict[str, Any]:
-        """Return the metadata that states the writer of a thought."""
+        """Return the metadata that states the writer of a thought: its owner, and the key's id if
+        there is one.
+
+        Args:
+            caller: the caller.
+        """
         key_id = caller.identity.key_id
         return {_WRITER: caller.owner} | ({"key_id": key_id} if key_id else {})
 
     def sees(self, caller: Caller, record: ThoughtRecord) -> bool:
-        """Return True if ``caller`` wrote a record or is unrestricted. Blocks."""
+        """Return True if ``caller`` wrote a record or is unrestricted. Blocks.
+
+        A record that no longer exists is not seen.
+
+        Args:
+            caller: the caller.
+            record: the record.
+        """
         if not caller.restricted:
             return True
         try:
@@ -232,6 +253,11 @@ class CallSlots:
     async def of(self, owner: str) -> AsyncIterator[None]:
         """Run the block in a slot of ``owner``; wait for one if needed.
 
+        The slot is free again at the end of the block.
+
+        Args:
+            owner: name of the caller, by which calls are counted.
+
         Raises:
             CallerError: too many of its calls already wait.
         """
@@ -239,7 +265,7 @@ class CallSlots:
             raise CallerError(
                 f"{self._calls[owner]} calls of this caller are under way already. Nothing was "
                 "done.",
-                next_step="Wait for answers before you call again.",
+                next_step="Wait for the running calls to end before you call again.",
             )
         self._calls[owner] += 1
         own = self._own.setdefault(owner, asyncio.Semaphore(self._per_caller))
@@ -267,7 +293,10 @@ class RateLimit:
         self._free_from: dict[str, float] = {}  # when the caller's full share is free again
 
     def take(self, owner: str) -> None:
-        """Count one action of ``owner``.
+        """Count one action of ``owner``. Nothing is counted if the limit is 0.
+
+        Args:
+            owner: name of the caller.
 
         Raises:
             CallerError: the limit is reached; the action was not counted.
@@ -278,9 +307,9 @@ class RateLimit:
         free_from = max(self._free_from.get(owner, now), now) + each
         if free_from - now > _MINUTE_S + each / 2:
             raise CallerError(
-                f"This key makes more than {self._per_minute} {self._what} a minute. Nothing was "
+                f"This key made more than {self._per_minute} {self._what} in a minute. Nothing was "
                 "done.",
-                next_step="Wait a little, and make fewer.",
+                next_step="Wait a minute, and make fewer calls.",
             )
         if len(self._free_from) > self._per_minute:  # callers at rest need not be known
             self._free_from = {

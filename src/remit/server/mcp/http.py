@@ -176,11 +176,13 @@ class _Application:
         """
         if scope["path"] not in self._sessions:
             there = ", ".join(self._sessions)
-            return HttpError(404, "not_found", f"There is nothing here. MCP is at {there}.")
+            return HttpError(
+                404, "not_found", f"This path does not exist. MCP is served at {there}."
+            )
         names = [name for name, _ in scope["headers"]]
         for name in _SINGLE:
             if names.count(name) > 1:
-                why = f"There are several headers {name.decode()!r}."
+                why = f"The header {name.decode()!r} was sent more than once."
                 return HttpError(400, "invalid_request", why, close=True)
         return None
 
@@ -195,7 +197,7 @@ class _Application:
                 "bearer_methods_supported": ["header"],
             }
             answer = JSONResponse(found)
-        await (answer or _refusal(scope, HttpError(404, "not_found", "There is nothing here.")))(
+        await (answer or _refusal(scope, HttpError(404, "not_found", "This path does not exist.")))(
             scope, receive, send
         )
 
@@ -246,7 +248,7 @@ def _upstreams(runtime: Runtime) -> dict[str, WebEndpoint]:
     settings = runtime.loaded.settings
     if not settings.mcp:
         raise ConfigError(
-            "There is no MCP server in the configuration.",
+            "The configuration contains no MCP server.",
             next_step=f"Add [mcp.NAME] with a command or url to {runtime.root.config}.",
         )
     idle_s = settings.mcp_server.session_idle_s

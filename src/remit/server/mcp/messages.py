@@ -40,7 +40,10 @@ class MessageError(Exception):
 
 
 def parsed(data: bytes) -> Any:
-    """Return a client's data parsed as JSON.
+    """Return a client's data parsed as JSON. Lone surrogates are accepted.
+
+    Args:
+        data: the data in UTF-8.
 
     Raises:
         MessageError: the data is not JSON.
@@ -49,13 +52,18 @@ def parsed(data: bytes) -> Any:
         # Unlike other readers this one accepts lone surrogates: the message's id is answered.
         return json.loads(data, parse_int=read_integer)
     except RecursionError:
-        raise MessageError(PARSE_ERROR, "This is no JSON: it is nested too deep.") from None
+        raise MessageError(
+            PARSE_ERROR, "The message is not valid JSON: it is nested too deeply."
+        ) from None
     except ValueError as error:
-        raise MessageError(PARSE_ERROR, f"This is no JSON: {error}.") from None
+        raise MessageError(PARSE_ERROR, f"The message is not valid JSON: {error}.") from None
 
 
 def message_of(value: Any) -> JSONRPCMessage:
     """Return one message.
+
+    Args:
+        value: a parsed JSON value.
 
     Raises:
         MessageError: the value is not a message; the error answers its id if it has one.
@@ -72,7 +80,11 @@ def message_of(value: Any) -> JSONRPCMessage:
 
 
 def negotiated_version(answer: Any) -> str:
-    """Return the protocol version in the answer to an ``initialize``; empty without one."""
+    """Return the protocol version in the answer to an ``initialize``; empty without one.
+
+    Args:
+        answer: the parsed answer; any value.
+    """
     result = answer.get("result") if isinstance(answer, dict) else None
     version = result.get("protocolVersion") if isinstance(result, dict) else None
     return version if isinstance(version, str) else ""
@@ -96,17 +108,17 @@ class Batch:
 
     def __init__(self, values: list[Any], version: str) -> None:
         if version != WITH_BATCHES:
-            spoken = f"this session speaks {version}" if version else "there is no such session"
+            spoken = f"this session uses {version}" if version else "there is no such session"
             raise MessageError(
                 INVALID_REQUEST,
-                f"Batches of messages are part of MCP {WITH_BATCHES} alone, and {spoken}. Send "
-                "each message by itself.",
+                f"Only MCP {WITH_BATCHES} has batches of messages, and {spoken}. Send each message "
+                "separately.",
             )
         if not 0 < len(values) <= _MAX_BATCH:
             why = (
                 "The batch is empty."
                 if not values
-                else f"A batch has at most {_MAX_BATCH} messages."
+                else f"A batch may contain at most {_MAX_BATCH} messages."
             )
             raise MessageError(INVALID_REQUEST, why)
         self.messages: list[JSONRPCMessage] = []
@@ -117,10 +129,10 @@ class Batch:
                 message = message_of(value)
                 if isinstance(message, JSONRPCRequest):
                     if message.method == "initialize":
-                        why = "initialize is sent by itself, not in a batch."
+                        why = "initialize must not be part of a batch."
                         raise MessageError(INVALID_REQUEST, why, message.id)
                     if message.id in self.waiting:
-                        why = f"The id {message.id!r} is there twice in the batch."
+                        why = f"The batch contains the id {message.id!r} twice."
                         raise MessageError(INVALID_REQUEST, why)
                     self.waiting.add(message.id)
                 self.messages.append(message)
@@ -128,7 +140,12 @@ class Batch:
                 self.answers.append(error.answer)
 
     def answer(self, answered: RequestId, answer: dict[str, Any] | None) -> None:
-        """Note the answer to a request; None for a request that the client has cancelled."""
+        """Note the answer to a request; None for a request that the client has cancelled.
+
+        Args:
+            answered: id of the request; unknown ids are ignored.
+            answer: the message to send.
+        """
         self.waiting.discard(answered)
         if answer is not None:
             self.answers.append(answer)
@@ -137,15 +154,15 @@ class Batch:
 def _fault(value: Any) -> str:
     """Return why a value is not a message."""
     if not isinstance(value, dict):
-        return "A JSON-RPC message is a JSON object."
+        return "A JSON-RPC message must be a JSON object."
     if value.get("jsonrpc") != "2.0":
-        return 'A JSON-RPC message has "jsonrpc": "2.0".'
+        return 'A JSON-RPC message must contain "jsonrpc": "2.0".'
     if "id" in value and type(value["id"]) not in (int, str):
-        return "The id of a JSON-RPC message is a text or an integer."
+        return "The id of a JSON-RPC message must be a string or an integer."
     if "method" not in value and not {"result", "error"} & value.keys():
-        return "A JSON-RPC message has a method, a result or an error."
+        return "A JSON-RPC message must contain a method, a result or an error."
     if not isinstance(value.get("method", ""), str):
-        return "The method of a JSON-RPC message is a text."
+        return "The method of a JSON-RPC message must be a string."
     if not isinstance(value.get("params", {}), dict):
-        return "The params of an MCP message are a JSON object."
-    return "This is no JSON-RPC message."
+        return "The params of an MCP message must be a JSON object."
+    return "This is not a JSON-RPC message."

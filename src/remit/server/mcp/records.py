@@ -17,10 +17,10 @@ _STATUS = {"const": "ok"}
 _COUNT = {"type": "integer"}
 _ENTRIES = {"type": "array", "items": {"type": "object"}}
 _SESSION = {
-    "description": "a session's id, as list_sessions shows it",
+    "description": "Id of a session, from list_sessions.",
     "examples": ["SES-7K2M4QX9"],
 }
-_ORDER = {"description": "a work order's id", "examples": ["WO-SES-7K2M4QX9-001"]}
+_ORDER = {"description": "Id of a work order.", "examples": ["WO-SES-7K2M4QX9-001"]}
 
 
 _Published = tuple[str, str, Mapping[str, Mapping[str, Any]], Mapping[str, Any]]
@@ -32,40 +32,43 @@ Those have no session, and ADMIN's other tools are missing.
 _PUBLISHED: dict[str, _Published] = {
     "query_ledger": (
         "Latest entries of the ledger",
-        "Look up what happened: the latest entries of Remit's append-only ledger, newest first, a "
-        "line each (id, event type, decision, reason, time, names of the metadata). Use it to "
-        "see what was called, decided, refused or approved, and to find the ids that "
-        "trace_prompt_journey and router_explain take. It shows no prompts or answers.",
+        "Look up what happened: the latest entries of Remit's append-only ledger, newest first, "
+        "one line each (id, event type, decision, reason, time, metadata names). Use it to see "
+        "calls, decisions, refusals and approvals, and to find ids for trace_prompt_journey and "
+        "router_explain. The result contains no prompts or answers.",
         {
-            "max_entries": {"description": "how many at most", "examples": [10, 50]},
+            "max_entries": {"description": "Maximum number of items.", "examples": [10, 50]},
             "event_type": {"type": "string", "examples": ["EXCHANGE", "THOUGHT_RECORD"]},
-            "session_id": {**_SESSION, "description": "only entries of this session"},
-            "work_order_id": {**_ORDER, "description": "only entries of this work order"},
+            "session_id": {**_SESSION, "description": "Return only entries of this session."},
+            "work_order_id": {**_ORDER, "description": "Return only entries of this work order."},
         },
         object_schema({"status": _STATUS, "count": _COUNT, "entries": _ENTRIES}),
     ),
     "list_sessions": (
-        "Conversations on record",
-        "List the conversations on record, the latest first: id, agent, when each began and was "
-        "last used, number of turns, and whether it has ended. Calls of router_route are sessions "
-        "without turns. Use it to find the session_id that the other tools take.",
-        {"max_sessions": {"description": "how many at most", "examples": [20]}},
+        "Recorded conversations",
+        "List the recorded conversations, latest first: id, agent, start, last use, number of "
+        "turns, and whether the conversation has ended. Calls of router_route are sessions "
+        "without turns. Use it to find the session_id for other tools.",
+        {"max_sessions": {"description": "Maximum number of items.", "examples": [20]}},
         object_schema({"status": _STATUS, "count": _COUNT, "sessions": _ENTRIES}),
     ),
     "trace_prompt_journey": (
         "How a prompt became an answer",
         "Trace how a prompt became an answer: planned, dispatched, asked, answered, tools used, "
-        "checked, delivered, with times, tokens, cost and the ids of what is on record. Name one "
-        "of session_id (its turns, or the one that turn says), work_order_id or entry_id. Use "
-        "it to explain or debug an answer. Long texts are cut, and a note says so.",
+        "checked, delivered, with times, tokens, cost and entry ids. Pass one of session_id "
+        "(all its turns, or the turn with the number turn), work_order_id or entry_id. Use it to "
+        "explain or debug an answer. Long texts are cut, and a note says so.",
         {
-            "session_id": {**_SESSION, "description": "the session whose turn is traced"},
+            "session_id": {**_SESSION, "description": "Session whose turns are traced."},
             "work_order_id": _ORDER,
             "entry_id": {
-                "description": "any entry of the turn, as query_ledger shows it",
+                "description": "Id of any entry of the turn, from query_ledger.",
                 "examples": ["LED-0000002a"],
             },
-            "turn": {"description": "only this turn of the session, from 1 on", "examples": [2]},
+            "turn": {
+                "description": "Number of one turn of the session, counted from 1.",
+                "examples": [2],
+            },
         },
         object_schema({"status": _STATUS, "turns": {"type": "array"}}),
     ),
@@ -73,7 +76,13 @@ _PUBLISHED: dict[str, _Published] = {
 
 
 def record_tools(runtime: Runtime) -> list[McpTool]:
-    """Return the tools ``query_ledger``, ``list_sessions`` and ``trace_prompt_journey``."""
+    """Return the tools ``query_ledger``, ``list_sessions`` and ``trace_prompt_journey``.
+
+    The tools only read; a key needs the permission ``read``.
+
+    Args:
+        runtime: the open root.
+    """
     settings = runtime.loaded.settings
     tools = admin_tools(runtime.ledger, runtime.root.path, settings.tools, runtime.loaded)
     found = {tool.tool_id: tool for tool in tools}

@@ -36,7 +36,7 @@ _Route = Annotated[
     Field(
         min_length=1,
         max_length=_MAX_NAME,
-        description="the route: auto, or another that router_status names",
+        description="Route: auto, or another route of router_status.",
         examples=["auto"],
     ),
 ]
@@ -44,8 +44,7 @@ _Task = Annotated[
     str,
     Field(
         max_length=_MAX_NAME,
-        description="what kind of task it is, where that is known: a name; left out, the router "
-        "reads it from the prompt",
+        description="Kind of the task; by default the router detects it from the prompt.",
         examples=["code"],
     ),
 ]
@@ -53,14 +52,14 @@ _Preference = Annotated[
     str,
     Field(
         max_length=_MAX_NAME,
-        description="what counts most in the choice: a preference that router_status names",
+        description="Preference of the choice, from router_status.",
         examples=["cost"],
     ),
 ]
 _Tokens = Annotated[
     int | None,
     WithJsonSchema({"type": "integer", "minimum": 1, "maximum": _MAX_TOKENS, "examples": [500]}),
-    Field(description="longest answer, in tokens"),
+    Field(description="Maximum number of output tokens."),
 ]
 _Recorded = Annotated[
     str,
@@ -83,7 +82,7 @@ class RouterTools:
         return cut_to_fit(plain_value(dict(output)), self._most_bytes).value
 
     @mcp_tool(
-        "Answer by the best model",
+        "Answer with the best model",
         needs=("call",),
         writes=True,
         calls_model=True,
@@ -92,12 +91,12 @@ class RouterTools:
                 "model_id": "the model that answered",
                 "provider_id": "its provider",
                 "response": "its answer",
-                "finish_reason": "why the answer ended: stop, length, refusal or content_filter",
+                "finish_reason": "Reason of the end: stop, length, refusal or content_filter.",
                 "scores": "of all candidates",
                 "fallback_attempts": "models that were asked before and failed",
-                "latency_ms": "how long it took, milliseconds",
-                "cost_usd": "what it cost, US dollars; null without a price",
-                "decision_id": "the routing decision; router_explain shows it",
+                "latency_ms": "Duration in milliseconds.",
+                "cost_usd": "Cost in US dollars; null if the model has no price.",
+                "decision_id": "Id of the routing decision, for router_explain.",
                 "decision_entry_id": "its entry in the ledger",
                 "exchange_entry_id": "the entry of the model call",
                 "session_id": "the session that the call belongs to",
@@ -205,7 +204,7 @@ class RouterTools:
         named = decision_id or decision_entry_id or exchange_entry_id or decision
         if not named:
             raise ToolError(
-                "Which decision is not said.",
-                next_step="Give decision_id, as router_route returned it.",
+                "No decision was named.",
+                next_step="Pass the decision_id that router_route returned.",
             )
         return self._fitted(self._redactor.value(plain_value(dict(self._router.explain(named)))))

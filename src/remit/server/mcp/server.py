@@ -45,7 +45,11 @@ Context = ServerRequestContext[Any, Any]
 
 
 def all_tools(runtime: Runtime) -> list[McpTool]:
-    """Return every tool of a root."""
+    """Return every tool of a root: of thoughts, of the router, and of the record, in this order.
+
+    Args:
+        runtime: the open root.
+    """
     settings = runtime.loaded.settings
     redactor = Redactor.of(runtime.loaded)
     return [
@@ -62,7 +66,7 @@ def mcp_server(
     *,
     single_caller: bool = False,
 ) -> Server[Any]:
-    """Return the SDK's server with these tools.
+    """Return the SDK's server with these tools. A client sees only the tools that it may use.
 
     Args:
         tools: the tools.
@@ -115,11 +119,23 @@ class ToolRunner:
         }
 
     def allowed(self, caller: Caller) -> list[McpTool]:
-        """Return the tools that ``caller`` may use."""
+        """Return the tools that ``caller`` may use, by its role, in the order of the tools.
+
+        Args:
+            caller: the caller.
+        """
         return [tool for tool in self._tools.values() if tool.allows(caller)]
 
     async def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
         """Run one tool and return its result; a failure is a result that a model can read.
+
+        Results with ``is_error`` are: a role that may not use the tool, wrong arguments, no free
+        slot, a time limit, and the tool's own error. The call waits for a slot of its caller.
+
+        Args:
+            caller: the sender.
+            name: id of the tool.
+            arguments: the arguments; whole floats become integers if the schema wants these.
 
         Raises:
             MCPError: the tool does not exist.
@@ -128,13 +144,12 @@ class ToolRunner:
         if tool is None:
             raise MCPError(
                 INVALID_PARAMS,
-                f"Unknown tool: {name[:_LONGEST_SHOWN]!r}. tools/list names those there are.",
+                f"Unknown tool: {name[:_LONGEST_SHOWN]!r}. tools/list returns the available tools.",
             )
         if not tool.allows(caller):
             return _failed(
                 f"A key of the role {caller.identity.role} may not use {name}. Ask the operator "
-                f"for a key that may {' or '.join(tool.needs)}; the tools that are listed can be "
-                "used."
+                f"for a key that may {' or '.join(tool.needs)}, or use a listed tool."
             )
         arguments = _with_integers(tool.tool.input_schema, arguments)
         try:
@@ -146,8 +161,8 @@ class ToolRunner:
             problem = f"{problem[: _LONGEST_PROBLEM // 2]} … {problem[-_LONGEST_PROBLEM // 2 :]}"
         if problem:
             return _failed(
-                f"Wrong arguments for {name}: {problem}. Nothing was done. Correct them by "
-                "the tool's input schema, and call it again."
+                f"Wrong arguments for {name}: {problem}. Nothing was done. Correct the "
+                "arguments as the tool's input schema says, and call the tool again."
             )
         try:
             async with self._slots[tool.calls_model].of(caller.owner):

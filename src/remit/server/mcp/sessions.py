@@ -128,7 +128,13 @@ class SessionGuard:
             )
 
     def version_of(self, scope: Scope) -> str:
-        """Return the protocol version of a request's session; empty without one."""
+        """Return the protocol version of a request's session; empty without one.
+
+        For an unknown session, the header of the request counts.
+
+        Args:
+            scope: ASGI's scope of the request, with its identity.
+        """
         known = self._known(
             {**scope, "user": _user(scope[IDENTITY])}, _header(scope["headers"], _SESSION)
         )
@@ -143,7 +149,13 @@ class SessionGuard:
         return known
 
     async def watch(self, every_s: float) -> None:
-        """End sessions and requests of invalid tokens every ``every_s`` seconds until cancelled."""
+        """End sessions and requests of invalid tokens every ``every_s`` seconds until cancelled.
+
+        Errors are logged and the check is repeated.
+
+        Args:
+            every_s: seconds between two checks.
+        """
         while True:
             await asyncio.sleep(every_s)
             try:
@@ -184,8 +196,8 @@ class SessionGuard:
             raise HttpError(
                 503,
                 "too_many_sessions",
-                f"This key has {count} MCP sessions open, and may have no more. End some with "
-                "DELETE, or wait until idle ones end.",
+                f"This key has {count} open MCP sessions, the maximum. End some with DELETE, or "
+                "wait until idle ones end.",
             )
 
     async def _end(self, session_id: str, session: _Session) -> None:

@@ -37,7 +37,7 @@ _THOUGHT = object_schema(
 
 _TaskId = Annotated[Name, Field(max_length=MAX_ID_CHARS, examples=["migrate-billing"])]
 _OneTask = Annotated[
-    _TaskId, Field(description="only this task; a key of the role agent has to name one")
+    _TaskId, Field(description="Id of one task; required for a key of the role agent.")
 ]
 
 
@@ -155,7 +155,7 @@ class ThoughtTools:
             after = found[len(shown)][0]
         output: dict[str, Any] = {"count": len(shown), "thoughts": shown, "next_offset": after}
         if cut:
-            output["note"] = "Cut to fit. Ask for fewer with limit to see more of each."
+            output["note"] = "Texts are cut to fit; request fewer with limit to see more of each."
         return output
 
     @mcp_tool(
@@ -193,8 +193,8 @@ class ThoughtTools:
         caller = current_caller.get()
         if caller.restricted and not task_id:
             raise CallerError(
-                "A key of the role agent reads one task at a time, of its own.",
-                next_step="Name it with task_id.",
+                "A key of the role agent can only read its own tasks, one at a time.",
+                next_step="Name the task with task_id.",
             )
         self._owners.require(caller, task_id)
 

@@ -50,11 +50,18 @@ class McpTool:
     calls_model: bool = False
 
     def allows(self, caller: Caller) -> bool:
-        """Return True if ``caller`` may use the tool."""
+        """Return True if ``caller`` has one of the permissions in ``needs``.
+
+        Args:
+            caller: the caller.
+        """
         return any(caller.identity.may(permission) for permission in self.needs)
 
     def definition(self) -> Definition:
-        """Return the tool in the form of ``tools/list``."""
+        """Return the tool in the form of ``tools/list``.
+
+        Its hints follow from ``writes`` and ``calls_model``.
+        """
         return Definition(
             name=self.tool.tool_id,
             title=self.title,
@@ -87,6 +94,13 @@ def mcp_tool(
 
     The tool's id is the method's name, its description the docstring's first paragraph, its
     arguments the parameters. An argument whose default is ``""`` or ``None`` may be left out.
+
+    Args:
+        title: name for people.
+        needs: permissions, one of which is enough.
+        returns: JSON Schema of the result.
+        writes: True if the tool changes something.
+        calls_model: True if the tool calls a model, which has its own time limit and slots.
     """
 
     def marked(method: _Method) -> _Method:
@@ -103,7 +117,14 @@ def mcp_tool(
 
 
 def tools_of(toolset: object, settings: Settings) -> list[McpTool]:
-    """Return the methods of an object that :func:`mcp_tool` marks, in the order of its class."""
+    """Return the methods of an object that :func:`mcp_tool` marks, in the order of its class.
+
+    Time limits, size limits and the longest text come from the settings.
+
+    Args:
+        toolset: the object.
+        settings: settings of the root.
+    """
     own = settings.mcp_server
     found = []
     for name, method in vars(type(toolset)).items():
@@ -121,7 +142,12 @@ def tools_of(toolset: object, settings: Settings) -> list[McpTool]:
 
 
 def object_schema(properties: Mapping[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the JSON Schema of an object whose properties are required except ``optional``."""
+    """Return the JSON Schema of an object whose properties are required except ``optional``.
+
+    Args:
+        properties: schema of each property.
+        optional: names of properties that may be missing.
+    """
     required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": dict(properties), "required": required}
 
@@ -158,8 +184,9 @@ def _contained(tool: Tool) -> Callable[..., Any]:
             where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else "?"
             _log.error("the tool %s failed: %s at %s", tool.tool_id, type(error).__name__, where)
             raise ToolError(
-                f"Remit itself failed in {tool.tool_id}.",
-                next_step="Try once more; if it fails again, its operator finds more in its log.",
+                f"Remit failed internally in {tool.tool_id}.",
+                next_step="Try again; if the call fails again, the operator finds the cause in the "
+                "server's log.",
             ) from None
 
     return contained

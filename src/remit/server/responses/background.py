@@ -82,6 +82,7 @@ class Background:
 
         Raises:
             CancelledError: another request stopped the call; the stop is recorded.
+            LeaseBusyError: another process runs the call.
         """
         call: ResponseCall = request.keeper
         task = asyncio.current_task()
@@ -105,7 +106,11 @@ class Background:
             _log.error("a background response failed unexpectedly", exc_info=error)
 
     def runs(self, response_id: str) -> bool:
-        """Return True if a process runs the call of a response. Blocks."""
+        """Return True if a process runs the call of a response. Blocks.
+
+        Args:
+            response_id: id of the response.
+        """
         return self._leases.is_held(_lease(response_id))
 
     async def cancel(self, response_id: str) -> bool:
@@ -155,6 +160,10 @@ def _lease(response_id: str) -> str:
 
 
 def too_many(most: int) -> HttpError:
-    """Return the 429 for a response when ``most`` others run in the background."""
+    """Return (not raise) the 429 for a response when ``most`` others run in the background.
+
+    Args:
+        most: largest number of running responses.
+    """
     said = f"{most} responses run in the background, the most allowed; try again later."
     return HttpError(429, "too_many_in_background", said, retry_after_s=1)

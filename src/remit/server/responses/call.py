@@ -93,7 +93,10 @@ class ResponseCall:
 
     @property
     def stored(self) -> bool:
-        """True if the client may use the id of the answer later."""
+        """True if the client may use the id of the answer later.
+
+        This is so unless the request has ``store: false``.
+        """
         return self._body.value.get("store") is not False
 
     @property
@@ -222,6 +225,9 @@ class ResponseCall:
             metadata: metadata of the entry, changed in place.
             attempt: the last attempt.
             result: the answer or the failure.
+
+        Returns:
+            Ids of the response and its items, if it is stored, and of its conversation.
         """
         if isinstance(result, Failure) and b"previous_response_not_found" in _answer_text(result):
             self._forgotten = attempt.to.provider_id
@@ -343,7 +349,11 @@ class ResponseCall:
 
 
 def input_of(body: Body) -> list[bytes]:
-    """Return the items of a body's input, as exact text; empty without one."""
+    """Return the items of a body's input, as exact text; empty without one.
+
+    Args:
+        body: body of a request.
+    """
     place = spans(body.raw, ("input",)).get("input")
     return [] if place is None else items_in(body.raw[slice(*place)])
 

@@ -105,7 +105,7 @@ class Conversations:
         except ErasureError as error:
             raise HttpError(409, "archived", error.message) from error
         except ErasedItemsError as error:
-            message = "Some of this conversation has been erased; begin another one."
+            message = "Part of this conversation was erased; create a new one."
             raise HttpError(404, "conversation_erased", message) from error
         except TooLongError as error:
             raise too_long(error) from error
@@ -136,12 +136,12 @@ class Conversations:
         return turn
 
     def _create(self, caller: AuthenticatedRequest, raw: bytes, query: str) -> dict[str, Any]:
-        value = _read(raw)
+        value = read_object(raw)
         name = f"conv_{secrets.token_hex(24)}"
         more: dict[str, Any] = {}
         if items := _items_of(raw, value):
             more["items"] = Content.exact_list(items)
-        if metadata := _metadata_of(value):
+        if metadata := metadata_of(value):
             more["labels"] = Content(metadata)
         self._change(caller, name, "CREATED", more)
         return self._show(caller, raw, query, name)
@@ -155,7 +155,7 @@ class Conversations:
         self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str
     ) -> dict[str, Any]:
         self.head(name, caller.identity)  # Only the owner may change the labels.
-        metadata = _metadata_of(_read(raw)) or {}
+        metadata = metadata_of(read_object(raw)) or {}
         self._change(caller, name, "UPDATED", {"labels": Content(metadata)})
         return self._show(caller, raw, query, name)
 
@@ -164,9 +164,9 @@ class Conversations:
 
     def _add(self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str) -> bytes:
         self.head(name, caller.identity)  # Only the owner may add items.
-        items = _items_of(raw, _read(raw))
+        items = _items_of(raw, read_object(raw))
         if not items:
-            raise invalid("items", "items is not a list of items.")
+            raise invalid("items", "items must be a list of items.")
         self._change(caller, name, "ADDED", {"items": Content.exact_list(items)})
         head = self.head(name, caller.identity)
         return page(self._turns.listed([head], with_last_output=False), "order=asc&limit=100")
@@ -232,7 +232,8 @@ class Conversations:
     def erase_unshown(self, call: LedgerEntry, caller: AuthenticatedRequest) -> None:
         """Erase deleted items of a conversation that a deleted call was the last to show. Blocks.
 
-        Items that are archived or already erased are skipped.
+        Items that are archived or already erased are skipped. Nothing is done if the call belongs
+        to no conversation of the caller. The erasure is recorded in the caller's name.
 
         Args:
             call: the ``EXCHANGE`` of the deleted call.
@@ -330,6 +331,10 @@ _REASONS = {
 async def caller_of(authenticator: Authenticator, scope: Scope) -> AuthenticatedRequest:
     """Authenticate a request for stored things, and return it with its caller.
 
+    Args:
+        authenticator: finds the caller.
+        scope: ASGI's scope of the request.
+
     Raises:
         HttpError: the caller is refused, as by :meth:`Authenticator.caller`; 403, the caller's role
             may not call models.
@@ -337,34 +342,48 @@ async def caller_of(authenticator: Authenticator, scope: Scope) -> Authenticated
     caller = await authenticator.caller(scope)
     if not caller.identity.may("call"):
         role = caller.identity.role
-        message = f"The role {role} makes no calls; use a key of the role agent."
+        message = f"The role {role} may not make calls; use a key of the role agent."
         raise HttpError(403, "forbidden", message)
     return caller
 
 
 def _not_found() -> HttpError:
-    message = "There is no conversation with this id; make one with POST /v1/conversations."
+    message = "There is no conversation with this id; create one with POST /v1/conversations."
     return HttpError(404, "conversation_not_found", message, param="conversation")
 
 
 def too_long(error: TooLongError) -> HttpError:
-    """Return the 400 for a context that is longer than the limit."""
+    """Return (not raise) the 400 for a context that is longer than the limit.
+
+    Args:
+        error: the error that states the limit.
+    """
     return HttpError(400, "context_length_exceeded", error.message, param=error.param)
 
 
-def _read(raw: bytes) -> dict[str, Any]:
+def read_object(raw: bytes) -> dict[str, Any]:
+    """Return the members of a body; none for an empty body.
+
+    Raises:
+        HttpError: 400, the body is not a JSON object.
+    """
     try:
         return object_in(raw) if raw.strip() else {}
     except BodyError as error:
         raise HttpError(400, "invalid_json", error.message) from error
 
 
-def _metadata_of(value: Mapping[str, Any]) -> dict[str, str] | None:
+def metadata_of(value: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the ``metadata`` of a body; ``None`` if the body has none.
+
+    Raises:
+        HttpError: 400, a value of the metadata is not a text.
+    """
     metadata = value.get("metadata")
     if metadata is None:
         return None
     if type(metadata) is not dict or any(type(each) is not str for each in metadata.values()):
-        raise invalid("metadata", "metadata is not an object of texts.")
+        raise invalid("metadata", "metadata must be an object of strings.")
     return metadata
 
 
@@ -373,7 +392,7 @@ def _items_of(raw: bytes, value: Mapping[str, Any]) -> Sequence[bytes]:
     if items is None:
         return []
     if type(items) is not list or any(type(item) is not dict for item in items):
-        raise invalid("items", "items is not a list of objects.")
+        raise invalid("items", "items must be a list of objects.")
     if len(items) > _MAX_ITEMS:
         raise invalid("items", f"items has more than {_MAX_ITEMS} items.")
     place = spans(raw, ("items",))["items"]

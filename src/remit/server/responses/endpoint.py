@@ -18,7 +18,7 @@ from remit.providers import Body
 from remit.providers.wire import STORED_RESPONSES, ObjectBody, is_reference
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.endpoints import ObjectHandler, paths_of
-from remit.server.provider_door import ProviderDoor
+from remit.server.provider_door import ProviderDoor, disconnected
 from remit.server.refusals import HttpError, invalid
 from remit.server.replies import Answer, Receive, Scope, Send, reply, reply_json
 from remit.server.responses.background import Background
@@ -247,8 +247,8 @@ class Responses:
         """
         after = parse_qs(query).get("starting_after", ["-1"])[-1]
         if not _NUMBER.fullmatch(after):
-            raise invalid("starting_after", "starting_after is not the number of an event.")
-        gone = asyncio.ensure_future(_disconnected(receive))
+            raise invalid("starting_after", "starting_after must be the number of an event.")
+        gone = asyncio.ensure_future(disconnected(receive))
         try:
             while True:
                 text, status = await asyncio.to_thread(self._now, response_id, identity)
@@ -343,20 +343,15 @@ def _conversation_id(given: Any) -> str:
     """Return the id in ``"conv_…"`` or ``{"id": "conv_…"}``; raise HttpError 400 otherwise."""
     found = given.get("id") if type(given) is dict else given
     if type(found) is not str:
-        raise invalid("conversation", "conversation is neither an id nor an object with one.")
+        raise invalid("conversation", "conversation must be an id or an object with an id.")
     return found
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _not_found() -> HttpError:
     return HttpError(
         404,
         "response_not_found",
-        "There is no response with this id; send the one that its call answered.",
+        "There is no response with this id; send an id that a call returned.",
         param="id",
     )
 

@@ -24,6 +24,9 @@ class ErasedItemsError(Exception):
 def items_of(text: Any) -> list[bytes]:
     """Return the items of a recorded input, which is a list, one text, or ``None``.
 
+    Args:
+        text: the input as recorded; erased content is marked.
+
     Raises:
         ErasedItemsError: an item was erased.
     """
@@ -39,7 +42,13 @@ def items_of(text: Any) -> list[bytes]:
 
 
 def items_in(text: bytes) -> list[bytes]:
-    """Return the items of an input as sent; a JSON string becomes a user's message."""
+    """Return the items of an input as sent; a JSON string becomes a user's message.
+
+    Any other JSON has no items.
+
+    Args:
+        text: JSON text of a request's ``input``.
+    """
     text = text.strip()
     if text[:1] == b"[":
         return [item.strip() for item in elements(text)]
@@ -50,6 +59,9 @@ def items_in(text: bytes) -> list[bytes]:
 
 def output_of(answer: Any) -> list[bytes]:
     """Return the output items of a recorded ``response`` object; empty if it has none.
+
+    Args:
+        answer: the exact JSON text of the object, or the marker of erased content.
 
     Raises:
         ErasedItemsError: the object was erased.
@@ -64,12 +76,22 @@ def output_of(answer: Any) -> list[bytes]:
 
 
 def array(items: Iterable[bytes]) -> bytes:
-    """Return the items as one JSON list."""
+    """Return the items as one JSON list.
+
+    Args:
+        items: exact texts of the items.
+    """
     return b"[" + b",".join(items) + b"]"
 
 
 def type_of(item: bytes) -> str:
-    """Return an item's type, which may be implied; empty if the item is not an object."""
+    """Return an item's type, which may be implied; empty if the item is not an object.
+
+    Without a type, an item with a role is a ``message``, any other an ``item_reference``.
+
+    Args:
+        item: exact text of the item.
+    """
     value = load(item)
     if type(value) is not dict:
         return ""
@@ -80,7 +102,11 @@ def type_of(item: bytes) -> str:
 
 
 def id_of(item: bytes) -> str:
-    """Return an item's id; empty if it has none."""
+    """Return an item's id; empty if it has none.
+
+    Args:
+        item: exact text of the item.
+    """
     value = load(item)
     found = value.get("id") if type(value) is dict else None
     return found if type(found) is str else ""
@@ -108,7 +134,8 @@ def fitting(items: Sequence[bytes], room: int) -> list[bytes]:
     """Return the latest items that fit into ``room`` bytes, beginning with a user's message.
 
     A tool call therefore stays together with its result. Messages of system and developer are never
-    left out, and neither is the last message of the user, even if they do not fit.
+    left out, and neither is the last message of the user, even if they do not fit. Order stays.
+    With less room, whole turns are left out from the beginning.
 
     Args:
         items: all items, oldest first.
@@ -141,6 +168,8 @@ def _role_of(item: bytes) -> str:
 def listed(item: bytes, identity: str) -> bytes:
     """Return an item as lists show it: with an id, a type, and content in parts.
 
+    An item that is no object is returned unchanged.
+
     Args:
         item: exact text of the item.
         identity: the id if the item has none.
@@ -164,7 +193,8 @@ def listed(item: bytes, identity: str) -> bytes:
 def page(items: Sequence[bytes], query: str) -> bytes:
     """Return a page of a list as JSON, by ``limit``, ``order`` and ``after`` of a query.
 
-    By default the page has twenty items, the latest first (``desc``).
+    By default the page has twenty items, the latest first (``desc``). At most 100 items are on a
+    page.
 
     Args:
         items: all items, oldest first, each with an id.
@@ -177,14 +207,14 @@ def page(items: Sequence[bytes], query: str) -> bytes:
     order, after = asked.get("order", "desc"), asked.get("after")
     limit = asked.get("limit", str(_DEFAULT_LIMIT))
     if order not in ("asc", "desc"):
-        raise invalid("order", "order is neither asc nor desc.")
+        raise invalid("order", "order must be asc or desc.")
     if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MAX_LIMIT):
-        raise invalid("limit", f"limit is not a number from 1 to {_MAX_LIMIT}.")
+        raise invalid("limit", f"limit must be a number from 1 to {_MAX_LIMIT}.")
     inorder = list(items) if order == "asc" else list(reversed(items))
     if after is not None:
         ids = [id_of(item) for item in inorder]
         if after not in ids:
-            raise invalid("after", "after names no item of this list.")
+            raise invalid("after", "after must be the id of an item of this list.")
         inorder = inorder[ids.index(after) + 1 :]
     shown, more = inorder[: int(limit)], len(inorder) > int(limit)
     first, last = (id_of(shown[0]), id_of(shown[-1])) if shown else (None, None)

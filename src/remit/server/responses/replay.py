@@ -23,6 +23,8 @@ _PARTS = {
 def stream_of(text: bytes, after: int = -1) -> bytes:
     """Return the events of a response as wire bytes; the last one holds ``text`` unchanged.
 
+    The last event is sent in any case.
+
     Args:
         text: exact text of a ``response`` object.
         after: last sequence number that the client has; -1 for none.

@@ -38,7 +38,7 @@ NATIVE = "openai.responses"
 
 _LOST = "The process that ran this response died before its answer was recorded."
 
-_BROKEN = "The answer broke off."
+_BROKEN = "The answer was interrupted."
 
 MAX_BYTES = 32 * 1024 * 1024
 """Longest content that one call may continue; a short request can name a long chain."""
@@ -69,7 +69,7 @@ class Turn:
 
     @property
     def native(self) -> bool:
-        """True if the provider was called in this dialect."""
+        """True if the provider was called in the dialect of Responses, without a translation."""
         return self.entry.metadata.get("wire") == NATIVE
 
     @property
@@ -95,6 +95,8 @@ class Turns:
 
     def find(self, identity: str, owner: str, session_id: str = "") -> Turn | None:
         """Return the turn to which an id leads; ``None`` if the owner has no such id.
+
+        A text that no database can store is no id.
 
         Args:
             identity: id of a response, item or conversation.
@@ -140,6 +142,9 @@ class Turns:
     def object_of(self, turn: Turn) -> bytes | None:
         """Return the ``response`` object that the client got; ``None`` if there is none.
 
+        Args:
+            turn: the turn; its entry is read with content.
+
         Raises:
             ErasedItemsError: the object was erased.
         """
@@ -150,7 +155,11 @@ class Turns:
         return text if isinstance(text, bytes) else None
 
     def kept_by_provider(self, turn: Turn) -> str:
-        """Return the id under which the provider stores the response; empty if it does not."""
+        """Return the id under which the provider stores the response; empty if it does not.
+
+        Args:
+            turn: the turn; failed turns, and those of another dialect, have no such id.
+        """
         meta = turn.entry.metadata
         if turn.failed or not turn.native or meta.get("stored") is False:
             return ""
@@ -168,6 +177,9 @@ class Turns:
             turn: the turn.
             removed: places (:func:`place_of`) of items that were deleted from a conversation; an
                 erased one becomes an empty text.
+
+        Returns:
+            Two lists; a failed turn has no output.
 
         Raises:
             ErasedItemsError: another item was erased.
@@ -190,8 +202,12 @@ class Turns:
     def chain(self, last: Turn) -> list[Turn]:
         """Return a turn and all turns before it, oldest first.
 
+        Args:
+            last: the newest turn.
+
         Raises:
             LedgerFormatError: a turn continues one that is not older.
+            EntryNotFoundError: a turn before it does not exist.
         """
         turns = [last]
         while turns[-1].before:
@@ -213,9 +229,14 @@ class Turns:
             provider_id: id of the provider.
             speaks: True if the provider has this endpoint.
 
+        Returns:
+            Exact texts, oldest first. Deleted items are left out; another provider gets no
+            reasoning and no ids.
+
         Raises:
             CannotContinueError: an item was erased.
             TooLongError: the items are longer than ``MAX_BYTES``.
+            HttpError: 404, a turn of the chain is archived.
         """
         found: list[bytes] = []
         size = 0
@@ -226,7 +247,7 @@ class Turns:
                 items = self._identified(turn, places)
             except ErasedItemsError as error:
                 raise CannotContinueError(
-                    "A response that this one continues has been erased.",
+                    "A response that this one continues was erased.",
                     "previous_response_id",
                 ) from error
             same = turn.provider_id == provider_id and turn.native == speaks
@@ -406,7 +427,12 @@ def check_size(size: int, param: str) -> None:
 
 
 def place_of(turn: Turn, at: int) -> str:
-    """Return the name of a position in the items of a turn, for the record."""
+    """Return the name of a position in the items of a turn, for the record.
+
+    Args:
+        turn: the turn.
+        at: position of the item in the turn, from 0.
+    """
     return f"{turn.entry.id}/{at}"
 
 
@@ -439,6 +465,9 @@ def unanswered(turn: Turn, identity: str, status: str) -> bytes:
         turn: the turn.
         identity: id of the response.
         status: status of the object; ``failed`` adds an error.
+
+    Returns:
+        JSON text.
     """
     entry = turn.entry
     model = str(entry.metadata.get("model_id", "")) or entry.reason.rpartition("/")[2]

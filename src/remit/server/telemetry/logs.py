@@ -44,7 +44,13 @@ class SecretFilter(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Redact the record; always return True."""
+        """Replace secrets in the record's message, traceback and extra fields; always return True.
+
+        The arguments are merged into the message first, and the traceback is formatted.
+
+        Args:
+            record: the record, which is changed.
+        """
         try:
             message = record.getMessage()
         except (TypeError, ValueError):  # The arguments do not fit the message.
@@ -97,8 +103,8 @@ def set_up_logging(
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None or form not in ("text", "json"):
         raise InvalidInputError(
-            "No such level or form of logs.",
-            next_step="Levels are debug, info, warning and error; forms are text and json.",
+            "Unknown log level or log format.",
+            next_step="Levels are debug, info, warning and error; formats are text and json.",
         )
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.set_name(_NAME)

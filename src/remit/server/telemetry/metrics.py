@@ -45,9 +45,12 @@ _Pair = tuple[str, str]
 class CallMetrics:
     """Counters of ended calls; an observer of :attr:`LLMGateway.observers`.
 
+    Counts appear after the next :meth:`flush`; :meth:`render` flushes first.
+
     Clients choose model names, so the number of labels is limited. A model gets a label of its own
-    after it has answered, or if ``known`` confirms it, until there are ``max_models``. All others,
-    and refused calls, have the label ``other``.
+    after it has answered, or if ``known`` confirms it, until there are ``max_models``. Other calls
+    that were sent have their provider's label and the model ``other``. Calls that were refused
+    before anything was sent have ``other`` for both.
 
     Several processes of one host count together if ``PROMETHEUS_MULTIPROC_DIR`` named a directory
     before this module was imported. Each process then has a limit of its own.
@@ -64,6 +67,7 @@ class CallMetrics:
     Attributes:
         shared: True if several processes count together.
         in_progress: HTTP requests that are being answered; the server sets it.
+        refused_key: called by the server for each HTTP request without a valid key.
     """
 
     def __init__(
@@ -86,15 +90,15 @@ class CallMetrics:
             return functools.cache(metric.labels)
 
         self._calls = labelled(
-            Counter, "remit_calls_total", "Calls that ended.", "outcome", "error_code"
+            Counter, "remit_calls_total", "Number of completed calls.", "outcome", "error_code"
         )
         self._duration = labelled(
             Histogram, "remit_call_duration_seconds",
-            "From a call's coming in to its end, retries included.", buckets=_DURATIONS_S,
+            "Time from the arrival of a call to its end, retries included.", buckets=_DURATIONS_S,
         )  # fmt: skip
         self._first_token = labelled(
             Histogram, "remit_time_to_first_token_seconds",
-            "From sending to the first piece of a stream.", buckets=_FIRST_TOKENS_S,
+            "Time from sending to the first chunk of a stream.", buckets=_FIRST_TOKENS_S,
         )  # fmt: skip
         self._tokens = labelled(
             Counter, "remit_tokens_total",
@@ -106,30 +110,32 @@ class CallMetrics:
             "certainty",
         )  # fmt: skip
         self._unpriced = labelled(
-            Counter, "remit_unpriced_calls_total", "Calls without a known cost."
+            Counter, "remit_unpriced_calls_total", "Number of calls without a known cost."
         )
         self._attempts = Counter(
-            "remit_attempts_total", "Requests sent to providers, retries and fallbacks included.",
+            "remit_attempts_total", "Number of requests to providers, with retries and fallbacks.",
             registry=registry,
         )  # fmt: skip
         self._passed_over = labelled(
             Counter, "remit_fallbacks_total",
-            "Models that were passed over for this one, and why.", "error_code",
+            "Number of fallbacks to this model, by reason.", "error_code",
         )  # fmt: skip
         self._rejections = Counter(
-            "remit_rejections_total", "Calls that were refused before anything was sent.",
+            "remit_rejections_total", "Number of calls refused before anything was sent.",
             ("code",), registry=registry,
         )  # fmt: skip
         self._in_progress = Gauge(
-            "remit_requests_in_progress", "HTTP requests being answered.",
+            "remit_requests_in_progress", "Number of HTTP requests in progress.",
             registry=registry, multiprocess_mode="livesum",
         )  # fmt: skip
         self._refused_keys = Counter(
-            "remit_refused_keys_total", "HTTP requests without a valid key.", registry=registry
+            "remit_refused_keys_total",
+            "Number of HTTP requests without a valid key.",
+            registry=registry,
         )
         self._breaker_state = Gauge(
             "remit_breaker_state",
-            "Circuit breaker: 0 closed, 1 half open, 2 open; of all processes.",
+            "State of the circuit breaker, shared by all processes: 0 closed, 1 half open, 2 open.",
             _MODEL, registry=registry, multiprocess_mode="livemax",
         )  # fmt: skip
         self._tenants: set[str] = set()
@@ -180,7 +186,7 @@ class CallMetrics:
         """Return an observer for a tenant's gateway that counts the tenant's calls and their cost.
 
         The first ``max_models`` tenants get a label of their own; all further ones share
-        ``_other``.
+        ``_other``. A replayed or refused call counts as a call, without tokens and cost.
 
         Args:
             name: name of the tenant.
@@ -210,7 +216,7 @@ class CallMetrics:
     def flush(self) -> None:
         """Add the sums since the last flush to the metrics library, whose own counting is slow.
 
-        If several processes count together, each must flush periodically.
+        If several processes count together, each must flush periodically. Any thread may call this.
         """
         with self._lock:
             counted, self._sums = self._sums, {}
@@ -255,10 +261,10 @@ class CallMetrics:
             self._breakers = breakers
         if in_flight_calls is not None:
             self._registry.readers["remit_in_flight_calls"] = (
-                "Calls on record that have not ended.", in_flight_calls,
+                "Number of recorded calls that have not ended.", in_flight_calls,
             )  # fmt: skip
         if ledger_entries is not None:
-            entries = ("Entries of the ledger.", ledger_entries)
+            entries = ("Number of ledger entries.", ledger_entries)
             self._registry.readers["remit_ledger_entries"] = entries
 
     def refresh(self) -> None:
@@ -343,7 +349,7 @@ class _Sums:
 def _tenant_counters(registry: CollectorRegistry) -> tuple[Counter, Counter, Counter]:
     """Return the counters of calls, tokens and cost with the label ``tenant``."""
     calls = Counter(
-        "remit_tenant_calls_total", "Calls of a tenant that ended.", ("tenant", "outcome"),
+        "remit_tenant_calls_total", "Number of completed calls of a tenant.", ("tenant", "outcome"),
         registry=registry,
     )  # fmt: skip
     tokens = Counter(
@@ -411,12 +417,12 @@ def _is_multiprocess() -> bool:
     if directory and not shared:
         raise ConfigError(
             f"{_MULTIPROCESS} was set after the metrics library had been loaded.",
-            next_step="Set it before Python starts, or not at all.",
+            next_step="Set the variable before Python starts, or do not set it.",
         )
     if shared and not os.path.isdir(directory):
         raise ConfigError(
             f"{_MULTIPROCESS} does not name a directory.",
-            next_step="Make it, empty, before the processes start.",
+            next_step="Create the directory, empty, before the processes start.",
         )
     return shared
 

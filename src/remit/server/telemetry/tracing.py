@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("remit.telemetry")
 
-_INSTALL = "Install it with: pip install 'remit[otel]'."
+_INSTALL = "Run `pip install 'remit[otel]'`."
 _TRACES_PATH = "/v1/traces"  # The path of OTLP/HTTP if an endpoint has none.
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -113,7 +113,7 @@ def set_up_tracing(endpoint: str = "", service_name: str = "") -> SdkTracerProvi
             _log.warning("calls are not traced: OpenTelemetry is not installed. %s", _INSTALL)
             return None
         raise ConfigError(
-            "Traces are asked for, and OpenTelemetry is not installed.", next_step=_INSTALL
+            "Tracing is enabled, but OpenTelemetry is not installed.", next_step=_INSTALL
         ) from error
     attributes = {"service.version": __version__}
     resource = Resource.create(attributes)
@@ -156,8 +156,8 @@ def _url(endpoint: str) -> str:
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ConfigError(
-            "The endpoint for traces is not an http or https URL.",
-            next_step="Give it as http://host:4318.",
+            "The trace endpoint is not an http or https URL.",
+            next_step="Use a URL such as http://host:4318.",
         )
     return parts._replace(path=_TRACES_PATH).geturl() if parts.path in ("", "/") else endpoint
 

@@ -109,7 +109,7 @@ class Dispatcher:
 
     @property
     def ready(self) -> bool:
-        """True if calls are taken."""
+        """True if the host takes calls; tenants are opened on demand."""
         return self._host.ready
 
     @ready.setter
@@ -302,6 +302,9 @@ def tenant_and_token(headers: Headers) -> tuple[str, str]:
     A virtual key contains the name of its tenant; an agent's token comes with the header
     ``x-remit-tenant``. If there are two credentials, the one counts that the authenticator uses.
 
+    Args:
+        headers: headers of the request, names in lower case.
+
     Returns:
         Two empty texts if the request names the host.
     """
@@ -317,7 +320,13 @@ def tenant_and_token(headers: Headers) -> tuple[str, str]:
 
 
 def selected_tenant(headers: Headers) -> str:
-    """Return the tenant whose console a browser has selected; empty for the host's."""
+    """Return the tenant whose console a browser has selected; empty for the host's.
+
+    The name is not checked: any text of the cookie is returned.
+
+    Args:
+        headers: headers of the request.
+    """
     for header, value in headers:
         if header == b"cookie":
             for one in value.split(b";"):

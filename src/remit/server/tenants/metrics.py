@@ -51,6 +51,9 @@ class TenantMetrics(CallMetrics):
 
     @override
     def render(self, tenant: str = "") -> tuple[bytes, str]:
+        """Return the host's metrics of this tenant only, and their content type; ``tenant`` is
+        ignored.
+        """
         return self._host.render(self._tenant)
 
 

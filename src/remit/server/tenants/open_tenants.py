@@ -128,7 +128,7 @@ class OpenTenants:
 
     @property
     def all(self) -> Mapping[str, OpenTenant]:
-        """The open tenants, keyed by name."""
+        """The open tenants of this process, keyed by name."""
         return self._open
 
     async def of(self, name: str, token: str) -> OpenTenant | None:
@@ -346,7 +346,7 @@ class OpenTenants:
             idle = [name for name, one in self._open.items() if not one.users]
             if not may_close or not idle:
                 said = (
-                    f"All {self._most} tenants that this server may hold open are in "
+                    f"All {self._most} tenants that this server may keep open are in "
                     f"use; try again."
                 )
                 raise HttpError(503, "overloaded", said, retry_after_s=1)
@@ -380,6 +380,11 @@ class OpenTenants:
 
 
 def unavailable(error: Exception) -> HttpError:
-    """Return the 503 for a tenant that cannot be opened; only the log states the reason."""
-    said = "This tenant cannot be served just now; try again, or see the server's log."
+    """Return (not raise) the 503 for a tenant that cannot be opened; only the log states the
+    reason.
+
+    Args:
+        error: the reason, which is not shown to the client.
+    """
+    said = "This tenant cannot be served now; try again, or see the server's log."
     return HttpError(503, "tenant_unavailable", said, retry_after_s=1)

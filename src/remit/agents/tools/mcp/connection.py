@@ -65,7 +65,7 @@ class Connection:
 
     @property
     def over(self) -> bool:
-        """True if the session takes no more calls."""
+        """True if the session takes no more calls: it ended, or finishes its last calls."""
         return self._is_over or self._is_retired
 
     def submit(
@@ -96,6 +96,9 @@ class Connection:
         """Wait for the end; cancel the session after ``patience_s`` seconds, and wait again.
 
         Does not wait if called from the background loop.
+
+        Args:
+            patience_s: seconds to wait before the session is cancelled.
         """
         with contextlib.suppress(InvalidInputError):  # A loop cannot wait for itself.
             run_blocking(self._ended(patience_s))

@@ -92,7 +92,7 @@ class ServerProcess:
         """Start the server and yield its message streams; stop it at the end of the context.
 
         To stop it, its stdin is closed, then its process group gets SIGTERM and at last SIGKILL,
-        each after ``stop_timeout_s``.
+        each after ``stop_timeout_s``. Call it once. The server runs in a process group of its own.
 
         Args:
             ended: called once when no more messages will come, with the reason; empty if the server

@@ -42,7 +42,8 @@ class ContextTool(Offered):
 async def context_tools(client: Client, reserved: set[str]) -> list[Offered]:
     """Return the tools for a server's resources and prompts, as far as it offers any.
 
-    Asks the server for the first page of each list.
+    Asks the server for the first page of each list. A list that is empty, or that the server does
+    not answer, counts as not offered.
 
     Args:
         client: the connected client.

@@ -84,13 +84,17 @@ def tool_output(result: CallToolResult, questions: Sequence[str] = ()) -> Any:
 
 
 def with_images(value: Any, blocks: Iterable[Any]) -> Any:
-    """Return a value, as Illustrated if the content blocks or resources contain images.
+    """Return a value, with the images of a server's answer if it has any.
 
-    Images in formats or sizes that providers do not accept are left out.
+    Only the first 20 images are kept. Images in formats or sizes that providers do not accept are
+    left out silently; text blocks are ignored.
 
     Args:
         value: the result without images.
         blocks: content blocks or resource contents of the server.
+
+    Returns:
+        An :class:`Illustrated` of the value and the images; ``value`` itself without images.
     """
     images = [image for block in blocks if (image := _image(block))]
     return Illustrated(value, tuple(images[:_MAX_IMAGES])) if images else value
@@ -145,7 +149,14 @@ def _parsed(text: str) -> Any:
 
 
 def block_text(block: Any) -> str:
-    """Return a content block as text; media become a short note."""
+    """Return a content block as text; media become a short note.
+
+    Text and resources are given whole. The note of an image, audio or unknown block names its type,
+    and the size of media in bytes.
+
+    Args:
+        block: a content block of a server.
+    """
     if isinstance(block, TextContent):
         return block.text
     if isinstance(block, ImageContent) and _read_image(block.data)[0]:
@@ -161,7 +172,11 @@ def block_text(block: Any) -> str:
 
 
 def resource_text(contents: TextResourceContents | BlobResourceContents) -> str:
-    """Return the text of a resource; a short note for a binary one."""
+    """Return the text of a resource; a short note for a binary one.
+
+    Args:
+        contents: text or bytes of a resource.
+    """
     if isinstance(contents, TextResourceContents):
         return contents.text
     return _note("resource", contents.mime_type or "binary", contents.blob)
@@ -182,6 +197,9 @@ def mcp_schema(schema: Any) -> Any:
     ``items``. A schema without such parts is unchanged, so that its pin stays the same. Regular
     expressions are removed because a hostile one could block this process; the server checks
     arguments itself.
+
+    Args:
+        schema: a JSON value; it is not changed.
     """
     if isinstance(schema, list):
         return [mcp_schema(item) for item in schema]

@@ -43,7 +43,11 @@ class McpSecrets:
         return filled
 
     def redacted(self, text: str) -> str:
-        """Return a text with remembered values, and texts that look like secrets, replaced."""
+        """Return a text in which remembered values, and texts that look like secrets, are
+        ``[secret]``.
+
+        Longer values are replaced first.
+        """
         for value in sorted(self._known, key=len, reverse=True):
             text = text.replace(value, "[secret]")
         return redact_secrets(text)

@@ -50,7 +50,8 @@ class PinnedTexts:
         """Return the items of a list as they may be shown: changed ones as pinned.
 
         An item without a pin is pinned, and a change is recorded (``TOOL_PINNED``). An item that is
-        refused and was never pinned keeps its name and says why.
+        refused and was never pinned keeps its name and says why. Of several items with one key,
+        only the last is shown.
 
         Args:
             request: a key of :data:`MCP_LISTS`.
@@ -88,10 +89,14 @@ class PinnedTexts:
         """Return the answer to ``initialize`` or ``server/discover`` with accepted texts only.
 
         Instructions and the server's title and description are pinned at first use. Differing ones
-        are replaced by the pinned texts, and recorded as a change.
+        are replaced by the pinned texts, and recorded as a change. Nothing is pinned if the server
+        states none of these.
 
         Args:
             result: the server's answer; not modified.
+
+        Raises:
+            LedgerError: a pin cannot be recorded.
         """
         instructions = result.get("instructions")
         server_info = result.get("serverInfo")

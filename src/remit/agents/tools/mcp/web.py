@@ -19,11 +19,17 @@ async def web_streams(
     There is no time limit for an answer; the caller sets it. A longer or compressed answer ends
     with an error of the HTTP client.
 
+    There is no time limit for an answer; the caller sets it.
+
     Args:
         url: the endpoint.
         headers: headers of every request.
         limit: maximum size of a message in bytes.
         connect_s: time limit for connecting, seconds.
+
+    Raises:
+        httpx2.StreamError: an answer is longer than ``limit``, or compressed; raised where the
+            stream is read.
     """
 
     async def bound(response: httpx2.Response) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.kernel.exchange import text_of
-from remit.providers.dialects.arguments import arguments_text, free_text, input_of
+from remit.providers.dialects.arguments import input_of
 from remit.providers.dialects.citations import annotations_of
-from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.names import ToolNames
 from remit.providers.dialects.seals import thought_seal
 from remit.providers.dialects.unreadable import failed, shaped, unreadable
 from remit.providers.dialects.usage import chat_usage, reported
@@ -17,12 +16,14 @@ from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.chat import facts
 
 __all__ = [
+    "call_id",
     "citations_in",
     "finish_word",
     "read_answer",
+    "thoughts_in",
     "tool_call",
     "web_annotations",
-    "write_answer",
+    "whole",
 ]
 
 _WORDS = {"length": "length", "tool_use": "tool_calls", "content_filter": "content_filter"}
@@ -53,10 +54,7 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
         raise unreadable("choices")
     choice = shaped(choices[0], dict, "choices[0]")
     message = shaped(choice.get("message"), dict, "choices[0].message")
-    blocks: list[dict[str, Any]] = []
-    thought = message.get("reasoning_content") or message.get("reasoning")
-    if isinstance(thought, str):
-        blocks.append({"type": "thinking", "thinking": thought, "raw": True})
+    blocks = thoughts_in(message)
     text = message.get("content")
     if isinstance(text, list):  # Some servers send a list of parts.
         text = text_of(text)
@@ -72,7 +70,7 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
         blocks.append({"type": "refusal", "refusal": refusal})
     calls = message.get("tool_calls") or []
     for index, call in enumerate(shaped(calls, list, "choices[0].message.tool_calls")):
-        read = tool_call(call, index)
+        read = tool_call(call, index, str(answer.get("id") or ""))
         if seal := thought_seal(call):
             blocks.append(seal)
         blocks.append(read)
@@ -88,6 +86,26 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
     )
 
 
+def thoughts_in(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a message's thinking as a list of one block; empty without thinking.
+
+    OpenRouter's ``reasoning_details`` are a part of the block, since OpenRouter wants them back.
+    """
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    details = message.get("reasoning_details")
+    block: dict[str, Any] = {"type": "thinking", "thinking": "", "raw": True}
+    if isinstance(details, list) and details:
+        block["details"] = details
+        block["thinking"] = "".join(
+            str(part.get("text") or part.get("summary") or "")
+            for part in details
+            if isinstance(part, dict)
+        )
+    if isinstance(thought, str) and thought:
+        block["thinking"] = thought
+    return [block] if block["thinking"] or "details" in block else []
+
+
 def citations_in(noted: Any) -> list[dict[str, Any]]:
     """Return a message's ``annotations`` as citations of its text."""
     if not isinstance(noted, list):
@@ -99,12 +117,28 @@ def citations_in(noted: Any) -> list[dict[str, Any]]:
     ]
 
 
-def tool_call(call: Any, index: int) -> dict[str, Any]:
+def call_id(call: Mapping[str, Any], answer_id: str, index: int) -> str:
+    """Return a call's id. An absent one is made, different in each answer.
+
+    Args:
+        call: the call.
+        answer_id: the answer's id.
+        index: the call's place among the calls of the answer.
+    """
+    identity = call.get("id")
+    if isinstance(identity, str) and identity:
+        return identity
+    digest = hashlib.sha256(f"{answer_id}:{index}".encode("utf-8", "surrogatepass"))
+    return f"call_{digest.hexdigest()[:24]}"
+
+
+def tool_call(call: Any, index: int, answer_id: str) -> dict[str, Any]:
     """Return a call of an assistant's message in neutral form.
 
     Args:
         call: the call.
-        index: its place among the calls; an absent id is ``call_`` and this number.
+        index: its place among the calls.
+        answer_id: the answer's id.
 
     Raises:
         DialectError: the call does not have the API's form.
@@ -114,10 +148,9 @@ def tool_call(call: Any, index: int) -> dict[str, Any]:
     kind = "custom" if call.get("type") == "custom" else "function"
     called = shaped(call.get(kind), dict, f"{where}.{kind}")
     name = shaped(called.get("name"), str, f"{where}.{kind}.name")
-    identity = call.get("id")
     block: dict[str, Any] = {
         "type": "tool_use",
-        "id": identity if isinstance(identity, str) and identity else f"call_{index}",
+        "id": call_id(call, answer_id, index),
         "name": name,
     }
     if kind == "custom":
@@ -126,50 +159,18 @@ def tool_call(call: Any, index: int) -> dict[str, Any]:
     return {**block, "input": input_of(called.get("arguments"))}
 
 
-def write_answer(
-    answer: ProviderResponse, call: ModelCall, *, answer_id: str, created: int, model: str
-) -> dict[str, Any]:
-    """Return a ``chat.completion`` object for the client that sent ``call``.
-
-    Thinking is written as ``reasoning_content``, as servers of open models do.
+def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
+    """Return a ``chat.completion`` with the members that its stream leaves out.
 
     Args:
-        answer: a successful answer.
-        call: the client's request.
-        answer_id: the object's ``id``.
-        created: seconds since 1970.
-        model: the client's name of the model.
+        value: the sum of the stream.
+        answer: the answer.
     """
-    names = ToolNames(call)
-    blocks = answer.content_blocks or ({"type": "text", "text": answer.content},)
-    text, refusal, thought = (
-        "".join([block[key] for block in blocks if block["type"] == kind])
-        for kind, key in (("text", "text"), ("refusal", "refusal"), ("thinking", "thinking"))
-    )
-    calls = [_call(block, names) for block in blocks if block["type"] == "tool_use"]
-    message: dict[str, Any] = {"role": "assistant"}
-    if thought:
-        message["reasoning_content"] = thought
-    message["content"] = text if text or not (calls or refusal) else None
-    message["refusal"] = refusal or None
-    if noted := web_annotations(blocks):
-        message["annotations"] = noted
-    if calls:
-        message["tool_calls"] = calls
-    choice = {
-        "index": 0,
-        "message": message,
-        "logprobs": None,
-        "finish_reason": finish_word(answer.finish_reason, bool(calls)),
-    }
-    return {
-        "id": answer_id,
-        "object": "chat.completion",
-        "created": created,
-        "model": model,
-        "choices": [choice],
-        "usage": chat_usage(answer),
-    }
+    message = value["choices"][0]["message"]
+    message.setdefault("refusal", None)
+    if not message["content"] and (message.get("tool_calls") or message["refusal"]):
+        message["content"] = None
+    return {**value, "usage": chat_usage(answer)}
 
 
 def web_annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -185,12 +186,3 @@ def web_annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
                 noted.append({"type": "url_citation", "url_citation": held})
         start += len(block["text"])
     return noted
-
-
-def _call(block: dict[str, Any], names: ToolNames) -> dict[str, Any]:
-    name = names.own(block["name"])
-    if names.is_custom(block):
-        called = {"name": name, "input": free_text(block["input"])}
-        return {"id": block["id"], "type": "custom", "custom": called}
-    function = {"name": name, "arguments": arguments_text(block["input"])}
-    return {"id": block["id"], "type": "function", "function": function}

@@ -7,9 +7,11 @@ from typing import Any
 from remit.kernel.exchange import Message
 from remit.providers.dialects import _checks as checks
 from remit.providers.dialects.arguments import read_arguments
+from remit.providers.dialects.chat.answer import citations_in, thoughts_in
 from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.media import document_block, source_of_url
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
+from remit.providers.dialects.seals import thought_seal
 from remit.providers.dialects.tool_choice import read_choice, read_format, read_stop
 
 __all__ = ["read_request"]
@@ -19,10 +21,30 @@ _FIELDS = frozenset(
     (
         "model", "messages", "max_tokens", "max_completion_tokens", "temperature", "tools",
         "tool_choice", "parallel_tool_calls", "response_format", "stop", "top_p", "top_k",
-        "reasoning_effort", "user", "stream", "stream_options", "web_search_options",
-        "functions", "function_call",
+        "reasoning_effort", "reasoning", "thinking", "user", "stream", "web_search_options",
+        "functions", "function_call", "stream_options",
     )
 )  # fmt: skip
+_KNOWN = {
+    "messages[]": frozenset(
+        ("role", "content", "name", "tool_calls", "tool_call_id", "refusal", "audio", "annotations",
+         "reasoning_content", "reasoning", "reasoning_details", "cache_control", "function_call")
+    ),
+    "messages[].content[]": frozenset(
+        ("type", "text", "refusal", "image_url", "file", "cache_control", "input_audio",
+         "video_url")
+    ),
+    "messages[].content[].image_url": frozenset(("url", "detail")),
+    "messages[].content[].file": frozenset(("file_data", "file_id", "filename")),
+    "messages[].tool_calls[]": frozenset(
+        ("id", "type", "function", "custom", "index", "extra_content")
+    ),
+    "messages[].tool_calls[].function": frozenset(("name", "arguments")),
+    "tools[].function": frozenset(("name", "description", "parameters", "strict", "cache_control")),
+    "tools[].custom": frozenset(("name", "description", "format")),
+    "thinking": frozenset(("type", "budget_tokens", "display", "effort")),
+    "reasoning": frozenset(("effort", "max_tokens", "enabled", "exclude", "summary")),
+}  # fmt: skip
 _ROLES = ("user", "assistant", "system", "developer")
 _USE_TOOLS = "Use tools and tool_calls, which took its place."
 
@@ -40,7 +62,6 @@ def read_request(body: Any) -> ModelCall:
     limit = checks.max_tokens(body, "max_completion_tokens")
     older = checks.max_tokens(body, "max_tokens")
     options = checks.object_or_none(body, "stream_options", "stream_options")
-    effort = checks.text_or_none(body, "reasoning_effort", "reasoning_effort")
     parallel = body.get("parallel_tool_calls")
     if parallel is not None:
         parallel = checks.flag(body, "parallel_tool_calls", "parallel_tool_calls")
@@ -56,14 +77,47 @@ def read_request(body: Any) -> ModelCall:
         parallel_tools=parallel,
         response_format=_format(body),
         stop=read_stop(body.get("stop"), "stop"),
-        top_p=checks.number(body, "top_p"),
+        top_p=checks.number(body, "top_p", 1),
         top_k=checks.number(body, "top_k"),
-        reasoning=Reasoning(effort=effort) if effort else None,
+        reasoning=_reasoning(body),
         user=checks.text_or_none(body, "user", "user"),
         stream=checks.flag(body, "stream", "stream"),
         include_usage=options is not None and checks.flag(options, "include_usage", usage),
         other={key: value for key, value in body.items() if key not in _FIELDS},
+        dropped=checks.unread(body, _KNOWN),
     )
+
+
+def _reasoning(body: dict[str, Any]) -> Reasoning | None:
+    """Return the wanted thinking: ``reasoning_effort``; or, as clients add them to the body,
+    Anthropic's ``thinking`` or OpenRouter's ``reasoning``.
+    """
+    effort = checks.text_or_none(body, "reasoning_effort", "reasoning_effort") or None
+    thinking = checks.object_or_none(body, "thinking", "thinking")
+    if thinking is not None:
+        kind = checks.text(thinking, "type", "thinking")
+        if kind == "disabled":
+            return Reasoning(effort=effort or "none")
+        if "budget_tokens" in thinking:
+            budget = thinking["budget_tokens"]
+            if type(budget) is not int:
+                raise checks.refuse("is not a whole number", "thinking.budget_tokens")
+            return Reasoning(effort=effort, budget_tokens=budget)
+        own = checks.text_or_none(thinking, "effort", "thinking.effort") or None
+        return Reasoning(effort=effort or own, adaptive=True)
+    wanted = checks.object_or_none(body, "reasoning", "reasoning")
+    if wanted is None:
+        return Reasoning(effort=effort) if effort else None
+    effort = effort or checks.text_or_none(wanted, "effort", "reasoning.effort") or None
+    if wanted.get("enabled") is False:
+        return Reasoning(effort="none")
+    budget = wanted.get("max_tokens")
+    if budget is not None and type(budget) is not int:
+        raise checks.refuse("is not a whole number", "reasoning.max_tokens")
+    summary = "omitted" if wanted.get("exclude") is True else None
+    if effort is None and budget is None and wanted.get("enabled") is not True:
+        return None
+    return Reasoning(effort, budget, summary, adaptive=effort is None and budget is None)
 
 
 def _messages(items: Any) -> list[Message]:
@@ -82,7 +136,10 @@ def _messages(items: Any) -> list[Message]:
                 messages.append({"role": "user", "content": results})
             content = _content(item, where)
             identity = checks.text(item, "tool_call_id", where)
-            results.append({"type": "tool_result", "tool_use_id": identity, "content": content})
+            result = {"type": "tool_result", "tool_use_id": identity, "content": content}
+            if isinstance(item.get("cache_control"), dict):
+                result["cache_control"] = item["cache_control"]
+            results.append(result)
             continue
         results = None
         if role == "assistant":
@@ -90,13 +147,22 @@ def _messages(items: Any) -> list[Message]:
             continue
         if not isinstance(role, str) or role not in _ROLES:
             raise checks.refuse("is none of the roles of the API", f"{where}.role")
-        message: Message = {"role": role, "content": _content(item, where)}
+        message: Message = {"role": role, "content": _hinted(item, _content(item, where))}
         if role == "developer":
             message |= {"role": "system", "developer": True}
         if name := checks.text_or_none(item, "name", f"{where}.name"):
             message["name"] = name
         messages.append(message)
     return messages
+
+
+def _hinted(item: dict[str, Any], content: str | list[Any]) -> str | list[Any]:
+    """Return a message's content; a ``cache_control`` of the message goes to its last part."""
+    hint = item.get("cache_control")
+    if not isinstance(hint, dict) or not content:
+        return content
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return [*parts[:-1], {"cache_control": hint, **parts[-1]}]
 
 
 def _content(item: dict[str, Any], where: str) -> str | list[Any]:
@@ -118,12 +184,8 @@ def _said(item: dict[str, Any], where: str) -> str | list[Any]:
         at = f"{where}.function_call"
         raise DialectError(f"{at} is not supported.", param=at, next_step=_USE_TOOLS)
     content: str | list[Any] = "" if item.get("content") is None else _content(item, where)
-    blocks: list[Any] = []
-    for key in ("reasoning_content", "reasoning"):
-        thought = item.get(key)
-        if isinstance(thought, str) and thought:
-            blocks.append({"type": "thinking", "thinking": thought, "raw": True})
-            break
+    content = _hinted(item, content)
+    blocks = thoughts_in(item)
     plain = not blocks and isinstance(content, str)
     if not isinstance(content, str):
         blocks += content
@@ -132,12 +194,21 @@ def _said(item: dict[str, Any], where: str) -> str | list[Any]:
     if refusal := checks.text_or_none(item, "refusal", f"{where}.refusal"):
         blocks.append({"type": "refusal", "refusal": refusal})
         plain = False
+    if cited := citations_in(item.get("annotations")):
+        for block in blocks:
+            if block["type"] == "text":
+                block["citations"] = cited
+                plain = False
+                break
     if item.get("audio") is not None:
         blocks.append(_other(item["audio"], f"{where}.audio"))
         plain = False
     calls = checks.list_or_none(item, "tool_calls", f"{where}.tool_calls")
     for number, call in enumerate(calls or ()):
-        blocks.append(_call(call, f"{where}.tool_calls[{number}]"))
+        block = _call(call, f"{where}.tool_calls[{number}]")
+        if seal := thought_seal(call):
+            blocks.append(seal)
+        blocks.append(block)
         plain = False
     return content if plain else blocks
 

@@ -5,56 +5,54 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remit.providers.dialects.arguments import arguments_text, free_text
-from remit.providers.dialects.dialect_error import DialectError
+from remit.providers.dialects.arguments import arguments_text
 from remit.providers.dialects.effort import openai_effort
-from remit.providers.dialects.media import file_fields, image_url
+from remit.providers.dialects.media import file_fields, image_url, plain_document, with_failure
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames, wire_id
-from remit.providers.dialects.refusals import cannot, refuse_promises, words_of
-from remit.providers.dialects.schemas import named_schema
+from remit.providers.dialects.refusals import cannot, foreign_part, leave_out_rest, words_of
+from remit.providers.dialects.rounds import in_rounds
+from remit.providers.dialects.schemas import function_schema, named_schema
 from remit.providers.dialects.seals import google_extra
 from remit.providers.dialects.tool_choice import custom_schema, write_choice
 
 __all__ = ["write_request"]
 
-ENDPOINT = "openai.chat"
 _MEDIA = ("image", "document")
 _SEE_NEXT = "(What the tool gave follows in the next message.)"
 
 
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
-    """Return a call as a body of Chat Completions.
+    """Return a call of another dialect as a body of Chat Completions.
 
     Args:
-        call: the request.
+        call: the request; fields that the API lacks are added to its ``dropped``.
         model: the provider's name of the model.
         max_output_tokens: ignored, as the API requires no limit.
 
     Raises:
         DialectError: Chat Completions cannot express the call.
     """
-    own = call.endpoint == ENDPOINT
-    if not own:
-        refuse_promises(call)
+    leave_out_rest(call)
     names = ToolNames(call)
-    body: dict[str, Any] = {"model": model, "messages": _messages(call, names, own)}
+    body: dict[str, Any] = {"model": model, "messages": _messages(call, names)}
     optional = {
         "max_tokens": call.max_tokens,
         "temperature": call.temperature,
         "top_p": call.top_p,
-        "top_k": call.top_k if own else None,
         "user": call.user,
         "reasoning_effort": openai_effort(call, model),
     }
     body |= {key: value for key, value in optional.items() if value is not None}
+    if call.top_k is not None:
+        call.drop("top_k")
     if call.stop:
         body["stop"] = list(call.stop)
-    if tools := _tools(call, names, own, body):
+    if tools := _tools(call, names):
         body["tools"] = tools
         if call.parallel_tools is not None:
             body["parallel_tool_calls"] = call.parallel_tools
-        _add_choice(call, names, own, body)
+        _add_choice(call, names, body)
     if call.response_format is not None:
         held = named_schema(call)
         body["response_format"] = (
@@ -65,59 +63,63 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
     if call.stream:
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
-    return body | call.other if own else body
+    return body
 
 
-def _messages(call: ModelCall, names: ToolNames, own: bool) -> list[dict[str, Any]]:
+def _messages(call: ModelCall, names: ToolNames) -> list[dict[str, Any]]:
     turns: list[dict[str, Any]] = []
-    for index, message in enumerate(call.messages):
+    for index, message in enumerate(in_rounds(call.messages)):
         role, content = message["role"], message["content"]
-        turn: dict[str, Any] = {"role": role}
-        if own and message.get("developer") is True:
-            turn["role"] = "developer"
-        if own and "name" in message:
-            turn["name"] = message["name"]
+        where = f"messages[{index}]"
         if isinstance(content, str):
-            turns.append({**turn, "content": content})
+            turns.append({"role": role, "content": content})
         elif role == "assistant":
-            turns.append({**turn, **_said(content, f"messages[{index}]", names, own)})
+            turns.append({"role": role, **_said(call, content, where, names)})
         else:
-            turns += _user_turns(turn, content, f"messages[{index}]", own)
+            turns += _user_turns(call, role, content, where)
     return turns
 
 
-def _said(content: Sequence[Any], where: str, names: ToolNames, own: bool) -> dict[str, Any]:
+def _said(call: ModelCall, content: Sequence[Any], where: str, names: ToolNames) -> dict[str, Any]:
     parts: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
     thoughts: list[str] = []
+    details: list[Any] = []
     turn: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for at, block in enumerate(content):
         kind = block["type"]
         if kind == "tool_use":
-            calls.append({**_call(block, names, own), **extra})
+            calls.append({**_call(block, names), **extra})
             extra = {}
         elif kind == "thinking":
             if "thought_signature" in block:
                 extra = {"extra_content": google_extra(block["thought_signature"])}
             elif block.get("raw") is True:  # other thinking is sealed for another provider
                 thoughts.append(block["thinking"])
+                details += block.get("details", ())
+            else:
+                call.drop("thinking")
         elif kind == "refusal":
             turn["refusal"] = block["refusal"]
-        elif kind not in ("redacted_thinking", "server_tool"):
-            parts.append(_part(block, f"{where}.content[{at}]", own))
+        elif kind in ("redacted_thinking", "server_tool"):
+            call.drop("thinking" if kind == "redacted_thinking" else "web_search")
+        else:
+            parts.append(_part(call, block, f"{where}.content[{at}]"))
     turn["content"] = _joined(parts) if parts else None
     if not parts and not calls and "refusal" not in turn:
         turn["content"] = ""
     if thoughts:
         turn["reasoning_content"] = "".join(thoughts)
+    if details:
+        turn["reasoning_details"] = details
     if calls:
         turn["tool_calls"] = calls
     return turn
 
 
 def _user_turns(
-    head: dict[str, Any], content: Sequence[Any], where: str, own: bool
+    call: ModelCall, role: str, content: Sequence[Any], where: str
 ) -> list[dict[str, Any]]:
     """Return each tool result as a turn of its own, then the content that such turns cannot
     contain.
@@ -125,21 +127,25 @@ def _user_turns(
     turns: list[dict[str, Any]] = []
     parts: list[dict[str, Any]] = []
     for at, block in enumerate(content):
+        place = f"{where}.content[{at}]"
         if block["type"] != "tool_result":
-            parts.append(_part(block, f"{where}.content[{at}]", own))
+            parts.append(_part(call, block, place))
             continue
+        if "cache_control" in block:
+            call.drop("cache_control")
         given = block["content"]
         if not isinstance(given, str):
             seen = [part for part in given if part["type"] in _MEDIA]
             rest = [part for part in given if part["type"] not in _MEDIA]
-            parts += [_part(part, f"{where}.content[{at}]", own) for part in seen]
-            given = _joined([_part(part, f"{where}.content[{at}]", own) for part in rest])
+            parts += [_part(call, part, place) for part in seen]
+            given = _joined([_part(call, part, place) for part in rest])
             given = given or (_SEE_NEXT if seen else "")
+        given = with_failure(block, given)
         turns.append(
             {"role": "tool", "tool_call_id": wire_id(block["tool_use_id"]), "content": given}
         )
     if parts or not turns:
-        turns.append({**head, "content": _joined(parts)})
+        turns.append({"role": role, "content": _joined(parts)})
     return turns
 
 
@@ -150,112 +156,82 @@ def _joined(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
     return parts
 
 
-def _part(block: Mapping[str, Any], where: str, own: bool) -> dict[str, Any]:
+def _part(call: ModelCall, block: Mapping[str, Any], where: str) -> dict[str, Any]:
     kind = block["type"]
-    if kind == "text":
-        return {"type": "text", "text": block["text"]}
-    if kind == "refusal":
-        return {"type": "text", "text": block["refusal"]}
+    for name in ("cache_control", "citations", "context"):
+        if block.get(name) and not (name == "citations" and kind == "document"):
+            call.drop(name)
+    if kind in ("text", "refusal"):
+        return {"type": "text", "text": block[kind]}
     if kind == "image":
         image = {"url": image_url(block)}
-        if own and "detail" in block:
+        if "detail" in block:
             image["detail"] = block["detail"]
         return {"type": "image_url", "image_url": image}
     at = str(block.get("at", where))
     if kind == "document":
-        source = block["source"]
         if (block.get("citations") or {}).get("enabled"):
             raise cannot(f"{at}.citations", "citations")
-        if source.get("type") == "text" and isinstance(source.get("data"), str):
-            titled = [block.get("title"), source["data"]]
-            return {"type": "text", "text": "\n".join(text for text in titled if text)}
-        if own and source.get("type") == "file":
-            return {"type": "file", "file": {"file_id": source.get("file_id")}}
+        if (text := plain_document(block)) is not None:
+            return {"type": "text", "text": text}
         fields = file_fields(block)
         if "file_url" in fields:
             raise cannot(at, "a document by its URL")
         return {"type": "file", "file": fields}
-    if own and kind == "other" and block.get("endpoint") == ENDPOINT:
-        return dict(block["value"])
     if (words := words_of(block)) is not None:
         return {"type": "text", "text": words}
-    raise DialectError(
-        f"{at} is a part that Chat Completions does not have.",
-        param=at,
-        next_step="Use a model whose provider speaks the client's dialect, or leave it out.",
-    )
+    raise foreign_part(at, "Chat Completions")
 
 
-def _call(block: dict[str, Any], names: ToolNames, own: bool) -> dict[str, Any]:
-    head = {"id": wire_id(block["id"])}
-    name = names.sent(block["name"])
-    if own and block.get("custom") is True:
-        called = {"name": name, "input": free_text(block["input"])}
-        return {**head, "type": "custom", "custom": called}
-    function = {"name": name, "arguments": arguments_text(block["input"])}
-    return {**head, "type": "function", "function": function}
+def _call(block: dict[str, Any], names: ToolNames) -> dict[str, Any]:
+    function = {"name": names.sent(block["name"]), "arguments": arguments_text(block["input"])}
+    return {"id": wire_id(block["id"]), "type": "function", "function": function}
 
 
-def _tools(
-    call: ModelCall, names: ToolNames, own: bool, body: dict[str, Any]
-) -> list[dict[str, Any]]:
+def _tools(call: ModelCall, names: ToolNames) -> list[dict[str, Any]]:
     return [
         wire
         for index, tool in enumerate(call.tools)
-        if (wire := _tool(tool, f"tools[{index}]", names, own, body)) is not None
+        if (wire := _tool(call, tool, f"tools[{index}]", names)) is not None
     ]
 
 
 def _tool(
-    tool: dict[str, Any], where: str, names: ToolNames, own: bool, body: dict[str, Any]
+    call: ModelCall, tool: dict[str, Any], where: str, names: ToolNames
 ) -> dict[str, Any] | None:
     kind, where = tool.get("type"), str(tool.get("at", where))
-    if own and kind == "other":
-        return dict(tool["value"])
     if kind == "web_search":
-        if tool.get("external_web_access") is False:
-            return None  # no search of the web is wanted, and none is made
-        if not own:
+        if tool.get("external_web_access") is not False:
             raise cannot(where, "a search of the web by the provider")
-        options = {key: tool[key] for key in ("search_context_size",) if key in tool}
-        if "user_location" in tool:
-            near = {key: value for key, value in tool["user_location"].items() if key != "type"}
-            options["user_location"] = {"type": "approximate", "approximate": near}
-        body["web_search_options"] = options
+        call.drop("tools[].web_search")  # no search of the web is wanted, and none is made
         return None
-    if tool.get("custom") is True and own:
-        custom: dict[str, Any] = {key: tool[key] for key in ("name", "description") if key in tool}
-        if wanted := tool.get("format"):
-            grammar = {key: wanted[key] for key in ("syntax", "definition")}
-            custom["format"] = {"type": "grammar", "grammar": grammar}
-        return {"type": "custom", "custom": custom}
     if tool.get("custom") is True:
         description, schema = custom_schema(tool)
     elif "input_schema" in tool:
         description, schema = tool.get("description", ""), tool["input_schema"]
     else:
         raise cannot(where, "a tool that only its own provider has")
-    function: dict[str, Any] = {"name": names.sent(tool["name"]), "parameters": schema}
+    if "cache_control" in tool:
+        call.drop("cache_control")
+    function: dict[str, Any] = {"name": names.sent(tool["name"])}
+    function |= function_schema(call, tool, schema)
     if description:
         function["description"] = description
-    if "strict" in tool:
-        function["strict"] = tool["strict"]
     return {"type": "function", "function": function}
 
 
-def _add_choice(call: ModelCall, names: ToolNames, own: bool, body: dict[str, Any]) -> None:
+def _add_choice(call: ModelCall, names: ToolNames, body: dict[str, Any]) -> None:
     choice = call.tool_choice
     if choice is None:
         return
-    if not own:
-        if choice["type"] == "other":
-            raise cannot("tool_choice", "a tool that only its own provider has")
-        if choice["type"] == "allowed":  # few servers know it: offer the allowed ones alone
-            allowed = {names.sent(name) for name in choice["names"]}
-            body["tools"] = [tool for tool in body["tools"] if tool["function"]["name"] in allowed]
-            if not body["tools"]:
-                del body["tools"]
-                return
-            choice = {"type": choice["mode"]}
-    custom = (tool["name"] for tool in call.tools if own and tool.get("custom") is True)
-    body["tool_choice"] = write_choice(choice, names, frozenset(custom), nested=True)
+    if choice["type"] == "other":
+        raise cannot("tool_choice", "a tool that only its own provider has")
+    if choice["type"] == "allowed":  # few servers know it: offer the allowed ones alone
+        allowed = {names.sent(name) for name in choice["names"]}
+        body["tools"] = [tool for tool in body["tools"] if tool["function"]["name"] in allowed]
+        if not body["tools"]:
+            del body["tools"]
+            body.pop("parallel_tool_calls", None)
+            return
+        choice = {"type": choice["mode"]}
+    body["tool_choice"] = write_choice(choice, names, frozenset(), nested=True)

@@ -1,4 +1,4 @@
-"""Chunks of Chat Completions as neutral events."""
+"""Streams of Chat Completions as neutral events, read from the sum of the stream."""
 
 from __future__ import annotations
 
@@ -15,59 +15,46 @@ from remit.kernel.exchange import (
     ThinkingDelta,
     ToolInputDelta,
     ToolUseStart,
-    text_of,
 )
-from remit.providers.dialects.arguments import read_arguments
-from remit.providers.dialects.chat.answer import citations_in, read_answer
+from remit.providers.dialects.arguments import arguments_text
+from remit.providers.dialects.chat.answer import call_id, citations_in, read_answer, tool_call
 from remit.providers.dialects.seals import thought_seal
 from remit.providers.dialects.streaming import FreeInput, stream_events
 from remit.providers.dialects.unreadable import failed, unreadable
-from remit.providers.wire.delta import call_of
+from remit.providers.wire.chat import ChatSum
+from remit.providers.wire.delta import Cursor, Pieces, settled
 
 __all__ = ["ChatReader"]
 
-_KEYS = {"thinking": "thinking", "text": "text", "refusal": "refusal"}
+_THOUGHTS = ("reasoning_content", "reasoning")
+_KINDS = (("thinking", _THOUGHTS), ("text", ("content",)), ("refusal", ("refusal",)))
 
 
 class _Call:
-    """The state of one tool call of a stream."""
+    """The part of a tool call that was passed on."""
 
-    def __init__(self, number: int, index: Any) -> None:
-        self.number = number
-        self.index = index  # the server's, which several calls may share
-        self.id = ""
-        self.name = ""
-        self.pieces: list[str] = []
+    def __init__(self) -> None:
+        self.call: dict[str, Any] = {}  # as the sum has it
+        self.cursor = Cursor()
         self.free: FreeInput | None = None
         self.begun = False
         self.ended = False
 
-    def get(self, name: str) -> Any:
-        """Return the server's ``index`` or ``id``, as a piece of the call has them."""
-        return self.index if name == "index" else self.id
-
-    def block(self) -> dict[str, Any]:
-        head = {"type": "tool_use", "id": self.id, "name": self.name}
-        if self.free is not None:
-            return {**head, "input": {"input": self.free.text}, "custom": True}
-        return {**head, "input": read_arguments("".join(self.pieces))}
-
-    def is_whole(self) -> bool:
-        if self.free is not None:
-            return True
-        try:
-            return isinstance(orjson.loads("".join(self.pieces)), dict)
-        except orjson.JSONDecodeError:
-            return False
-
 
 class ChatReader:
-    """Reads a stream of Chat Completions into neutral events."""
+    """Reads the sum of a stream after each chunk, and returns what the chunk added.
 
-    def __init__(self) -> None:
+    Args:
+        total: the sum, to which each chunk is added first.
+    """
+
+    def __init__(self, total: ChatSum) -> None:
+        self._sum = total
+        self._cursors = {key: Cursor() for _, keys in _KINDS for key in keys}
         self._open = ""
         self._pieces: list[str] = []
-        self._citations: list[dict[str, Any]] = []
+        self._cited = 0
+        self._details = 0
         self._calls: list[_Call] = []
         self._ended = False
 
@@ -80,121 +67,158 @@ class ChatReader:
         """
         if data.get("error"):
             raise failed(data["error"])
+        choice = self._sum.first_choice
+        if choice is None or self._ended:
+            return []
+        if choice.whole is not None:  # a server that does not stream
+            self._ended = True
+            return stream_events(read_answer(self._sum.answer()))
         events: list[StreamEvent] = []
-        choices = data.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
-            if not isinstance(choice, dict) or self._ended or choice.get("index"):
-                continue
-            if isinstance(choice.get("message"), dict):  # a server that does not stream
-                self._ended = True
-                return stream_events(read_answer(data))
-            delta = choice.get("delta")
-            if isinstance(delta, dict):
-                self._delta(delta, events)
-            if choice.get("finish_reason"):
-                self._finish(events)
+        message = choice.message
+        for kind, keys in _KINDS:
+            for key in keys:
+                if new := self._new(key, message.get(key)):
+                    if self._open != kind:
+                        self._close(events)
+                        self._open = kind
+                    self._pieces.append(new)
+                    if kind == "thinking":
+                        events.append(ThinkingDelta(new, raw=True))
+                    else:
+                        events.append(TextDelta(new) if kind == "text" else RefusalDelta(new))
+                    break
+        calls = message.get("tool_calls")
+        for number, call in enumerate(calls if isinstance(calls, list) else ()):
+            if not isinstance(call, dict):
+                raise unreadable("delta.tool_calls")
+            self._call(number, call, events)
         return events
 
-    def _delta(self, delta: dict[str, Any], events: list[StreamEvent]) -> None:
-        thought = delta.get("reasoning_content") or delta.get("reasoning")
-        if isinstance(thought, str) and thought:
-            self._piece("thinking", thought, events)
-            events.append(ThinkingDelta(thought, raw=True))
-        text = delta.get("content")
-        if isinstance(text, list):
-            text = text_of(text)
-        if text is not None and not isinstance(text, str):
+    def _new(self, key: str, value: Any) -> str:
+        if value is None:
+            return ""
+        if key == "reasoning" and self._cursors["reasoning_content"].size:
+            return ""  # the same thoughts again
+        if type(value) is not Pieces and not isinstance(value, (str, list)):
+            if key in _THOUGHTS or key == "refusal":
+                return ""
             raise unreadable("delta.content")
-        if text:
-            self._piece("text", text, events)
-            events.append(TextDelta(text))
-        self._citations += citations_in(delta.get("annotations"))
-        refusal = delta.get("refusal")
-        if isinstance(refusal, str) and refusal:
-            self._piece("refusal", refusal, events)
-            events.append(RefusalDelta(refusal))
-        calls = delta.get("tool_calls")
-        for part in calls if isinstance(calls, list) else ():
-            if not isinstance(part, dict):
-                raise unreadable("delta.tool_calls")
-            self._call(part, events)
-
-    def _piece(self, kind: str, text: str, events: list[StreamEvent]) -> None:
-        if self._open != kind:
-            self._close(events)
-            self._open = kind
-        self._pieces.append(text)
+        return self._cursors[key].new(value)
 
     def _close(self, events: list[StreamEvent]) -> None:
-        """End the text, refusal or thinking that is coming."""
-        if not self._open:
-            return
-        block: dict[str, Any] = {"type": self._open, _KEYS[self._open]: "".join(self._pieces)}
-        if self._open == "thinking":
-            block["raw"] = True
-        elif self._open == "text" and self._citations:
-            block["citations"], self._citations = self._citations, []
+        """End the text, refusal or thinking that is coming; add OpenRouter's details."""
+        choice = self._sum.first_choice
+        message = {} if choice is None else choice.message
+        kind, text = self._open, "".join(self._pieces)
         self._open, self._pieces = "", []
-        events.append(BlockEnd(block))
+        details = message.get("reasoning_details")
+        left = settled(details[self._details :]) if isinstance(details, list) else []
+        self._details += len(left)
+        if kind == "thinking" or left:
+            block = {"type": "thinking", "thinking": text if kind == "thinking" else "",
+                     "raw": True}  # fmt: skip
+            thought = BlockEnd({**block, "details": left} if left else block)
+            if kind == "thinking":
+                events.append(thought)
+                return
+        if kind:
+            block = {"type": kind, kind: text}
+            noted = message.get("annotations")
+            if kind == "text" and isinstance(noted, list):
+                cited = citations_in(settled(noted[self._cited :]))
+                self._cited = len(noted)
+                if cited:
+                    block["citations"] = cited
+            events.append(BlockEnd(block))
+        if left:
+            events.append(thought)
 
-    def _call(self, part: dict[str, Any], events: list[StreamEvent]) -> None:
-        call: _Call | None = call_of(self._calls, part)
-        if call is None:
+    def _call(self, number: int, call: dict[str, Any], events: list[StreamEvent]) -> None:
+        if number == len(self._calls):
             self._close(events)
-            for earlier in self._calls:
-                if earlier.begun and earlier.is_whole():
+            for earlier, state in enumerate(self._calls):
+                if state.begun and self._is_whole(earlier):
                     self._end_call(earlier, events)
-            call = _Call(len(self._calls), part.get("index"))
-            self._calls.append(call)
-            if seal := thought_seal(part):
-                events.append(BlockEnd(seal))
-        kind = "custom" if isinstance(part.get("custom"), dict) else "function"
-        called = part.get(kind)
+            self._calls.append(_Call())
+        state = self._calls[number]
+        state.call = call
+        kind = "custom" if isinstance(call.get("custom"), dict) else "function"
+        called = call.get(kind)
         called = called if isinstance(called, dict) else {}
-        if kind == "custom" and call.free is None:
-            call.free = FreeInput()
-        if not call.begun:  # some servers send the id, the name, or pieces of it one by one
-            call.id = call.id or (part["id"] if isinstance(part.get("id"), str) else "")
-            call.name += called["name"] if isinstance(called.get("name"), str) else ""
-        piece = called.get("input" if kind == "custom" else "arguments")
-        if isinstance(piece, dict):
-            piece = orjson.dumps(piece).decode()
-        if not call.begun and call.name and (call.id or piece):
-            self._begin(call, events)
-        if not isinstance(piece, str) or not piece:
-            return
-        if call.ended:
-            if piece.strip():
+        given = called.get("input" if kind == "custom" else "arguments")
+        new = state.cursor.new(given) if type(given) is Pieces or type(given) is str else ""
+        if kind == "custom" and state.free is None:
+            state.free = FreeInput()
+        if state.free is not None and new:
+            new = state.free.add(new)
+        if not state.begun:
+            name = settled(called.get("name"))
+            if not name or not isinstance(name, str) or not (call.get("id") or given):
+                return  # some servers send the id, the name, or pieces of it one by one
+            self._begin(number, call, name, events)
+            new = state.cursor.text(given) if state.free is None else new
+        if state.ended:
+            if new.strip():
                 raise unreadable("delta.tool_calls")
+        elif new:
+            events.append(ToolInputDelta(number, new))
+
+    def _begin(
+        self, number: int, call: dict[str, Any], name: str, events: list[StreamEvent]
+    ) -> None:
+        self._calls[number].begun = True
+        if seal := thought_seal(settled(call)):
+            events.append(BlockEnd(seal))
+        identity = call_id(call, self._sum.request_id, number)
+        events.append(ToolUseStart(number, identity, name))
+
+    def _is_whole(self, number: int) -> bool:
+        if self._calls[number].free is not None:
+            return True
+        function = self._calls[number].call.get("function")
+        try:
+            text = settled(function["arguments"]) if isinstance(function, dict) else ""
+            return isinstance(text, dict) or isinstance(orjson.loads(text), dict)
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            return False
+
+    def _end_call(self, number: int, events: list[StreamEvent]) -> None:
+        state, call = self._calls[number], settled(self._calls[number].call)
+        if state.ended:
             return
-        if call.free is not None:
-            piece = call.free.add(piece)
-        else:
-            call.pieces.append(piece)
-        if call.begun:
-            events.append(ToolInputDelta(call.number, piece))
-
-    def _begin(self, call: _Call, events: list[StreamEvent]) -> None:
-        call.begun = True
-        call.id = call.id or f"call_{call.number}"
-        events.append(ToolUseStart(call.number, call.id, call.name))
-        if call.pieces:
-            events.append(ToolInputDelta(call.number, "".join(call.pieces)))
-
-    def _end_call(self, call: _Call, events: list[StreamEvent]) -> None:
-        if call.ended:
-            return
-        call.ended = True
-        if call.free is not None:
-            events.append(ToolInputDelta(call.number, call.free.end()))
-        events.append(BlockEnd(call.block(), call.number))
-
-    def _finish(self, events: list[StreamEvent]) -> None:
-        self._ended = True
-        self._close(events)
-        for call in self._calls:
-            if not call.name:
+        if not state.begun:
+            function = call.get("custom") or call.get("function")
+            name = function.get("name") if isinstance(function, dict) else None
+            if not name or not isinstance(name, str):
                 raise unreadable("delta.tool_calls")
-            if not call.begun:
-                self._begin(call, events)
-            self._end_call(call, events)
+            self._begin(number, call, name, events)
+        block = tool_call(_named(call), number, self._sum.request_id)
+        state.ended = True
+        if state.free is not None:
+            events.append(ToolInputDelta(number, state.free.end()))
+        elif not state.cursor.size and block["input"]:
+            events.append(ToolInputDelta(number, arguments_text(block["input"])))
+        events.append(BlockEnd(block, number))
+
+    def finish(self) -> list[StreamEvent]:
+        """Return the ends of all open blocks, once the stream has ended.
+
+        Raises:
+            DialectError: a call has no name.
+        """
+        events: list[StreamEvent] = []
+        if not self._ended:
+            self._ended = True
+            self._close(events)
+            for number in range(len(self._calls)):
+                self._end_call(number, events)
+        return events
+
+
+def _named(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a call whose custom or function part is there, as some servers leave out the type."""
+    kind = "custom" if isinstance(call.get("custom"), dict) else "function"
+    inner = call.get(kind)
+    if kind == "custom" and isinstance(inner, dict):
+        return {**call, "type": kind, kind: {"input": "", **inner}}
+    return {**call, "type": kind}

@@ -8,7 +8,6 @@ from typing import Any
 from remit.kernel.exchange import text_of
 from remit.providers.dialects.arguments import input_of
 from remit.providers.dialects.citations import citations_of
-from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
 from remit.providers.dialects.seals import read_signature, signature_of
 from remit.providers.dialects.unreadable import failed, shaped
@@ -16,7 +15,7 @@ from remit.providers.dialects.usage import messages_usage, reported
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.messages import facts
 
-__all__ = ["finish_word", "read_answer", "read_blocks", "write_answer", "write_block"]
+__all__ = ["finish_word", "read_answer", "read_blocks", "whole", "write_block"]
 
 _WORDS = {"length": "max_tokens", "tool_use": "tool_use", "content_filter": "refusal"}
 _SEARCH = "web_search"
@@ -118,33 +117,14 @@ def _search(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, A
     return {"type": "server_tool", "id": identity, "queries": asked, "sources": sources}
 
 
-def write_answer(
-    answer: ProviderResponse, call: ModelCall, *, answer_id: str, created: int, model: str
-) -> dict[str, Any]:
-    """Return a ``message`` object for the client that sent ``call``.
+def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
+    """Return a ``message`` with the usage of the whole answer.
 
     Args:
-        answer: a successful answer.
-        call: the client's request.
-        answer_id: the object's ``id``.
-        created: ignored.
-        model: the client's name of the model.
+        value: the sum of the message's stream.
+        answer: the answer.
     """
-    names = ToolNames(call)
-    neutral = answer.content_blocks
-    if not neutral and answer.content:
-        neutral = ({"type": "text", "text": answer.content},)
-    content = [wire for block in neutral for wire in write_block(block, names, answer_id)]
-    return {
-        "id": answer_id,
-        "type": "message",
-        "role": "assistant",
-        "model": model,
-        "content": content,
-        "stop_reason": finish_word(answer.finish_reason, {block["type"] for block in neutral}),
-        "stop_sequence": None,
-        "usage": messages_usage(answer),
-    }
+    return {**value, "usage": messages_usage(answer)}
 
 
 def write_block(block: Mapping[str, Any], names: ToolNames, search_id: str) -> list[dict[str, Any]]:

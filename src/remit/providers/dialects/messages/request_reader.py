@@ -6,6 +6,7 @@ from typing import Any
 
 from remit.kernel.exchange import Message
 from remit.providers.dialects import _checks as checks
+from remit.providers.dialects.messages.client_tools import as_function, is_tool_search
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
 from remit.providers.dialects.seals import read_signature
 from remit.providers.dialects.tool_choice import read_stop
@@ -20,11 +21,29 @@ _FIELDS = frozenset(
         "metadata", "stream",
     )
 )  # fmt: skip
+_BLOCK = frozenset(
+    ("type", "text", "citations", "source", "title", "context", "id", "name", "input", "content",
+     "tool_use_id", "is_error", "thinking", "signature", "data", "cache_control", "tool_name",
+     "caller")
+)  # fmt: skip
+_KNOWN = {
+    "system[]": frozenset(("type", "text", "cache_control", "citations")),
+    "messages[]": frozenset(("role", "content")),
+    "messages[].content[]": _BLOCK,
+    "messages[].content[].content[]": _BLOCK,
+    "tools[]": frozenset(
+        ("type", "name", "description", "input_schema", "cache_control", "strict",
+         "allowed_domains", "blocked_domains", "user_location", "max_uses", "display_width_px",
+         "display_height_px")
+    ),
+    "thinking": frozenset(("type", "budget_tokens", "display")),
+    "output_config": frozenset(("effort", "format")),
+}  # fmt: skip
 _ROLES = ("user", "assistant", "system")
 _CHOICES = ("auto", "any", "none", "tool")
 _SEARCH = "web_search_"
 _SEARCHED = "web_search"
-_RUN = ("server_tool_use", "web_search_tool_result")
+_RUN = ("server_tool_use", "web_search_tool_result", "tool_search_tool_result")
 _PLACE = ("type", "city", "country", "region", "timezone")
 
 
@@ -43,6 +62,10 @@ def read_request(body: Any) -> ModelCall:
     config = checks.object_or_none(body, "output_config", "output_config") or {}
     metadata = checks.object_or_none(body, "metadata", "metadata") or {}
     tools = checks.list_or_none(body, "tools", "tools") or []
+    dropped = checks.unread(body, _KNOWN)
+    read = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
+    if any(tool is None for tool in read):
+        dropped.append("tools[].tool_search_tool")
     other = {key: value for key, value in body.items() if key not in _FIELDS}
     if more := {key: value for key, value in metadata.items() if key != "user_id"}:
         other["metadata"] = more
@@ -52,17 +75,18 @@ def read_request(body: Any) -> ModelCall:
         messages=messages,
         max_tokens=checks.max_tokens(body, "max_tokens"),
         temperature=checks.temperature(body),
-        tools=tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)),
+        tools=tuple(tool for tool in read if tool is not None),
         tool_choice=choice,
         parallel_tools=parallel,
         response_format=_format(body, config),
         stop=read_stop(body.get("stop_sequences"), "stop_sequences"),
-        top_p=checks.number(body, "top_p"),
+        top_p=checks.number(body, "top_p", 1),
         top_k=checks.number(body, "top_k"),
         reasoning=_reasoning(body, config),
         user=checks.text_or_none(metadata, "user_id", "metadata.user_id"),
         stream=checks.flag(body, "stream", "stream"),
         other=other,
+        dropped=dropped,
     )
 
 
@@ -136,7 +160,8 @@ def _block(block: Any, where: str) -> dict[str, Any]:
     elif kind == "redacted_thinking":
         neutral = {"type": kind, "data": checks.text(block, "data", where)}
     else:
-        search = kind == "web_search_tool_result" or block.get("name") == _SEARCHED
+        name = str(block.get("name"))
+        search = kind in _RUN[1:] or name == _SEARCHED or is_tool_search(name)
         neutral = {"type": "server_tool" if search and kind in _RUN else "other"}
         return {**neutral, "endpoint": ENDPOINT, "value": block, "at": where}
     if isinstance(block.get("cache_control"), dict):
@@ -183,13 +208,18 @@ def _result(block: dict[str, Any], where: str) -> dict[str, Any]:
     return neutral
 
 
-def _tool(tool: Any, where: str) -> dict[str, Any]:
+def _tool(tool: Any, where: str) -> dict[str, Any] | None:
+    """Return a neutral tool; None for a search of the tools themselves."""
     if type(tool) is not dict:
         raise checks.refuse("is not an object", where)
     kind = tool.get("type")
     if kind is not None and checks.text(tool, "type", where) != "custom":
         if kind.startswith(_SEARCH):
             return _search(tool, where)
+        if is_tool_search(kind):
+            return None
+        if (function := as_function(tool)) is not None:
+            return _hinted({**function, "at": where}, tool)
         return {"type": "other", "value": tool, "at": where}
     neutral: dict[str, Any] = {"name": checks.text(tool, "name", where), "at": where}
     if description := checks.text_or_none(tool, "description", f"{where}.description"):
@@ -200,6 +230,10 @@ def _tool(tool: Any, where: str) -> dict[str, Any]:
     neutral["input_schema"] = schema
     if tool.get("strict") is not None:
         neutral["strict"] = checks.flag(tool, "strict", f"{where}.strict")
+    return _hinted(neutral, tool)
+
+
+def _hinted(neutral: dict[str, Any], tool: dict[str, Any]) -> dict[str, Any]:
     if isinstance(tool.get("cache_control"), dict):
         neutral["cache_control"] = tool["cache_control"]
     return neutral
@@ -214,6 +248,8 @@ def _search(tool: dict[str, Any], where: str) -> dict[str, Any]:
     place = checks.object_or_none(tool, "user_location", f"{where}.user_location")
     if place is not None:
         neutral["user_location"] = {key: place[key] for key in _PLACE if key in place}
+    if isinstance(tool.get("cache_control"), dict):
+        neutral["cache_control"] = tool["cache_control"]
     uses = tool.get("max_uses")
     if uses is not None:
         if type(uses) is not int:

@@ -8,55 +8,60 @@ from typing import Any
 from remit.kernel.exchange import text_of
 from remit.providers.dialects.arguments import free_text
 from remit.providers.dialects.dialect_error import DialectError
-from remit.providers.dialects.effort import messages_thinking, said_thinking, takes_sampling
+from remit.providers.dialects.effort import messages_thinking, takes_both, takes_sampling
 from remit.providers.dialects.media import messages_source
 from remit.providers.dialects.messages.tools import tool_fields
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames, wire_id
-from remit.providers.dialects.refusals import refuse_promises
+from remit.providers.dialects.refusals import foreign_part, leave_out_rest, words_of
+from remit.providers.dialects.rounds import in_rounds
 from remit.providers.dialects.schemas import messages_schema
 
 __all__ = ["in_plain_round", "write_request"]
 
-ENDPOINT = "anthropic.messages"
 _ANY_JSON = "Answer with one JSON object and nothing else: no words around it, no code fence."
 _WARMEST = 1.0
 _MIN_TOP_P_WITH_THINKING = 0.95
+_MOST_HINTS = 4
+_ASIDE = "<system>\n{}\n</system>"
+_OPENING = "(The conversation begins.)"
+_EFFORT_NAMES = {"openai.chat": "reasoning_effort", "openai.responses": "reasoning.effort"}
 
 
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
-    """Return a call as a body of the Messages API.
+    """Return a call of another dialect as a body of the Messages API.
 
     Args:
-        call: the request.
+        call: the request; fields that the API lacks are added to its ``dropped``.
         model: the provider's name of the model.
         max_output_tokens: the model's largest output, sent if the client set no limit.
 
     Raises:
         DialectError: the Messages API cannot express the call.
     """
-    own = call.endpoint == ENDPOINT
-    if not own:
-        refuse_promises(call)
+    searches = any(tool.get("type") == "web_search" for tool in call.tools)
+    leave_out_rest(call, ("max_tool_calls",) if searches else ())
     names = ToolNames(call)
     limit = call.max_tokens or max_output_tokens
     body: dict[str, Any] = {"model": model, "max_tokens": limit}
-    if system := _system(call):
-        body["system"] = system
     # The neutral form is near this API's: what callers in Python add to it may be the API's own.
-    native = own or not call.endpoint
-    body["messages"] = _messages(call, names, native)
+    native = not call.endpoint
+    system, turns = _conversation(call, names, native)
+    if system:
+        body["system"] = system
+    body["messages"] = turns
     if call.stop:
-        if not own and not all(text.strip() for text in call.stop):
+        if not all(text.strip() for text in call.stop if text):
             raise DialectError("stop holds a text of white space alone.", param="stop")
-        body["stop_sequences"] = list(call.stop)
-    body |= tool_fields(call, names, own=own, native=native)
-    if own or takes_sampling(model):
-        _add_sampling(call, body, own)
-    config = _thinking(call, body, model, limit, own)
+        if stops := [text for text in call.stop if text]:
+            body["stop_sequences"] = stops
+        if len(stops) < len(call.stop):
+            call.drop("stop")
+    body |= tool_fields(call, names, native=native)
+    _add_sampling(call, body, model)
+    config = _thinking(call, body, model, limit)
     if call.response_format is not None and call.response_format.schema is not None:
-        schema = call.response_format.schema
-        held = schema if own else messages_schema(schema)
+        held = messages_schema(call.response_format.schema)
         config["format"] = {"type": "json_schema", "schema": held}
     if config:
         body["output_config"] = config
@@ -64,42 +69,66 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
         body["metadata"] = {"user_id": call.user}
     if call.stream:
         body["stream"] = True
-    return body | call.other if own else body
+    _limit_hints(call, body)
+    return body
 
 
-def _add_sampling(call: ModelCall, body: dict[str, Any], own: bool) -> None:
-    temperature = call.temperature
-    if temperature is not None:  # the other dialects' scale goes further
-        body["temperature"] = temperature if own else min(temperature, _WARMEST)
-    if call.top_p is not None:
-        body["top_p"] = call.top_p
-    if call.top_k is not None:
-        body["top_k"] = call.top_k
+def _add_sampling(call: ModelCall, body: dict[str, Any], model: str) -> None:
+    takes = takes_sampling(model)
+    for name in ("temperature", "top_p", "top_k"):
+        if (value := getattr(call, name)) is None:
+            continue
+        if name == "temperature" and value > _WARMEST:  # OpenAI's scale goes further
+            call.drop(name)
+            value = _WARMEST
+        if takes:
+            body[name] = value
+        elif not (value == 1.0 and name != "top_k"):
+            call.drop(name)
+    if "temperature" in body and "top_p" in body and not takes_both(model):
+        del body["top_p"]
+        call.drop("top_p")
 
 
-def _thinking(
-    call: ModelCall, body: dict[str, Any], model: str, limit: int, own: bool
-) -> dict[str, Any]:
+def _thinking(call: ModelCall, body: dict[str, Any], model: str, limit: int) -> dict[str, Any]:
     """Add ``thinking`` to the body; return the part that goes into ``output_config``."""
     wanted = call.reasoning
     if wanted is None:
         return {}
-    said = said_thinking(wanted) if own else messages_thinking(wanted, model, limit)
+    said = messages_thinking(wanted, model, limit)
     thinking = said.get("thinking")
-    if thinking is not None and not own:
+    if thinking is not None:
         # The API refuses thinking with a forced tool. It also refuses thinking in a round of
         # tool calls that began without thinking.
         forced = body.get("tool_choice", {}).get("type") in ("any", "tool")
         if forced or (thinking["type"] == "enabled" and in_plain_round(body["messages"])):
             thinking = None
+    if thinking is None and wanted.effort != "none" and "effort" not in said:
+        call.drop(_EFFORT_NAMES.get(call.endpoint, "reasoning"))
     if thinking is not None:
         body["thinking"] = thinking
-        if not own:
-            body.pop("temperature", None)
-            body.pop("top_k", None)
-            if body.get("top_p", 1.0) < _MIN_TOP_P_WITH_THINKING:
-                del body["top_p"]
+        for name in ("temperature", "top_k"):
+            if body.pop(name, None) is not None:
+                call.drop(name)
+        if body.get("top_p", 1.0) < _MIN_TOP_P_WITH_THINKING:
+            del body["top_p"]
+            call.drop("top_p")
     return {"effort": said["effort"]} if "effort" in said else {}
+
+
+def _limit_hints(call: ModelCall, body: dict[str, Any]) -> None:
+    """Remove all but the last four ``cache_control`` members, as the API takes no more."""
+    hinted = [tool for tool in body.get("tools", ()) if "cache_control" in tool]
+    groups = [body.get("system"), *(turn["content"] for turn in body["messages"])]
+    for blocks in groups:
+        for block in blocks if isinstance(blocks, list) else ():
+            inner = block.get("content") if block.get("type") == "tool_result" else None
+            for one in (*(inner if isinstance(inner, list) else ()), block):
+                if "cache_control" in one:
+                    hinted.append(one)
+    for block in hinted[:-_MOST_HINTS]:
+        del block["cache_control"]
+        call.drop("cache_control")
 
 
 def in_plain_round(turns: Sequence[Mapping[str, Any]]) -> bool:
@@ -121,48 +150,37 @@ def _kinds(turn: Any, role: str) -> list[str]:
     return [str(block.get("type")) if isinstance(block, dict) else "" for block in content]
 
 
-def _system(call: ModelCall) -> str | list[dict[str, Any]]:
-    """Return all system prompts: one text if they are only text, else blocks."""
-    blocks: list[dict[str, Any]] = []
-    for index, message in enumerate(call.messages):
-        if message["role"] != "system":
-            continue
-        content = message["content"]
-        if isinstance(content, str):
-            content = [{"type": "text", "text": content}]
-        for block in content:
-            if block["type"] != "text":
-                where = str(block.get("at", f"messages[{index}]"))
-                raise DialectError(
-                    f"{where} is in a system prompt and is not text, "
-                    "which is all that the Messages API takes there.",
-                    param=where,
-                )
-        if any("cache_control" in block for block in content):
-            blocks += [_text(block) for block in content if block["text"]]
-        elif text := text_of(content):
-            blocks.append({"type": "text", "text": text})
-    if call.response_format is not None and call.response_format.schema is None:
-        blocks.append({"type": "text", "text": _ANY_JSON})
-    if any("cache_control" in block for block in blocks):
-        return blocks
-    return "\n\n".join([block["text"] for block in blocks])
+def _conversation(
+    call: ModelCall, names: ToolNames, native: bool
+) -> tuple[str | list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the system prompt and the turns.
 
-
-def _messages(call: ModelCall, names: ToolNames, native: bool) -> list[dict[str, Any]]:
+    System prompts at the start become the system prompt. Later ones become marked text of the
+    user's turn at their place, because the API has no such role there.
+    """
+    messages = in_rounds(call.messages)
+    leading = 0
+    while leading < len(messages) and messages[leading]["role"] == "system":
+        leading += 1
+    if leading == len(messages) and not native:
+        leading -= 1  # The API demands a turn.
     turns: list[dict[str, Any]] = []
-    for index, message in enumerate(call.messages):
-        role, content = message["role"], message["content"]
+    for index in range(leading, len(messages)):
+        role, content = messages[index]["role"], messages[index]["content"]
+        if "name" in messages[index]:
+            call.drop("messages[].name")
         if role == "system":
-            continue
-        if not isinstance(content, str):
+            text = "\n\n".join(block["text"] for block in _system_texts(messages[index], index))
+            role = "user"
+            content = text if leading + 1 == len(messages) else _ASIDE.format(text)
+        elif not isinstance(content, str):
             where = f"messages[{index}]"
             read = (
-                _block(block, f"{where}.content[{at}]", names, native)
+                _block(call, block, f"{where}.content[{at}]", names, native)
                 for at, block in enumerate(content)
             )
             content = [block for block in read if block is not None]
-        if not content:
+        if not content or (isinstance(content, str) and not content.strip()):
             continue  # the API takes no empty turn
         last = turns[-1] if turns else None
         if last is not None and last["role"] == role:
@@ -173,7 +191,56 @@ def _messages(call: ModelCall, names: ToolNames, native: bool) -> list[dict[str,
         if turn["role"] == "user" and not isinstance(turn["content"], str):
             # Results come first, or the API takes the calls for unanswered.
             turn["content"].sort(key=lambda block: block["type"] != "tool_result")
-    return turns
+    if turns and turns[0]["role"] == "assistant" and not native:
+        turns.insert(0, {"role": "user", "content": _OPENING})
+    if turns and turns[-1]["role"] == "assistant":
+        _trim(turns[-1])
+    return _system(call, messages[:leading]), turns
+
+
+def _trim(turn: dict[str, Any]) -> None:
+    """Remove white space at the end of a last assistant turn, which the API refuses."""
+    content = turn["content"]
+    if isinstance(content, str):
+        turn["content"] = content.rstrip()
+    elif content[-1]["type"] == "text":
+        content[-1]["text"] = content[-1]["text"].rstrip()
+
+
+def _system(call: ModelCall, messages: Sequence[Mapping[str, Any]]) -> str | list[dict[str, Any]]:
+    """Return all system prompts: one text if they are only text, else blocks."""
+    blocks: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        content = _system_texts(message, index)
+        if any("cache_control" in block for block in content):
+            blocks += [_text(block) for block in content if block["text"].strip()]
+        elif text := text_of(content):
+            blocks.append({"type": "text", "text": text})
+    if call.response_format is not None and call.response_format.schema is None:
+        blocks.append({"type": "text", "text": _ANY_JSON})
+    if any("cache_control" in block for block in blocks):
+        return blocks
+    return "\n\n".join([block["text"] for block in blocks])
+
+
+def _system_texts(message: Mapping[str, Any], index: int) -> list[dict[str, Any]]:
+    """Return the text blocks of a system prompt.
+
+    Raises:
+        DialectError: a part is not text.
+    """
+    content = message["content"]
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    for block in content:
+        if block["type"] != "text":
+            where = str(block.get("at", f"messages[{index}]"))
+            raise DialectError(
+                f"{where} is in a system prompt and is not text, "
+                "which is all that the Messages API takes there.",
+                param=where,
+            )
+    return list(content)
 
 
 def _blocks(content: Any) -> list[Any]:
@@ -190,21 +257,25 @@ def _hint(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _block(
-    block: Mapping[str, Any], where: str, names: ToolNames, native: bool
+    call: ModelCall, block: Mapping[str, Any], where: str, names: ToolNames, native: bool
 ) -> dict[str, Any] | None:
     kind = block["type"]
     if kind == "text":
-        if not block["text"]:
+        if not block["text"].strip():
             return None
         wire = _text(block)
-        if native and "citations" in block:
-            wire["citations"] = block["citations"]
+        if "citations" in block:
+            if native:
+                wire["citations"] = block["citations"]
+            else:
+                call.drop("annotations")
         return wire
     if kind == "refusal":
         return {"type": "text", "text": block["refusal"]} if block["refusal"] else None
     if kind == "thinking":
         sealed = block.get("signature")
         if not sealed:
+            call.drop("reasoning_content" if call.endpoint == "openai.chat" else "reasoning")
             return None  # not Anthropic's: it would be refused
         return {"type": kind, "thinking": block["thinking"], "signature": sealed}
     if kind == "redacted_thinking":
@@ -213,6 +284,8 @@ def _block(
         source = block["source"] if native else messages_source(block)
         extra = ("title", "context", "citations") if kind == "document" else ()
         more = {key: block[key] for key in extra if key in block}
+        if block.get("detail", "auto") != "auto":
+            call.drop("detail")
         return {"type": kind, "source": source, **more, **_hint(block)}
     if kind == "tool_use":
         custom = block.get("custom") is True
@@ -221,27 +294,25 @@ def _block(
         head = {"type": kind, "id": wire_id(block["id"]), "name": name, "input": value}
         return {**head, **_hint(block)}
     if kind == "tool_result":
-        return _result(block, where, names, native)
-    if kind in ("other", "server_tool"):
-        if block.get("endpoint") == ENDPOINT:
-            return dict(block["value"])
-        if kind == "server_tool":
-            return None  # a search that another provider made: only it can read it
-    elif native:
+        return _result(call, block, where, names, native)
+    if kind == "server_tool":
+        call.drop("web_search_call")
+        return None  # a search that another provider made: only it can read it
+    if kind != "other" and native:
         return dict(block)
-    at = str(block.get("at", where))
-    raise DialectError(
-        f"{at} is a part that the Messages API does not have.",
-        param=at,
-        next_step="Use a model whose provider speaks the client's dialect, or leave it out.",
-    )
+    if kind == "other" and (words := words_of(block)) is not None:
+        return {"type": "text", "text": words}
+    raise foreign_part(str(block.get("at", where)), "the Messages API")
 
 
-def _result(block: Mapping[str, Any], where: str, names: ToolNames, native: bool) -> dict[str, Any]:
+def _result(
+    call: ModelCall, block: Mapping[str, Any], where: str, names: ToolNames, native: bool
+) -> dict[str, Any]:
     content = block["content"]
     if not isinstance(content, str):
         read = (
-            _block(part, f"{where}.content[{at}]", names, native) for at, part in enumerate(content)
+            _block(call, part, f"{where}.content[{at}]", names, native)
+            for at, part in enumerate(content)
         )
         content = [part for part in read if part is not None]
     result = {

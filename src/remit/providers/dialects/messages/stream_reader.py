@@ -1,4 +1,4 @@
-"""Events of the Messages API as neutral events."""
+"""Streams of the Messages API as neutral events, read from the sum of the stream."""
 
 from __future__ import annotations
 
@@ -13,50 +13,31 @@ from remit.kernel.exchange import (
     ToolInputDelta,
     ToolUseStart,
 )
-from remit.providers.dialects.arguments import json_text, read_arguments
-from remit.providers.dialects.messages.answer import read_answer, read_block
-from remit.providers.dialects.streaming import stream_events
+from remit.providers.dialects.arguments import json_text
+from remit.providers.dialects.messages.answer import read_block
 from remit.providers.dialects.unreadable import failed, shaped, unreadable
+from remit.providers.wire.delta import Cursor
+from remit.providers.wire.messages import MessageSum
 
 __all__ = ["MessagesReader"]
 
-_PIECES = {
-    "text_delta": "text",
-    "thinking_delta": "thinking",
-    "input_json_delta": "partial_json",
-    "signature_delta": "signature",
-}
 _GROWS = {"text": "text", "thinking": "thinking"}
-
-
-class _Block:
-    """The state of one block of a stream."""
-
-    def __init__(self, block: dict[str, Any]) -> None:
-        self.block = block
-        self.texts: list[str] = []
-        self.inputs: list[str] = []
-        self.signature: list[str] = []
-        self.citations: list[Any] = []
-
-    def whole(self) -> dict[str, Any]:
-        block = dict(self.block)
-        if key := _GROWS.get(str(block.get("type"))):
-            block[key] = "".join(self.texts)
-        if self.inputs:
-            block["input"] = read_arguments("".join(self.inputs))
-        if self.signature:
-            block["signature"] = "".join(self.signature)
-        if self.citations:
-            block["citations"] = self.citations
-        return block
+_OF_A_BLOCK = ("content_block_delta", "content_block_stop")
+_TEXT_OF = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json",
+            "signature_delta": "signature"}  # fmt: skip
 
 
 class MessagesReader:
-    """Reads a stream of the Messages API into neutral events."""
+    """Reads the sum of a stream after each event, and returns what the event added.
 
-    def __init__(self) -> None:
-        self._blocks: dict[int, _Block] = {}
+    Args:
+        total: the sum, to which each event is added first.
+    """
+
+    def __init__(self, total: MessageSum) -> None:
+        self._sum = total
+        self._begun = 0  # blocks
+        self._open: dict[int, Cursor] = {}  # keyed by the block's place in the sum
         self._queries: dict[Any, list[str]] = {}
 
     def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
@@ -69,75 +50,75 @@ class MessagesReader:
         kind = data.get("type")
         if kind == "error":
             raise failed(data.get("error"))
-        if kind == "content_block_delta":
-            return self._delta(self._at(data), data)
-        if kind == "content_block_start":
-            return self._start(data)
-        if kind == "content_block_stop":
-            return self._stop(data)
-        if kind == "message":  # a server that does not stream
-            return stream_events(read_answer(data))
-        return []
+        _check(kind, data)
+        events: list[StreamEvent] = []
+        while self._begun < self._sum.count:
+            for earlier in tuple(self._open):  # Only calls come at the same time.
+                if self._sum.block(earlier).get("type") != "tool_use" or kind == "message":
+                    self._end(earlier, events)
+            self._begin(self._begun, events)
+            self._begun += 1
+        if kind in _OF_A_BLOCK:
+            at = self._sum.place(data.get("index"))
+            if at is None or at not in self._open:
+                raise unreadable("index")
+            self._grow(at, events)
+            if kind == "content_block_stop":
+                self._end(at, events)
+        elif kind == "message":  # a server that does not stream
+            events += self.finish()
+        return events
 
-    def _at(self, data: Mapping[str, Any]) -> _Block:
-        index = data.get("index")
-        block = self._blocks.get(index) if type(index) is int else None
-        if block is None:
-            raise unreadable("index")
-        return block
+    def finish(self) -> list[StreamEvent]:
+        """Return the ends of all open blocks, once the stream has ended.
 
-    def _start(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        index = shaped(data.get("index"), int, "index")
-        block = shaped(data.get("content_block"), dict, "content_block")
-        opened = self._blocks[index] = _Block(block)
-        kind = block.get("type")
-        if kind == "tool_use":
+        Raises:
+            DialectError: a block does not have the API's form.
+        """
+        events: list[StreamEvent] = []
+        for at in tuple(self._open):
+            self._end(at, events)
+        return events
+
+    def _begin(self, at: int, events: list[StreamEvent]) -> None:
+        self._open[at] = Cursor()
+        block = self._sum.block(at)
+        if block.get("type") == "tool_use":
             identity = shaped(block.get("id"), str, "content_block.id")
             name = shaped(block.get("name"), str, "content_block.name")
-            start = ToolUseStart(index, identity, name)
+            events.append(ToolUseStart(at, identity, name))
             given = block.get("input")
             if isinstance(given, dict) and given:
-                return [start, ToolInputDelta(index, json_text(given))]
-            return [start]
-        cited = block.get("citations")
-        if isinstance(cited, list):
-            opened.citations += cited
-        key = _GROWS.get(kind) if isinstance(kind, str) else None
-        text = block.get(key) if key is not None else None
-        if not isinstance(text, str) or not text:
-            return []
-        opened.texts.append(text)
-        return [TextDelta(text) if key == "text" else ThinkingDelta(text)]
+                events.append(ToolInputDelta(at, json_text(given)))
+        self._grow(at, events)
 
-    def _delta(self, opened: _Block, data: Mapping[str, Any]) -> list[StreamEvent]:
+    def _grow(self, at: int, events: list[StreamEvent]) -> None:
+        block = self._sum.block(at)
+        kind = str(block.get("type"))
+        if kind == "tool_use":
+            if new := self._open[at].new(self._sum.inputs(at)):
+                events.append(ToolInputDelta(at, new))
+        elif key := _GROWS.get(kind):
+            value = block.get(key, "")
+            if not isinstance(value, (str, list)):
+                raise unreadable(f"content_block.{key}")
+            if new := self._open[at].new(value):
+                events.append(TextDelta(new) if key == "text" else ThinkingDelta(new))
+
+    def _end(self, at: int, events: list[StreamEvent]) -> None:
+        del self._open[at]
+        block = read_block(self._sum.whole(at), "content_block", self._queries)
+        if block is not None:
+            events.append(BlockEnd(block, at if block["type"] == "tool_use" else None))
+
+
+def _check(kind: Any, data: Mapping[str, Any]) -> None:
+    """Raise DialectError unless an event of a block has the API's form."""
+    if kind == "content_block_start":
+        shaped(data.get("content_block"), dict, "content_block")
+    elif kind == "content_block_delta":
         delta = shaped(data.get("delta"), dict, "delta")
-        kind = delta.get("type")
-        if kind == "citations_delta":
-            opened.citations.append(delta.get("citation"))
-            return []
-        key = _PIECES.get(kind) if isinstance(kind, str) else None
-        if key is None:
-            return []
-        piece = shaped(delta.get(key), str, f"delta.{key}")
-        if key == "text":
-            opened.texts.append(piece)
-            return [TextDelta(piece)] if piece else []
-        if key == "thinking":
-            opened.texts.append(piece)
-            return [ThinkingDelta(piece)] if piece else []
-        if key == "signature":
-            opened.signature.append(piece)
-            return []
-        opened.inputs.append(piece)
-        if opened.block.get("type") != "tool_use" or not piece:
-            return []
-        return [ToolInputDelta(data["index"], piece)]
-
-    def _stop(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        whole = self._at(data).whole()
-        index = data["index"]
-        del self._blocks[index]
-        block = read_block(whole, "content_block", self._queries)
-        if block is None:
-            return []
-        return [BlockEnd(block, index if block["type"] == "tool_use" else None)]
+        delta_kind = delta.get("type")
+        key = _TEXT_OF.get(delta_kind) if isinstance(delta_kind, str) else None
+        if key is not None:
+            shaped(delta.get(key), str, f"delta.{key}")

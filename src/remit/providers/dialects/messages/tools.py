@@ -7,7 +7,7 @@ from typing import Any
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
 from remit.providers.dialects.refusals import cannot
-from remit.providers.dialects.schemas import messages_schema, tool_schema
+from remit.providers.dialects.schemas import flat_schema, messages_schema
 from remit.providers.dialects.tool_choice import custom_schema
 
 __all__ = ["tool_fields"]
@@ -16,14 +16,13 @@ _SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 _SEARCH_KEYS = ("allowed_domains", "blocked_domains", "user_location", "max_uses")
 
 
-def tool_fields(call: ModelCall, names: ToolNames, *, own: bool, native: bool) -> dict[str, Any]:
+def tool_fields(call: ModelCall, names: ToolNames, *, native: bool) -> dict[str, Any]:
     """Return ``tools`` and ``tool_choice``; empty without tools, as the API accepts no choice
     alone.
 
     Args:
         call: the request.
         names: names of its tools.
-        own: True if the client speaks this API.
         native: True if unknown tools may be the API's own.
 
     Raises:
@@ -38,7 +37,7 @@ def tool_fields(call: ModelCall, names: ToolNames, *, own: bool, native: bool) -
     wire = [
         written
         for index, tool in enumerate(tools)
-        if (written := _tool(tool, f"tools[{index}]", names, own, native)) is not None
+        if (written := _tool(call, tool, f"tools[{index}]", names, native)) is not None
     ]
     if not wire:
         return {}
@@ -50,10 +49,10 @@ def tool_fields(call: ModelCall, names: ToolNames, *, own: bool, native: bool) -
             choice = {"type": "tool", "name": names.sent(choice["name"])}
         else:
             choice = {"type": choice["type"]}
-    if call.parallel_tools is not None and (own or call.parallel_tools is False):
+    if call.parallel_tools is False:
         choice = choice or {"type": "auto"}
         if choice["type"] != "none":
-            choice["disable_parallel_tool_use"] = not call.parallel_tools
+            choice["disable_parallel_tool_use"] = True
     if choice is not None:
         fields["tool_choice"] = choice
     return fields
@@ -67,15 +66,19 @@ def _hosted_choice(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tool(
-    tool: dict[str, Any], where: str, names: ToolNames, own: bool, native: bool
+    call: ModelCall, tool: dict[str, Any], where: str, names: ToolNames, native: bool
 ) -> dict[str, Any] | None:
     kind, where = tool.get("type"), str(tool.get("at", where))
-    if own and kind == "other":
-        return dict(tool["value"])
     if kind == "web_search":
         if tool.get("external_web_access") is False:
+            call.drop("tools[].web_search")
             return None  # no search of the web is wanted, and none is made
-        return {**_SEARCH, **{key: tool[key] for key in _SEARCH_KEYS if key in tool}}
+        if "search_context_size" in tool:
+            call.drop("tools[].search_context_size")
+        search = {**_SEARCH, **{key: tool[key] for key in _SEARCH_KEYS if key in tool}}
+        if type(uses := call.other.get("max_tool_calls")) is int and uses > 0:
+            search.setdefault("max_uses", uses)
+        return search
     if tool.get("custom") is True:
         description, schema = custom_schema(tool)
     elif "input_schema" in tool:
@@ -84,16 +87,14 @@ def _tool(
         return dict(tool)
     else:
         raise cannot(where, "a tool that only its own provider has")
-    if not own:
-        if tool.get("strict") is True:
-            schema = messages_schema(schema)
-        schema = tool_schema(schema)
+    if tool.get("strict") is True:
+        schema = messages_schema(schema)
     wire: dict[str, Any] = {"name": names.sent(tool["name"])}
     if description:
         wire["description"] = description
-    wire["input_schema"] = schema
-    if "strict" in tool and (own or tool["strict"] is True):
-        wire["strict"] = tool["strict"]
+    wire["input_schema"] = flat_schema(schema)
+    if tool.get("strict") is True:
+        wire["strict"] = True
     if "cache_control" in tool:
         wire["cache_control"] = tool["cache_control"]
     return wire

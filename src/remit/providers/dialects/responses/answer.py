@@ -11,7 +11,6 @@ from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
 from remit.providers.dialects.responses.items import read_item
-from remit.providers.dialects.responses.output import OutputItems
 from remit.providers.dialects.responses.request_writer import format_of, own_tools, tool_of
 from remit.providers.dialects.tool_choice import write_choice
 from remit.providers.dialects.unreadable import failed, shaped, unreadable
@@ -24,7 +23,7 @@ __all__ = [
     "read_answer",
     "read_output_item",
     "response_object",
-    "write_answer",
+    "whole",
 ]
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -87,28 +86,14 @@ def read_output_item(item: Any, where: str) -> list[dict[str, Any]]:
     return blocks
 
 
-def write_answer(
-    answer: ProviderResponse, call: ModelCall, *, answer_id: str, created: int, model: str
-) -> dict[str, Any]:
-    """Return a ``response`` object for the client that sent ``call``.
-
-    The ids of its items are made of ``answer_id`` and their places.
+def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
+    """Return a ``response``, which its stream contains.
 
     Args:
-        answer: a successful answer.
-        call: the client's request; its settings are repeated in the answer.
-        answer_id: the object's ``id``.
-        created: seconds since 1970.
-        model: the client's name of the model.
+        value: the sum of the stream.
+        answer: the answer.
     """
-    items = OutputItems(answer_id, ToolNames(call))
-    blocks = answer.content_blocks
-    if not blocks and answer.content:
-        blocks = ({"type": "text", "text": answer.content},)
-    for block in blocks:
-        items.add(block)
-    head = response_object(call, answer_id=answer_id, created=created, model=model)
-    return ended(head, items.finished(answer.finish_reason), answer)
+    return value
 
 
 def ended(

@@ -9,6 +9,7 @@ from remit.providers.dialects.arguments import read_arguments
 from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.media import document_block, source_of_url
 from remit.providers.dialects.names import namespaced
+from remit.providers.dialects.responses.client_tools import read_call, read_output
 from remit.providers.dialects.seals import read_encrypted
 
 __all__ = ["read_item"]
@@ -51,6 +52,10 @@ def read_item(item: Any, where: str) -> tuple[str, Any]:
         return "assistant", [_thinking(item, where)]
     if not isinstance(kind, str):
         raise checks.refuse("is not a text", f"{where}.type")
+    if (call := read_call(item, kind)) is not None:
+        return "assistant", [call]
+    if (output := read_output(item, kind)) is not None:
+        return "tool", [output]
     if kind == "web_search_call":
         return "assistant", [_search(item, where)]
     return "assistant", [_other(item, where)]

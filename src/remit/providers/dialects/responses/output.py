@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.providers.dialects.arguments import arguments_text, free_text
-from remit.providers.dialects.citations import annotations_of
 from remit.providers.dialects.names import ToolNames
+from remit.providers.dialects.responses.client_tools import item_fields
 from remit.providers.dialects.seals import encrypted_of
 
 __all__ = ["OutputItems"]
@@ -18,6 +18,10 @@ _PREFIXES = {
     "function_call": "fc",
     "custom_tool_call": "ctc",
     "web_search_call": "ws",
+    "shell_call": "sh",
+    "local_shell_call": "lsh",
+    "apply_patch_call": "apc",
+    "tool_search_call": "tsc",
 }
 
 
@@ -52,6 +56,9 @@ class OutputItems:
 
     def begin_call(self, identity: str, name: str, custom: bool) -> dict[str, Any]:
         """Add a call without input."""
+        if (kind := self.names.kind(name)) is not None:
+            fields = item_fields(kind, {})
+            return self.begin(f"{kind}_call", status="in_progress", call_id=identity, **fields)
         own = self.names.in_namespace(name)
         if custom:
             return self.begin("custom_tool_call", call_id=identity, **own, input="")
@@ -59,36 +66,13 @@ class OutputItems:
             "function_call", status="in_progress", call_id=identity, **own, arguments=""
         )
 
-    def add(self, block: Mapping[str, Any]) -> None:
-        """Add a whole block; a block of a kind that the API lacks is left out."""
-        kind = block["type"]
-        if kind in ("text", "refusal"):
-            message = self.message or self.begin_message()
-            self.add_part(message, block)
-        elif kind == "tool_use":
-            custom = self.names.is_custom(dict(block))
-            self.end_call(self.begin_call(block["id"], block["name"], custom), block)
-        elif kind in ("thinking", "redacted_thinking"):
-            self.end_reasoning(self.begin("reasoning", summary=[]), block)
-        elif kind == "server_tool":
-            self.begin("web_search_call", **self.search_fields(block))
-
-    def add_part(self, message: dict[str, Any], block: Mapping[str, Any]) -> None:
-        """Add a text or refusal to a message; a text is joined to a text before it."""
-        content = message["content"]
-        if block["type"] == "refusal":
-            content.append({"type": "refusal", "refusal": block["refusal"]})
-            return
-        if not content or content[-1]["type"] != "output_text":
-            content.append({"type": "output_text", "text": "", "annotations": [], "logprobs": []})
-        part = content[-1]
-        part["annotations"] += annotations_of(block, len(part["text"]))
-        part["text"] += block["text"]
-
     def end_call(self, item: dict[str, Any], block: Mapping[str, Any]) -> None:
         """Give a call its input."""
         if item["type"] == "custom_tool_call":
             item["input"] = free_text(block["input"])
+        elif item["type"] != "function_call":
+            item |= item_fields(item["type"].removesuffix("_call"), block["input"])
+            item["status"] = "completed"
         else:
             item["arguments"] = arguments_text(block["input"])
 

@@ -8,6 +8,7 @@ from remit.kernel.exchange import Message
 from remit.providers.dialects import _checks as checks
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
 from remit.providers.dialects.names import namespaced
+from remit.providers.dialects.responses.client_tools import LOADED, as_function
 from remit.providers.dialects.responses.items import read_item
 from remit.providers.dialects.tool_choice import read_choice, read_format
 
@@ -20,6 +21,24 @@ _FIELDS = frozenset(
         "tool_choice", "parallel_tool_calls", "top_p", "reasoning", "user", "stream",
     )
 )  # fmt: skip
+_PART = frozenset(
+    ("type", "text", "annotations", "logprobs", "refusal", "image_url", "file_id", "detail",
+     "file_data", "file_url", "filename")
+)  # fmt: skip
+_KNOWN = {
+    "input[]": frozenset(
+        ("type", "role", "content", "id", "status", "call_id", "name", "arguments", "namespace",
+         "input", "output", "summary", "encrypted_content", "action", "phase", "tools",
+         "operation", "execution", "environment", "max_output_length")
+    ),
+    "input[].content[]": _PART,
+    "input[].output[]": _PART,
+    "tools[]": frozenset(
+        ("type", "name", "description", "parameters", "strict", "format", "tools", "filters",
+         "search_context_size", "external_web_access", "user_location", "execution", "environment")
+    ),
+    "reasoning": frozenset(("effort", "summary", "generate_summary")),
+}  # fmt: skip
 _SEARCHES = ("web_search", "web_search_preview")
 _SEARCH_KEYS = ("search_context_size", "external_web_access", "user_location")
 
@@ -36,6 +55,7 @@ def read_request(body: Any) -> ModelCall:
         parallel = checks.flag(body, "parallel_tool_calls", "parallel_tool_calls")
     tools = checks.list_or_none(body, "tools", "tools") or []
     text = checks.object_or_none(body, "text", "text") or {}
+    dropped = checks.unread(body, _KNOWN)
     other = {key: value for key, value in body.items() if key not in _FIELDS}
     _check_echoed(other)
     return ModelCall(
@@ -44,15 +64,16 @@ def read_request(body: Any) -> ModelCall:
         messages=_messages(body),
         max_tokens=checks.max_tokens(body, "max_output_tokens"),
         temperature=checks.temperature(body),
-        tools=_tools(tools),
+        tools=_all_tools(tools, body.get("input"), dropped),
         tool_choice=read_choice(body.get("tool_choice"), nested=False),
         parallel_tools=parallel,
         response_format=_format(text),
-        top_p=checks.number(body, "top_p"),
+        top_p=checks.number(body, "top_p", 1),
         reasoning=_reasoning(body),
         user=checks.text_or_none(body, "user", "user"),
         stream=checks.flag(body, "stream", "stream"),
         other=other,
+        dropped=dropped,
     )
 
 
@@ -91,6 +112,8 @@ def _messages(body: dict[str, Any]) -> list[Message]:
     said: list[Any] | None = None
     given: list[Any] | None = None
     for index, item in enumerate(items):
+        if type(item) is dict and item.get("type") == "additional_tools":
+            continue  # its tools are offered
         role, content = read_item(item, f"input[{index}]")
         if role == "assistant":
             given = None
@@ -113,7 +136,30 @@ def _messages(body: dict[str, Any]) -> list[Message]:
     return messages
 
 
-def _tools(given: list[Any]) -> tuple[dict[str, Any], ...]:
+def _all_tools(given: list[Any], items: Any, dropped: list[str]) -> tuple[dict[str, Any], ...]:
+    """Return the offered tools, and the tools that items of the input brought.
+
+    A provider's search of tools is left out and noted in ``dropped``, because all are offered.
+    """
+    offered = []
+    for tool in given:
+        kind = tool.get("type") if type(tool) is dict else None
+        if kind == "tool_search" and tool.get("execution") != "client":
+            dropped.append("tools[].tool_search")
+        else:
+            offered.append(tool)
+    tools = _tools(offered)
+    for item in items if type(items) is list else ():
+        if type(item) is dict and item.get("type") in LOADED and type(item.get("tools")) is list:
+            known = {tool.get("name") for tool in tools}
+            for tool in _tools(item["tools"]):
+                if "name" in tool and tool["name"] not in known:
+                    tool.pop("group", None)
+                    tools.append({**tool, "loaded": True})
+    return tuple(tools)
+
+
+def _tools(given: list[Any]) -> list[dict[str, Any]]:
     """Return neutral tools; a namespace becomes its functions, whose names begin with its own.
 
     The first of them keeps the namespace as ``group``.
@@ -134,7 +180,7 @@ def _tools(given: list[Any]) -> tuple[dict[str, Any], ...]:
             name = namespaced(namespace, read["name"])
             read |= {"name": name, "namespace": namespace}
             tools.append({**read, "group": tool} if place == 0 else read)
-    return tuple(tools)
+    return tools
 
 
 def _tool(tool: Any, where: str) -> dict[str, Any]:
@@ -143,6 +189,8 @@ def _tool(tool: Any, where: str) -> dict[str, Any]:
     kind = checks.text(tool, "type", where)
     if kind.startswith(_SEARCHES):
         return _search(tool, where)
+    if (function := as_function(tool)) is not None:
+        return {**function, "at": where}
     if kind not in ("function", "custom"):
         return {"type": "other", "value": tool, "at": where}
     neutral: dict[str, Any] = {"name": checks.text(tool, "name", where), "at": where}

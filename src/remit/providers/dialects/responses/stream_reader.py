@@ -1,4 +1,4 @@
-"""Events of Responses as neutral events."""
+"""Streams of Responses as neutral events, read from the sum of the stream."""
 
 from __future__ import annotations
 
@@ -19,36 +19,37 @@ from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.responses.answer import read_answer, read_output_item
 from remit.providers.dialects.streaming import FreeInput, stream_events
 from remit.providers.dialects.unreadable import failed, shaped, unreadable
+from remit.providers.wire.delta import Cursor, settled
+from remit.providers.wire.responses import ResponseSum
 
 __all__ = ["ResponsesReader"]
 
-_CALLS = ("function_call", "custom_tool_call")
-_DELTAS = (
-    "response.output_text.delta",
-    "response.refusal.delta",
-    "response.reasoning_summary_text.delta",
-    "response.reasoning_text.delta",
-    "response.function_call_arguments.delta",
-    "response.custom_tool_call_input.delta",
-)
+_INPUTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 
 class _Item:
-    """The state of one output item of a stream."""
+    """The part of an output item that was passed on."""
 
     def __init__(self) -> None:
         self.begun = False
         self.free = FreeInput()
-        self.has_deltas = False  # The current part, or any part of the item, sent deltas.
-        self.parts = 0
-        self.thinks: str | None = None
+        self.cursors: dict[int, Cursor] = {}  # keyed by part
+        self.parts = 0  # that have ended
+        self.thinks = ""  # the list with the thoughts: summary or content
 
 
 class ResponsesReader:
-    """Reads a stream of Responses into neutral events."""
+    """Reads the sum of a stream after each event, and returns what the event added.
 
-    def __init__(self) -> None:
-        self._items: dict[int, _Item] = {}
+    Args:
+        total: the sum, to which each event is added first.
+    """
+
+    def __init__(self, total: ResponseSum) -> None:
+        self._sum = total
+        self._open: dict[int, _Item] = {}  # keyed by output index
+        self._last: dict[int, dict[str, Any]] = {}
+        self._any = False
 
     def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
         """Return the neutral events of one event's data.
@@ -59,117 +60,127 @@ class ResponsesReader:
         """
         kind = data.get("type")
         if not isinstance(kind, str):
-            raise unreadable("type")
+            if data.get("object") != "response":
+                raise unreadable("type")
+            kind, data = "response.completed", {"response": data}
         if kind == "error":
             raise failed(data.get("error") or data)
-        if kind in _DELTAS:
-            return self._delta(kind, data)
-        if kind == "response.output_item.added":
-            return self._added(data)
-        if kind == "response.output_item.done":
-            return self._done(data)
-        if kind == "response.content_part.done":
-            return self._part_done(data)
-        if kind == "response.reasoning_summary_part.added" and data.get("summary_index"):
-            return self._thought(self._at(data), "\n\n", False)
         if kind == "response.failed":
             answer = data.get("response")
             raise failed(answer.get("error") if isinstance(answer, dict) else answer)
-        if kind in ("response.completed", "response.incomplete") and not self._items:
+        if kind in ("response.completed", "response.incomplete"):
+            if self._any:
+                return self.finish()
+            self._any = True
             return stream_events(read_answer(shaped(data.get("response"), dict, "response")))
-        return []
-
-    def _at(self, data: Mapping[str, Any]) -> _Item:
+        if "output_index" not in data and not kind.startswith("response.output_item."):
+            return []
         index = shaped(data.get("output_index"), int, "output_index")
-        return self._items.setdefault(index, _Item())
-
-    def _added(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        item, at = data.get("item"), self._at(data)
-        if not isinstance(item, dict) or item.get("type") not in _CALLS:
-            return []
-        return [self._start(item, at, data["output_index"])]
-
-    def _start(self, item: dict[str, Any], at: _Item, index: int) -> ToolUseStart:
-        at.begun = True
-        identity = shaped(item.get("call_id"), str, "item.call_id")
-        return ToolUseStart(index, identity, shaped(item.get("name"), str, "item.name"))
-
-    def _delta(self, kind: str, data: Mapping[str, Any]) -> list[StreamEvent]:
-        at = self._at(data)
-        piece = shaped(data.get("delta"), str, "delta")
-        if not piece:
-            return []
-        if kind.startswith("response.reasoning"):
-            return self._thought(at, piece, kind == "response.reasoning_text.delta")
-        at.has_deltas = True
-        if kind == "response.output_text.delta":
-            return [TextDelta(piece)]
-        if kind == "response.refusal.delta":
-            return [RefusalDelta(piece)]
-        if not at.begun:
-            raise unreadable("the input of a tool that has not been called")
-        if kind == "response.custom_tool_call_input.delta":
-            piece = at.free.add(piece)
-        return [ToolInputDelta(data["output_index"], piece)]
-
-    def _thought(self, at: _Item, piece: str, raw: bool) -> list[StreamEvent]:
-        kind = "raw" if raw else "summary"
-        if at.thinks is None:
-            at.thinks = kind
-        if at.thinks != kind:
-            return []  # the same thoughts in other words
-        at.has_deltas = True
-        return [ThinkingDelta(piece, raw=raw)]
-
-    def _part_done(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        at, part = self._at(data), data.get("part")
-        if not isinstance(part, dict) or part.get("type") not in ("output_text", "refusal"):
-            return []
-        at.parts += 1
-        message = {"type": "message", "role": "assistant", "content": [part]}
-        return self._ends(at, _read(message), data["output_index"])
-
-    def _done(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        at = self._at(data)
-        item = shaped(data.get("item"), dict, "item")
-        index = data["output_index"]
-        if item.get("type") == "message":
-            content = item.get("content")
-            if not isinstance(content, list):
-                raise unreadable("item.content")
-            return self._ends(at, _read({**item, "content": content[at.parts :]}), index)
         events: list[StreamEvent] = []
-        if item.get("type") in _CALLS and not at.begun:
-            events.append(self._start(item, at, index))
-        return events + self._ends(at, _read(item), index)
-
-    def _ends(self, at: _Item, blocks: list[dict[str, Any]], index: int) -> list[StreamEvent]:
-        """Return the ends of blocks, each after the content that did not come in pieces."""
-        events: list[StreamEvent] = []
-        for block in blocks:
-            kind = block["type"]
-            if kind == "tool_use":
-                events += self._call_end(at, block, index)
-                continue
-            if not at.has_deltas:
-                if kind == "text" and block["text"]:
-                    events.append(TextDelta(block["text"]))
-                elif kind == "refusal" and block["refusal"]:
-                    events.append(RefusalDelta(block["refusal"]))
-                elif kind == "thinking" and block["thinking"]:
-                    raw = block.get("raw") is True
-                    events.append(ThinkingDelta(block["thinking"], raw=raw))
-            at.has_deltas = False
-            events.append(BlockEnd(block))
+        if kind.endswith(".delta"):
+            shaped(data.get("delta"), str, "delta")
+        if (item := self._sum.item(index)) is not None:
+            state = self._open.get(index)
+            if state is None:
+                if index in self._last:
+                    raise unreadable("output_index")
+                state = self._open[index] = _Item()
+            self._any = True
+            self._last[index] = item
+            self._grow(state, item, index, events)
+            if kind == "response.content_part.done" and item.get("type") == "message":
+                self._end_part(state, item, events)
+        if kind == "response.output_item.done":
+            self._end(index, shaped(data.get("item"), dict, "item"), events)
         return events
 
-    def _call_end(self, at: _Item, block: dict[str, Any], index: int) -> list[StreamEvent]:
+    def finish(self) -> list[StreamEvent]:
+        """Return the ends of all open items, once the stream has ended.
+
+        Raises:
+            DialectError: an item does not have the API's form.
+        """
         events: list[StreamEvent] = []
-        if not at.has_deltas:
-            events.append(ToolInputDelta(index, arguments_text(block["input"])))
-        elif block.get("custom") is True:
-            events.append(ToolInputDelta(index, at.free.end()))
-        return [*events, BlockEnd(block, index)]
+        for index in sorted(self._open):
+            self._end(index, settled(self._last[index]), events)
+        return events
+
+    def _grow(
+        self, state: _Item, item: dict[str, Any], index: int, events: list[StreamEvent]
+    ) -> None:
+        kind = str(item.get("type"))
+        if kind == "message":
+            parts = shaped(item.get("content", []), list, "item.content")
+            while state.parts < len(parts):
+                self._text(state, parts[state.parts], events)
+                if state.parts + 1 == len(parts):
+                    break
+                self._end_part(state, item, events)
+        elif kind == "reasoning":
+            self._think(state, item, events)
+        elif kind in _INPUTS:
+            if not state.begun:
+                state.begun = True
+                identity = shaped(item.get("call_id"), str, "item.call_id")
+                events.append(
+                    ToolUseStart(index, identity, shaped(item.get("name"), str, "item.name"))
+                )
+            given = item.get(_INPUTS[kind])
+            cursor = state.cursors.setdefault(0, Cursor())
+            if isinstance(given, (str, list)) and (new := cursor.new(given)):
+                piece = state.free.add(new) if kind == "custom_tool_call" else new
+                events.append(ToolInputDelta(index, piece))
+
+    def _text(self, state: _Item, part: Any, events: list[StreamEvent]) -> None:
+        key = "refusal" if isinstance(part, dict) and part.get("type") == "refusal" else "text"
+        text = part.get(key, "") if isinstance(part, dict) else None
+        if not isinstance(text, (str, list)):
+            raise unreadable(f"part.{key}")
+        if new := state.cursors.setdefault(state.parts, Cursor()).new(text):
+            events.append(TextDelta(new) if key == "text" else RefusalDelta(new))
+
+    def _think(self, state: _Item, item: dict[str, Any], events: list[StreamEvent]) -> None:
+        for name, raw in (("content", True), ("summary", False)):
+            parts = item.get(name)
+            if state.thinks in ("", name) and isinstance(parts, list) and parts:
+                for place, part in enumerate(parts):
+                    text = part.get("text", "") if isinstance(part, dict) else None
+                    if not isinstance(text, (str, list)):
+                        raise unreadable("part.text")
+                    known = place in state.cursors
+                    new = state.cursors.setdefault(place, Cursor()).new(text)
+                    if place and not known and not raw:
+                        new = f"\n\n{new}"
+                    if new:
+                        state.thinks = name
+                        events.append(ThinkingDelta(new, raw=raw))
+
+    def _end_part(self, state: _Item, item: dict[str, Any], events: list[StreamEvent]) -> None:
+        """End the current part of a message."""
+        part = settled(shaped(item.get("content"), list, "item.content")[state.parts])
+        state.parts += 1
+        message = {"type": "message", "role": "assistant", "content": [part]}
+        events += [BlockEnd(block) for block in _read(message)]
+
+    def _end(self, index: int, item: dict[str, Any], events: list[StreamEvent]) -> None:
+        state = self._open.pop(index, None)
+        if state is None:
+            return
+        self._grow(state, item, index, events)
+        if item.get("type") == "message":
+            rest = shaped(item.get("content", []), list, "item.content")[state.parts :]
+            message = {**item, "role": "assistant", "content": rest}
+            events += [BlockEnd(block) for block in _read(message)]
+            return
+        for block in _read(item):
+            if block["type"] != "tool_use":
+                events.append(BlockEnd(block))
+                continue
+            if block.get("custom") is True:
+                events.append(ToolInputDelta(index, state.free.end()))
+            elif not state.cursors[0].size:
+                events.append(ToolInputDelta(index, arguments_text(block["input"])))
+            events.append(BlockEnd(block, index))
 
 
 def _read(item: dict[str, Any]) -> list[dict[str, Any]]:

@@ -229,8 +229,8 @@ class ResponsesWriter:
 
     def _input(self, event: ToolInputDelta) -> bytes:
         item, pieces = self._call(event.index)
-        if item["type"] == "custom_tool_call" or not event.partial_json:
-            return b""  # free text, which is known when its JSON is whole
+        if item["type"] != "function_call" or not event.partial_json:
+            return b""  # another form of the input, which is known when its JSON is whole
         pieces.append(event.partial_json)
         kind = "response.function_call_arguments.delta"
         return self._say(kind, **self._place(item), delta=event.partial_json)
@@ -243,6 +243,9 @@ class ResponsesWriter:
             wire = self._say("response.custom_tool_call_input.delta", **where, delta=text)
             wire += self._say("response.custom_tool_call_input.done", **where, input=text)
             return wire + self._item_event("done", item)
+        if item["type"] != "function_call":
+            self._output.end_call(item, block)
+            return self._item_event("done", item)
         wire = b""
         text = "".join(pieces)
         if not text:

@@ -10,7 +10,11 @@ from remit.server.api.responses.page import Paged, listing
 
 
 class Limits(BaseModel):
-    """The limits that are set; others are left out."""
+    """The limits that are set; other limits are omitted.
+
+    Limits of US dollars, tokens and turns apply to a `window` (none: for ever) in `time_zone`;
+    rates to a minute; `on_short` is present if calls are clamped.
+    """
 
     usd_limit: float | None = None
     token_limit: int | None = None
@@ -23,10 +27,16 @@ class Limits(BaseModel):
 
 
 class Budget(BaseModel):
-    """The state of one scope. A limit of null means no limit."""
+    """The state of one scope. A limit of null means no limit.
+
+    `spent_` fields count ended calls of the window, `reserved_` fields running ones at their upper
+    bound, `minute_` fields the current minute; money is in US dollars.
+    """
 
     scope: str
-    name: str | None = Field(None, description="what its key, user, team or organisation is called")
+    name: str | None = Field(
+        None, description="Display name of the key, user, team or organisation."
+    )
     token_limit: int | None
     turn_limit: int | None
     limit_usd: float | None
@@ -36,18 +46,21 @@ class Budget(BaseModel):
     reserved_tokens: int
     spent_usd: float
     reserved_usd: float
-    turns: int = Field(description="model calls begun")
-    unpriced_calls: int = Field(description="calls that ended without a known price")
-    minute: int = Field(description="the minute since 1970 that the two counts after it are of")
+    turns: int = Field(description="Number of model calls that began.")
+    unpriced_calls: int = Field(description="Number of calls that ended without a known price.")
+    minute: int = Field(
+        description="Minute to which `minute_requests` and `minute_tokens` belong, in minutes "
+        "since 1970."
+    )
     minute_requests: int
     minute_tokens: int
     window: Literal["day", "week", "month"] | None = Field(
-        description="what limits and spending are of; null: for ever"
+        description="Period of limits and spending; null if they never reset."
     )
     time_zone: str | None
-    window_end: str | None = Field(description="when the window ends, UTC")
+    window_end: str | None = Field(description="End of the current period, in UTC.")
     on_short: Literal["refuse", "clamp"] = Field(
-        description="what becomes of a call that may need more than is left"
+        description="Treatment of a call that may need more than the rest."
     )
 
 
@@ -55,16 +68,22 @@ BudgetPage = listing("BudgetPage", "Budgets, sorted by scope.", scopes=Budget)
 
 
 class BudgetSet(BaseModel):
-    """The scope after the change, and the entry that records it."""
+    """The scope after the change, and the entry that records it.
+
+    `scope` is the new state, `before` the old limits, `entry` the record, and `by` its author.
+    """
 
     entry: str
-    by: str = Field(description="who set them")
-    before: Limits | None = Field(description="the limits before; null where there was no budget")
+    by: str = Field(description="Person or key that set the limits.")
+    before: Limits | None = Field(description="Earlier limits; null if there was no budget.")
     scope: Budget
 
 
 class DifferenceShape(BaseModel):
-    """A figure that differs between the budgets and the ledger."""
+    """A value that differs between the budgets and the ledger.
+
+    `live` is the value of `field` in the budget of `scope`, `ledger` the sum of the entries.
+    """
 
     scope: str
     field: str
@@ -73,7 +92,10 @@ class DifferenceShape(BaseModel):
 
 
 class UsageDifferenceShape(BaseModel):
-    """A figure of a row of `usage` that differs from the sum of the entries."""
+    """A value in the table `usage` that differs from the sum of the entries.
+
+    `live` is the stored value of `field` in `row`, `ledger` the sum; null for a missing row.
+    """
 
     row: str
     field: str
@@ -82,21 +104,29 @@ class UsageDifferenceShape(BaseModel):
 
 
 class Audit(BaseModel):
-    """The comparison of all budgets with the ledger."""
+    """The comparison of all budgets with the ledger.
+
+    `equal` is true if nothing differs; `scopes` counts the budgets; `held_tokens` and `held_calls`
+    count what is reserved for calls in flight.
+    """
 
     equal: bool
     scopes: int
     differences: list[DifferenceShape]
     usage: list[UsageDifferenceShape] = Field(
-        description="rows of the table `usage` that differ, at most a thousand figures"
+        description="Values in the table `usage` that differ, at most 1,000."
     )
-    problems: list[str] = Field(description="entries that cannot be read or added up")
+    problems: list[str] = Field(description="Entries that cannot be read or added up.")
     held_tokens: int
     held_calls: int
 
 
 class TierShape(BaseModel):
-    """Prices of calls with a longer input, in US dollars per million tokens."""
+    """Prices of calls with a longer input, in US dollars per million tokens.
+
+    The tier applies above `above_input_tokens`; the prices are exact text: `input`, `output`,
+    `cached_input`, `cache_write`, `cache_write_long` (a cache of longer life) and `reasoning`.
+    """
 
     above_input_tokens: int
     input: str
@@ -108,32 +138,55 @@ class TierShape(BaseModel):
 
 
 class PriceShape(BaseModel):
-    """Prices of a model in US dollars per million tokens, as exact text."""
+    """Prices of a model in US dollars per million tokens, as exact text.
+
+    `provider` and `model` name the model; `origin`, `date` and `source` tell where the price comes
+    from; `tiers` are prices of longer inputs.
+    """
 
     provider: str
-    model: str = Field(description="as the provider calls it")
-    origin: Literal["own", "shipped"] = Field(description="the operator's, or a package's")
-    date: str = Field(description="the day it was last checked")
-    source: str = Field(description="where it comes from")
+    model: str = Field(description="Model name of the provider.")
+    origin: Literal["own", "shipped"] = Field(
+        description="`own` if the operator set the price, `shipped` if a package did."
+    )
+    date: str = Field(description="Date of the last check of the price.")
+    source: str = Field(description="Source of the price.")
     input: str
     output: str
     cached_input: str
     cache_write: str
     cache_write_long: str
     reasoning: str
-    audio_input: str | None = Field(None, description="left out: as `input`")
-    audio_output: str | None = Field(None, description="left out: as `output`")
-    per_second: str | None = Field(None, description="of sound, where its length is billed")
-    per_million_characters: str | None = Field(None, description="spoken, where these are billed")
-    tiers: list[TierShape] = Field([], description="by length of the input, rising")
-    max_output_tokens: int | None = Field(description="most of one answer; null: not known")
-    context_window: int | None = Field(description="most of one call; null: not known")
+    audio_input: str | None = Field(
+        None, description="Price of audio input; equal to `input` if omitted."
+    )
+    audio_output: str | None = Field(
+        None, description="Price of audio output; equal to `output` if omitted."
+    )
+    per_second: str | None = Field(
+        None, description="Price per second of audio, if audio is billed by length."
+    )
+    per_million_characters: str | None = Field(
+        None, description="Price per million spoken characters, if speech is billed by characters."
+    )
+    tiers: list[TierShape] = Field([], description="Prices of longer inputs, sorted by length.")
+    max_output_tokens: int | None = Field(
+        description="Maximum number of output tokens; null if unknown."
+    )
+    context_window: int | None = Field(
+        description="Maximum number of input and output tokens; null if unknown."
+    )
 
 
 class PricePage(Paged):
-    """Prices in force, sorted by provider and model."""
+    """Prices in force, sorted by provider and model.
 
-    version: str = Field(description="of the prices, as `price_version` of an EXCHANGE")
-    base_version: str = Field(description="of the shipped prices")
-    entry: str | None = Field(description="the entry with the operator's prices; null: none")
+    `version` and `base_version` identify the prices, `entry` the operator's own.
+    """
+
+    version: str = Field(description="Version of the prices, as in `price_version` of an EXCHANGE.")
+    base_version: str = Field(description="Version of the shipped prices.")
+    entry: str | None = Field(
+        description="Entry that contains the operator's prices; null if there are none."
+    )
     prices: list[PriceShape]

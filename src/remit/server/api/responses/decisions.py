@@ -12,7 +12,11 @@ from remit.server.api.responses.page import listing
 
 
 class FeedbackShape(BaseModel):
-    """A grade. Missing values are empty."""
+    """A grade. Missing values are empty.
+
+    `target_entry_id` and `target_type` name the target; `score`, `label` and `reason` are the
+    grade; `source`, `by`, `key_id` and `rater` tell who gave it.
+    """
 
     entry_id: str
     target_entry_id: str
@@ -20,16 +24,20 @@ class FeedbackShape(BaseModel):
     source: Literal["person", "program", "judge", "reference", "schema", "test"]
     score: float | None
     label: str
-    reason: Any = Field(description="a text, or the marker of what was erased")
+    reason: Any = Field(description="Text, or the marker of erased content.")
     by: str
     key_id: str
-    rater: str = Field(description="who counts as one party: the user of the key, the key, `by`")
+    rater: str = Field(
+        description="Party to which the grade counts: the user of the key, else the key, else `by`."
+    )
     session_id: str
     at: str
-    replaces: str = Field(description="the same one's earlier word, which no longer counts")
-    again: bool = Field(description="the idempotency key was used before")
+    replaces: str = Field(description="Earlier grade by the same party, which this grade replaces.")
+    again: bool = Field(description="True if the idempotency key was used before.")
     uncalibrated: bool = Field(
-        False, description="a judge's, and too few people graded the same to tell how good it is"
+        False,
+        description="True for a judge's grade if too few people graded the same targets to "
+        "calibrate the judge.",
     )
 
 
@@ -37,34 +45,42 @@ FeedbackPage = listing("FeedbackPage", "Feedback, oldest first.", feedback=Feedb
 
 
 class ApprovalShape(BaseModel):
-    """A tool call that waits, or waited, for a person. Missing values are empty."""
+    """A request for approval of a tool call. Missing values are empty.
 
-    request_id: str = Field(description="the entry that asks")
+    `tool_id` and `arguments` tell the call; `requested_by`, `agent_id`, `session_id` and `wo_id`
+    tell who wants it; `state`, `signed_by` and the `decided_` fields tell the decision; `used_by`
+    tells its use.
+    """
+
+    request_id: str = Field(description="Entry that requests the approval.")
     wo_id: str
     session_id: str
     agent_id: str
-    requested_by: str = Field(description="the person or key for whom it asks")
+    requested_by: str = Field(description="Person or key on whose behalf the tool would run.")
     tool_id: str
     arguments: Any = Field(
-        description="what the tool is to run with, perhaps as a person changed it: an object, or "
-        "the marker of what was erased"
+        description="Arguments to run the tool with, after any change by an approver: an object, "
+        "or "
+        "the marker of erased content."
     )
-    requested_arguments: Any = Field(description="what was asked for")
-    tool_digest: str = Field(description="SHA-256 of the tool's definition, in hex")
+    requested_arguments: Any = Field(description="Arguments that the agent requested.")
+    tool_digest: str = Field(description="SHA-256 of the tool's definition, in hex.")
     idempotency_key: str
     kind: Literal["approval", "unknown_outcome"] = Field(
-        description="`unknown_outcome`: it began, and it is unknown whether it took effect"
+        description="`unknown_outcome` if the tool began and its effect is unknown."
     )
-    unknown_because: str = Field(description="why the outcome is unknown, as a sentence")
+    unknown_because: str = Field(description="Sentence that says why the outcome is unknown.")
     requested_at: str
-    people: int = Field(description="how many must grant it")
-    signed_by: list[str] = Field(description="those who have, where others are needed too")
+    people: int = Field(description="Number of people who must grant the request.")
+    signed_by: list[str] = Field(
+        description="People who granted the request while others have yet to do so."
+    )
     state: Literal["pending", "granted", "denied", "void"]
     decided_by: str
     decision_reason: str
     decided_at: str
-    expires_at: str = Field(description="when the grant ends, unused")
-    used_by: str = Field(description="the TOOL_INTENT that it was used for")
+    expires_at: str = Field(description="Expiry of the approval if it is not used.")
+    used_by: str = Field(description="TOOL_INTENT entry that used the approval.")
 
 
 ApprovalPage = listing(
@@ -75,7 +91,10 @@ ApprovalPage = listing(
 
 
 class DelegationShape(BaseModel):
-    """A recorded delegation."""
+    """A recorded delegation.
+
+    `entry_id` is the entry that records it.
+    """
 
     entry_id: str
 
@@ -98,33 +117,43 @@ class OrderDetail(OrderStatus):
 
 OrderPage = listing(
     "OrderPage",
-    "Orders: open ones in the order in which they begin, ended ones latest first.",
+    "Orders: open ones in the order in which they will start, ended ones latest first.",
     orders=OrderStatus,
 )
 
 
 class PinShape(BaseModel):
-    """A recorded definition of an MCP server's tool."""
+    """A recorded definition of an MCP server's tool.
 
-    entry_id: str = Field(description="the entry that holds it")
+    `server` and `tool_id` name the tool; `digest` and `definition` are its definition; `origin`,
+    `at` and `by` tell when and by whom it was recorded.
+    """
+
+    entry_id: str = Field(description="Entry that contains the definition.")
     server: str
     tool_id: str
-    digest: str = Field(description="SHA-256 of the definition, in hex")
-    origin: str = Field(description="the server's command line or URL")
+    digest: str = Field(description="SHA-256 of the definition, in hex.")
+    origin: str = Field(description="Command line or URL of the server.")
     at: str
-    by: str = Field(description="who accepted it; empty for the first use")
-    definition: str | None = Field(description="JSON text; null when it was erased")
+    by: str = Field(
+        description="Person or key that accepted the definition; empty if it was pinned on first "
+        "use."
+    )
+    definition: str | None = Field(description="Definition as JSON text; null if it was erased.")
 
 
 class PinnedToolShape(BaseModel):
-    """A tool's pin, and the definition offered since."""
+    """A tool's pin, and the definition offered since.
+
+    `pin` is in force; if `state` is `changed`, `change` waits, and `diff` shows it line by line.
+    """
 
     server: str
     tool_id: str
     state: Literal["pinned", "changed"]
-    pin: PinShape | None = Field(description="what may be called")
-    change: PinShape | None = Field(description="what waits for a person")
-    diff: list[str] = Field(description="from the pin to the change, a unified diff")
+    pin: PinShape | None = Field(description="Accepted definition, which agents may call.")
+    change: PinShape | None = Field(description="Changed definition, which waits for acceptance.")
+    diff: list[str] = Field(description="Unified diff from the pin to the change.")
 
 
 PinPage = listing(

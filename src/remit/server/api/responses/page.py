@@ -8,24 +8,33 @@ from pydantic import BaseModel, Field, create_model
 
 
 class ErrorDetail(BaseModel):
-    """A failure and its remedy."""
+    """A failure and its remedy.
 
-    code: str = Field(description="for programs")
-    message: str = Field(description="for people: what happened and why")
-    next_step: str | None = Field(None, description="what can be done about it")
-    param: str | None = Field(None, description="the field at fault")
+    `code` is for programs, `message` and `next_step` for people; `param` names a field at fault.
+    """
+
+    code: str = Field(description="Error code for programs.")
+    message: str = Field(description="Description of the failure and its cause, for people.")
+    next_step: str | None = Field(None, description="Suggested next step.")
+    param: str | None = Field(None, description="Name of the field at fault.")
 
 
 class Error(BaseModel):
-    """The answer to every request that fails."""
+    """The answer to every request that fails.
+
+    `error` holds the failure.
+    """
 
     error: ErrorDetail
 
 
 class Paged(BaseModel):
-    """A page of a list."""
+    """A page of a list.
 
-    next_cursor: str | None = Field(description="where the next page begins; null at the end")
+    `next_cursor` is the `cursor` of the next request.
+    """
+
+    next_cursor: str | None = Field(description="Cursor of the next page; null on the last page.")
 
 
 def listing(

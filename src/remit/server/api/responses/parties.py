@@ -11,7 +11,12 @@ from remit.server.api.responses.page import listing
 
 
 class KeyShape(BaseModel):
-    """A virtual key without its secret. Missing times are empty."""
+    """A virtual key without its secret. Missing times are empty.
+
+    `id`, `name`, `prefix` and `role` describe the key; `models`, `agents` and `tiers` restrict it
+    (empty: no restriction); `user_id`, `team_id` and `organisation_id` own it; times are in UTC;
+    `old_until` ends the secret before a rotation; `revoked_entry` records the revocation.
+    """
 
     id: str
     name: str
@@ -24,24 +29,33 @@ class KeyShape(BaseModel):
     models: list[str]
     agents: list[str]
     tiers: list[str]
+    pass_through: list[str] = Field(
+        description="Requests without a model call that the key may send."
+    )
+    pass_through_unpriced: list[str] = Field(
+        description="Unpriced requests that pass a limit in US dollars."
+    )
     created: str
     expires: str
     rotated: str
     old_until: str
     revoked: str
     revoked_entry: str
-    user_name: str = Field(description="as it was declared; empty where it was not")
+    user_name: str = Field(description="Declared name of the user; empty if none was declared.")
     team_name: str
     organisation_name: str
     limits: Limits
-    budget: Budget | None = Field(description="what it may spend and has spent")
+    budget: Budget | None = Field(description="Limits and spending of the key.")
 
 
 KeyPage = listing("KeyPage", "Virtual keys, sorted by name.", keys=KeyShape)
 
 
 class KeyMade(BaseModel):
-    """A key with its secret, which no other answer shows."""
+    """A key with its secret, which no other answer shows.
+
+    `key` is the secret, `id` and `name` identify the key.
+    """
 
     id: str
     name: str
@@ -49,7 +63,10 @@ class KeyMade(BaseModel):
 
 
 class KeyRevoked(BaseModel):
-    """A revoked key, and the entry that records it."""
+    """A revoked key, and the entry that records it.
+
+    `id` and `name` identify the key, `entry` is the record.
+    """
 
     id: str
     name: str
@@ -57,7 +74,10 @@ class KeyRevoked(BaseModel):
 
 
 class OwnerKey(BaseModel):
-    """A key of a user, team or organisation."""
+    """A key of a user, team or organisation.
+
+    `id` and `name` identify the key, `role` and `state` describe it.
+    """
 
     id: str
     name: str
@@ -66,20 +86,26 @@ class OwnerKey(BaseModel):
 
 
 class OwnerShape(BaseModel):
-    """A user, team or organisation. Undeclared values are null."""
+    """A user, team or organisation. Undeclared values are null.
+
+    `kind` and `id` identify the owner; `keys`, `users` and `teams` belong to it; `budget`,
+    `spent_usd`, `spent_tokens` and `limit_usd` state its spending.
+    """
 
     kind: Literal["user", "team", "organisation"]
     id: str
     name: str | None
-    scope: str = Field(description="the name of its budget")
-    entry: str | None = Field(description="the entry that gave it its name")
-    declared: str | None = Field(description="when")
-    by: str | None = Field(description="who declared it")
-    keys: list[OwnerKey] = Field(description="those that are not revoked")
-    users: list[str] = Field(description="ids of users that its keys name")
-    teams: list[str] = Field(description="ids of teams that its keys name")
+    scope: str = Field(description="Name of the budget scope.")
+    entry: str | None = Field(description="Entry that declares the name.")
+    declared: str | None = Field(description="Time of the entry, in UTC.")
+    by: str | None = Field(description="Person or key that declared the owner.")
+    keys: list[OwnerKey] = Field(description="Keys that are not revoked.")
+    users: list[str] = Field(description="Ids of the users named by the keys.")
+    teams: list[str] = Field(description="Ids of the teams named by the keys.")
     budget: Budget | None
-    spent_usd: float = Field(description="of its budget; without one, of its keys together")
+    spent_usd: float = Field(
+        description="Spending of the budget; without a budget, the sum of all keys."
+    )
     spent_tokens: int
     limit_usd: float | None
 
@@ -88,16 +114,22 @@ OwnerPage = listing("OwnerPage", "Users, teams or organisations, sorted by id.",
 
 
 class TenantHead(BaseModel):
-    """The latest head of a tenant's log that the host recorded."""
+    """The latest head of a tenant's log that the host recorded.
 
-    entries: int = Field(description="under it")
-    root: str = Field(description="of the tree, base64")
-    entry: str = Field(description="the host's entry that took it")
-    taken: str = Field(description="when")
+    `entries` and `root` are the head, `entry` and `taken` its record at the host.
+    """
+
+    entries: int = Field(description="Number of entries that the head covers.")
+    root: str = Field(description="Root hash of the tree, in base64.")
+    entry: str = Field(description="Entry of the host that records the head.")
+    taken: str = Field(description="Time of the entry, in UTC.")
 
 
 class TenantRemoval(BaseModel):
-    """The host's record of a tenant's removal."""
+    """The host's record of a tenant's removal.
+
+    `entry` is the record, `at` its time in UTC, `by` its author, and `reason` the given reason.
+    """
 
     entry: str
     at: str
@@ -106,15 +138,23 @@ class TenantRemoval(BaseModel):
 
 
 class TenantShape(BaseModel):
-    """A tenant as its host sees it."""
+    """A tenant from the view of its host.
+
+    `state` is `served` if requests are answered; `head` and `removed` are records of the host, null
+    if there are none.
+    """
 
     name: str
     state: Literal["served", "moving", "removing", "removed", "unfinished", "damaged"]
-    origin: str = Field(description="of its log")
-    place: str = Field(description="where its ledger is")
-    old_places: list[str] = Field(description="ledgers that it was moved away from, still there")
-    entries: int | None = Field(description="in its ledger; null where that does not answer")
-    spent_today_usd: float | None = Field(description="since midnight, UTC; likewise")
+    origin: str = Field(description="Origin of the tenant's log.")
+    place: str = Field(description="Location of the ledger.")
+    old_places: list[str] = Field(description="Former ledgers of the tenant that still exist.")
+    entries: int | None = Field(
+        description="Number of entries in the ledger; null if the ledger does not answer."
+    )
+    spent_today_usd: float | None = Field(
+        description="Spending since midnight UTC; null if the ledger does not answer."
+    )
     head: TenantHead | None
     removed: TenantRemoval | None
 

@@ -26,7 +26,7 @@ RECEIPT = "remit/receipt"
 """Key of a result's ``_meta``: ids of the entries that prove the call (`remit ledger prove`)."""
 
 APPROVAL = "remit/approval"
-"""Key of a result's ``_meta`` where the call waits for a person, or a person said no."""
+"""Key of a result's ``_meta`` if the call waits for approval or was denied."""
 
 _KEY = "remit/idempotency_key"
 _MAX_PENDING = 100
@@ -46,12 +46,18 @@ class ToolCalls:
         self._pending: dict[tuple[str, str], str] = {}  # Requests, keyed by tool and arguments.
 
     def visible(self, page: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of ``tools/list`` without tools that the client may not call."""
+        """Return a page of ``tools/list`` without tools that the client may not call.
+
+        Args:
+            page: a checked page; its other members stay.
+        """
         who, shows = self._caller.identity, self._served.rules.shows
         return {**page, "tools": [tool for tool in page["tools"] if shows(who, tool["name"])]}
 
     async def answer(self, params: Mapping[str, Any], ask: Ask) -> dict[str, Any]:
         """Return the result of one call; a refusal is a result that a model can read.
+
+        Calls and refusals are recorded. A call waits for a slot of its client.
 
         Args:
             params: the parameters of the request.
@@ -64,7 +70,9 @@ class ToolCalls:
         name, arguments = params.get("name"), params.get("arguments")
         arguments = {} if arguments is None else arguments
         if not isinstance(name, str) or not isinstance(arguments, dict):
-            raise MCPError(INVALID_PARAMS, "tools/call needs a name, and arguments as an object.")
+            raise MCPError(
+                INVALID_PARAMS, "tools/call requires a name, and arguments as an object."
+            )
         try:
             async with self._served.slots.of(self._caller.owner):
                 return await self._answer(name, arguments, params, ask)
@@ -76,7 +84,7 @@ class ToolCalls:
     ) -> dict[str, Any]:
         definition = await self._definitions.find(name, ask, params.get("_meta"))
         if definition is None or not self._served.rules.shows(self._caller.identity, name):
-            why = f"There is no tool {name[:64]!r} here."
+            why = f"This server has no tool {name[:64]!r}."
             await self._record.refuse(name, arguments, why)
             raise MCPError(INVALID_PARAMS, why)  # MCP prescribes this code.
         rules, who = self._served.rules, self._caller.identity
@@ -107,7 +115,7 @@ class ToolCalls:
         try:
             result = await ask("tools/call", sent)
         except asyncio.CancelledError:
-            why = "The client cancelled the call, or left; it may have taken effect."
+            why = "The client cancelled the call or disconnected; the call may have taken effect."
             await self._record.end(shown, "error", None, why)
             raise
         except MCPError as error:
@@ -115,7 +123,9 @@ class ToolCalls:
             await self._record.end(shown, "timeout" if late else "error", None, error.error.message)
             raise
         except Exception as error:
-            await self._record.end(shown, "error", None, f"It failed here: {type(error).__name__}.")
+            await self._record.end(
+                shown, "error", None, f"The gateway failed: {type(error).__name__}."
+            )
             raise
         if permit is not None and arguments != params.get("arguments", {}):
             result = _with_note(result, f"A person changed the arguments to {arguments}.")
@@ -141,7 +151,7 @@ class ToolCalls:
         if found is not None and found.state == "denied":
             del self._pending[key]
             why = f": {found.decision_reason}" if found.decision_reason else "."
-            said = f"approval_denied: {found.decided_by} said no{why}"
+            said = f"approval_denied: denied by {found.decided_by}{why}"
             return _awaiting(found.request_id, "denied", said)
         if found is None or not (found.state == "pending" or found.usable()):
             caller = self._caller.identity
@@ -160,8 +170,9 @@ class ToolCalls:
             del self._pending[next(iter(self._pending))]
         self._pending[key] = found.request_id
         said = (
-            f"This call waits for a person's approval, as {found.request_id}; nothing was done "
-            f"yet. Once it is approved (`remit approve {found.request_id}`), make the same call "
+            f"This call waits for a person's approval, as {found.request_id}; the tool has not "
+            f"run. Once the call is approved (`remit approve {found.request_id}`), make the "
+            f"same call "
             "again."
         )
         return _awaiting(found.request_id, "pending", said)
@@ -184,12 +195,12 @@ def _problem(definition: Definition, result: dict[str, Any]) -> str:
         return ""  # not the end of the call
     blocks = result.get("content")
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-        return "what its server sent is no result of a tool."
+        return "its server sent an invalid tool result."
     schema = definition.output_schema
     if schema is None or result.get("isError") is True or schema_problem(schema):
         return ""
     problem = first_problem(schema, result.get("structuredContent"))
-    return f"its result does not fit its own output schema: {problem[:500]}." if problem else ""
+    return f"its result does not match its output schema: {problem[:500]}." if problem else ""
 
 
 def _with_note(result: dict[str, Any], text: str) -> dict[str, Any]:

@@ -60,11 +60,16 @@ class Definitions:
         self._changes = self._seen = 0  # changes announced, and how many of them were read
 
     def changed(self) -> None:
-        """Note that the server announced a change of its tools."""
+        """Note that the server announced a change of its tools.
+
+        The list is read again before the next call.
+        """
         self._changes += 1
 
     async def find(self, name: str, ask: Ask, meta: Any) -> Definition | None:
         """Return the definition of a tool; None if the server offers none with this name.
+
+        The list is read again if it is old or was announced as changed, a few times at most.
 
         Args:
             name: the server's name of the tool.
@@ -84,6 +89,11 @@ class Definitions:
 
     async def checked(self, page: Mapping[str, Any]) -> dict[str, Any]:
         """Return a page of ``tools/list`` for the client, with changed tools as they were pinned.
+
+        New tools are pinned; changes are recorded and wait for acceptance.
+
+        Args:
+            page: the server's answer.
 
         Raises:
             MCPError: the page is not a list of tools.
@@ -147,7 +157,7 @@ def _tools_of(page: Mapping[str, Any], server: str) -> list[dict[str, Any]]:
     ):
         # Names are unique: of one that stands twice the last is called, and so shown.
         return [*{tool["name"]: tool for tool in tools}.values()]
-    raise MCPError(INTERNAL_ERROR, f"What the MCP server {server!r} sent is no list of tools.")
+    raise MCPError(INTERNAL_ERROR, f"The MCP server {server!r} sent an invalid list of tools.")
 
 
 def _tool(server: str, raw: Mapping[str, Any]) -> Tool:

@@ -29,6 +29,10 @@ _Context = ServerRequestContext[Any, Any]
 def served_by(runtime: Runtime, name: str) -> Served:
     """Return a server of ``[mcp.NAME]`` of an open root.
 
+    Args:
+        runtime: the open root.
+        name: the NAME of the table.
+
     Raises:
         ConfigError: there is no server with this name.
         ToolError: its rules cannot be used.
@@ -56,7 +60,14 @@ def served_by(runtime: Runtime, name: str) -> Served:
 
 
 async def serve_stream(served: Served, caller: Caller, receive: Any, send: Any) -> None:
-    """Serve one client over a stream of messages until the stream ends."""
+    """Serve one client over a stream of messages until the stream ends.
+
+    Args:
+        served: the server.
+        caller: the client.
+        receive: stream of the client's messages.
+        send: stream of messages to the client.
+    """
     dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(receive, send)
     relay = Relay(served, caller, dispatcher)
     try:
@@ -93,7 +104,7 @@ class WebEndpoint:
         return server
 
     async def close(self) -> None:
-        """End the shared connections."""
+        """End the connections to the server that the requests of one caller share."""
         for relay, _ in [*self._shared.values()]:
             await relay.close()
 

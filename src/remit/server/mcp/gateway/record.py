@@ -23,7 +23,7 @@ from remit.ledger import LedgerClient, LedgerEntry, Prepared, Transaction
 from remit.server.mcp.callers import Caller
 
 _MAX_NOTIFICATIONS = 200
-"""Notifications of one session that are put on record: a server that floods must not fill it."""
+"""Maximum number of recorded notifications per session: no server can flood the record."""
 
 # A tool call is recorded as a worker's is; the rest in the tier whose part writes such entries.
 _TIERS = {"MCP_MESSAGE": "hot", "SESSION_START": "ho2"}
@@ -120,15 +120,47 @@ class Record:
         return intent_id, shown
 
     async def end(self, shown: Mapping[str, Any], status: str, result: Any, error: str = "") -> str:
-        """Record a tool's result, or the reason for none; return the id of the ``TOOL_CALL``."""
+        """Record a tool's result, or the reason for none; return the id of the ``TOOL_CALL``.
+
+        Args:
+            shown: the recorded call, as its ``TOOL_INTENT`` shows it.
+            status: outcome of the call, such as ``ok`` or ``error``.
+            result: the result; ``None`` for none.
+            error: reason for a missing result; secrets are hidden.
+
+        Raises:
+            LedgerError: the entry cannot be written.
+        """
         return await self._write(self._ended(shown, status, result, error))
 
     async def refuse(self, name: str, arguments: Any, error: str) -> str:
-        """Record a refused call; return the id of its ``TOOL_CALL``."""
+        """Record a refused call; return the id of its ``TOOL_CALL``.
+
+        Args:
+            name: the server's name of the tool.
+            arguments: the arguments that the client sent.
+            error: reason of the refusal.
+
+        Raises:
+            LedgerError: the entry cannot be written.
+        """
         return await self._write(self._ended(self._call(name, arguments), "refused", None, error))
 
     async def message(self, method: str, sent: Any, result: Any = None, *, error: str = "") -> str:
-        """Record any other request or notification with content; return the entry's id."""
+        """Record any other request or notification with content; return the entry's id.
+
+        The entry is an ``MCP_MESSAGE`` with the status ``error`` if ``error`` is given, else
+        ``ok``.
+
+        Args:
+            method: method of the message.
+            sent: its parameters.
+            result: the server's answer; ``None`` for none.
+            error: reason for a missing answer; secrets are hidden.
+
+        Raises:
+            LedgerError: the entry cannot be written.
+        """
         entry = self._entry(
             "MCP_MESSAGE",
             server=self._server,
@@ -141,7 +173,16 @@ class Record:
         return await self._write(entry)
 
     async def note(self, method: str, params: Any) -> None:
-        """Record a notification; after 200 of a session no more, and the last one says so."""
+        """Record a notification of the server, at most 200 in a session; the last entry says that
+        later ones are not recorded.
+
+        Args:
+            method: method of the notification.
+            params: its parameters.
+
+        Raises:
+            LedgerError: the entry cannot be written.
+        """
         self._noted += 1
         if self._noted < _MAX_NOTIFICATIONS:
             await self.message(method, params)

@@ -29,9 +29,9 @@ from remit.server.mcp.gateway.upstream import Upstream
 
 _log = logging.getLogger("remit.mcp")
 _MAX_CONCURRENT_CALLS = 16
-"""Requests of one server that wait for its client at once."""
+"""Maximum number of requests of one server that wait for its client."""
 _MAX_QUEUED_CALLS = 256
-"""Notifications of one server that wait for its client to read them; further ones are dropped."""
+"""Maximum number of unread notifications of one server; further ones are dropped."""
 # Requests whose answers carry content, beside tools/call.
 _WITH_CONTENT = ("resources/read", "prompts/get", "completion/complete", "tasks/result")
 # The SDK's dispatchers see to these on both sides: a request's id is another on each.
@@ -40,7 +40,20 @@ _OWN = ("notifications/cancelled", "notifications/progress")
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server of ``[mcp.NAME]`` with everything the gateway needs to serve it."""
+    """A server of ``[mcp.NAME]`` with everything the gateway needs to serve it.
+
+    Attributes:
+        name: the NAME of its table.
+        settings: the settings of the server.
+        rules: the rules that say which calls a key may make.
+        timeout_s: timeout of a tool call, in seconds.
+        ledger: ledger that calls are recorded in.
+        budgeter: charges calls with a price.
+        pins: accepted definitions of the server's tools.
+        approvals: requests for approval of calls under ``ask``.
+        slots: limits of concurrent and waiting calls.
+        secrets: configured secrets, which are hidden from clients.
+    """
 
     name: str
     settings: McpServerSettings
@@ -88,7 +101,16 @@ class Relay:
     async def request(
         self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """Answer one request of the client.
+        """Answer one request of the client with the server's answer.
+
+        A tool call is checked against rules and pins, recorded and charged. A list of tools shows
+        only those that the client may call. Requests for content, such as resources and prompts,
+        are recorded with their answers.
+
+        Args:
+            context: the dispatcher's context of the request.
+            method: method of the request.
+            params: its parameters; ``None`` for none.
 
         Raises:
             MCPError: the server reports an error, or cannot be asked.
@@ -118,7 +140,9 @@ class Relay:
             raise MCPError(INTERNAL_ERROR, redact_secrets(str(error))) from error
         except Exception as error:
             _log.error("%s through the gateway failed: %s", method, type(error).__name__)
-            raise MCPError(INTERNAL_ERROR, f"It failed here: {type(error).__name__}.") from error
+            raise MCPError(
+                INTERNAL_ERROR, f"The gateway failed: {type(error).__name__}."
+            ) from error
         finally:
             self._requests.remove(context)
         if method == "initialize" and isinstance(result.get("protocolVersion"), str):
@@ -148,12 +172,19 @@ class Relay:
         return result
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Pass one notification of the client on."""
+        """Pass one notification of the client on to the server.
+
+        Cancellation and progress are left out, as the relay handles them itself.
+
+        Args:
+            method: method of the notification.
+            params: its parameters; ``None`` for none.
+        """
         if method not in _OWN:
             await self.upstream.notify(method, params)
 
     async def close(self) -> None:
-        """End the connection to the server."""
+        """End the connection to the server, and a server that was started for it."""
         await self.upstream.close()
 
     # -- what the server sends -------------------------------------------------------------

@@ -60,7 +60,14 @@ class Rules:
                 )
 
     def shows(self, identity: Identity, tool: str) -> bool:
-        """Return True if the key could call the tool with some arguments."""
+        """Return True if the key could call the tool with some arguments.
+
+        Without a matching rule the tool is shown.
+
+        Args:
+            identity: identity of the key.
+            tool: the server's name of the tool.
+        """
         if self._admitted and tool not in self._admitted:
             return False
         for rule in self._rules:
@@ -75,6 +82,12 @@ class Rules:
         """Return the verdict of the first matching rule; without one the call is allowed.
 
         If rules that allow the tool exist and the arguments fit none of them, the call is denied.
+        Arguments that cannot be checked are denied.
+
+        Args:
+            identity: identity of the key.
+            tool: the server's name of the tool.
+            arguments: the arguments of the call.
         """
         if not self.shows(identity, tool):
             return Verdict("deny", f"this key may not use {tool}.")
@@ -87,7 +100,9 @@ class Rules:
             except (RecursionError, ValueError, OverflowError):
                 return Verdict("deny", "its arguments cannot be checked.", place)
             if not problem:
-                why = "a rule forbids it with these arguments." if rule.effect == "deny" else ""
+                why = (
+                    "a rule forbids the call with these arguments." if rule.effect == "deny" else ""
+                )
                 return Verdict(rule.effect, why, place, nano_of(rule.price_usd))
             if rule.effect != "deny":
                 missed = missed or problem
@@ -97,6 +112,10 @@ class Rules:
 
     def count(self, verdict: Verdict, owner: str) -> None:
         """Count an allowed call of ``owner``.
+
+        Args:
+            verdict: verdict on the call; one without a rule is not counted.
+            owner: name of the caller.
 
         Raises:
             CallerError: the rule's rate limit is reached.

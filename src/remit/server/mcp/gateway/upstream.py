@@ -86,6 +86,14 @@ class Upstream:
     ) -> dict[str, Any]:
         """Return the server's answer. Cancelling the call cancels the request at the server.
 
+        The first request starts the server. Secrets in the answer and in errors are hidden.
+        Progress prolongs the time limit, up to a fixed longest time.
+
+        Args:
+            method: method of the request.
+            params: its parameters; ``None`` for none.
+            options: options of the dispatcher; ``on_progress`` receives progress.
+
         Raises:
             MCPError: the server reports an error, does not start or answer in time, or breaks the
                 protocol.
@@ -106,7 +114,7 @@ class Upstream:
             raise MCPError(
                 REQUEST_TIMEOUT,
                 f"The MCP server {self._name!r} did not answer {method} within "
-                f"{self._timeout_s:g} s. What was asked of it may still happen.",
+                f"{self._timeout_s:g} s. The request may still take effect.",
             ) from None
         except MCPError as error:
             if error.error.code == CONNECTION_CLOSED and self.over:
@@ -117,21 +125,33 @@ class Upstream:
             raise MCPError(said.code, self._hidden(message), self._hidden(said.data)) from None
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Pass a notification on; one to a server that has ended is dropped."""
+        """Pass a notification on; one to a server that has ended or not started is dropped, and
+        errors are ignored.
+
+        Args:
+            method: method of the notification.
+            params: its parameters; ``None`` for none.
+        """
         if self._ready is not None and self._ready.done() and not self.over:
             with contextlib.suppress(Exception):
                 headers = self._headers(method, params)
                 await self._ready.result().notify(method, params, {"headers": headers})
 
     def alive(self) -> None:
-        """Restart the time limits of open requests, because the server is working on one."""
+        """Restart the time limits of open requests, because the server is working on one.
+
+        No request lasts longer than a fixed longest time.
+        """
         now = asyncio.get_running_loop().time()
         for clock, end in self._clocks.items():
             if not clock.expired():
                 clock.reschedule(min(now + self._timeout_s, end))
 
     async def close(self) -> None:
-        """End the connection, and a server that was started here with its children."""
+        """End the connection, and a server that was started here with its children.
+
+        Waits at most a few times the stop timeout, then cancels.
+        """
         self._stopping.set()
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=4 * self._settings.stop_timeout_s)
@@ -200,7 +220,7 @@ class Upstream:
         self._stopping.set()
 
     def _gone(self, what: str = "does not answer") -> MCPError:
-        why = self._problem or "The connection to it ended."
+        why = self._problem or "The connection to the server ended."
         return MCPError(INTERNAL_ERROR, f"The MCP server {self._name!r} {what}. {why}")
 
     def _reason(self, error: BaseException) -> str:

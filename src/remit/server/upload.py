@@ -1,0 +1,147 @@
+"""A form with files that is sent to a provider while it arrives, so that it needs no memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from remit.kernel.settings import ServerSettings
+from remit.providers import Body, ProviderError
+from remit.providers.wire import ArrivingForm, BodyError, Endpoint, FormBody
+from remit.server.authentication import AuthenticatedRequest
+from remit.server.content_codec import read_decoded
+from remit.server.refusals import HttpError
+from remit.server.replies import Receive, next_message
+
+Allow = Callable[[list[tuple[str, str]]], Awaitable[None]]
+"""Checks name and text of text fields; raises HttpError to refuse the form that has them."""
+
+_WHOLE_FORM_BYTES = 1 << 20
+"""Shorter forms are read as a whole, and checked before anything is recorded or sent."""
+
+
+class FormUpload:
+    """A form on its way from a client to a provider.
+
+    The provider gets the last bytes only after the whole form was read and allowed, so it never has
+    a form that Remit refuses.
+
+    Args:
+        body: reads the form.
+        receive: ASGI's function.
+        length: number of bytes that the client announced; None if unknown.
+        most: the largest allowed number of bytes.
+        timeout_s: longest wait for the next bytes, in seconds.
+        allow: called with name and text of each text field; raises HttpError to refuse the form.
+
+    Attributes:
+        body: as given.
+        length: as given.
+        refused: the reason for which the form was not sent to its end; None if there is none.
+    """
+
+    def __init__(
+        self,
+        body: ArrivingForm,
+        receive: Receive,
+        length: int | None,
+        most: int,
+        timeout_s: float,
+        allow: Allow,
+    ) -> None:
+        self.body = body
+        self.length = length
+        self.refused: HttpError | None = None
+        self._receive = receive
+        self._most = most
+        self._timeout_s = timeout_s
+        self._allow = allow
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the bytes of the form as they arrive.
+
+        Raises:
+            ProviderError: :attr:`refused` says why the form is not sent to its end.
+        """
+        try:
+            async for piece in self._checked():
+                yield piece
+            return
+        except BodyError as error:
+            self.refused = HttpError(400, "invalid_request", error.message, param=error.param)
+        except HttpError as error:
+            self.refused = error
+        said = f"the client's form was not sent to its end: {self.refused.message}"
+        raise ProviderError("INVALID_REQUEST", said, healthy=True)
+
+    async def _checked(self) -> AsyncIterator[bytes]:
+        size, more = 0, True
+        while more:
+            message = await next_message(self._receive, self._timeout_s)
+            piece: bytes = message.get("body", b"")
+            more = bool(message.get("more_body"))
+            size += len(piece)
+            if size > self._most:
+                raise _too_long(self._most)
+            fields = self.body.feed(piece) if piece else []
+            if not more:
+                fields += self.body.feed(b"")
+            if fields:
+                await self._allow(fields)
+            yield piece
+
+
+async def read_form(
+    settings: ServerSettings,
+    endpoint: Endpoint,
+    caller: AuthenticatedRequest,
+    receive: Receive,
+    allow: Allow,
+) -> tuple[Body, FormUpload | None]:
+    """Return the form of a request; a long one has arrived in part, and comes with its upload.
+
+    Args:
+        settings: limits of bodies.
+        endpoint: the endpoint of the request.
+        caller: the authenticated request.
+        receive: ASGI's function.
+        allow: checks text fields, now or while the upload is sent.
+
+    Raises:
+        HttpError: 400, the form is malformed; 413, it is too long; what ``allow`` raises; and as
+            :func:`~remit.server.content_codec.read_decoded`.
+    """
+    kind, most = caller.text(b"content-type"), settings.max_upload_bytes
+    length = caller.headers.get(b"content-length", b"")
+    known = int(length) if length.isdigit() else None
+    is_short = known is not None and known <= _WHOLE_FORM_BYTES
+    try:
+        if is_short or b"content-encoding" in caller.headers:
+            raw = await read_decoded(
+                receive, caller.headers, min(most, settings.max_body_bytes),
+                settings.body_timeout_s, caller.share,
+            )  # fmt: skip
+            body = await asyncio.to_thread(FormBody.read_form, endpoint, raw, kind)
+            await allow(_fields_of(body))
+            return body, None
+        if known is not None and known > most:
+            raise _too_long(most)
+        form = ArrivingForm.of(endpoint, kind)
+    except BodyError as error:
+        raise HttpError(400, "invalid_request", error.message, param=error.param) from error
+    return form, FormUpload(form, receive, known, most, settings.body_timeout_s, allow)
+
+
+def _fields_of(body: FormBody) -> list[tuple[str, str]]:
+    """Return name and text of each text field of a whole form."""
+    return [
+        (name, text)
+        for name, value in body.value.items()
+        for text in (value if isinstance(value, list) else [value])
+        if isinstance(text, str)
+    ]
+
+
+def _too_long(most: int) -> HttpError:
+    said = f"The form is longer than {most:,} bytes; send less, or raise server.max_upload_bytes."
+    return HttpError(413, "request_too_large", said, close=True)

@@ -1,0 +1,351 @@
+"""Answers and schemas of MCP servers, as a model and a validator are given them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.types import CallToolResult, TextContent
+
+from remit.agents.tools import ToolDispatcher, ToolResult, mcp_schema
+from remit.agents.tools.mcp import McpServer
+from remit.agents.tools.mcp.results import block_text, tool_output
+from remit.agents.tools.output import Illustrated
+from remit.agents.workorders import ToolProgress
+from remit.kernel.schemas import first_problem, schema_problem
+from remit.kernel.settings import McpServerSettings, default_settings
+from remit.runtime import Runtime
+from tests.support.agents import Scripted
+from tests.support.roots import new_root
+from tests.support.wire import completion, message, serve, tool_use
+
+
+def _answer(*texts: str, data: dict[str, Any] | None = None) -> CallToolResult:
+    content = [{"type": "text", "text": text} for text in texts]
+    return CallToolResult.model_validate({"content": content, "structuredContent": data})
+
+
+@pytest.mark.parametrize(
+    ("texts", "data", "shown"),
+    [
+        (["12 degrees"], None, "12 degrees"),
+        (['{"t": 12}'], {"t": 12}, {"t": 12}),
+        ([], {"t": 12}, {"t": 12}),
+        ([""], {"t": 12}, {"t": 12}),
+        (["3"], {"result": 3}, {"result": 3}),
+        (["three"], {"result": "three"}, {"result": "three"}),
+        (["1", '{"a": 2}'], {"result": [1, {"a": 2}]}, {"result": [1, {"a": 2}]}),
+        (["12 degrees; a storm is near"], {"t": 12},
+         {"text": "12 degrees; a storm is near", "structuredContent": {"t": 12}}),
+        (['{"t": 12}', "a storm is near"], {"t": 12},
+         {"text": '{"t": 12}\na storm is near', "structuredContent": {"t": 12}}),
+    ],
+)  # fmt: skip
+def test_texts_and_structured_content_both_reach_the_model(
+    texts: list[str], data: dict[str, Any] | None, shown: Any
+) -> None:
+    assert tool_output(_answer(*texts, data=data)) == shown
+
+
+def test_questions_that_nobody_answered_are_named() -> None:
+    assert isinstance(_answer("a").content[0], TextContent)
+    assert "Which city?" in tool_output(_answer("a"), ["Which city?"])
+    shown = tool_output(_answer("b", data={"a": 1}), ["Which city?"])
+    assert shown["text"] == "b"
+    assert shown["unanswered_questions"] == ["Which city?"]
+
+
+def test_the_description_of_a_linked_resource_reaches_the_model() -> None:
+    link = {
+        "type": "resource_link",
+        "name": "plan",
+        "uri": "file:///plan.pdf",
+        "description": "The plan of the second floor",
+        "mimeType": "application/pdf",
+    }
+    (block,) = CallToolResult.model_validate({"content": [link]}).content
+    text = block_text(block)
+    assert "The plan of the second floor" in text
+    assert "file:///plan.pdf" in text
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"properties": {"n": {"minimum": 0, "exclusiveMinimum": True}}}, {"n": 1}, {"n": 0}),
+        ({"properties": {"n": {"minimum": 0, "exclusiveMinimum": False}}}, {"n": 0}, {"n": -1}),
+        ({"properties": {"n": {"maximum": 9, "exclusiveMaximum": True}}}, {"n": 8}, {"n": 9}),
+        ({"properties": {"p": {"items": [{"type": "integer"}], "additionalItems": False}}},
+         {"p": [1]}, {"p": [1, 2]}),
+        ({"properties": {"p": {"items": [{"type": "integer"}]}}}, {"p": [1, "x"]}, {"p": ["x"]}),
+        ({"properties": {"p": {"type": "string", "required": True}}}, {"p": "x"}, {"p": 1}),
+    ],
+)  # fmt: skip
+def test_schemas_of_older_drafts_are_used(
+    schema: dict[str, Any], good: dict[str, Any], bad: dict[str, Any]
+) -> None:
+    old = {"$schema": "http://json-schema.org/draft-04/schema#", "type": "object", **schema}
+    current = mcp_schema(old)
+    assert schema_problem(old)
+    assert not schema_problem(current)
+    assert not first_problem(current, good)
+    assert first_problem(current, bad)
+
+
+def test_a_schema_without_old_keywords_keeps_its_form() -> None:
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
+              "properties": {"id": {"type": "string", "minLength": 1}}, "required": ["id"],
+              "dependencies": {"a": ["b"]}}  # fmt: skip
+    assert mcp_schema(schema) == schema
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "why"),
+    [
+        ("loops", {"$ref": "#"}, "a '$ref' leads back to itself"),
+        ("circles", {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"},
+                                                    "b": {"$ref": "#/$defs/a"}}},
+         "a '$ref' leads back to itself"),
+        ("far", {"properties": {"a": {"$ref": "https://example.com/s.json"}}},
+         "the reference 'https://example.com/s.json' leads to another document"),
+        ("near", {"properties": {"a": {"$ref": "#/$defs/none"}}},
+         "the reference '#/$defs/none' leads to nothing"),
+        ("typed", {"properties": {"a": {"type": "strange"}}},
+         "not a JSON Schema: properties/a/type: 'strange' is not valid"),
+        ("n" * 100_000, {"$ref": "#"}, "a '$ref' leads back to itself"),
+    ],
+)  # fmt: skip
+def test_a_tool_that_cannot_be_used_is_named_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, schema: Any, why: str
+) -> None:
+    good = {"name": "good", "inputSchema": {"type": "object"}}
+    bad = {"name": name, "inputSchema": {"type": "object", **schema}}
+    file = tmp_path / "f.json"
+    file.write_text(json.dumps({"tools/list": {"tools": [bad, good]}}))
+    script = str(Path(__file__).parent / "scripted_server.py")
+    settings = McpServerSettings(command=sys.executable, args=[script, str(file)])
+    with caplog.at_level(logging.WARNING), McpServer("s", settings) as server:
+        assert [tool.tool_id for tool in server.tools()] == ["s__good"]
+    (said,) = caplog.messages
+    assert said.startswith(f"ignored the tool {name[:200]}")
+    assert why in said
+    assert len(said) < 1_000
+
+
+# Images, audio and great integers of MCP servers, from the server to the model and the record.
+
+
+SCRIPT = str(Path(__file__).parent / "scripted_server.py")
+BOUNDS = default_settings().tools.model_copy(update={"timeout_s": 60.0})
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(60)).decode()
+TOOL = {"name": "look", "description": "Look.", "inputSchema": {"type": "object"}}
+IMAGE = {"type": "image", "data": PNG, "mimeType": "image/png"}
+AUDIO = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
+EMBEDDED = {
+    "type": "resource",
+    "resource": {"uri": "file:///p.png", "mimeType": "image/png", "blob": PNG},
+}
+
+
+def _result(*content: dict[str, Any], **more: Any) -> CallToolResult:
+    return CallToolResult.model_validate({"content": content, **more})
+
+
+@pytest.mark.parametrize("block", [IMAGE, EMBEDDED, {**IMAGE, "mimeType": "text/plain"}])
+def test_an_image_is_a_block_of_the_type_that_its_data_is(block: dict[str, Any]) -> None:
+    found = tool_output(_result({"type": "text", "text": "Here."}, block, AUDIO))
+    assert isinstance(found, Illustrated)
+    (image,) = found.images
+    assert image["source"] == {"type": "base64", "media_type": "image/png", "data": PNG}
+    assert "Here." in found.value
+    assert "[audio, audio/wav, 3 bytes, not shown]" in found.value
+    assert "file:///p.png" in found.value or "[image, " in found.value
+
+
+@pytest.mark.parametrize(
+    "data", ["not base64!", "", "AAAA", base64.b64encode(b"<svg/>").decode(), PNG[:7], "\u202e"]
+)
+def test_what_is_no_image_is_named(data: str) -> None:
+    found = tool_output(_result({**IMAGE, "data": data}))
+    assert isinstance(found, str)
+    assert found.startswith("[image, image/png, ")
+    assert found.endswith("not shown]")
+
+
+def test_an_image_with_structured_content() -> None:
+    found = tool_output(_result(IMAGE, structuredContent={"a": 2**70}))
+    assert found.value["structuredContent"] == {"a": 2**70}
+    assert len(found.images) == 1
+
+
+def test_a_result_holds_a_bounded_number_of_images() -> None:
+    assert len(tool_output(_result(*[IMAGE] * 100)).images) == 20
+
+
+def _serve(file: Path, result: dict[str, Any]) -> dict[str, Any]:
+    file.write_text(json.dumps({"tools/list": {"tools": [TOOL]}, "tools/call": result}))
+    return {
+        "supervisor.classify": False,
+        "mcp.s.command": sys.executable,
+        "mcp.s.args": [SCRIPT, str(file)],
+    }
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_an_image_reaches_its_model(scripted: Scripted, tmp_path: Path, takes: bool) -> None:
+    content = [{"type": "text", "text": "A cat."}, IMAGE, AUDIO]
+    flags = _serve(tmp_path / "f.json", {"content": content})
+    flags["providers.anthropic.images"] = takes
+    script = (message("I look.", tool_use("s__look", {}, "t1")), message("A cat."))
+    with scripted(*script, flags=flags) as (runtime, wire):
+        assert runtime.agent("a", instructions="Look.", mcp=["s"]).run("look").response == "A cat."
+        (block,) = wire.calls[-1].body["messages"][-1]["content"]
+        (call,) = runtime.ledger.query(event_type="TOOL_CALL")
+        recorded = call.metadata["result"]
+    assert "[image, image/png, 68 bytes]" in recorded
+    assert "[audio, audio/wav, 3 bytes, not shown]" in recorded
+    if takes:
+        text, image = block["content"]
+        assert text["text"] == recorded
+        assert image["source"]["data"] == PNG
+    else:
+        assert PNG not in json.dumps(block)
+        assert "this model accepts none" in json.dumps(block)
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_an_image_reaches_a_model_of_chat_completions(tmp_path: Path, takes: bool) -> None:
+    content = [{"type": "text", "text": "A cat."}, IMAGE]
+    flags = _serve(tmp_path / "f.json", {"content": content})
+    flags.pop("supervisor.classify")
+    look = {"id": "t1", "type": "function", "function": {"name": "s__look", "arguments": "{}"}}
+    with serve(completion("I look.", [look]), completion("A cat.")) as wire:
+        flags |= {
+            "providers.odd.kind": "openai", "providers.odd.base_url": f"{wire.url}/v1",
+            "providers.odd.default_model": "m", "providers.odd.images": takes,
+            "gateway.max_retries": 0,
+        }  # fmt: skip
+        with Runtime.open(new_root(tmp_path / "root"), flags=flags, model="odd/m") as runtime:
+            agent = runtime.agent("a", instructions="Look.", mcp=["s"])
+            assert agent.run("look").response == "A cat."
+        sent = json.dumps(wire.calls[-1].body)
+    assert (f"data:image/png;base64,{PNG}" in sent) is takes
+    assert ("this model accepts none" in sent) is not takes
+
+
+GREAT = 2**64 + 1, -(2**70), 10**400
+
+
+@pytest.mark.parametrize("number", GREAT)
+def test_integers_beyond_64_bits_travel_exactly_to_model_and_record(
+    scripted: Scripted, tmp_path: Path, number: int
+) -> None:
+    flags = _serve(tmp_path / "f.json", {"content": [], "structuredContent": {"id": number}})
+    script = (message("I look.", tool_use("s__look", {"id": 7}, "t1")), message("Done."))
+    with scripted(*script, flags=flags) as (runtime, wire):
+        runtime.agent("a", instructions="Look.", mcp=["s"]).run("look")
+        assert str(number) in json.dumps(wire.calls[-1].body)
+        (call,) = runtime.ledger.query(event_type="TOOL_CALL")
+        assert call.metadata["result"] == {"id": number}
+
+
+def test_a_number_that_cannot_be_read_ends_its_call_alone(tmp_path: Path) -> None:
+    file = tmp_path / "f.json"
+    raw = '{"content": [], "structuredContent": {"id": ' + "9" * 5000 + "}}"
+    _serve(file, {"RAW": raw})
+    settings = McpServerSettings(command=sys.executable, args=[SCRIPT, str(file)])
+    with McpServer("s", settings) as server:
+        used = ToolDispatcher(server.tools(), BOUNDS).execute("s__look", {})
+        assert used.status == "unknown"  # the tool may have taken effect
+        assert "too many digits" in used.error
+        _serve(file, {"content": [{"type": "text", "text": "well"}]})
+        again = ToolDispatcher(server.tools(), BOUNDS).execute("s__look", {})
+        assert (again.status, again.output) == ("ok", "well")
+
+
+def test_half_an_emoji_in_an_answer_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "f.json"
+    _serve(file, {"RAW": r'{"content": [{"type": "text", "text": "a\ud83d"}]}'})
+    settings = McpServerSettings(command=sys.executable, args=[SCRIPT, str(file)])
+    with McpServer("s", settings) as server:
+        used = ToolDispatcher(server.tools(), BOUNDS).execute("s__look", {})
+        assert (used.status, used.output) == ("ok", "a\ufffd")
+
+
+# What MCP servers have beside tools: resources, prompts, progress, and questions to a person.
+
+
+CONTEXT_SCRIPT = str(Path(__file__).parent / "context_server.py")
+SETTINGS = McpServerSettings(command=sys.executable, args=[CONTEXT_SCRIPT])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[McpServer]:
+    with McpServer("c", SETTINGS) as server:
+        yield server
+
+
+def _use(server: McpServer, tool: str, /, **given: Any) -> ToolResult:
+    return ToolDispatcher(server.tools(), BOUNDS).execute(f"c__{tool}", given)
+
+
+def test_resources_are_listed_and_read(server: McpServer) -> None:
+    listed = _use(server, "list_resources").output
+    assert [found["uri"] for found in listed["resources"]] == ["notes://today"]
+    assert [found["uriTemplate"] for found in listed["templates"]] == ["notes://{day}/all"]
+    assert _use(server, "read_resource", uri="notes://today").output == "Buy tea."
+    assert _use(server, "read_resource", uri="notes://monday/all").output == "Nothing on monday."
+    missing = _use(server, "read_resource", uri="notes://none")
+    assert missing.status == "error"
+    assert _use(server, "read_resource", uri="notes://today").output == "Buy tea."  # it lives on
+
+
+def test_prompts_are_listed_and_filled_in(server: McpServer) -> None:
+    (found,) = _use(server, "list_prompts").output["prompts"]
+    assert (found["name"], found["arguments"][0]["name"]) == ("summary", "topic")
+    filled = _use(server, "get_prompt", name="summary", arguments={"topic": "tea"})
+    assert filled.output == "user: Sum up tea in one line."
+    assert _use(server, "get_prompt", name="nothing").status == "error"
+
+
+def test_the_allow_list_holds_for_them(server: McpServer) -> None:
+    some = SETTINGS.model_copy(update={"tools": ["count", "read_resource"]})
+    with McpServer("c", some) as narrow:
+        ids = [tool.tool_id for tool in narrow.tools()]
+    assert ids == ["c__count", "c__read_resource"]
+
+
+def test_a_question_to_the_person_is_declined_and_the_model_hears_of_it(server: McpServer) -> None:
+    painted = _use(server, "paint")
+    assert painted.status == "ok"
+    assert "decline" in str(painted.output)
+    assert "Which colour?" in str(painted.output)
+    insisted = _use(server, "insist")
+    assert insisted.status == "error"
+    assert "Which colour?" in insisted.error
+    assert "Which colour?" not in str(_use(server, "count").output)
+
+
+def test_progress_is_in_the_stream_of_a_turn(scripted: Scripted) -> None:
+    flags = {
+        "supervisor.classify": False,
+        "mcp.c.command": sys.executable,
+        "mcp.c.args": [CONTEXT_SCRIPT],
+    }
+    script = (message("I will.", tool_use("c__count", {"steps": 2}, "t1")), message("Done."))
+    heard: list[Any] = []
+    with scripted(*script, flags=flags) as (runtime, _):
+        agent = runtime.agent("counter", instructions="Count.", mcp=["c"])
+        with agent.session() as session:
+            result = session.turn("count", on_event=heard.append)
+    assert result.response == "Done."
+    steps = [event for event in heard if isinstance(event, ToolProgress)]
+    assert steps  # a fast server's later ones may be left out
+    assert (steps[0].tool_id, steps[0].done, steps[0].total) == ("c__count", 1.0, 2.0)
+    assert steps[0].text == "step 1"

@@ -1,0 +1,327 @@
+"""Erased means gone from the files, not only from the tables."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import Content, Erased, ErasureError, LedgerClient, LedgerEntry, content
+from tests.support.postgres import run_sql
+from tests.support.soak import SEED, sample
+from tests.support.stores import SIGNER, checkpoint, conversation, files_hold
+
+SECRET = "the orchid blooms at midnight in Valparaiso"
+WORD = "valparaiso"  # as the text index knows it
+
+
+def _say(client: LedgerClient, session: str, text: str) -> str:
+    return client.write(
+        LedgerEntry(
+            "EXCHANGE", "PRC-A-001", "SUCCESS", "ok",
+            metadata={"session_id": session, "response": f"I heard: {text}.",
+                      "prompt": [{"role": "user", "content": text}]},
+        ),
+        subject_id="person-7" if session == "SES-SECRET" else None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["entry", "session", "subject"])
+def test_a_sentence_is_found_before_and_not_after(place: tuple[str, Path], how: str) -> None:
+    target, directory = place
+    with LedgerClient(target) as client:
+        conversation(client, "SES-BEFORE", 20)
+        entry_id = _say(client, "SES-SECRET", SECRET)
+        conversation(client, "SES-AFTER", 20)
+        assert [entry.id for entry in client.query(text=WORD)] == [entry_id]
+        checkpoint(target)
+        assert files_hold(directory, SECRET)
+        report = client.erase(
+            entry_id if how == "entry" else None,
+            session_id="SES-SECRET" if how == "session" else None,
+            subject_id="person-7" if how == "subject" else None,
+            reason="request 4711",
+        )
+        assert report.remainder == ""
+        assert report.values == 3  # whom it speaks of too
+        for gone in (SECRET, "orchid", WORD, "person-7"):
+            assert files_hold(directory, gone) == [], gone
+        assert files_hold(directory, "question 19 of SES-AFTER")
+        assert client.verify().verified
+    assert files_hold(directory, SECRET) == []
+
+
+def test_other_sessions_keep_their_own_copies(place: tuple[str, Path]) -> None:
+    target, directory = place
+    with LedgerClient(target) as client:
+        first = _say(client, "SES-SECRET", SECRET)
+        second = _say(client, "SES-OTHER", SECRET)
+        client.erase(first, reason="request")
+        assert client.read(second).metadata["prompt"][0]["content"] == SECRET
+        checkpoint(target)
+        assert files_hold(directory, SECRET)
+        client.erase(second, reason="request")
+        assert files_hold(directory, SECRET) == []
+
+
+def test_the_file_shrinks(place: tuple[str, Path]) -> None:
+    target, directory = place
+
+    def size() -> int:
+        if target.startswith("postgresql"):
+            return int(run_sql(target, "SELECT pg_total_relation_size('contents')")[0][0])
+        return sum(path.stat().st_size for path in directory.iterdir())
+
+    with LedgerClient(target) as client:
+        conversation(client, "SES-KEPT", 3)
+        small = size()
+        for number in range(300):
+            client.write(
+                LedgerEntry("E", "S", "D", "r", metadata={"session_id": "SES-LARGE",
+                                                          "prompt": f"{number:06d}" * 1000})
+            )  # fmt: skip
+        large = size()
+        client.erase(session_id="SES-LARGE", reason="request")
+        assert size() < small + (large - small) * 0.35
+
+
+def test_sqlite_says_when_a_reader_keeps_the_log_from_being_cut(tmp_path: Path) -> None:
+    from remit.kernel.settings import default_settings
+
+    path = tmp_path / "ledger.db"
+    quick = default_settings().ledger.model_copy(update={"lock_timeout_s": 0.3})
+    with LedgerClient(path, settings=quick) as client:
+        entry_id = _say(client, "SES-SECRET", SECRET)
+        reader = sqlite3.connect(path)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM entries").fetchone()
+        report = client.erase(entry_id, reason="request")
+        assert "remit ledger compact" in report.remainder
+        reader.close()
+        assert client.compact() == ""
+        assert files_hold(tmp_path, SECRET) == []
+
+
+def test_what_was_erased_under_writers_stays_erased(place: tuple[str, Path]) -> None:
+    target, directory = place
+    with LedgerClient(target) as client, LedgerClient(target) as other:
+        stop = threading.Event()
+
+        def write() -> None:
+            number = 0
+            while not stop.is_set():
+                other.write(
+                    LedgerEntry("E", "S", "D", "r", metadata={"session_id": "SES-BUSY",
+                                                              "prompt": f"busy {number}"})
+                )  # fmt: skip
+                number += 1
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            for number in range(5):
+                entry_id = _say(client, "SES-SECRET", f"{SECRET} {number}")
+                client.erase(entry_id, reason="request")
+        finally:
+            stop.set()
+            thread.join()
+        client.compact()
+        assert files_hold(directory, SECRET) == []
+        assert client.verify().verified
+
+
+# -- A caller's own deletion erases exactly what no other entry shows ----------------------------
+
+
+SHARED = "You are the assistant of the harbour office and answer briefly."
+
+
+def _message(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def _call(client: LedgerClient, session: str, *texts: str, answer: str, **more: Any) -> str:
+    metadata = {"session_id": session, "prompt": [*map(_message, texts)], "response": answer}
+    entry = LedgerEntry("EXCHANGE", "PRC-A-001", "SUCCESS", "ok", metadata={**metadata, **more})
+    return client.write(entry, subject_id="person-7")
+
+
+def _texts(client: LedgerClient, entry_id: str) -> list[str]:
+    entry = client.read(entry_id)
+    found = [one if isinstance(one, Erased) else one["content"] for one in entry.metadata["prompt"]]
+    return [str(type(one).__name__ if isinstance(one, Erased) else one)
+            for one in [*found, entry.metadata["response"]]]  # fmt: skip
+
+
+def test_a_shared_text_stays_until_its_last_call_is_withdrawn(place: tuple[str, Path]) -> None:
+    target, directory = place
+    with LedgerClient(target) as client:
+        first = _call(client, "SES-A", SHARED, "question one", answer="answer one")
+        second = _call(client, "SES-A", SHARED, "question two", answer=f"{SHARED} answer two")
+        (report,) = client.withdraw([first], reason="DELETE", requested_by="caller")
+        assert report.values == 3  # question, answer, and whom the entry speaks of
+        assert _texts(client, first) == [SHARED, "Erased", "Erased"]
+        assert _texts(client, second) == [SHARED, "question two", f"{SHARED} answer two"]
+        assert files_hold(directory, "question one") == []
+        assert client.withdraw([first], reason="DELETE", requested_by="caller") == []
+        (report,) = client.withdraw([second], reason="DELETE", requested_by="caller")
+        assert report.values == 4
+        assert files_hold(directory, SHARED) == []
+        assert client.verify().verified
+
+
+def test_history_that_a_later_call_sends_again_stays(place: tuple[str, Path]) -> None:
+    target, _ = place
+    with LedgerClient(target) as client:
+        first = _call(client, "SES-A", "question one", answer="answer one")
+        second = _call(client, "SES-A", "question one", "question two", answer="answer two")
+        client.withdraw([first], reason="DELETE", requested_by="caller")
+        assert _texts(client, first) == ["question one", "Erased"]
+        assert _texts(client, second) == ["question one", "question two", "answer two"]
+        client.withdraw([second], reason="DELETE", requested_by="caller")
+        assert _texts(client, first) == ["Erased"] * 2
+        assert _texts(client, second) == ["Erased"] * 3
+        assert client.verify().verified
+
+
+def test_feedback_is_withdrawn_with_its_entry(place: tuple[str, Path]) -> None:
+    target, directory = place
+    with LedgerClient(target) as client:
+        call = _call(client, "SES-A", "question", answer="answer")
+        metadata = {"session_id": "SES-A", "reason": Content("a remark on one call")}
+        client.write(LedgerEntry("FEEDBACK", call, "RECORDED", "Feedback", metadata=metadata))
+        client.withdraw([call], reason="DELETE", requested_by="caller")
+        assert files_hold(directory, "a remark on one call") == []
+
+
+def test_one_item_of_a_list_goes_and_the_entry_is_not_withdrawn(place: tuple[str, Path]) -> None:
+    target, directory = place
+    with LedgerClient(target) as client:
+        items = [b'{"text":"item one"}', b'{"text":"item two"}']
+        metadata = {"session_id": "SES-A", "items": Content.exact_list(items)}
+        made = client.write(LedgerEntry("NOTE", "n", "d", "r", metadata=metadata))
+        (report,) = client.withdraw([made], texts=items[:1], reason="DELETE", requested_by="c")
+        assert report.values == 1
+        assert files_hold(directory, "item one") == []
+        assert client.exact(made)["items"][1] == items[1]
+        other = client.write(LedgerEntry("NOTE", "n", "d", "r", metadata=metadata))
+        assert client.withdraw([made], texts=items[1:], reason="DELETE", requested_by="c") == []
+        assert client.exact(other)["items"] == items
+
+
+def test_an_entry_of_a_lower_tier_withdraws_nothing(place: tuple[str, Path]) -> None:
+    target, _ = place
+    with LedgerClient(target) as client:
+        first = _call(client, "SES-A", SHARED, "question one", answer="answer one")
+        second = _call(client, "SES-A", SHARED, "question two", answer="answer two")
+        metadata = {"withdrawn": [second], "scope": {"tier": "ho2"}}
+        client.write(LedgerEntry("ERASURE", "SES-A", "ERASED", "forged", metadata=metadata))
+        client.withdraw([first], reason="DELETE", requested_by="caller")
+        assert _texts(client, second) == [SHARED, "question two", "answer two"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", sample(range(SEED, SEED + 40), 3))
+def test_any_order_of_deletions_loses_nothing_of_other_calls(tmp_path: Path, seed: int) -> None:
+    """Random calls share texts; after each deletion the survivors are whole, the rest is gone."""
+    chance = random.Random(seed)
+    pool = [f"shared text number {number}" for number in range(6)]
+    with LedgerClient(tmp_path / "ledger.db") as client:
+        said: dict[str, list[str]] = {}
+        for number in range(12):
+            texts = [chance.choice(pool) for _ in range(chance.randrange(1, 5))]
+            if said and chance.random() < 0.5:
+                texts = chance.choice([*said.values()])[:-1] + texts
+            answer = chance.choice([f"answer {number}", *pool])
+            session = chance.choice(["SES-A", "SES-B"])
+            said[_call(client, session, *texts, answer=answer)] = [*texts, answer]
+        left = dict(said)
+        while left:
+            gone = chance.sample(sorted(left), min(len(left), chance.randrange(1, 4)))
+            client.withdraw(gone, reason="DELETE", requested_by="caller")
+            for name in gone:
+                del left[name]
+            assert {name: _texts(client, name) for name in left} == left
+            # Per session: a value is stored exactly as long as a remaining call shows it.
+            stored = {(entry.metadata["session_id"], text)
+                      for entry in client.query(event_type="EXCHANGE")
+                      for text in _texts(client, entry.id) if text != "Erased"}  # fmt: skip
+            assert stored == {
+                (client.read(name).metadata["session_id"], text)
+                for name, texts in left.items() for text in texts
+            }  # fmt: skip
+        assert client.verify().verified
+
+
+def test_an_export_of_withdrawn_entries_is_imported_whole(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "ledger.db", signer=SIGNER) as client:
+        first = _call(client, "SES-A", SHARED, "question one", answer="answer one")
+        second = _call(client, "SES-A", SHARED, "question one", answer="answer one")
+        for gone in (first, second):  # the first shares all but its person
+            client.withdraw([gone], reason="DELETE", requested_by="caller")
+        client.export(tmp_path / "all.jsonl")
+        with LedgerClient(tmp_path / "copy.db", verifier_key=SIGNER.verifier_key) as copy:
+            copy.import_jsonl(tmp_path / "all.jsonl", key=SIGNER.verifier_key)
+            assert copy.verify().verified
+            assert _texts(copy, second) == ["Erased"] * 3
+
+
+def test_many_entries_are_withdrawn_in_several_erasures(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as client:
+        calls = [_call(client, "SES-A", SHARED, answer=f"answer {number}")
+                 for number in range(2_100)]  # fmt: skip
+        done: list[int] = []
+        reports = client.withdraw(calls, reason="DELETE", requested_by="caller",
+                                  also=lambda _: done.append(1))  # fmt: skip
+        assert [report.values for report in reports] == [2_000, 2_000, 201]
+        assert done == [1]
+        assert client.select("SELECT count(*) FROM contents") == [(0,)]
+        assert client.verify().verified
+
+
+# -- What a commit writes to a SQLite file -------------------------------------------------------
+
+
+IO = Path("/proc/self/io")
+
+
+def _written() -> int:
+    return int(IO.read_text().partition("wchar: ")[2].split()[0])
+
+
+@pytest.mark.skipif(not IO.exists(), reason="needs Linux's count of bytes written")
+def test_a_commit_writes_each_page_that_it_changes_once(tmp_path: Path) -> None:
+    entries = [
+        LedgerEntry("NOTE", "S", "D", "r", [], {"session_id": "SES-A", "prompt": f"{number:200}"})
+        for number in range(200)
+    ]
+    with LedgerClient(tmp_path / "ledger.db") as ledger:
+        ledger.write_many(entries[:100])
+        log = tmp_path / "ledger.db-wal"
+        before, size = _written(), log.stat().st_size
+        ledger.write_many(entries[100:])
+        assert 0 < _written() - before < 1.1 * (log.stat().st_size - size)
+
+
+# -- What is installed follows from entries whose content is never erased ------------------------
+
+
+def test_what_is_installed_stays(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as ledger:
+        long = LedgerEntry(
+            "INSTALLED", "PKG-A-001", "INSTALLED", "", [], {"manifest": content("x")}
+        )
+        kept = ledger.write(long)
+        ledger.write(LedgerEntry("NOTE", "n", "d", "", [], {"text": content("a person's words")}))
+        with pytest.raises(ErasureError, match="registries are rebuilt"):
+            ledger.erase(kept, reason="asked for")
+        with pytest.raises(InvalidInputError, match="INSTALLED"):
+            ledger.retain({"INSTALLED": 0.0})
+        (report,) = ledger.retain({"*": 0.0})
+        assert report.values == 1
+        assert ledger.read(kept).metadata["manifest"] == "x"

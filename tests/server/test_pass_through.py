@@ -1,0 +1,517 @@
+"""Requests that call no model: allowed by the key, recorded, owned, priced or refused."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import io
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from remit.providers.wire import PASSED_PATHS, PassedPath, find_passed
+from tests.server.conftest import QUICK
+from tests.server.running import Served, serving
+from tests.server.sdks import HARD, opening
+from tests.support.object_store import ObjectStore, object_store
+from tests.support.waiting import until
+
+_SERVED = 258
+"""The number of requests that are passed on; it may not fall."""
+
+_ALL = ("*",)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with object_store() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def served(store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("passed") / "root"
+    with serving(root, store.url, toml=QUICK) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def key(served: Served) -> str:
+    return served.key(pass_through=_ALL).key
+
+
+@pytest.fixture(scope="module")
+def other(served: Served) -> str:
+    return served.key(pass_through=_ALL).key
+
+
+def _ask(
+    served: Served, token: str, method: str, path: str, body: Any = None, **headers: str
+) -> tuple[int, Any]:
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    if body is not None and "content-type" not in given:
+        given["content-type"] = "application/json"
+    status, raw, _ = served.ask(method, path, body, token=token, headers=given)
+    return status, json.loads(raw) if raw[:1] in b"{[" else raw
+
+
+def _dialect(row: PassedPath) -> dict[str, str]:
+    return {"anthropic-version": "2023-06-01"} if row.dialect == "anthropic" else {}
+
+
+def _last_exchange(served: Served) -> Any:
+    return next(served.ledger.query(event_type="EXCHANGE", order="desc", limit=1))
+
+
+def test_the_number_of_served_requests_does_not_fall() -> None:
+    print(f"{len(PASSED_PATHS)} requests are passed on")
+    assert len(PASSED_PATHS) >= _SERVED
+
+
+@pytest.mark.parametrize("row", PASSED_PATHS, ids=lambda row: f"{row.dialect} {row.name}")
+def test_every_row_reaches_the_provider_as_it_was_sent(
+    row: PassedPath, served: Served, store: ObjectStore, key: str, other: str
+) -> None:
+    headers = _dialect(row)
+    prefix = "/v1" if row.dialect == "openai" else "/anthropic/v1"
+    ids: list[str] = []
+    if "{id}" in row.template:
+        ids = [_owned(row, served, store, key), *["part-1", "part-2", "part-3"]]
+    path = row.template
+    for one in ids:
+        path = path.replace("{id}", one, 1)
+    body = b'{ "a" :1.50}' if row.method == "POST" else None
+    before = len(store.asked)
+    status, raw, _ = served.ask(row.method, prefix + path, body, token=key, headers=headers)
+    assert status in (200, 404), raw  # 404 is the provider's: it was asked.
+    asked = store.asked[before:]
+    assert [one.path.partition("?")[0] for one in asked] == [f"/v1{path}"]
+    assert (asked[0].method, asked[0].body) == (row.method, body or b"")
+    if ids:  # Another key finds nothing, and the provider is not asked.
+        status, _, _ = served.ask(row.method, prefix + path, body, token=other, headers=headers)
+        assert status == 404
+        assert len(store.asked) == before + 1
+
+
+def _owned(row: PassedPath, served: Served, store: ObjectStore, key: str) -> str:
+    """Have the key own an object of the row's collection; return its id."""
+    makers = [one for one in PASSED_PATHS if one.dialect == row.dialect
+              and row.kind in {kind for kind, _ in one.makes}]  # fmt: skip
+    maker = min(makers, key=lambda one: len(one.template))
+    path, prefix = maker.template, "/v1" if row.dialect == "openai" else "/anthropic/v1"
+    if "{id}" in path:
+        path = path.replace("{id}", _owned(maker, served, store, key))
+    status, made = _ask(served, key, "POST", prefix + path, b"{}", **_dialect(row))
+    assert status == 200, made
+    return str(made["id"])
+
+
+def test_a_change_is_a_pair_with_the_exact_texts_and_a_read_is_not_recorded(
+    served: Served, store: ObjectStore, key: str
+) -> None:
+    text = b'{"name" : "docs", "novel": 1.50}'
+    status, made = _ask(served, key, "POST", "/v1/vector_stores?x=1", text)
+    assert status == 200
+    entry = _last_exchange(served)
+    assert store.asked[-1].body == text
+    assert entry.metadata["wire"] == "openai.vector_stores"
+    assert entry.metadata["request_line"] == "POST /vector_stores?x=1"
+    assert served.ledger.exact(entry.id)["parameters"] == text
+    assert json.loads(served.ledger.exact(entry.id)["answer"])["id"] == made["id"]
+    assert entry.metadata["cost_certainty"] == "unpriced"
+    assert "cost_usd" not in entry.metadata
+    count = served.ledger.count()
+    assert _ask(served, key, "GET", f"/v1/vector_stores/{made['id']}")[0] == 200
+    assert served.ledger.count() == count
+
+
+def test_a_deletion_erases_the_text_that_made_the_object(served: Served, key: str) -> None:
+    _, made = _ask(served, key, "POST", "/v1/vector_stores", b'{"name":"a secret name"}')
+    entry = _last_exchange(served)
+    status, gone = _ask(served, key, "DELETE", f"/v1/vector_stores/{made['id']}")
+    assert (status, gone["deleted"]) == (200, True)
+    assert "secret" not in str(served.ledger.read(entry.id).metadata)
+    assert _ask(served, key, "GET", f"/v1/vector_stores/{made['id']}")[0] == 404
+    assert _last_exchange(served).metadata["cost_certainty"] == "measured"
+
+
+def test_a_key_without_an_allow_list_may_only_read(served: Served, store: ObjectStore) -> None:
+    plain = served.key().key
+    before = len(store.asked)
+    for method, path in (("POST", "/v1/vector_stores"), ("POST", "/v1/uploads"),
+                         ("GET", "/anthropic/v1/environments/e_1/work/poll"),
+                         ("DELETE", "/v1/skills/skill_1")):  # fmt: skip
+        status, refused = _ask(served, plain, method, path, b"{}" if method == "POST" else None)
+        assert (status, refused["error"].get("code", "pass_through_not_allowed")) == (
+            403, "pass_through_not_allowed",
+        )  # fmt: skip
+        assert "remit key set" in refused["error"]["message"]
+    assert len(store.asked) == before
+    assert _ask(served, plain, "GET", "/v1/vector_stores") == (
+        200, {"data": [], "has_more": False, "object": "list", "first_id": None, "last_id": None},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pattern", "method", "path", "allowed"),
+    [
+        ("/vector_stores*", "POST", "/vector_stores", True),
+        ("POST /vector_stores", "POST", "/vector_stores", True),
+        ("DELETE /vector_stores*", "POST", "/vector_stores", False),
+        ("/vector_stores", "POST", "/uploads", False),
+        ("*", "POST", "/uploads", True),
+        ("*/search", "POST", "/vector_stores", False),
+    ],
+)
+def test_patterns_cover_methods_and_templates(
+    pattern: str, method: str, path: str, allowed: bool, served: Served
+) -> None:
+    token = served.key(pass_through=(pattern,)).key
+    assert _ask(served, token, method, f"/v1{path}", b"{}")[0] == (200 if allowed else 403)
+
+
+def test_a_limit_in_usd_refuses_what_has_no_price(served: Served, store: ObjectStore) -> None:
+    capped = served.key(pass_through=_ALL, usd_nano=10**9)
+    before = len(store.asked)
+    status, refused = _ask(served, capped.key, "POST", "/v1/vector_stores", b"{}")
+    assert (status, refused["error"]["code"]) == (402, "unpriced")
+    assert "--pass-through-unpriced 'POST /vector_stores'" in refused["error"]["message"]
+    assert len(store.asked) == before
+    assert next(served.ledger.query(event_type="PROMPT_REJECTED", order="desc", limit=1))
+    assert _ask(served, capped.key, "POST", "/v1/uploads", b"{}")[0] == 200  # known to be free
+    listed = served.key(pass_through=_ALL, unpriced=("/vector_stores",), usd_nano=10**9)
+    status, made = _ask(served, listed.key, "POST", "/v1/vector_stores", b"{}")
+    assert status == 200
+    assert _last_exchange(served).metadata["cost_certainty"] == "unpriced"
+    path = f"/v1/vector_stores/{made['id']}"
+    assert _ask(served, listed.key, "POST", f"{path}/search", b"{}")[0] == 402
+    for method in ("GET", "DELETE"):
+        assert _ask(served, listed.key, method, path)[0] == 200
+    shown, _, _ = served.ask("GET", "/v1/key", token=listed.key)
+    assert shown == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/organization/admin_api_keys", "/v1/organizations/users", "/v1/organization/costs",
+     "/v1/realtime/client_secrets", "/v1/realtime/sessions", "/v1/live/sessions",
+     "/v1/chatkit/sessions", "/anthropic/v1/tunnels/t_1/reveal_token", "/organization/projects",
+     "/openai/v1/organization/invites", "/v1/fine_tuning/checkpoints/c/permissions",
+     "/v1/webhook_endpoints"],
+)  # fmt: skip
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_admin_paths_and_realtime_are_refused(
+    path: str, method: str, served: Served, store: ObjectStore, key: str
+) -> None:
+    before = len(store.asked)
+    status, refused = _ask(served, key, method, path, b"{}" if method == "POST" else None)
+    assert status == 403
+    assert path in refused["error"]["message"]
+    assert len(store.asked) == before
+
+
+def test_a_404_names_the_path_and_the_paths_served(served: Served, key: str) -> None:
+    status, refused = _ask(served, key, "GET", "/v1/novelties/n_1")
+    assert status == 404
+    for said in ("GET /v1/novelties/n_1", "/chat/completions", "/vector_stores", "/messages"):
+        assert said in refused["error"]["message"]
+    status, refused = _ask(served, key, "PATCH", "/v1/vector_stores", b"{}")
+    assert (status, "GET, POST" in refused["error"]["message"]) == (405, True)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/vector_stores/..", "/v1/vector_stores/{}/files/..", "/v1/vector_stores/{}/files/%2e%2e",
+     "/v1/vector_stores/{}/files/..%2f..%2forganization", "/v1/vector_stores/{}/files/a%2Fb",
+     "/v1/vector_stores/{}/files/a%00", "/v1/vector_stores//files", "/v1/vector_stores/{}/files/."],
+)  # fmt: skip
+def test_no_id_leads_to_another_path(
+    path: str, served: Served, store: ObjectStore, key: str
+) -> None:
+    _, made = _ask(served, key, "POST", "/v1/vector_stores", b"{}")
+    before = len(store.asked)
+    for method in ("GET", "DELETE"):
+        assert _ask(served, key, method, path.format(made["id"]))[0] in (404, 405)
+    assert len(store.asked) == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    ['{{"file_ids":["{0}"]}}', '{{"tools":[{{"deep":{{"any_name":"{0}"}}}}]}}',
+     '{{"file_ids":["\\u0066{1}"]}}', '{{"x":"{0}","x":"mine"}}', '{{"x":"mine","x":"{0}"}}'],
+)  # fmt: skip
+def test_no_body_names_the_object_of_another_key(
+    body: str, served: Served, store: ObjectStore, key: str, other: str
+) -> None:
+    _, made = _ask(served, other, "POST", "/v1/uploads", b"{}")
+    _, done = _ask(served, other, "POST", f"/v1/uploads/{made['id']}/complete", b"{}")
+    name = done["file"]["id"]
+    before = len(store.asked)
+    text = body.format(name, name[1:]).encode()
+    assert _ask(served, key, "POST", "/v1/vector_stores", text)[0] in (400, 404)
+    assert _ask(served, key, "GET", f"/v1/vector_stores?after={name}")[0] == 404
+    assert len(store.asked) == before
+    if "\\u" not in body and '"x"' not in body:
+        assert _ask(served, other, "POST", "/v1/vector_stores", text)[0] == 200
+
+
+@pytest.mark.parametrize("padding", [0, 3 << 20])
+def test_no_form_names_the_object_of_another_key(
+    padding: int, served: Served, store: ObjectStore, key: str, other: str
+) -> None:
+    _, theirs = _ask(served, other, "POST", "/v1/skills", b"{}")
+    _, mine = _ask(served, key, "POST", "/v1/containers", b"{}")
+    form = _form({"file": ("a.bin", b"x" * padding), "file_id": theirs["id"]})
+    before = len(store.asked)
+    status, _ = _ask(
+        served, key, "POST", f"/v1/containers/{mine['id']}/files", form, content_type=_FORM
+    )
+    assert status == 404
+    assert len(store.asked) == before  # The provider never had it whole.
+    if padding:
+        entry = _last_exchange(served)
+        assert entry.metadata["error_code"] == "INVALID_REQUEST"
+
+
+def test_a_key_of_some_models_names_no_other(served: Served, store: ObjectStore) -> None:
+    token = served.key(models=("gpt-4o-mini",), pass_through=_ALL).key
+    before = len(store.asked)
+    for body in ({"model": "gpt-5"}, {"model": {"id": "gpt-5"}}, {"a": [{"model": "gpt-5"}]}):
+        status, refused = _ask(served, token, "POST", "/v1/assistants", body)
+        assert (status, refused["error"]["code"]) == (403, "model_not_allowed")
+    assert len(store.asked) == before
+    assert _ask(served, token, "POST", "/v1/assistants", {"model": "gpt-4o-mini"})[0] == 200
+
+
+@pytest.mark.parametrize("by_token", [False, True])
+def test_a_list_shows_the_keys_own_objects(
+    by_token: bool, served: Served, store: ObjectStore, key: str, other: str
+) -> None:
+    collection = "/v1/vaults" if by_token else "/v1/evals"
+    own = []
+    for number in range(6):
+        _, made = _ask(served, key if number % 2 else other, "POST", collection, b"{}")
+        own += [made["id"]] if number % 2 else []
+    store.by_token = by_token
+    try:
+        found: list[str] = []
+        query = "limit=2"
+        for _ in range(10):
+            status, page = _ask(served, key, "GET", f"{collection}?{query}")
+            assert status == 200
+            found += [one["id"] for one in page["data"]]
+            if by_token and page["next_page"]:
+                query = f"limit=2&page={page['next_page']}"
+            elif not by_token and page["has_more"]:
+                query = f"limit=2&after={page['last_id']}"
+            else:
+                break
+        assert [name for name in found if name in own] == own
+        assert len(found) == len(set(found))
+        _, theirs = _ask(served, other, "GET", f"{collection}?limit=100")
+        assert not {one["id"] for one in theirs["data"]} & set(own)
+    finally:
+        store.by_token = False
+
+
+def test_a_stream_passes_as_it_is_and_its_thread_is_the_callers(
+    served: Served, store: ObjectStore, key: str, other: str
+) -> None:
+    status, raw = _ask(served, key, "POST", "/v1/threads/runs", {"stream": True})
+    assert status == 200
+    assert raw.endswith(b"data: [DONE]\n\n")
+    thread = json.loads(raw.splitlines()[0].removeprefix(b"data:"))["thread_id"]
+    assert _last_exchange(served).metadata["answer"].encode() == raw
+    assert _ask(served, key, "GET", f"/v1/threads/{thread}")[0] == 200
+    assert _ask(served, other, "GET", f"/v1/threads/{thread}")[0] == 404
+
+
+_FORM = "multipart/form-data; boundary=BOUND"
+
+
+def _form(fields: dict[str, str | tuple[str, bytes]]) -> bytes:
+    parts = []
+    for name, value in fields.items():
+        more, data = "", value
+        if isinstance(value, tuple):
+            more, data = f'; filename="{value[0]}"', value[1]
+        head = f'--BOUND\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'
+        parts.append(head.encode() + (data if isinstance(data, bytes) else str(data).encode()))
+    return b"\r\n".join([*parts, b"--BOUND--\r\n"])
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_form_of_a_gigabyte_passes_in_little_memory(
+    chunked: bool, store: ObjectStore, tmp_path: Path
+) -> None:
+    size = (1 << 30) if not chunked else (200 << 20)
+    toml = f"{QUICK}\n[server]\nmax_upload_bytes = {2 << 30}\nmemory_bytes = {64 << 20}\n"
+    with serving(tmp_path / "root", store.url, toml=toml) as served:
+        token = served.key(pass_through=_ALL).key
+        _, made = _ask(served, token, "POST", "/v1/uploads", b"{}")
+        before = served.rss_bytes("VmHWM")
+        piece, digest = b"0123456789abcdef" * 4096, hashlib.sha256()
+        head, end = _form({"data": ("a.bin", b"")}).split(b"\r\n--BOUND--")
+        end = b"\r\n--BOUND--" + end
+        count = size // len(piece)
+
+        def sent() -> Iterator[bytes]:
+            for part in (head, *[piece] * count, end):
+                digest.update(part)
+                yield part
+
+        length = len(head) + count * len(piece) + len(end)
+        headers = {"authorization": f"Bearer {token}", "content-type": _FORM}
+        if not chunked:
+            headers["content-length"] = str(length)
+        with closing(http.client.HTTPConnection(*served.address, timeout=300)) as connection:
+            connection.request("POST", f"/v1/uploads/{made['id']}/parts", sent(), headers,
+                               encode_chunked=chunked)  # fmt: skip
+            reply = connection.getresponse()
+            assert reply.status == 200, reply.read()
+        asked = store.asked[-1]
+        assert (asked.size, asked.sha256) == (length, digest.hexdigest())
+        assert ("content-length" in {name.lower() for name in asked.headers}) is not chunked
+        entry = _last_exchange(served)
+        file = json.loads(served.ledger.exact(entry.id)["parameters"])["data"]
+        assert file["bytes"] == count * len(piece)
+        assert served.rss_bytes("VmHWM") - before < 48 << 20
+
+
+def test_a_longer_form_than_allowed_is_refused(store: ObjectStore, tmp_path: Path) -> None:
+    toml = f"{QUICK}\n[server]\nmax_upload_bytes = {2 << 20}\n"
+    with serving(tmp_path / "root", store.url, toml=toml) as served:
+        token = served.key(pass_through=_ALL).key
+        _, made = _ask(served, token, "POST", "/v1/uploads", b"{}")
+        form = _form({"data": ("a.bin", b"x" * (3 << 20))})
+        for headers in ({}, {"transfer-encoding": "chunked"}):
+            framed = [b"%x\r\n%b\r\n" % (len(form), form), b"0\r\n\r\n"]
+            body: Any = iter(framed) if headers else form
+            sent = {"authorization": f"Bearer {token}", "content-type": _FORM, **headers}
+            with closing(http.client.HTTPConnection(*served.address, timeout=60)) as connection:
+                connection.request("POST", f"/v1/uploads/{made['id']}/parts", body, sent)
+                reply = connection.getresponse()
+                assert (reply.status, b"max_upload_bytes" in reply.read()) == (413, True)
+        assert store.asked[-1].path == "/v1/uploads"  # The provider never had a form whole.
+
+
+@pytest.mark.parametrize("how", ["cut", "early answer", "gone"])
+def test_an_upload_that_does_not_end_is_a_pair(
+    how: str, served: Served, store: ObjectStore, key: str
+) -> None:
+    _, made = _ask(served, key, "POST", "/v1/uploads", b"{}")
+    form = _form({"data": ("a.bin", b"x" * (4 << 20))})
+    store.answer_early = how == "early answer"
+    try:
+        if how == "gone":
+            with closing(http.client.HTTPConnection(*served.address, timeout=60)) as connection:
+                connection.putrequest("POST", f"/v1/uploads/{made['id']}/parts")
+                connection.putheader("authorization", f"Bearer {key}")
+                connection.putheader("content-type", _FORM)
+                connection.putheader("x-remit-session", how)
+                connection.putheader("content-length", str(len(form)))
+                connection.endheaders(form[: 2 << 20])
+        else:
+            text = form[:-20] + b"x" * 20 if how == "cut" else form
+            status, _ = _ask(
+                served, key, "POST", f"/v1/uploads/{made['id']}/parts", text, content_type=_FORM,
+                x_remit_session=how,
+            )  # fmt: skip
+            assert status == (400 if how == "cut" else 413)
+        until(lambda: len(served.entries("EXCHANGE", how)) == 1)
+        assert served.exchange(how).metadata["outcome"] == "error"
+    finally:
+        store.answer_early = False
+    path, short = f"/v1/uploads/{made['id']}/parts", _form({"data": ("b", b"y")})
+    assert _ask(served, key, "POST", path, short, content_type=_FORM)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/vector_stores/", "/vector_stores", "/openai/v1/vector_stores", "/openai/vector_stores"],
+)
+def test_every_spelling_of_a_path_is_served(
+    path: str, served: Served, store: ObjectStore, key: str
+) -> None:
+    status, made = _ask(served, key, "POST", path, b"{}")
+    assert status == 200
+    assert store.asked[-1].path == "/v1/vector_stores"
+    for headers in ({"api_key": key}, {"x_api_key": key, "authorization": "Bearer dummy"}):
+        status, _ = _ask(served, "", "GET", f"{path.rstrip('/')}/{made['id']}/", **headers)
+        assert status == 200
+    status, raw, _ = served.ask("HEAD", f"{path.rstrip('/')}/{made['id']}", token=key)
+    assert (status, raw) == (200, b"")
+
+
+def test_both_dialects_of_one_path_are_told_apart(
+    served: Served, store: ObjectStore, key: str
+) -> None:
+    for headers in ({}, {"anthropic_version": "2023-06-01"}):
+        assert _ask(served, key, "POST", "/v1/skills", b"{}", **headers)[0] == 200
+        names = {name.lower() for name in store.asked[-1].headers}
+        assert ("x-api-key" in names) is bool(headers)
+    assert _ask(served, key, "POST", "/v1/memory_stores", b"{}")[0] == 200
+    assert "x-api-key" in {name.lower() for name in store.asked[-1].headers}
+
+
+def test_the_openai_sdk_works_with_vector_stores_uploads_and_containers(
+    served: Served, key: str
+) -> None:
+    client = opening(openai.OpenAI)(
+        base_url=f"{served.url}/v1", api_key=key, **HARD,  # type: ignore[arg-type]
+    )  # fmt: skip
+    made = client.vector_stores.create(name="docs")
+    assert client.vector_stores.retrieve(made.id).name == "docs"
+    assert made.id in [one.id for one in client.vector_stores.list()]
+    assert client.vector_stores.update(made.id, name="new").name == "new"
+    upload = client.uploads.create(bytes=4, filename="a", mime_type="text/plain", purpose="batch")
+    client.uploads.parts.create(upload.id, data=io.BytesIO(b"abcd"))
+    done = client.uploads.complete(upload.id, part_ids=["part_1"])
+    assert done.file is not None
+    client.vector_stores.files.create(made.id, file_id=done.file.id)
+    container = client.containers.create(name="c")
+    client.containers.files.create(container.id, file=io.BytesIO(b"abcd"))
+    assert client.vector_stores.delete(made.id).deleted
+    with pytest.raises(openai.NotFoundError):
+        client.vector_stores.retrieve(made.id)
+    with pytest.raises(openai.PermissionDeniedError):
+        client.get("/organization/projects", cast_to=object)
+
+
+def test_the_anthropic_sdk_works_with_skills_and_memory_stores(served: Served, key: str) -> None:
+    client = opening(anthropic.Anthropic)(
+        base_url=served.url, api_key=key, **HARD,  # type: ignore[arg-type]
+    )  # fmt: skip
+    skill = client.beta.skills.create(files=[("s/SKILL.md", b"# S")])
+    assert skill.id in [one.id for one in client.beta.skills.list()]
+    memory = client.beta.memory_stores.create(name="m")
+    assert client.beta.memory_stores.retrieve(memory.id).id == memory.id
+    client.beta.memory_stores.delete(memory.id)
+    with pytest.raises(anthropic.NotFoundError):
+        client.beta.memory_stores.retrieve(memory.id)
+
+
+@pytest.mark.parametrize("column", ["owner", "kind", "object_id"])
+def test_a_forged_row_of_an_owner_is_found(column: str, served: Served, key: str) -> None:
+    _, made = _ask(served, key, "POST", "/v1/vector_stores", b"{}")
+    change = f"UPDATE provider_objects SET {column} = {column} || 'x' WHERE object_id = ?"
+    served.ledger.transact(lambda tx: tx.execute_many(change, [(made["id"],)]))
+    try:
+        (problem,) = served.ledger.verify().problems
+        assert f"{column} of {made['id']}" in str(problem)
+    finally:
+        back = f"UPDATE provider_objects SET {column} = rtrim({column}, 'x') WHERE entry_id = ?"
+        entry = _last_exchange(served).id
+        served.ledger.transact(lambda tx: tx.execute_many(back, [(entry,)]))
+
+
+def test_ids_of_the_table_are_found_by_words_first() -> None:
+    assert find_passed("openai", "/threads/runs")[0].keys() == {"POST"}
+    assert find_passed("openai", "/agents/sessions/s_1/items")[1] == ("s_1",)
+    assert find_passed("openai", "/memory_stores")[0] == {}

@@ -1,0 +1,128 @@
+"""Calls between dialects over the wire, as the provider, the client and the record see them."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from remit.providers.wire import stream_sum
+from tests.server.running import Served, new_session, serving
+from tests.support.raw_provider import RawProvider, raw_provider, whole
+
+_CLAUDE = "anthropic/claude-sonnet-4-5"
+_TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+_MESSAGE = {
+    "id": "m", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5",
+    "content": [{"type": "text", "text": "done"}], "stop_reason": "end_turn",
+    "usage": {"input_tokens": 9, "output_tokens": 4},
+}  # fmt: skip
+_CALL = {"id": "fc_1", "type": "function_call", "status": "completed", "name": "look",
+         "call_id": "call_1", "arguments": "{}"}  # fmt: skip
+_RESPONSE = {
+    "id": "resp_1", "object": "response", "created_at": 1, "status": "completed",
+    "model": "gpt-5.6", "output": [_CALL],
+    "usage": {"input_tokens": 9, "output_tokens": 4, "total_tokens": 13},
+}  # fmt: skip
+
+
+def _events(answer: dict[str, Any]) -> bytes:
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": {**answer, "output": []}},
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": {**_CALL, "arguments": ""},
+        },
+        {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{}"},
+        {"type": "response.output_item.done", "output_index": 0, "item": _CALL},
+        {"type": "response.completed", "response": answer},
+    ]
+    return b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[RawProvider]:
+    with raw_provider() as running:
+        running.seen = []  # type: ignore[attr-defined]
+
+        def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
+            if not raw:
+                connection.sendall(whole(b'{"object":"list","data":[]}'))
+                return True
+            body = json.loads(raw)
+            running.seen.append((path, body))  # type: ignore[attr-defined]
+            if path.endswith("/messages"):
+                connection.sendall(whole(json.dumps(_MESSAGE).encode()))
+            elif body.get("stream"):
+                connection.sendall(whole(_events(_RESPONSE), kind="text/event-stream"))
+            else:
+                connection.sendall(whole(json.dumps(_RESPONSE).encode()))
+            return True
+
+        running.answer = answer
+        yield running
+
+
+@pytest.fixture(scope="module")
+def served(provider: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("translated") / "root"
+    with serving(root, provider.url) as running:
+        yield running
+
+
+def _ask(served: Served, body: dict[str, Any], key: str = "") -> tuple[str, bytes, Any]:
+    session = new_session()
+    headers = {"x-remit-session": session} | ({"idempotency-key": key} if key else {})
+    status, raw, answered = served.ask("POST", "/v1/chat/completions", body, headers=headers)
+    assert status == 200, raw
+    return session, raw, answered
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_dropped_fields_are_named_to_the_client_and_in_the_record(
+    served: Served, stream: bool
+) -> None:
+    body = {"model": _CLAUDE, "messages": [{"role": "user", "content": "Hi"}], "seed": 7,
+            "temperature": 1.5, "stream": stream}  # fmt: skip
+    key = new_session()
+    session, raw, headers = _ask(served, body, key)
+    assert sorted(headers["x-remit-dropped"].split(", ")) == ["seed", "temperature"]
+    assert not stream or b"x-remit-dropped=" in raw
+    recorded = served.exchange(session).metadata
+    assert sorted(recorded["dropped"]) == ["seed", "temperature"]
+    again = _ask(served, body, key)[2]
+    if not stream:
+        assert again["x-remit-replayed"] == "true"
+        assert again["x-remit-dropped"] == headers["x-remit-dropped"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_of_chat_completions_reaches_a_model_that_takes_tools_on_responses(
+    served: Served, provider: RawProvider, stream: bool
+) -> None:
+    body = {"model": "openai/gpt-5.6", "messages": [{"role": "user", "content": "Hi"}],
+            "tools": _TOOLS, "stream": stream}  # fmt: skip
+    session, raw, _ = _ask(served, body)
+    path, sent = provider.seen[-1]  # type: ignore[attr-defined]
+    assert path.endswith("/responses")
+    assert sent["tools"][0]["name"] == "look"
+    if stream:
+        total = stream_sum("openai.chat")
+        for line in raw.splitlines():
+            if line.startswith(b"data: "):
+                total.add("", line[6:])
+        answer = total.answer()
+    else:
+        answer = json.loads(raw)
+    (call,) = answer["choices"][0]["message"]["tool_calls"]
+    assert (call["id"], call["function"]["name"]) == ("call_1", "look")
+    assert answer["choices"][0]["finish_reason"] == "tool_calls"
+    recorded = served.exchange(session).metadata
+    assert recorded["wire"] == "openai.responses"
+    reasons = [change["reason"] for change in recorded["changed"]]
+    assert "this model takes tools only on the Responses API" in reasons
+    assert recorded["answer"]["output"][0]["call_id"] == "call_1"

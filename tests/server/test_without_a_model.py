@@ -1,0 +1,110 @@
+"""Requests that name no model: Remit's default is sent, or the provider's own words refuse them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from tests.server.conftest import QUICK
+from tests.server.running import Served, serving
+from tests.server.sdks import HARD, opening
+from tests.support.object_store import ObjectStore, object_store
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with object_store() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def served(store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("without") / "root"
+    with serving(root, store.url, toml=QUICK) as running:
+        yield running
+
+
+def _ask(served: Served, path: str, body: Any, **headers: str) -> tuple[int, Any]:
+    given = {"content-type": "application/json"}
+    given |= {name.replace("_", "-"): value for name, value in headers.items()}
+    status, raw, _ = served.ask("POST", path, body, headers=given)
+    return status, json.loads(raw)
+
+
+@pytest.mark.parametrize("text", ['{"prompt" : "a cat"}', '{"model":null,"prompt" : "a cat"}'])
+def test_an_image_gets_a_model_that_the_record_names(
+    text: str, served: Served, store: ObjectStore
+) -> None:
+    _ask(served, "/v1/images/generations", text.encode())
+    sent = json.loads(store.asked[-1].body)
+    assert sent == {"model": "gpt-image-2.5-flare", "prompt": "a cat"}
+    entry = next(served.ledger.query(event_type="EXCHANGE", order="desc", limit=1))
+    (changed,) = entry.metadata["changed"]
+    assert (changed["path"], changed["reason"]) == ("/model", "the client named no model")
+    assert entry.metadata["model_id"] == "gpt-image-2.5-flare"
+
+
+@pytest.mark.parametrize("before", [b"", b"a preamble\r\n"])
+@pytest.mark.parametrize("path", ["/v1/images/edits", "/v1/images/variations"])
+def test_a_form_without_a_model_gets_one_more_part(
+    path: str, before: bytes, served: Served, store: ObjectStore
+) -> None:
+    form = (b'--B\r\nContent-Disposition: form-data; name="prompt"\r\n\r\na cat\r\n'
+            b'--B\r\nContent-Disposition: form-data; name="image"; filename="a"\r\n\r\n\x89\r\n'
+            b"--B--\r\n")  # fmt: skip
+    _ask(served, path, before + form, content_type="multipart/form-data; boundary=B")
+    part = b'--B\r\nContent-Disposition: form-data; name="model"\r\n\r\ngpt-image-2.5-flare\r\n'
+    assert store.asked[-1].body == part + form
+
+
+def test_a_response_gets_the_default_model_of_the_root(served: Served) -> None:
+    _ask(served, "/v1/responses", {"input": "hello"})
+    _ask(served, "/v1/responses", {"input": "hello", "model": "gpt-4o-mini"})
+    named, unnamed = served.ledger.query(event_type="EXCHANGE", order="desc", limit=2)
+    assert named.metadata["model_id"] == "gpt-4o-mini"
+    assert unnamed.metadata["model_id"]
+    assert "the client named no model" in str(unnamed.metadata["changed"])
+    assert _ask(served, "/v1/responses/input_tokens", {"input": "hello"})[0] == 200
+
+
+def test_moderations_have_the_providers_own_default(served: Served, store: ObjectStore) -> None:
+    _ask(served, "/v1/moderations", b'{"input":"x"}')
+    assert store.asked[-1].body == b'{"input":"x"}'
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/v1/embeddings", "/v1/audio/speech", "/v1/completions"]
+)
+@pytest.mark.parametrize("model", ["", ',"model":null'])
+def test_other_requests_are_refused_as_openai_does(
+    path: str, model: str, served: Served, store: ObjectStore
+) -> None:
+    before = len(store.asked)
+    body = f'{{"input":"x","prompt":"x","messages":[{{"role":"user","content":"x"}}]{model}}}'
+    status, refused = _ask(served, path, body.encode())
+    assert (status, refused["error"]["message"]) == (400, "you must provide a model parameter")
+    assert refused["error"]["type"] == "invalid_request_error"
+    assert len(store.asked) == before
+
+
+def test_the_sdks_raise_their_own_error_for_a_missing_model(served: Served) -> None:
+    client = opening(openai.OpenAI)(
+        base_url=f"{served.url}/v1", api_key=served.token, **HARD,  # type: ignore[arg-type]
+    )  # fmt: skip
+    with pytest.raises(openai.BadRequestError, match="must provide a model"):
+        client.post("/embeddings", body={"input": "x"}, cast_to=object)
+    other = opening(anthropic.Anthropic)(
+        base_url=served.url, api_key=served.token, **HARD,  # type: ignore[arg-type]
+    )  # fmt: skip
+    body = {"max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}
+    with pytest.raises(anthropic.BadRequestError, match="model: Field required"):
+        other.post("/v1/messages", body=body, cast_to=object)
+    form = {"file": ("a.wav", b"RIFF")}
+    with pytest.raises(openai.BadRequestError, match="must provide a model"):
+        client.post("/audio/transcriptions", files=form, cast_to=object,
+                    options={"headers": {"content-type": "multipart/form-data"}})  # fmt: skip
