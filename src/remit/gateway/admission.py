@@ -1,4 +1,4 @@
-"""Admission of a call: who calls, what the caller may do, and which accounts pay.
+"""Admission of a call: the identity and rights of its caller, and the accounts that pay.
 
 Nothing is written here, and only the rows that are cached are read: the virtual keys. Owners of
 sessions, limits and idempotency keys are read in one go by the transaction that begins the call
@@ -23,7 +23,7 @@ __all__ = ["Admission"]
 
 
 class Admission:
-    """Admits calls.
+    """The check of requests and callers before anything is sent.
 
     Args:
         auth: authenticates tokens; None if no provider is configured.
@@ -37,7 +37,7 @@ class Admission:
         self._keys = keys
 
     def admit(self, call: Call) -> None:
-        """Check a call's request and its caller, and set what the call needs to be sent.
+        """Check a call's request and its caller, and set the fields that the next steps need.
 
         Args:
             call: the call. Its ``sent``, ``request_hash``, ``identity``, ``ownership``, ``path``

@@ -113,7 +113,7 @@ class Noted(Struct):
 
 
 class Part(Struct):
-    """One of several calls that a choice makes for one request.
+    """A call among several that a choice makes for one request.
 
     Attributes:
         request: the request of the call.
