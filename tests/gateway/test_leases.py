@@ -17,7 +17,7 @@ import pytest
 
 from remit.gateway import CircuitBreakerConfig, InFlightCalls, LLMGateway, RouterConfig
 from remit.gateway.budget import TokenBudgeter
-from remit.gateway.renewal import Renewal, is_out
+from remit.gateway.leases.renewal import Renewal, is_out
 from remit.kernel.exchange import RouteOutcome
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider

@@ -22,7 +22,8 @@ from remit.gateway import (
 from remit.gateway.auth import AuthenticationError, Identity, LocalOperator
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient
-from remit.providers import MockProvider, ProviderError, ProviderResponse
+from remit.providers import Body, MockProvider, ProviderError, ProviderResponse
+from remit.providers.wire import CHAT
 from tests.support.requests import anthropic_provider, openai_provider, prompt_request
 from tests.support.wire import (
     Raw,
@@ -670,3 +671,22 @@ def test_a_server_that_sends_the_key_back(tmp_path: Path, step: Raw) -> None:
                 assert "pass-secret" not in repr(response)
         for entry in ledger.read_by_event_type("EXCHANGE")[:4]:
             assert "secret" not in str(entry)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        b'"messages":[{"role":"user","content":"\\ud800"}]',
+        b'"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function","function":'
+        b'{"name":"x","description":"\\ud800","parameters":{"type":"object"}}}]',
+    ],
+)
+def test_a_body_that_the_neutral_form_cannot_express_is_refused(
+    ledger: LedgerClient, members: bytes
+) -> None:
+    gateway = LLMGateway(ledger, dev_mode=True)
+    gateway.register_provider("mock", MockProvider())
+    body = Body.read(CHAT, b'{"model":"m",' + members + b"}")
+    request = prompt_request(prompt="", body=body, provider_id="mock", model_id="m")
+    assert gateway.route(request).error_code == "INVALID_INPUT"
+    assert [entry.event_type for entry in ledger.read_all()] == ["PROMPT_REJECTED"]

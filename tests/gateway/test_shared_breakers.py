@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ from remit.gateway import (
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient
+from remit.ledger.sqlite import SqliteStore
+from remit.providers import ProviderError
 from tests.support import wire
 from tests.support.processes import Program
 from tests.support.requests import anthropic_provider, prompt_request
@@ -426,3 +429,43 @@ def test_names_of_models_do_not_fill_memory(ledger: LedgerClient) -> None:
             answer = gateway.route(prompt_request(model_id=f"m{number}", provider_id="mock"))
             assert answer.outcome is RouteOutcome.SUCCESS
         assert 0 < len(gateway.breakers) <= 8
+
+
+def test_circuits_are_read_by_the_transaction_that_begins_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process whose knowledge is old begins its call in one transaction, not in two."""
+    commits: list[int] = []
+    run = SqliteStore.run
+
+    def counted(store: SqliteStore, units: Any) -> Any:
+        commits.append(len(units))
+        return run(store, units)
+
+    with LedgerClient(str(tmp_path / "ledger.db")) as ledger, serve(message("Hi")) as server:
+        gateway = _gateway(ledger, server.url, poll_s=0.0)
+        _ask(gateway)
+        monkeypatch.setattr(SqliteStore, "run", counted)
+        _ask(gateway)
+        assert commits == [1, 1]  # DISPATCH; EXCHANGE
+
+
+def test_a_request_that_cannot_be_made_again_ends_with_the_failure_that_was_sent(
+    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve(_DOWN) as server:
+        config = RouterConfig(max_retries=2, retry_base_ms=1, retry_max_ms=1)
+        gateway = LLMGateway(ledger, config=config, dev_mode=True)
+        provider = anthropic_provider(server.url)
+        made = provider.outgoing
+
+        def outgoing(order: Any) -> Any:
+            if server.calls:
+                raise ProviderError("INVALID_INPUT", "the request cannot be expressed")
+            return made(order)
+
+        monkeypatch.setattr(provider, "outgoing", outgoing)
+        gateway.register_provider("mock", provider)
+        response = gateway.route(prompt_request())
+    assert response.error_code == "SERVER_ERROR"
+    assert [entry.event_type for entry in ledger.read_all()] == ["DISPATCH", "EXCHANGE"]

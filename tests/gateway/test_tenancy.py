@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from remit.gateway import LLMGateway, PromptRequest, PromptResponse, Routed, default_session
+from remit.gateway import Call, Choice, LLMGateway, Model, PromptRequest, default_session
 from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.kernel.exchange import ModelCapabilities
@@ -169,10 +169,9 @@ async def test_a_key_that_was_refused_its_session_can_be_used_elsewhere_at_once(
 
 
 class _Route:
-    """A router with one route, of one model."""
+    """A chooser with one route, of one model."""
 
-    def __init__(self, gateway: LLMGateway) -> None:
-        self._gateway = gateway
+    def __init__(self) -> None:
         self.asked = 0
 
     def knows(self, name: str) -> bool:
@@ -181,18 +180,16 @@ class _Route:
     def named(self, name: str) -> tuple[str, str] | None:
         return None
 
-    async def aroute(self, request: PromptRequest, **listening: Any) -> PromptResponse:
+    async def choose(self, call: Call) -> Choice:
         self.asked += 1
-        chosen = replace(request, provider_id="mock", model_id="mock-model-1")
-        routed = Routed("DEC-1", "auto", ("mock", "mock-model-1"), "mock-model-1", 30.0)
-        return await self._gateway.aroute(chosen, routed=routed, **listening)
+        return Choice([Model("mock", "mock-model-1", "mock-model-1")], "auto")
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
         return ModelCapabilities()
 
 
 async def test_a_router_hears_nothing_of_anothers_session(gateway: LLMGateway) -> None:
-    route = _Route(gateway)
+    route = _Route()
     gateway.register_router(route)
     request = prompt_request(
         max_tokens=500, session_id="SES-ROUTED01", work_order_id="WO-1", model_id="auto"

@@ -19,6 +19,7 @@ from remit.ledger import LedgerClient
 from remit.routing import (
     Candidate,
     CircuitOpenError,
+    EnsembleOptions,
     FallbackChainExhaustedError,
     ModelCallError,
     NoAdapterError,
@@ -26,6 +27,7 @@ from remit.routing import (
     aroute_request,
     explain,
     find_decision,
+    new_request,
     replay,
     route_request,
 )
@@ -389,3 +391,27 @@ def test_the_command_line_explains_and_replays(tmp_path: Path, upstream: Upstrea
 def _remit(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "remit", *arguments], text=True,
                           capture_output=True, check=False)  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["single", "ensemble"])
+def test_a_request_that_cannot_be_encoded_is_refused_once_and_says_why(
+    ledger: LedgerClient, upstream: Upstream, mode: Any
+) -> None:
+    tool = {"name": "x", "description": "\ud800", "input_schema": {"type": "object"}}
+    models = nine({})[:2]
+    with (
+        gateway_to(ledger, upstream, models) as gateway,
+        pytest.raises(FallbackChainExhaustedError) as raised,
+    ):
+        route_request(
+            "Hello",
+            RouteOptions(
+                gateway, models, request=new_request(tools=[tool]), mode=mode,
+                ensemble=EnsembleOptions(max_usd=1.0),
+            ),
+        )  # fmt: skip
+    attempts = raised.value.attempts  # type: ignore[union-attr]
+    assert [(one.model_id, one.error.code) for one in attempts] == [("a", "INVALID_INPUT")]
+    (refusal,) = ledger.read_all()
+    assert refusal.event_type == "PROMPT_REJECTED"
+    assert refusal.metadata["error_code"] == "INVALID_INPUT"

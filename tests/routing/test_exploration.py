@@ -86,7 +86,7 @@ def test_explored_decisions_say_so_replay_and_stop_with_the_money(
 ) -> None:
     runtime = exploring
     seen = Counter()
-    monkeypatch.setattr("remit.routing.route.new_decision_id", _Ids())
+    monkeypatch.setattr("remit.routing.choice.new_decision_id", _Ids())
     for _ in range(12):
         decision, exchange = _ask(runtime)
         shown = decision.metadata
@@ -137,7 +137,7 @@ def test_an_open_circuit_is_not_drawn(
     exploring: remit.Runtime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     runtime = exploring
-    monkeypatch.setattr("remit.routing.route.new_decision_id", _Ids())
+    monkeypatch.setattr("remit.routing.choice.new_decision_id", _Ids())
     closed = runtime.router._gateway.circuit
 
     async def circuit(provider_id: str, model_id: str) -> Any:

@@ -10,7 +10,6 @@ import pytest
 import remit
 from remit.gateway.breakers import Breakers
 from remit.gateway.budget import BudgetScope
-from remit.gateway.steps import Calls
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.root import Root
 from remit.kernel.settings import default_settings
@@ -129,27 +128,8 @@ def test_a_decision_is_in_the_commit_of_its_answer(
         monkeypatch.setattr(Breakers, "_is_old", lambda _: False)
         response = runtime.gateway.route(prompt_request(model_id="auto"))
         monkeypatch.undo()
-        assert commits == [1, 2]  # DISPATCH; EXCHANGE and the decision
+        assert commits == [1, 1]  # DISPATCH; EXCHANGE with the decision
         _check_decision(runtime, response)
-
-
-def test_a_decision_that_could_not_go_with_its_answer_is_recorded_after_it(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finish = Calls._finish
-
-    def elsewhere(stage: Calls, step: Any) -> Any:
-        finished = finish(stage, step)
-        step.recorded = None
-        return finished
-
-    with remit.Runtime.open(root) as runtime:
-        runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
-        runtime.gateway.route(prompt_request(model_id="auto"))
-        monkeypatch.setattr(Calls, "_finish", elsewhere)
-        response = runtime.gateway.route(prompt_request(model_id="auto"))
-        _check_decision(runtime, response)
-        assert len(runtime.ledger.read_by_event_type("THOUGHT_RECORD")) == 2
 
 
 def _check_decision(runtime: remit.Runtime, response: remit.PromptResponse) -> None:

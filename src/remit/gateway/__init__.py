@@ -7,7 +7,7 @@ Invariants: a call is sent only after its ``DISPATCH`` and its reservation are d
 dispatch ends in exactly one ``EXCHANGE`` or ``EXCHANGE_ORPHANED``; spend never exceeds a limit by
 more than a provider bills beyond the stated bound.
 
-Start reading in :mod:`remit.gateway.gateway`. Doors: ``auth`` owns keys and identities, ``budget``
+Start reading in :mod:`remit.gateway.call`. Doors: ``auth`` owns keys and identities, ``budget``
 reserves and settles, ``leases`` exclude other processes, ``memory`` bounds the memory of a process,
 ``objects`` records who owns a file or batch at a provider.
 """
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remit.gateway.answer_store import CannotContinueError, KeptId, TooLongError
 from remit.gateway.auth import Identity, KeyStore
 from remit.gateway.batches import BatchPlan, BatchRefusedError
 from remit.gateway.bounds import call_bound
@@ -30,19 +29,35 @@ from remit.gateway.budget import (
     TokenBudgeter,
     TokenUsage,
 )
-from remit.gateway.call import Attempt, CallReport, Candidate, Failure, OnRecord
+from remit.gateway.choice import Chooser, owner_by_prefix, split_name
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import LLMGateway
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.leases import LeaseLostError
-from remit.gateway.naming import owner_by_prefix, split_name
 from remit.gateway.neutral import in_neutral_form
-from remit.gateway.request_router import RequestRouter, Routed
-from remit.gateway.steps import Beside, FinishCall, IdempotencyKeyUsedError
-from remit.gateway.stream_tap import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
+from remit.gateway.steps import FinishCall, IdempotencyKeyUsedError
+from remit.gateway.stream import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
 from remit.gateway.tenancy import NotYoursError, check_session, default_session, owner_of
 from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import MAX_ID_CHARS
+from remit.gateway.values import (
+    Attempt,
+    Call,
+    CallReport,
+    Candidate,
+    CannotContinueError,
+    Choice,
+    Failure,
+    KeptId,
+    Model,
+    Noted,
+    OnRecord,
+    Part,
+    Parts,
+    Refusal,
+    RefusedError,
+    TooLongError,
+)
 from remit.kernel import lazy_names
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.providers import Dispatched
@@ -73,13 +88,15 @@ __all__ = [
     "Attempt",
     "BatchPlan",
     "BatchRefusedError",
-    "Beside",
     "BudgetCheckResult",
     "BudgetLimits",
     "BudgetScope",
+    "Call",
     "CallReport",
     "Candidate",
     "CannotContinueError",
+    "Choice",
+    "Chooser",
     "CircuitBreaker",
     "CircuitBreakerConfig",
     "CircuitState",
@@ -94,14 +111,18 @@ __all__ = [
     "KeyStore",
     "LLMGateway",
     "LeaseLostError",
+    "Model",
     "NotYoursError",
+    "Noted",
     "OnRecord",
+    "Part",
+    "Parts",
     "PromptRequest",
     "PromptResponse",
     "PromptRouter",
-    "RequestRouter",
+    "Refusal",
+    "RefusedError",
     "RouteOutcome",
-    "Routed",
     "RouterConfig",
     "TokenBudgeter",
     "TokenUsage",

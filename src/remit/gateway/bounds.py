@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from remit.gateway.media import Media, media_of
 from remit.gateway.tools import NO_LIMITS, SCHEMAS, ToolLimits, count_of, tools_of
 from remit.kernel.budget import Amount
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.prices import Price
-from remit.providers.wire import ENDPOINTS
+from remit.providers.wire import ENDPOINTS, is_reference
 
 __all__ = [
     "IMAGE_TOKENS",
@@ -314,3 +313,103 @@ def _predicted(body: Mapping[str, Any]) -> int:
     parts = content if isinstance(content, (list, tuple)) else [content]
     texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
     return sum(len(text.encode(errors="replace")) for text in texts if isinstance(text, str))
+
+
+# -- the parts of a conversation that are not text ---------------------------------------------
+
+_IMAGES = frozenset(
+    {"image", "image_url", "input_image", "computer_screenshot", "image_generation_call"}
+)
+_TEXTUAL = frozenset(
+    {
+        None, "text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal",
+        "thinking", "redacted_thinking", "reasoning", "compaction", "search_result",
+        "tool_reference", "tool_use", "server_tool_use", "mcp_tool_use", "function_call",
+        "custom_tool_call", "web_search_call", "file_search_call", "code_interpreter_call",
+        "computer_call", "local_shell_call", "local_shell_call_output", "shell_call",
+        "shell_call_output", "apply_patch_call", "apply_patch_call_output", "mcp_call",
+        "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "tool_search_call",
+        "tool_search_output", "web_search_tool_result", "code_execution_tool_result",
+        "bash_code_execution_tool_result", "text_editor_code_execution_tool_result",
+        "tool_search_tool_result", "mcp_tool_result",
+    }
+)  # fmt: skip
+"""Blocks and items whose tokens are bounded by their bytes."""
+
+_INSIDE = {"tool_result": "content", "message": "content", "function_call_output": "output",
+           "custom_tool_call_output": "output", "computer_call_output": "output"}  # fmt: skip
+"""Where such a block or item holds others."""
+
+
+class Media(Struct, gc=False):
+    """The parts of a body that are not text.
+
+    Attributes:
+        images: number of images.
+        data: bytes of their base64, which say nothing about tokens.
+        other: the first part whose tokens only the context window bounds; empty without one.
+        seconds: longest duration of the sound files; None if unknown.
+    """
+
+    images: int = 0
+    data: int = 0
+    other: str = ""
+    seconds: float | None = 0.0
+
+
+def media_of(body: Mapping[str, Any]) -> Media:
+    """Return the parts of a body's conversation that are not text, in any dialect."""
+    found = Media()
+    for name in ("messages", "input", "system"):
+        value = body.get(name)
+        if isinstance(value, (list, tuple)):
+            _look(value, name, found)
+    return found
+
+
+def _look(blocks: Sequence[Any], at: str, found: Media) -> None:
+    for number, block in enumerate(blocks):
+        if type(block) is dict:
+            if type(block.get("content")) is str and "audio" not in block and "type" not in block:
+                continue  # a message of text
+        elif not isinstance(block, Mapping):
+            continue
+        kind = block.get("type")
+        kind = kind if isinstance(kind, str) else None
+        inside = _INSIDE.get(kind or "message")
+        if kind is None and at == "input" and is_reference(block):
+            found.other = found.other or f"{at}[{number}] (a reference)"
+            continue
+        if kind in _IMAGES:
+            found.images += 1
+            found.data += _inline(block)
+        elif inside is not None:
+            if block.get("audio") is not None:
+                found.other = found.other or f"{at}[{number}].audio"
+            value = block.get(inside)
+            if isinstance(value, Mapping):
+                value = [value]
+            if isinstance(value, (list, tuple)):
+                _look(value, f"{at}[{number}].{inside}", found)
+        elif kind == "document" and _source(block) in ("text", "content"):
+            value = block["source"].get("content")
+            if isinstance(value, (list, tuple)):
+                _look(value, f"{at}[{number}].source.content", found)
+        elif kind not in _TEXTUAL:
+            found.other = found.other or f'{at}[{number}] (type "{str(kind)[:40]}")'
+
+
+def _source(block: Mapping[str, Any]) -> Any:
+    source = block.get("source")
+    return source.get("type") if isinstance(source, Mapping) else None
+
+
+def _inline(block: Mapping[str, Any]) -> int:
+    """Return the bytes of an image that the body contains."""
+    source, url = block.get("source"), block.get("image_url") or block.get("result")
+    if isinstance(url, Mapping):
+        url = url.get("url")
+    data = source.get("data") if isinstance(source, Mapping) else None
+    if data is None and (block.get("result") or (isinstance(url, str) and url[:5] == "data:")):
+        data = url
+    return len(data) if isinstance(data, str) else 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal
 
 from remit.gateway.config import CircuitBreakerConfig
 
-__all__ = ["Circuit", "CircuitState", "Outcome", "Permit"]
+__all__ = ["Circuit", "CircuitState", "Outcome"]
 
 Outcome = Literal["ok", "bad", "nothing"]
 """What a call says of its provider's health."""
@@ -25,43 +24,6 @@ class CircuitState(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
-
-
-class Permit:
-    """Permission to make one call. ``succeed``, ``fail`` or ``release`` reports its result once.
-
-    Args:
-        answer: called with ``about`` and the outcome; must not wait.
-        about: identifies the call for ``answer``.
-    """
-
-    __slots__ = ("_about", "_answer")
-
-    def __init__(self, answer: Callable[..., None], *about: Any) -> None:
-        self._answer: Callable[..., None] | None = answer
-        self._about = about
-
-    def succeed(self) -> None:
-        """Report that the provider answered, possibly with a refusal of this request."""
-        answer, self._answer = self._answer, None
-        if answer is not None:
-            answer(*self._about, "ok")
-
-    def fail(self) -> None:
-        """Report that the provider failed."""
-        self._say("bad")
-
-    def release(self) -> None:
-        """Report that the call was not made, or says nothing about the provider.
-
-        A second report of any kind is ignored.
-        """
-        self._say("nothing")
-
-    def _say(self, outcome: Outcome) -> None:
-        answer, self._answer = self._answer, None
-        if answer is not None:
-            answer(*self._about, outcome)
 
 
 @dataclass(frozen=True, slots=True)

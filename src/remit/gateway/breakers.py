@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from remit.gateway.breaker import Circuit, CircuitState, Outcome, Permit
+from remit.gateway.breaker import Circuit, CircuitState, Outcome
 from remit.gateway.config import CircuitBreakerConfig
 from remit.kernel.errors import RemitError
 from remit.ledger import Clock, LedgerClient, Transaction
 
-__all__ = ["Breakers", "CircuitBreaker"]
+__all__ = ["Breakers", "CircuitBreaker", "Permit"]
 
 _log = logging.getLogger("remit.gateway")
 
@@ -40,6 +40,48 @@ _NEW = Circuit()
 
 _Key = tuple[str, str]
 _Ask = Callable[[str], list[tuple[Any, ...]]]
+
+
+class Permit:
+    """Permission to make one call. ``succeed``, ``fail`` or ``release`` reports its result once.
+
+    Args:
+        answer: called with ``about`` and the outcome; must not wait.
+        about: identifies the call for ``answer``.
+
+    Attributes:
+        about: the arguments of that name.
+        needs_check: True if the permit was given by an old state of the circuit.
+    """
+
+    __slots__ = ("_answer", "about", "needs_check")
+
+    def __init__(self, answer: Callable[..., None], *about: Any) -> None:
+        self._answer: Callable[..., None] | None = answer
+        self.about = about
+        self.needs_check = False
+
+    def succeed(self) -> None:
+        """Report that the provider answered, possibly with a refusal of this request."""
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer(*self.about, "ok")
+
+    def fail(self) -> None:
+        """Report that the provider failed."""
+        self._say("bad")
+
+    def release(self) -> None:
+        """Report that the call was not made, or says nothing about the provider.
+
+        A second report of any kind is ignored.
+        """
+        self._say("nothing")
+
+    def _say(self, outcome: Outcome) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer(*self.about, outcome)
 
 
 class CircuitBreaker:
@@ -127,25 +169,36 @@ class Breakers:
             return not self._circuit(key).open
 
     def permit(self, provider_id: str, model_id: str) -> Permit | None:
-        """Return a permit for one call if no wait is needed; None if :meth:`acquire` must decide.
+        """Return a permit for one call if the circuit was closed at the latest read, else None.
 
-        The permit must be reported (:class:`~remit.gateway.breaker.Permit`).
+        The permit must be reported (:class:`Permit`). If the latest read is
+        too old, the permit ``needs_check``: the transaction that begins the call reads the circuits
+        and calls :meth:`is_current`.
 
         Args:
             provider_id: the provider.
             model_id: the model.
         """
-        if time.monotonic() - self._looked_at > self._config.poll_s:
-            return None
         key = (provider_id, model_id)
         with self._lock:
             circuit = self._circuit(key)
-        return None if circuit.open else Permit(self._answered, key, circuit.generation, False)
+        if circuit.open:
+            return None
+        permit = Permit(self._answered, key, circuit.generation, False)
+        permit.needs_check = time.monotonic() - self._looked_at > self._config.poll_s
+        return permit
+
+    def is_current(self, permit: Permit) -> bool:
+        """Return True if the circuit of a permit is closed and was not opened since."""
+        key, generation = permit.about[:2]
+        with self._lock:
+            circuit = self._circuit(key)
+        return not circuit.open and circuit.generation == generation
 
     async def acquire(self, provider_id: str, model_id: str) -> Permit | None:
         """Return a permit for one call now; None if the circuit is open.
 
-        The permit must be reported (:class:`~remit.gateway.breaker.Permit`). A half-open circuit
+        The permit must be reported (:class:`Permit`). A half-open circuit
         gives out a limited number of trials, each recorded in the database. Reads the database if
         the latest read is too old.
 

@@ -4,45 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from msgspec.structs import replace as replace_fields
 
-from remit.gateway.answer_store import CannotContinueError
 from remit.gateway.billing import Billing
-from remit.gateway.call import Call, Candidate
+from remit.gateway.choice import Names
 from remit.gateway.config import RouterConfig
-from remit.gateway.naming import Names
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.objects import Objects, may_name, objects_named
 from remit.gateway.tenancy import owner_of
 from remit.gateway.tools import ToolLimits
 from remit.gateway.transport import AnyProvider, has_dialect
 from remit.gateway.validation import Sent, encode_sent, response_schema
+from remit.gateway.values import (
+    Call,
+    Candidate,
+    CannotContinueError,
+    Model,
+    Refusal,
+    RefusedError,
+)
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.providers import Body, ProviderError, ProviderRequest
 from remit.providers.dialects import DialectError
 
-__all__ = ["Candidates", "NoCandidateError", "needs_reading", "speaks"]
-
-
-class NoCandidateError(Exception):
-    """A model cannot be asked.
-
-    Args:
-        code: the error code.
-        message: the reason.
-        param: the field at fault; None without one.
-
-    Attributes:
-        refusal: the three arguments.
-    """
-
-    def __init__(self, code: str, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.refusal = (code, message, param)
+__all__ = ["Candidates", "needs_reading", "speaks"]
 
 
 class Candidates:
@@ -83,37 +73,20 @@ class Candidates:
             return ""
         return self._names.candidates(request)[0][0]
 
-    def named(self, call: Call) -> Sequence[tuple[str, str]]:
-        """Return provider and model of each candidate, in the order in which to ask.
-
-        Sets the call's ``asked_model_id`` and notes the models that the session has set aside.
-        """
-        if call.routed is not None:
-            call.asked_model_id = call.routed.asked_model_id
-            return (call.routed.to,)
-        named = self._names.candidates(call.request)
-        call.asked_model_id = named[0][1]
-        if not call.request.set_aside:
-            return named
-        left = self._names.left(call.request)
-        call.passed_over += [(one[1], "SET_ASIDE") for one in named if one not in left]
-        return left
-
-    async def read(self, call: Call, sent: Sent, provider_id: str, model_id: str) -> Candidate:
+    async def read(self, call: Call, model: Model) -> Candidate:
         """Return :meth:`make` for a request with a history or files. Reads the database.
 
         Args:
-            call: the call.
-            sent: the call's request, encoded.
-            provider_id: the provider.
-            model_id: the model.
+            call: the admitted call.
+            model: the model.
 
         Raises:
-            NoCandidateError: the model cannot be asked, the conversation that the call continues is
+            RefusedError: the model cannot be asked, the conversation that the call continues is
                 gone, or a file belongs to another caller.
         """
         request, body = call.request, call.request.body
-        provider = self._provider(call, provider_id, model_id)
+        provider_id, model_id = model[:2]
+        provider = self._provider(call, model)
         if request.keeper is not None and body is not None:
             price = self._billing.of(provider_id, model_id).price
             window = None if price is None else price.context_window
@@ -124,7 +97,7 @@ class Candidates:
                     window=window,
                 )
             except CannotContinueError as error:
-                raise NoCandidateError(error.code, error.message, error.param) from error
+                raise RefusedError(Refusal(error.code, error.message, error.param)) from error
             request = replace(request, body=body)
         names = objects_named(body) if body is not None else []
         if names and call.identity is not None:
@@ -135,31 +108,24 @@ class Candidates:
                     f"the object {other[:100]} does not exist; `GET /v1/files` lists "
                     "the files of the key"
                 )
-                raise NoCandidateError("FILE_NOT_FOUND", said, "file_id")
-        return self.make(call, sent, provider_id, model_id, request)
+                raise RefusedError(Refusal("FILE_NOT_FOUND", said, "file_id"))
+        return self.make(call, model, request)
 
-    def make(
-        self,
-        call: Call,
-        sent: Sent,
-        provider_id: str,
-        model_id: str,
-        request: PromptRequest | None = None,
-    ) -> Candidate:
+    def make(self, call: Call, model: Model, request: PromptRequest | None = None) -> Candidate:
         """Return a candidate with the request it would be sent and its upper bound.
 
         Args:
-            call: the call.
-            sent: the call's request, encoded.
-            provider_id: the provider.
-            model_id: the model.
+            call: the admitted call.
+            model: the model.
             request: the request with its history; None for the call's own.
 
         Raises:
-            NoCandidateError: the key may not use the model, its provider is not set up, or the
+            RefusedError: the key may not use the model, its provider is not set up, or the
                 request cannot be expressed for it.
         """
-        provider = self._provider(call, provider_id, model_id)
+        provider_id, model_id, sent = model.provider_id, model.model_id, call.sent
+        assert sent is not None
+        provider = self._provider(call, model)
         request = request or call.request
         tariff, body = self._billing.of(provider_id, model_id), request.body
         price = tariff.price
@@ -189,15 +155,17 @@ class Candidates:
                 provider_id in call.translated,
             )
             outgoing = provider.outgoing(order)
-        except (DialectError, ProviderError) as error:
-            raise NoCandidateError("INVALID_INPUT", error.message, error.param) from error
+        except (DialectError, InvalidInputError, ProviderError) as error:
+            param = getattr(error, "param", None)
+            refusal = Refusal("INVALID_INPUT", error.message, param)
+            raise RefusedError(refusal) from error
         uses = 0
         if body is None:
             bound = tariff.bound(request, sent)
         else:
             bound = tariff.body_bound(outgoing.body, call.tool_uses, request.headers)
             limits = bound.limits
-            if self._enforce and limits.field:
+            if self._enforce and (limits.tools or limits.of_call):
                 uses = limits.uses
                 outgoing = replace_fields(outgoing, body=_limited(outgoing.body, limits))
                 bound = tariff.body_bound(outgoing.body, headers=request.headers)
@@ -209,19 +177,20 @@ class Candidates:
             bound.tokens, uses,
         )  # fmt: skip
 
-    def _provider(self, call: Call, provider_id: str, model_id: str) -> AnyProvider:
-        identity = call.identity
+    def _provider(self, call: Call, model: Model) -> AnyProvider:
+        identity, provider_id, model_id = call.identity, model.provider_id, model.model_id
         if (
             identity is not None
             and (identity.models or identity.within is not None)
-            and not self._names.may_use(identity, call.request, call.routed, provider_id, model_id)
+            and not self._names.may_use(identity, call.request, call.choice, model)
         ):
             message = (
                 f"this key may not use {provider_id}/{model_id}; `GET /v1/models` lists its models"
             )
-            raise NoCandidateError("MODEL_NOT_ALLOWED", message)
-        if missing := self._names.not_set_up(provider_id, model_id):
-            raise NoCandidateError("PROVIDER_NOT_FOUND", missing)
+            raise RefusedError(Refusal("MODEL_NOT_ALLOWED", message))
+        if provider_id not in self._providers:
+            missing = self._names.not_set_up(provider_id, model_id)
+            raise RefusedError(Refusal("PROVIDER_NOT_FOUND", missing))
         return self._providers[provider_id]
 
 
@@ -256,3 +225,42 @@ def speaks(provider: Any, body: Any) -> bool:
     """
     known = getattr(provider, "speaks", None)
     return callable(known) and bool(known(body.endpoint))
+
+
+LOWERED = "lowered to what the budget has left"
+
+
+def lowered(to: Candidate, output: int) -> Candidate:
+    """Return a copy of a candidate whose request has the output limit ``output`` in tokens."""
+    outgoing = to.outgoing
+    if outgoing is None:
+        return replace_fields(to, request=replace(to.request, max_tokens=output))
+    body = outgoing.body
+    names = [name for name in body.endpoint.output_limit if body.value.get(name) is not None]
+    for name in names or body.endpoint.output_limit[:1]:
+        body = body.with_member((name,), b"%d" % output, LOWERED)
+    return replace_fields(to, outgoing=replace_fields(outgoing, body=body))
+
+
+def neutral_order(
+    request: PromptRequest, model_id: str, sent: Sent, timeout_s: float, *, stream: bool
+) -> ProviderRequest:
+    """Return a request in neutral form for a provider object.
+
+    Args:
+        request: the call's request.
+        model_id: the model by the provider's name.
+        sent: the request, encoded.
+        timeout_s: longest wait for the answer in seconds.
+        stream: True if the answer is wanted as a stream.
+    """
+    return ProviderRequest(
+        model_id=model_id,
+        messages=sent.messages,
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        timeout_s=timeout_s,
+        tools=tuple(request.tools or ()),
+        response_schema=response_schema(request),
+        stream=stream,
+    )

@@ -1,9 +1,6 @@
-"""The pipeline of a model call.
+"""The gateway of a root: its parts, wired together, and what programs ask of it.
 
-:meth:`LLMGateway.aroute` takes the steps in order: check the request, authenticate the caller,
-determine ownership and budget scopes, then hand the call to a router or to
-:mod:`remit.gateway.failover`, which asks models in turn. Each attempt is made by
-:mod:`remit.gateway.attempts`. A call that fails is an outcome, not an exception.
+:mod:`remit.gateway.call` is the path of a call.
 """
 
 from __future__ import annotations
@@ -11,33 +8,37 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Literal
 
-from remit.gateway.answer_store import CannotContinueError
-from remit.gateway.attempts import Attempts
+from remit.gateway.admission import Admission
+from remit.gateway.attempt import Attempts
 from remit.gateway.auth import AuthProvider, Identity, KeyStore
 from remit.gateway.batches import Batches, Planner, Results
 from remit.gateway.billing import Billing, estimate, input_bound
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import Breakers, CircuitBreaker
 from remit.gateway.budget import Amount, TokenBudgeter
-from remit.gateway.call import Call, CallReport, Candidate, OnRecord
-from remit.gateway.callers import authenticate, path_of
+from remit.gateway.call import CallPath
 from remit.gateway.candidates import Candidates, speaks
+from remit.gateway.choice import Chooser, Names
 from remit.gateway.config import RouterConfig
-from remit.gateway.failover import Failover
 from remit.gateway.inflight import InFlightCalls
-from remit.gateway.leases import LeaseLostError
 from remit.gateway.memory import LARGE_BYTES, run_large
-from remit.gateway.naming import Names
 from remit.gateway.objects import Objects
-from remit.gateway.request_router import RequestRouter, Routed
-from remit.gateway.stream_tap import StreamTap
-from remit.gateway.tenancy import NotYoursError, ownership_of
+from remit.gateway.stream import StreamTap
 from remit.gateway.transport import AnyProvider
-from remit.gateway.validation import MAX_TOKENS, Sent, check_request, encode_sent
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.gateway.validation import MAX_TOKENS, Sent, encode_sent
+from remit.gateway.values import (
+    Call,
+    CallReport,
+    Candidate,
+    Choice,
+    OnRecord,
+    Refusal,
+    RefusedError,
+)
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import (
     ModelCapabilities,
     PromptRequest,
@@ -46,7 +47,7 @@ from remit.kernel.exchange import (
     TextSink,
 )
 from remit.kernel.loops import run_blocking
-from remit.ledger import LedgerClient, LedgerError
+from remit.ledger import LedgerClient
 from remit.providers import EventSink, Outgoing, WireProvider
 from remit.providers.prices import PriceTable
 
@@ -97,9 +98,7 @@ class LLMGateway:
             raise InvalidInputError(f"budget_mode is {budget_mode!r}; use enforce, warn or off.")
         self._config = config = config or RouterConfig()
         self._outage = ledger_client.outage
-        self._auth = auth_provider
         self._keys = KeyStore(ledger_client)
-        self._dev_mode = dev_mode
         self._providers: dict[str, AnyProvider] = {}
         self._names = Names(config, self._providers)
         keeper = budgeter or TokenBudgeter(ledger_client)
@@ -114,17 +113,21 @@ class LLMGateway:
             keeper,
             charging=budgeter is not None,
             wait_ms=config.budget_wait_ms,
-            beside=self._breakers.refresh,
+            refresh=self._breakers.refresh,
         )
         self._billing = Billing(prices or PriceTable.shipped(), config)
         candidates = Candidates(
             self._names, self._providers, Objects(ledger_client), self._billing, config,
             enforce=budgeter is not None and budget_mode == "enforce",
         )  # fmt: skip
-        self._attempts = Attempts(ledger_client, self._in_flight, config, mode=budget_mode)
-        self._failover = Failover(
-            ledger_client, candidates, self._breakers, self._attempts, self._in_flight,
-            budgeter if budget_mode == "enforce" else None, config,
+        self._admission = Admission(auth_provider, dev_mode, self._keys)
+        self._path = CallPath(
+            ledger_client, self._admission, self._names, candidates, self._breakers,
+            Attempts(
+                ledger_client, self._in_flight, config, self._tell, self._breakers.is_current,
+                mode=budget_mode,
+            ),
+            self._in_flight, budgeter if budget_mode == "enforce" else None, config, self._tell,
         )  # fmt: skip
         self.batches = Batches(
             ledger_client,
@@ -147,8 +150,8 @@ class LLMGateway:
         self._providers[provider_id] = provider
         self._names.forget()
 
-    def register_router(self, router: RequestRouter) -> None:
-        """Let ``router`` answer requests whose ``model_id`` is one of its names.
+    def register_router(self, router: Chooser) -> None:
+        """Let ``router`` choose models for requests whose ``model_id`` is one of its names.
 
         An earlier router is replaced.
         """
@@ -322,28 +325,28 @@ class LLMGateway:
         """Do as :meth:`aroute` for callers without an event loop. Blocks."""
         return run_blocking(self.aroute(request, on_text=on_text))
 
-    async def aroute(
+    def aroute(
         self,
         request: PromptRequest,
         *,
         on_text: TextSink | None = None,
         sink: EventSink | None = None,
         identity: Identity | None = None,
-        routed: Routed | None = None,
-    ) -> PromptResponse:
-        """Send one request, record it, and return the response.
+        choice: Choice | None = None,
+    ) -> Coroutine[Any, Any, PromptResponse]:
+        """Send one request, record it, and return the awaitable response.
 
         A call that fails or is refused is a response with an error code. A refused call is recorded
         as ``PROMPT_REJECTED`` and not sent. Each attempt has a ``DISPATCH`` first, with a
         reservation if budgets are charged, and one ``EXCHANGE`` afterwards. Observers are called at
-        the end.
+        the end; for a routed call, at the end of each attempt.
 
         Args:
             request: the request.
             on_text: receives the answer's text as it comes; None to receive none.
             sink: receives every event of a stream; the stream waits for it. None to receive none.
             identity: the caller, if the caller is already authenticated; None to authenticate here.
-            routed: the router's decision, if a router chose the model; else None.
+            choice: the models to ask, if the caller has chosen them; None to choose here.
 
         Raises:
             LedgerUnavailableError: the ledger is known to be away; nothing was sent.
@@ -351,76 +354,35 @@ class LLMGateway:
                 After the call: it stays in flight and recovery settles it.
             LeaseLostError: the answer came after the call was settled as an orphan.
         """
-        began = time.monotonic_ns()
-        call = Call(request, StreamTap(on_text, sink), identity, routed=routed)
-        try:
-            response = await self._route(call)
-        except BaseException:
-            if call.last is not None:  # the caller went away; what was recorded is reported
-                self._tell(call, call.last, began)
-            raise
-        # A router reports its own calls; a refusal of the request is reported here.
-        refused = routed is not None and response.outcome is RouteOutcome.REJECTED
-        if call.handed_on is None and not refused:
-            self._tell(call, response, began)
-        return response
+        self._outage.check()
+        began_ns = time.monotonic_ns()
+        call = Call(request, StreamTap(on_text, sink), identity, choice, began_ns=began_ns)
+        return self._path.answer(call)
 
-    def _tell(self, call: Call, response: PromptResponse, began: int) -> None:
-        """Call the observers with the report of an ended call. Their failures are logged."""
+    def _tell(
+        self, call: Call, response: PromptResponse, began_ns: int, attempts: int | None = None
+    ) -> None:
+        """Call the observers with the report of an ended call. Their failures are logged.
+
+        Args:
+            call: the call.
+            response: its response.
+            began_ns: time of its begin by the monotonic clock.
+            attempts: number of attempts to report; None for all of the call.
+        """
         if not self.observers:
             return
-        # From the end on: a clock that was set meanwhile does not change how long it took.
-        started_ns = time.time_ns() - (time.monotonic_ns() - began)
+        # Counted back from the end: a clock that was set meanwhile does not change the duration.
+        started_ns = time.time_ns() - (time.monotonic_ns() - began_ns)
         report = CallReport(
             call.request, response, call.identity, started_ns, call.tap.first_after_ms,
-            call.attempts,
+            call.attempts if attempts is None else attempts,
         )  # fmt: skip
         for observer in self.observers:
             try:
                 observer(report)
-            except Exception:  # noqa: BLE001 - who watches does not change what happens
+            except Exception:  # noqa: BLE001 - an observer must not change the result
                 _log.exception("an observer of calls failed")
-
-    def _route(self, call: Call) -> Awaitable[PromptResponse]:
-        """Check and authenticate a call, then return the awaitable that answers it."""
-        request = call.request
-        if call.routed is None:  # A router's request passed the check before it was routed.
-            self._outage.check()
-        if problem := check_request(request):
-            return self._failover.reject(call, "INVALID_INPUT", problem)
-        try:
-            sent = encode_sent(request)
-        except InvalidInputError as error:
-            return self._failover.reject(call, "INVALID_INPUT", error.message)
-        call.request_hash = sent.context_hash
-        if problem := authenticate(call, self._auth, self._dev_mode, self._keys):
-            return self._failover.reject(call, "AUTH_ERROR", problem)
-        try:
-            call.ownership = ownership_of(
-                call.identity, request.session_id, request.work_order_id or ""
-            )
-        except NotYoursError as error:
-            return self._failover.reject(call, "SESSION_NOT_YOURS", error.message)
-        call.path = path_of(call)
-        if call.routed is None:
-            call.handed_on = self._names.router_of(request)
-        if call.handed_on is not None:
-            return self._hand_on(call, call.handed_on)
-        if request.keeper is not None:
-            return self._in_own_session(call, sent)
-        if request.idempotency_key:
-            return self._failover.ask_once(call, sent, request.idempotency_key)
-        return self._failover.ask(call, sent)
-
-    async def _in_own_session(self, call: Call, sent: Sent) -> PromptResponse:
-        """Claim the session, then answer a call that reads its history."""
-        try:
-            await self._failover.make_sure(call)
-        except NotYoursError as error:
-            return await self._failover.reject(call, "SESSION_NOT_YOURS", error.message)
-        if call.request.idempotency_key:
-            return await self._failover.ask_once(call, sent, call.request.idempotency_key)
-        return await self._failover.ask(call, sent)
 
     async def pass_on(
         self,
@@ -461,15 +423,14 @@ class LLMGateway:
             hashlib.sha256(raw) if len(raw) < LARGE_BYTES else await run_large(hashlib.sha256, raw)
         )
         sent = Sent((), b"", hashed.hexdigest(), len(raw))
-        call = Call(request, StreamTap(None, sink), identity, sent.context_hash)
+        call = Call(request, StreamTap(None, sink), identity, sent=sent)
         call.on_record = on_record
-        if problem := check_request(request):
-            return await self._failover.reject(call, "INVALID_INPUT", problem)
-        if problem := authenticate(call, self._auth, self._dev_mode, self._keys):
-            return await self._failover.reject(call, "AUTH_ERROR", problem)
-        call.path = path_of(call)
+        try:
+            self._admission.admit(call)
+        except RefusedError as error:
+            return await self._path.refuse(call, error.refusal)
+        call.claim = None  # such a call is repeated under another record
         name, provider = agent or ("", self._providers[provider_id])
-        call.asked_model_id = name
         tariff = self._billing.of(provider_id, "")
         if agent is not None:
             tariff = self._billing.per_call((provider_id, name), amount.nano or 0)
@@ -477,29 +438,11 @@ class LLMGateway:
             provider_id, name, provider, tariff, request, sent, outgoing, amount,
             (amount.tokens, 0),
         )  # fmt: skip
-        began = time.monotonic_ns()
-        response = await self._failover.once(call, to, name or outgoing.body.endpoint.name)
+        began_ns = time.monotonic_ns()
+        response = await self._path.pass_on(call, to, name or outgoing.body.endpoint.name)
         if response.outcome is not RouteOutcome.REJECTED:
-            self._tell(call, response, began)
+            self._tell(call, response, began_ns)
         return response
-
-    async def _hand_on(self, call: Call, router: RequestRouter) -> PromptResponse:
-        """Let a router answer. The router calls :meth:`aroute` for each model that it asks."""
-        tap = call.tap
-        try:
-            await self._failover.make_sure(call)
-            return await router.aroute(
-                call.request, on_text=tap.on_text, sink=tap.sink, identity=call.identity
-            )
-        except (LedgerError, LeaseLostError):
-            raise
-        except NotYoursError as error:
-            call.handed_on = None
-            return await self._failover.reject(call, "SESSION_NOT_YOURS", error.message)
-        except CannotContinueError as error:
-            return await self._failover.reject(call, error.code, error.message, param=error.param)
-        except RemitError as error:  # The request or the configuration of its route is invalid.
-            return await self._failover.reject(call, "INVALID_INPUT", error.message)
 
     async def reject(
         self,
@@ -510,7 +453,7 @@ class LLMGateway:
         retry_after_s: float | None = None,
         identity: Identity | None = None,
     ) -> PromptResponse:
-        """Record the refusal of a request for a router and return it.
+        """Record the refusal of a request and return it.
 
         Appends one ``PROMPT_REJECTED`` entry and calls the observers. Nothing is sent.
 
@@ -525,7 +468,8 @@ class LLMGateway:
             InvalidInputError: the request has no canonical form.
             LedgerWriteError: the refusal could not be recorded.
         """
-        call = Call(request, StreamTap(None, None), identity, encode_sent(request).context_hash)
-        response = await self._failover.reject(call, code, message, retry_after_s=retry_after_s)
+        call = Call(request, StreamTap(None, None), identity)
+        call.request_hash = encode_sent(request).context_hash
+        response = await self._path.refuse(call, Refusal(code, message, None, retry_after_s))
         self._tell(call, response, time.monotonic_ns())
         return response

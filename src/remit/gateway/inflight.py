@@ -12,12 +12,11 @@ from typing import Any
 from remit.gateway.budget import BudgetRefusedError, Hold, TokenBudgeter
 from remit.gateway.budget.queue import WaitingRoom
 from remit.gateway.leases import LeaseLostError, Owner
-from remit.gateway.recovery import Policy, Recovery
-from remit.gateway.renewal import Renewal
+from remit.gateway.leases.recovery import Policy, Recovery
+from remit.gateway.leases.renewal import Renewal
 from remit.gateway.steps import (
-    Beside,
     Calls,
-    Claim,
+    CircuitChangedError,
     FinishCall,
     FinishedCall,
     IdempotencyKeyUsedError,
@@ -25,8 +24,8 @@ from remit.gateway.steps import (
     Step,
 )
 from remit.gateway.tenancy import NotYoursError, Ownership, note_owned
+from remit.gateway.values import Claim
 from remit.kernel.exchange import WritesAhead
-from remit.kernel.loops import abandon
 from remit.ledger import LedgerClient, LedgerUnavailableError, Transaction
 
 __all__ = ["InFlightCalls"]
@@ -34,7 +33,7 @@ __all__ = ["InFlightCalls"]
 _log = logging.getLogger("remit.gateway")
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
-_REFUSALS = (NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError)
+_REFUSALS = (NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError, CircuitChangedError)
 
 
 class InFlightCalls:
@@ -45,7 +44,7 @@ class InFlightCalls:
         budgeter: settles reservations.
         charging: whether calls that begin here are charged.
         wait_ms: longest wait for money that other calls have reserved.
-        beside: called in each transaction in which calls begin or end; None for no call.
+        refresh: called in each transaction in which calls begin or end; None for no call.
 
     Attributes:
         ended: called with the dispatch id of a call that is recorded or abandoned; its lease is
@@ -59,11 +58,11 @@ class InFlightCalls:
         budgeter: TokenBudgeter,
         charging: bool,
         wait_ms: int = 0,
-        beside: Callable[[Transaction], None] | None = None,
+        refresh: Callable[[Transaction], None] | None = None,
     ) -> None:
         self._ledger = ledger
         self._budgeter = budgeter
-        self._beside = beside
+        self._refresh = refresh
         self.charging = charging
         self.owner = Owner.current().encode()
         self.waiting_room = WaitingRoom(wait_ms)
@@ -90,6 +89,7 @@ class InFlightCalls:
 
         Raises:
             NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: the call is not begun.
+            CircuitChangedError: the circuit was opened in the meantime; the call is not begun.
             LedgerError: the write failed. Recovery settles the call if it was begun.
             CancelledError: the caller was cancelled and the call is not begun.
         """
@@ -108,7 +108,8 @@ class InFlightCalls:
         except BaseException:
             self._let_go(step)
             raise
-        self._begun(step)
+        if step.ownership is not None:
+            self._begun(step)
         return *begun, None
 
     async def _begin_in_turn(
@@ -182,8 +183,14 @@ class InFlightCalls:
         stage.write()
         return begun
 
+    def submit(self, step: FinishCall) -> asyncio.Future[FinishedCall]:
+        """Submit a :class:`FinishCall` once; :meth:`finish` continues if the future fails."""
+        return self._ledger.step(self.stage, step)
+
     async def finish(
-        self, step: FinishCall, beside: Beside | None = None
+        self,
+        step: FinishCall,
+        tried: tuple[asyncio.Future[FinishedCall], BaseException] | None = None,
     ) -> tuple[FinishedCall, asyncio.CancelledError | None]:
         """Run a :class:`FinishCall`: append the ``EXCHANGE``, settle, and delete the call's row.
 
@@ -193,7 +200,8 @@ class InFlightCalls:
 
         Args:
             step: the call.
-            beside: a step to commit right after it in the same transaction; None for none.
+            tried: the future of :meth:`submit` and the error of the wait for it; None to submit the
+                step here.
 
         Returns:
             The result, and the cancellation of the caller; None if it was not cancelled.
@@ -206,8 +214,12 @@ class InFlightCalls:
         gone: asyncio.CancelledError | None = None
         wait_s = 0.0
         while True:
-            finishing = self._submit(step, beside)
+            finishing = self.submit(step) if tried is None else tried[0]
             try:
+                if tried is not None:
+                    _, error = tried
+                    tried = None
+                    raise error
                 return await finishing, gone
             except asyncio.CancelledError as error:
                 gone = error
@@ -239,16 +251,6 @@ class InFlightCalls:
             except asyncio.CancelledError as error:
                 gone = error
 
-    def _submit(self, step: FinishCall, beside: Beside | None) -> asyncio.Future[FinishedCall]:
-        if beside is None:
-            return self._ledger.step(self.stage, step)
-        if beside.future is not None:  # An earlier attempt failed.
-            abandon(beside.future)
-        finishing, beside.future = self._ledger.step_both(
-            (self.stage, step), (beside.opener, beside.step)
-        )
-        return finishing
-
     def _answer_to(self, dispatch_entry_id: str) -> FinishedCall | None:
         """Return the recorded result of a dispatch; None if it has no ``EXCHANGE``. Blocks."""
         for entry in self._ledger.query(
@@ -262,14 +264,14 @@ class InFlightCalls:
         """Return the stage that runs all steps of a transaction (see
         :meth:`~remit.ledger.LedgerClient.step`).
 
-        Calls ``beside`` with the transaction first.
+        Calls ``refresh`` with the transaction first.
 
         Args:
             tx: the transaction.
             steps: its steps.
         """
-        if self._beside is not None:
-            self._beside(tx)
+        if self._refresh is not None:
+            self._refresh(tx)
         return Calls(
             tx, steps, self._budgeter.accounts(tx), self.charging, self._known, self._renewal,
             self.owner, self.waiting_room.freed,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from remit.gateway.auth import Identity
-from remit.gateway.call import Attempt
 from remit.gateway.tenancy import owner_of
+from remit.gateway.values import Attempt
 from remit.kernel.json_text import JsonTextError, load
 from remit.kernel.tenant import tenant_of_origin
 from remit.ledger import Content, LedgerClient, Transaction, is_plain_text, parse_entry_id

@@ -7,17 +7,18 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from remit.gateway.call import Attempt, Call, Failure
 from remit.gateway.validation import MAX_ID_CHARS
+from remit.gateway.values import Attempt, Call, Failure, Refusal
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.exchange import PromptRequest, RouteOutcome
+from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import JsonTextError, load, sound_text
-from remit.ledger import EXACT, Content, LedgerClient, LedgerEntry, Prepared, content
+from remit.ledger import EXACT, Content, LedgerClient, LedgerEntry, Prepared, content, utc_now
 from remit.providers import Outgoing, ProviderResponse
 
 __all__ = [
     "dispatch_entry", "exchange_entry", "prepare_exchange", "prepare_rejection", "prepare_warning",
+    "rejected_response",
 ]  # fmt: skip
 
 
@@ -122,7 +123,8 @@ def exchange_entry(
         metadata["requested_model_id"] = attempt.asked_model_id
     if attempt.decision_id:
         metadata["decision_id"] = attempt.decision_id
-        metadata.update(attempt.drawn)
+        if attempt.drawn:
+            metadata.update(attempt.drawn)
     if epoch:
         metadata["policy_epoch"] = epoch
     if attempt.number > 1:
@@ -148,7 +150,7 @@ def exchange_entry(
         submission_id=request.contract_id,
         decision=decision,
         reason=reason,
-        prompts_used=_prompts(request.prompt_pack_id),
+        prompts_used=_prompts(request.prompt_pack_id) if request.prompt_pack_id else [],
         metadata=metadata,
     )
 
@@ -268,6 +270,29 @@ def prepare_rejection(
     )
     # The person may be what is wrong with the request.
     return ledger.prepare(entry, subject_id=_text(request.subject_id) or None)
+
+
+def rejected_response(call: Call, refusal: Refusal) -> PromptResponse:
+    """Return the response of a refused call, without the id of an entry."""
+    request, choice = call.request, call.choice
+    return PromptResponse(
+        content="",
+        outcome=RouteOutcome.REJECTED,
+        input_tokens=0,
+        output_tokens=0,
+        model_id=request.model_id or "",
+        provider_id=request.provider_id or "",
+        latency_ms=0.0,
+        timestamp=utc_now(),
+        exchange_entry_id="",
+        context_hash=call.request_hash,
+        error_code=refusal.code,
+        error_message=refusal.message,
+        error_param=refusal.param,
+        budget_remaining=refusal.remaining,
+        fallback_from=() if choice is not None and choice.is_routed else call.passed_over,
+        retry_after_s=refusal.retry_after_s,
+    )
 
 
 def prepare_warning(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from remit.gateway.call import Call
 from remit.gateway.validation import Sent
+from remit.gateway.values import Call
 from remit.kernel.exchange import PromptRequest, PromptResponse, Reply, RouteOutcome
 from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerClient

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from remit.gateway.answer_store import KeptId
 from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
 from remit.gateway.budget.errors import busy
 from remit.gateway.leases import LeaseLostError
+from remit.gateway.leases.renewal import Renewal
 from remit.gateway.lookup import select_in
-from remit.gateway.renewal import Renewal
 from remit.gateway.tenancy import Ownership, Sessions
+from remit.gateway.values import Claim, KeptId, Noted
 from remit.kernel.errors import RemitError
-from remit.ledger import Prepared, Transaction
+from remit.ledger import LedgerError, Prepared, Transaction
 
 __all__ = [
-    "FIELDS", "Beside", "Calls", "Claim", "FinishCall", "FinishedCall", "IdempotencyKeyUsedError",
-    "StartCall", "Step",
+    "FIELDS", "Calls", "CircuitChangedError", "FinishCall", "FinishedCall",
+    "IdempotencyKeyUsedError", "StartCall", "Step",
 ]  # fmt: skip
+
+_log = logging.getLogger("remit.gateway")
 
 FIELDS = (
     "dispatch_entry_id", "owner", "lease_until_ms", "session_id", "work_order_id", "agent_id",
@@ -59,9 +61,6 @@ _KEEP = (
 )
 _MOVE = "UPDATE response_ids SET owner = ?, session_id = ?, entry_id = ? WHERE response_id = ?"
 
-Claim = tuple[str, str, str]
-"""Caller, idempotency key, and the call's own token."""
-
 
 class IdempotencyKeyUsedError(RemitError):
     """Another call has this idempotency key.
@@ -73,6 +72,13 @@ class IdempotencyKeyUsedError(RemitError):
     def __init__(self, exchange_entry_id: str) -> None:
         super().__init__("A call with this idempotency key was made or is in flight.")
         self.exchange_entry_id = exchange_entry_id
+
+
+class CircuitChangedError(RemitError):
+    """The circuit of a model was opened since the call got its permit."""
+
+    def __init__(self) -> None:
+        super().__init__("The circuit of the model was opened in the meantime.")
 
 
 class StartCall(Struct, gc=False):
@@ -94,10 +100,13 @@ class StartCall(Struct, gc=False):
             as busy.
         response_ids: ids that lead to the ``DISPATCH`` until the answer is recorded.
         ownership: session and work order that must be the caller's own, or become so.
+        is_current: returns False if the circuit of the model was opened since the call got its
+            permit; None if that need not be checked.
         out: the dispatch id, set by the stage; its lease is renewed from then on.
 
     Raises:
-        NotYoursError, IdempotencyKeyUsedError, BudgetRefusedError: the call is not begun.
+        NotYoursError, IdempotencyKeyUsedError, BudgetRefusedError, CircuitChangedError: the call is
+            not begun.
     """
 
     prepared: tuple[Prepared]
@@ -113,6 +122,7 @@ class StartCall(Struct, gc=False):
     queue_behind: bool = False
     response_ids: Sequence[KeptId] = ()
     ownership: Ownership | None = None
+    is_current: Callable[[], bool] | None = None
     out: str = ""
 
 
@@ -130,7 +140,7 @@ class FinishCall(Struct):
         write_rows: called in the transaction with the id of the ``EXCHANGE``; uses
             ``execute_many`` only.
         keeps_hold: True if the reservation stays, for the rows that ``write_rows`` writes.
-        recorded: the transaction and the id of the ``EXCHANGE``, set by the stage.
+        noted: a step of another stage, run right after this one; None for none.
 
     Raises:
         LeaseLostError: the call was settled as an orphan.
@@ -144,21 +154,7 @@ class FinishCall(Struct):
     response_ids: Sequence[KeptId] = ()
     write_rows: Callable[[Transaction, str], None] | None = None
     keeps_hold: bool = False
-    recorded: tuple[Transaction, str] | None = None
-
-
-class Beside(Struct):
-    """A step of another stage that is committed right after a :class:`FinishCall`.
-
-    Attributes:
-        opener: opens the stage.
-        step: the step.
-        future: the step's future, once it is submitted.
-    """
-
-    opener: Callable[[Transaction, Sequence[Any]], Any]
-    step: Any
-    future: asyncio.Future[Any] | None = None
+    noted: Noted | None = None
 
 
 class FinishedCall(NamedTuple):
@@ -217,11 +213,14 @@ class Calls:
         self._changed_claims: list[tuple[str, tuple[Any, ...]]] = []
         self._response_ids: list[tuple[KeptId, str]] = []
         self._row_writers: list[tuple[Callable[[Transaction, str], None], str]] = []
+        begins = False
         scopes: list[str] = []
         ends: list[str] = []
         named: list[Ownership] = []
+        noted: list[Noted] | None = None
         for step in steps:
             if isinstance(step, StartCall):
+                begins = True
                 scopes += step.path
                 if step.ownership is not None:
                     named.append(step.ownership)
@@ -231,20 +230,25 @@ class Calls:
                 ends.append(step.dispatch_entry_id)
                 if step.hold is not None:
                     scopes += step.hold.scopes
+                if step.noted is not None:
+                    noted = [*(noted or ()), step.noted]
             elif isinstance(step, Ownership):
                 named.append(step)
         # All is asked before anything is looked at.
-        there = select_in(tx, _FIND, ends)
-        claims = select_in(tx, _FIND_CLAIMS, list(self._claims))
+        there = select_in(tx, _FIND, ends) if ends else ()
+        claims = select_in(tx, _FIND_CLAIMS, list(self._claims)) if self._claims else ()
         self._sessions = Sessions(tx, known)
-        note_sessions = self._sessions.ask(named)
+        note_sessions = self._sessions.ask(named) if named else None
         if charging:
-            if any(isinstance(step, StartCall) for step in steps):
+            if begins:
                 accounts.ask_bounds()
             accounts.load(scopes)
-        self._there = {name for (name,) in there}
-        self._note_claims(claims)
-        note_sessions()
+        self._there = {name for (name,) in there} if ends else set()
+        if claims:
+            self._note_claims(claims)
+        if note_sessions is not None:
+            note_sessions()
+        self._others = _NO_STAGES if noted is None else _stages(tx, noted)
 
     def do(self, step: Step) -> Any:
         """Run one step in the transaction and return its result; see the step for its refusals.
@@ -270,6 +274,8 @@ class Calls:
             self._sessions.check(step.ownership)
         if step.claim is not None:
             self._check_claim(step.claim)
+        if step.is_current is not None and not step.is_current():
+            raise CircuitChangedError
         hold, refused = None, None
         if self._charging:
             if step.queue_behind:
@@ -318,7 +324,6 @@ class Calls:
             )
         exchange_id = self._tx.append(step.prepared[0])
         timestamp = self._tx.last_timestamp
-        step.recorded = self._tx, exchange_id
         self._there.discard(dispatch_id)
         self._ended.append((dispatch_id,))
         remaining = None
@@ -334,7 +339,19 @@ class Calls:
             self._response_ids += [(one, exchange_id) for one in step.response_ids]
         if step.write_rows is not None:
             self._row_writers.append((step.write_rows, exchange_id))
+        if step.noted is not None:
+            self._note(step.noted, exchange_id)
         return FinishedCall(exchange_id, timestamp, remaining)
+
+    def _note(self, noted: Noted, exchange_id: str) -> None:
+        """Run the step of another stage. A failure of that step is logged: the answer is kept."""
+        noted.exchange_entry_id, noted.result = exchange_id, None
+        try:
+            noted.result = self._others[noted.opener].do(noted.step)
+        except LedgerError:  # the transaction itself has failed
+            raise
+        except Exception as error:  # noqa: BLE001 - see above
+            _log.error("nothing was noted with %s: %s", exchange_id, type(error).__name__)
 
     def _note_claims(self, rows: Iterable[tuple[Any, ...]]) -> None:
         for caller, key, *known in rows:
@@ -383,3 +400,16 @@ class Calls:
         self._row_writers = []
         self._sessions.write()
         self._accounts.write()
+        for stage in self._others.values():
+            stage.write()
+
+
+_NO_STAGES: Mapping[Any, Any] = {}
+
+
+def _stages(tx: Transaction, noted: Sequence[Noted]) -> Mapping[Any, Any]:
+    """Return the stages of other rooms that take part in a transaction, keyed by their opener."""
+    steps: dict[Any, list[Any]] = {}
+    for one in noted:
+        steps.setdefault(one.opener, []).append(one.step)
+    return {opener: opener(tx, own) for opener, own in steps.items()}

@@ -156,18 +156,21 @@ class Sessions:
         self._planned: dict[str, bool] = {}
         self._claimed: list[tuple[str, str]] = []
 
-    def ask(self, asked: Collection[Ownership]) -> Callable[[], None]:
+    def ask(self, asked: Collection[Ownership]) -> Callable[[], None] | None:
         """Send the queries for owners that are not known yet.
 
         Args:
             asked: the sessions and orders to read.
 
         Returns:
-            A function that reads the results; call it before :meth:`check`.
+            A function that reads the results, to call before :meth:`check`; ``None`` if nothing
+            must be read.
         """
         missing = {own[1] for named in asked for own in named.owned if own not in self._known}
         missing -= self._owners.keys()
         orders = {named.order for named in asked if named.order} - self._planned.keys()
+        if not missing and not orders:
+            return None
         owners = select_in(self._tx, _FIND, missing)
         begun = select_in(self._tx, _SESSION_START_SQL, missing)
         planned = select_in(self._tx, _PLANNED, orders)
@@ -197,7 +200,9 @@ class Sessions:
             not known
             and any(own not in self._known and own[1] not in self._owners for own in owned)
         ):
-            self.ask([named])()
+            note = self.ask([named])
+            if note is not None:
+                note()
         if not known and not self._is_free(named.session, begun=named.is_reserved):
             raise NotYoursError(_NOT_YOUR_SESSION)
         if order and (self._planned[order] or not (known or self._is_free(owned[1]))):

@@ -167,7 +167,7 @@ class PromptRequest:
         body: a request body in wire form, a :class:`remit.providers.Body`. If given, it is sent,
             and the content fields above are ignored.
         headers: client headers that are forwarded to the provider.
-        keeper: a :class:`remit.gateway.answer_store.Keeper` if the answer is stored under an id.
+        keeper: a :class:`remit.gateway.values.Keeper` if the answer is stored under an id.
         idempotency_key: a call that succeeded under the same key is answered from the record.
         user_id: the user whose budget also pays if the caller's key names no user.
         charged_to: further accounts that pay: the sessions and orders that contain this call.

@@ -9,7 +9,6 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 from typing_extensions import override
@@ -119,24 +118,6 @@ class GroupCommitter:
         future = _Write(loop=asyncio.get_running_loop())
         self._put((unit, future))
         return future
-
-    def submit_both(self, first: Unit, second: Unit) -> Sequence[asyncio.Future[Any]]:
-        """Submit two units in succession, as :meth:`submit` does; return both futures.
-
-        The units share a transaction unless it is full.
-
-        Args:
-            first: the unit that runs first.
-            second: the unit that runs after it.
-
-        Raises:
-            LedgerClosedError: as for :meth:`submit`.
-            LedgerError: as for :meth:`submit`.
-        """
-        loop = asyncio.get_running_loop()
-        futures = [_Write(loop=loop), _Write(loop=loop)]
-        self._put((first, futures[0]), (second, futures[1]))
-        return futures
 
     def _put(self, *items: _Item) -> None:
         if self._pid != os.getpid():  # before the lock: a fork may have copied it taken

@@ -161,24 +161,6 @@ class LedgerWrites:
         """
         return self._committer.submit(Unit(step=step, opener=opener))
 
-    def step_both(
-        self, first: tuple[StageOpener, Any], second: tuple[StageOpener, Any]
-    ) -> Sequence[asyncio.Future[Any]]:
-        """Submit two steps that run in succession, in one transaction unless it is full.
-
-        A step that needs both in one transaction must check that.
-
-        Args:
-            first: opener and argument of the first step, as for :meth:`step`.
-            second: opener and argument of the second step.
-
-        Returns:
-            The futures of both steps, as :meth:`step` returns them.
-        """
-        return self._committer.submit_both(
-            Unit(step=first[1], opener=first[0]), Unit(step=second[1], opener=second[0])
-        )
-
     def flush(self) -> None:
         """Wait until all earlier submissions are durable.
 

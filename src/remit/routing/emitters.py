@@ -10,17 +10,16 @@ from typing import Any
 
 import orjson
 
-from remit.gateway import Beside, FinishCall
+from remit.gateway import Noted
 from remit.kernel.canonical import canonical_json
-from remit.kernel.errors import RemitError
 from remit.kernel.loops import abandon, call_in_thread
-from remit.ledger import Content, LedgerClient, Transaction, utc_now
+from remit.ledger import Content, LedgerClient, utc_now
 from remit.routing.decision import RoutingDecision, RoutingDecisionRecord, new_decision_id
 from remit.routing.trail import (
     ThoughtInput,
     ThoughtRecord,
     acreate_thought_record,
-    thought_beside,
+    thought_to_note,
 )
 
 _log = logging.getLogger("remit.routing")
@@ -102,24 +101,20 @@ class ThoughtRecordEmitter:
             subject_id=decision.subject_id,
         )
 
-    def with_answer(self, decision: RoutingDecision, step: FinishCall) -> Beside | None:
+    def with_answer(self, decision: RoutingDecision) -> Noted | None:
         """Return the step that records a decision together with the answer of its last call.
 
-        Nothing is written here. The step fails with NotTogetherError if the answer is written in
-        another transaction.
+        Nothing is written here.
 
         Args:
             decision: the decision; its last attempt has no ``exchange_entry_id`` yet.
-            step: the step that records the answer; both are submitted together.
 
         Returns:
             The step; None if the table of thoughts is not prepared yet.
         """
 
-        def extra(tx: Transaction) -> dict[str, Any]:
-            if step.recorded is None or step.recorded[0] is not tx:
-                raise NotTogetherError("The answer was written in another transaction.")
-            answered = {**decision.attempts[-1], "exchange_entry_id": step.recorded[1]}
+        def extra(exchange_entry_id: str) -> dict[str, Any]:
+            answered = {**decision.attempts[-1], "exchange_entry_id": exchange_entry_id}
             metadata = _replayable(decision, [*decision.attempts[:-1], answered])
             metadata["scope"] = {"tier": "hot"}
             return metadata
@@ -128,7 +123,7 @@ class ThoughtRecordEmitter:
             decision.decision_id, "decision", self._task_id, self._agent_id, decision.text,
             utc_now(), "", "", decision.session_id,
         )  # fmt: skip
-        return thought_beside(self._ledger, record, extra, decision.subject_id)
+        return thought_to_note(self._ledger, record, extra, decision.subject_id)
 
     def _thought(self, decision: RoutingDecision) -> ThoughtInput:
         return ThoughtInput(
@@ -138,10 +133,6 @@ class ThoughtRecordEmitter:
             content=decision.text or canonical_json(decision.record.to_dict()).decode(),
             session_id=decision.session_id,
         )
-
-
-class NotTogetherError(RemitError):
-    """A decision was not recorded because its answer was written in another transaction."""
 
 
 async def emit(emitter: DecisionEmitter, decision: RoutingDecision, timeout_s: float) -> Any:
@@ -158,25 +149,8 @@ async def emit(emitter: DecisionEmitter, decision: RoutingDecision, timeout_s: f
     if emitter is NO_OP_DECISION_EMITTER:
         return None
     task = asyncio.ensure_future(_call(emitter, decision))
-    return await outcome_of(task, decision.decision_id, timeout_s)
-
-
-async def outcome_of(task: asyncio.Future[Any], decision_id: str, timeout_s: float) -> Any:
-    """Wait for a running emitter and return its result; None if it failed or took too long.
-
-    A failure is logged. A task that took too long is cancelled.
-
-    Args:
-        task: the running emitter.
-        decision_id: the decision, for the log.
-        timeout_s: longest wait in seconds.
-
-    Raises:
-        NotTogetherError: see :meth:`ThoughtRecordEmitter.with_answer`.
-    """
     try:
-        if not task.done():
-            await asyncio.wait({task}, timeout=timeout_s)
+        await asyncio.wait({task}, timeout=timeout_s)
     finally:
         is_late = not task.done()
         if is_late:
@@ -187,12 +161,10 @@ async def outcome_of(task: asyncio.Future[Any], decision_id: str, timeout_s: flo
         problem = f"did not end within {timeout_s:g} s"
     elif task.cancelled():
         problem = "was cancelled"
-    elif isinstance(error := task.exception(), NotTogetherError):
-        raise error
-    elif error is not None:
+    elif (error := task.exception()) is not None:
         problem = f"raised {type(error).__name__}"
     if problem:
-        _log.error("the emitter of decisions %s; %s is not emitted", problem, decision_id)
+        _log.error("the emitter of decisions %s; %s is not emitted", problem, decision.decision_id)
         return None
     return task.result()
 

@@ -2,72 +2,65 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
+from remit.gateway import Part, Parts
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import RemitError
-from remit.kernel.exchange import PromptRequest, PromptResponse
+from remit.kernel.exchange import PromptRequest
 from remit.kernel.json_text import JsonTextError, load_answer
-from remit.routing.calls import JUDGE_PART, Answer, Calls
 from remit.routing.candidate import Candidate
+from remit.routing.choice import Answer, PartChoice, RouteChoice
 from remit.routing.errors import ModelCallError
 from remit.routing.intent import text_asked
-from remit.routing.options import EnsembleOptions
 
 JUDGE_CONTRACT = "PRC-JUDGE-001"
 """The contract under which a model judges answers."""
 
+JUDGE_PART = "judge"
+"""The part that the calls of an ensemble's judge have among the attempts."""
 
-async def ask_ensemble(
-    calls: Calls, chain: Sequence[Candidate], task: str, request: PromptRequest
-) -> tuple[Answer | None, dict[str, Any]]:
-    """Ask the best candidates at once; return the joined answer and its summary for the decision.
+
+def ensemble(
+    choice: RouteChoice, request: PromptRequest, barred: Mapping[str, float | None]
+) -> Parts:
+    """Yield the calls of an ensemble, and return the joined answer.
 
     Calls that have not ended within the ensemble's time limit are cancelled. If no member answers,
     the other candidates are tried in order, provided that time is left and no bound on money is
-    set.
+    set. ``choice`` gets the answer, and a summary for the decision with ``join``, ``members``,
+    ``answered``, ``joined`` (the rule that decided) and, for a vote, ``agreed``.
 
     Args:
-        calls: makes the calls.
-        chain: the candidates, best first.
-        task: the task and the needs of the call.
+        choice: the choice of the request.
         request: the request.
-
-    Returns:
-        The winning candidate with the response, None if nobody answered; then ``join``,
-        ``members``, ``answered``, ``joined`` (the rule that decided) and, for a vote, ``agreed``.
-
-    Raises:
-        LedgerWriteError: a call could not be recorded.
+        barred: candidates whose circuit is open: seconds until a retry, keyed by name.
     """
-    options = calls.options.ensemble
-    members = await _members(calls, chain, task, request, options)
-    loop = asyncio.get_running_loop()
-    end = loop.time() + options.timeout_s
-    tasks = {
-        asyncio.ensure_future(calls.call(member, request, part=_part_of(member))): member
-        for member in members
-    }
-    answers = await _gather(calls, tasks, options.timeout_s)
-    ordered = [
-        (candidate, answers[candidate.model_id])
-        for candidate in members
-        if candidate.model_id in answers
-    ]
+    options = choice.options.ensemble
+    members = _members(choice, request, barred)
+    end_s = time.monotonic() + options.timeout_s
+    asked = [_part(choice, request, f"member {one.model_id}", [one]) for one in members]
+    if asked:
+        yield [part for part, _ in asked], options.timeout_s
+    for part, own in asked:
+        if part.is_late:
+            own.note_late(options.timeout_s)
+    ordered = [own.answer for part, own in asked if own.answer is not None and not part.is_late]
     summary: dict[str, Any] = {
         "join": options.join,
         "members": [candidate.model_id for candidate in members],
         "answered": [candidate.model_id for candidate, _ in ordered],
     }
+    choice.stages = [summary]
     if not ordered:
-        return await _from_the_rest(calls, chain, members, task, request, end), summary
-    (winner, response), text, joined = await _join(calls, ordered, request)
+        return (yield from _from_the_rest(choice, request, members, end_s))
+    (winner, response), text, joined = yield from _join(choice, ordered, request)
     summary["joined"] = joined
     if joined == "vote":
         said = _plain_answer(response.content)
@@ -78,111 +71,74 @@ async def ask_ensemble(
         ]
     # Without the provider's own answer, which is of one call alone.
     changes: dict[str, Any] = {} if text is None else {"content": text, "content_blocks": None}
-    return (winner, replace(response, reply=None, **changes)), summary
+    return choice.answered(winner, replace(response, reply=None, **changes))
 
 
-def _part_of(candidate: Candidate) -> str:
-    return f"member {candidate.model_id}"
+def _part(
+    choice: RouteChoice, request: PromptRequest, name: str, candidates: Sequence[Candidate],
+    task: str | None = None,
+) -> tuple[Part, PartChoice]:  # fmt: skip
+    """Return a call to make, and its choice."""
+    own = PartChoice(choice, name, candidates, choice.ranking.task if task is None else task)
+    return Part(own.request(request), own), own
 
 
-async def _from_the_rest(
-    calls: Calls,
-    chain: Sequence[Candidate],
-    members: Sequence[Candidate],
-    task: str,
-    request: PromptRequest,
-    end: float,
-) -> Answer | None:
-    """Return an answer of the candidates that were no members; None without one."""
-    left_s = end - asyncio.get_running_loop().time()
+def _from_the_rest(
+    choice: RouteChoice, request: PromptRequest, members: Sequence[Candidate], end_s: float
+) -> Parts:
+    """Yield a call of the candidates that were no members; return its answer, if any."""
+    left_s = end_s - time.monotonic()
     known = {candidate.model_id for candidate in members} | {
-        candidate.model_id for candidate in calls.failed
+        candidate.model_id for candidate in choice.failed
     }
-    rest = [candidate for candidate in chain if candidate.model_id not in known]
-    if calls.options.ensemble.max_usd is not None or calls.final or left_s <= 0 or not rest:
-        return None
-    try:
-        async with asyncio.timeout(left_s):
-            return await calls.first_answer(rest, task, request, part="instead")
-    except TimeoutError:
-        return None
+    rest = [one for one in choice.ranking.chain if one.model_id not in known]
+    unbounded = choice.options.ensemble.max_usd is None
+    if unbounded and not choice.final and left_s > 0 and rest:
+        part, own = _part(choice, request, "instead", rest)
+        yield [part], left_s
+        if own.answer is not None and not part.is_late:
+            return choice.answered(*own.answer)
+    return choice.last_failure()
 
 
-async def _members(
-    calls: Calls,
-    chain: Sequence[Candidate],
-    task: str,
-    request: PromptRequest,
-    options: EnsembleOptions,
+def _members(
+    choice: RouteChoice, request: PromptRequest, barred: Mapping[str, float | None]
 ) -> list[Candidate]:
     """Return the first candidates that can be called, as many as size and money allow."""
+    options = choice.options.ensemble
     found: list[Candidate] = []
     left = None if options.max_usd is None else round(options.max_usd * 1e9)
-    for candidate in chain:
+    for candidate, model in zip(choice.ranking.chain, choice.models, strict=True):
         if len(found) >= options.size:
             break
-        obstacle = await calls.obstacle(candidate, task)
-        if obstacle is not None:
-            calls.fail(candidate, obstacle)
+        if model.obstacle is not None:
+            choice.fail(model, ModelCallError(*model.obstacle))
+            continue
+        if candidate.model_id in barred:
+            choice.note_open(model, barred[candidate.model_id])
             continue
         if left is not None:
-            bound = calls.options.gateway.cost_bound(
-                request, candidate.provider_id, candidate.provider_model
-            )
+            bound = choice.options.gateway.cost_bound(request, model.provider_id, model.model_id)
             if bound is None or bound > left:
                 why = "its price is unknown" if bound is None else (
                     f"it may cost {bound / 1e9:.6f} USD, and {left / 1e9:.6f} are left"
                 )  # fmt: skip
-                error = ModelCallError(
-                    "ENSEMBLE_BUDGET", f"{candidate.model_id} is left out: {why}"
-                )
-                calls.fail(candidate, error)
+                message = f"{candidate.model_id} is left out: {why}"
+                choice.fail(model, ModelCallError("ENSEMBLE_BUDGET", message))
                 continue
             left -= bound
         found.append(candidate)
     return found
 
 
-async def _gather(
-    calls: Calls,
-    tasks: Mapping[asyncio.Task[PromptResponse | None], Candidate],
-    timeout_s: float,
-) -> dict[str, PromptResponse]:
-    """Return the answers that came in time, keyed by model; late calls are cancelled and noted."""
-    if not tasks:
-        return {}
-    try:
-        _, late = await asyncio.wait(tasks, timeout=timeout_s)
-    except asyncio.CancelledError:
-        await _cancel(tasks)
-        raise
-    await _cancel(late)
-    answers: dict[str, PromptResponse] = {}
-    errors: list[BaseException] = []
-    for task, candidate in tasks.items():
-        if task.cancelled():
-            calls.late(candidate, _part_of(candidate), timeout_s)
-        elif (error := task.exception()) is not None:
-            errors.append(error)
-        elif (response := task.result()) is not None:
-            answers[candidate.model_id] = response
-    if errors:  # every task has ended; the record could not be made
-        raise errors[0]
-    return answers
+_Joined = tuple[Answer, str | None, str]
 
 
-async def _cancel(tasks: Any) -> None:
-    """Cancel calls and wait until their ends are recorded."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _join(
-    calls: Calls, answers: Sequence[Answer], request: PromptRequest
-) -> tuple[Answer, str | None, str]:
+def _join(
+    choice: RouteChoice, answers: Sequence[Answer], request: PromptRequest
+) -> Generator[Any, Any, _Joined]:
     """Return the winning answer, a text that replaces its own (or None), and the rule that
-    decided.
+    decided. Yields the call of a judge if the ensemble has one.
     """
     texts = [response.content for _, response in answers]
     calls_tools = any(
@@ -192,26 +148,28 @@ async def _join(
     )
     if len(answers) == 1 or calls_tools:
         return answers[0], None, "best_scored"
-    join = calls.options.ensemble.join
+    join = choice.options.ensemble.join
     if join == "fields":
         found = join_by_fields(texts)
         if found is not None:
             return answers[found[0]], found[1], "fields"
         return answers[join_by_vote(texts)], None, "vote"
     if join == "judge":
-        place = await _judged(calls, answers, request)
+        place = yield from _judged(choice, answers, request)
         if place is not None:
             return answers[place], None, "judge"
         return answers[0], None, "best_scored"
     return answers[join_by_vote(texts)], None, "vote"
 
 
-async def _judged(calls: Calls, answers: Sequence[Answer], request: PromptRequest) -> int | None:
-    """Return the place of the answer that a judge prefers; None without a usable verdict.
+def _judged(
+    choice: RouteChoice, answers: Sequence[Answer], request: PromptRequest
+) -> Generator[Any, Any, int | None]:
+    """Yield the call of a judge; return the place of the answer that the judge prefers, or None.
 
     The judge has the time limit of the members.
     """
-    options = calls.options
+    options = choice.options
     if options.prompts is None:
         return None
     question, _ = text_asked(request.prompt if request.messages is None else request.messages)
@@ -221,15 +179,12 @@ async def _judged(calls: Calls, answers: Sequence[Answer], request: PromptReques
     except RemitError:
         return None
     judges = options.ensemble.judge or [candidate for candidate, _ in answers]
-    try:
-        async with asyncio.timeout(options.ensemble.timeout_s):
-            found = await calls.first_answer(judges, "any", asked, part=JUDGE_PART)
-    except TimeoutError:
-        return None
-    if found is None:
+    part, own = _part(choice, asked, JUDGE_PART, judges, "any")
+    yield [part], options.ensemble.timeout_s
+    if own.answer is None or part.is_late:
         return None
     try:
-        best = load_answer(found[1].content)["best"]
+        best = load_answer(own.answer[1].content)["best"]
     except (JsonTextError, KeyError, TypeError, IndexError):
         return None
     return best - 1 if type(best) is int and 1 <= best <= len(answers) else None

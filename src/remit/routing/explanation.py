@@ -9,7 +9,6 @@ from typing import Any
 from remit.kernel.errors import NotFoundError, RemitError, excerpt
 from remit.ledger import EntryArchivedError, EntryNotFoundError, Erased, LedgerClient, LedgerEntry
 from remit.routing.call_explanation import explain_call
-from remit.routing.calls import JUDGE_PART
 from remit.routing.decision_replay import (
     EVENT,
     fields_of,
@@ -19,6 +18,7 @@ from remit.routing.decision_replay import (
     rows_of,
     scored_inputs,
 )
+from remit.routing.ensemble import JUDGE_PART
 from remit.routing.intent import Intent, read_intent
 from remit.routing.scores import ANY_TASK, is_single, learned_parts, measured, score_parts
 

@@ -6,54 +6,44 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from remit.gateway import Part, Parts
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse
-from remit.routing.calls import Answer, Calls, Listeners
 from remit.routing.candidate_order import Ranking
+from remit.routing.choice import Answer, PartChoice, RouteChoice
 from remit.routing.errors import ModelCallError
 from remit.routing.intent import text_asked
 from remit.routing.options import Stage
 
 
-async def run_stages(
-    calls: Calls,
-    stages: Sequence[tuple[Stage, Ranking]],
-    request: PromptRequest,
-    listeners: Listeners,
-) -> tuple[Answer | None, Ranking, list[dict[str, Any]]]:
-    """Run the stages in order. Only the last is streamed.
+def pipeline(
+    choice: RouteChoice, stages: Sequence[tuple[Stage, Ranking]], request: PromptRequest
+) -> Parts:
+    """Yield the call of each stage in order, and return the answer. Only the last is streamed.
 
     Stages without a contract get the caller's tools. An answer that calls a tool ends the pipeline,
-    because the caller has to run the tool.
+    because the caller has to run the tool. ``choice`` gets the answer, the ranking of the last
+    stage that ran, and the record of each stage for the decision.
 
     Args:
-        calls: makes the calls.
+        choice: the choice of the request.
         stages: each stage with its ranked candidates.
         request: the caller's request.
-        listeners: listeners of the last stage's stream.
-
-    Returns:
-        The answering candidate and its response, None if a stage failed; the candidates of the last
-        stage that ran; the record of each stage for the decision.
     """
     question, _ = text_asked(request.prompt if request.messages is None else request.messages)
     done: list[dict[str, Any]] = []
     notes: list[dict[str, str]] = []
     answer: Answer | None = None
+    choice.stages = done
     for number, (stage, ranking) in enumerate(stages):
-        found = None
+        choice.ranking = ranking
+        own = PartChoice(choice, f"stage {stage.name}", ranking.chain, ranking.task)
         draft = answer[1].content if answer else ""
-        stage_request = _request(
-            calls, stage, ranking, request, {"question": question, "draft": draft, "notes": notes}
-        )
+        variables = {"question": question, "draft": draft, "notes": notes}
+        stage_request = _request(choice, stage, own, request, variables)
         if stage_request is not None:
-            found = await calls.first_answer(
-                ranking.chain,
-                ranking.task,
-                stage_request,
-                listeners if number == len(stages) - 1 else Listeners(),
-                part=f"stage {stage.name}",
-            )
+            yield [Part(own.request(stage_request), own, number == len(stages) - 1)], None
+        found = own.answer
         done.append(
             {
                 "stage": stage.name,
@@ -63,7 +53,7 @@ async def run_stages(
             }
         )
         if found is None:
-            return None, ranking, done
+            return choice.last_failure()
         if stage.revises or answer is None:
             answer = found
             if _calls_a_tool(found[1]):
@@ -72,25 +62,25 @@ async def run_stages(
             notes.append({"stage": stage.name, "text": found[1].content})
     assert answer is not None
     # Without the provider's own answer, which is of the last call alone.
-    return (answer[0], replace(answer[1], reply=None)), ranking, done
+    return choice.answered(answer[0], replace(answer[1], reply=None))
 
 
 def _request(
-    calls: Calls,
+    choice: RouteChoice,
     stage: Stage,
-    ranking: Ranking,
+    own: PartChoice,
     request: PromptRequest,
     variables: dict[str, Any],
 ) -> PromptRequest | None:
     """Return the request of a stage; None if its contract cannot be used, which is noted."""
     if not stage.contract_id:
         return request
-    assert calls.options.prompts is not None
+    assert choice.options.prompts is not None
     try:
-        return calls.options.prompts.request(request, stage.contract_id, variables)
+        return choice.options.prompts.request(request, stage.contract_id, variables)
     except RemitError as error:
         message = f"stage {stage.name}: {error.message}"
-        calls.fail(ranking.chain[0], ModelCallError("CONTRACT_ERROR", message))
+        choice.fail(own.models[0], ModelCallError("CONTRACT_ERROR", message))
         return None
 
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import orjson
 
-from remit.gateway import FinishCall
 from remit.gateway.auth import Identity
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, TextSink, check_messages
-from remit.ledger import EncodedValue
+from remit.ledger import EncodedValue, Prepared
 from remit.providers import EventSink
 from remit.routing.emitters import NO_OP_DECISION_EMITTER, DecisionEmitter
 
@@ -99,13 +98,13 @@ def asked_plainly(request: PromptRequest) -> Asked | None:
     return Asked(request, messages, encoded, True, ("tools",) if value.get("tools") else ())
 
 
-def as_it_came(asked: Asked, step: FinishCall) -> Sequence[EncodedValue]:
+def as_it_came(asked: Asked, exchange: Prepared) -> Sequence[EncodedValue]:
     """Return the messages of a plain prompt as the answer's record encodes them.
 
     Empty if the record has them in another form, or if the sent text differs from the received one.
     """
     body = asked.request.body
-    for item in step.prepared[0].contents if asked.is_plain else ():
+    for item in exchange.contents if asked.is_plain else ():
         if (
             isinstance(item, list)
             and len(item) == len(asked.prompt)

@@ -1,8 +1,8 @@
 """The router of a root: routes, rules and candidates.
 
-:meth:`Router.aroute` takes the steps in order: translate the request to neutral form if needed,
+:meth:`Router.choose` takes the steps in order: translate the request to neutral form if needed,
 restrict the candidates to the caller's models, then hand both to :mod:`remit.routing.route`, which
-ranks the candidates, calls them through the gateway and records the decision.
+ranks the candidates. The gateway asks them and records the decision that the choice states.
 """
 
 from __future__ import annotations
@@ -13,20 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from remit.gateway import LLMGateway, in_neutral_form
+from remit.gateway import Call, LLMGateway, Refusal, RefusedError, in_neutral_form
 from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError
-from remit.kernel.exchange import (
-    ModelCapabilities,
-    PromptRequest,
-    PromptResponse,
-    TextSink,
-)
+from remit.kernel.exchange import ModelCapabilities, PromptRequest
 from remit.kernel.settings import RouteSettings, RoutingSettings
 from remit.ledger import LedgerClient
-from remit.providers import EventSink
 from remit.routing.candidate import Candidate
 from remit.routing.candidate_order import rank
+from remit.routing.choice import RouteChoice
 from remit.routing.emitters import ThoughtRecordEmitter
 from remit.routing.explanation import explain
 from remit.routing.exploration import Exploration
@@ -36,6 +31,7 @@ from remit.routing.options import EnsembleOptions, RouteOptions, Stage, model_ti
 from remit.routing.prompts import StagePrompts
 from remit.routing.registry import Registry, read_routes
 from remit.routing.request import Asked, asked_of, asked_plainly, new_request
+from remit.routing.route import choose as choose_for
 from remit.routing.route import route as route_asked
 from remit.routing.scores import ScoringFn, ScoringInputs, score_candidates, task_of
 from remit.routing.status import models_status, route_status
@@ -46,10 +42,10 @@ _log = logging.getLogger("remit.routing")
 
 
 class Router:
-    """Answers requests that name a route, and explains its choices.
+    """Chooses models for requests that name a route, and explains its choices.
 
     Args:
-        gateway: makes every call.
+        gateway: states providers, prices and circuits, and makes calls for texts.
         ledger: records decisions.
         settings: routes and limits.
         registry: the models.
@@ -121,32 +117,20 @@ class Router:
             images=any(candidate.images for candidate in candidates),
         )
 
-    async def aroute(
-        self,
-        request: PromptRequest,
-        *,
-        on_text: TextSink | None = None,
-        sink: EventSink | None = None,
-        identity: Identity | None = None,
-    ) -> PromptResponse:
-        """Answer a request whose ``model_id`` names a route, and record the decision.
-
-        A request that the route cannot serve is refused through the gateway, which records it. A
-        failure of all models is a response with an error code.
+    async def choose(self, call: Call) -> RouteChoice:
+        """Return the models of the route that a call names, best first. Sends nothing.
 
         Args:
-            request: the request.
-            on_text: receives the text of the answering model; None to receive none.
-            sink: receives every event of its stream; None to receive none.
-            identity: the caller; None if unauthenticated.
+            call: the admitted call. Its request is replaced by the one for the models.
 
         Raises:
+            RefusedError: the route cannot serve the request, or the key may use no model of it.
             NotFoundError: the route does not exist.
             CannotContinueError: the conversation that the request continues is gone.
             DialectError: the neutral form cannot express the body.
             InvalidInputError: the prompt cannot be sent or recorded.
-            LedgerWriteError: a call could not be recorded.
         """
+        request, identity = call.request, call.identity
         name = request.model_id or _AUTO
         asked: Asked | None = None
         if request.body is not None and self._route(name).mode == "single":
@@ -162,30 +146,24 @@ class Router:
             elif keeper is not None:  # the answer is no single exchange's: no id can lead to it
                 if keeper.polled:
                     message = "only a route of the mode 'single' runs in the background"
-                    return await self._gateway.reject(
-                        request, "INVALID_INPUT", message, identity=identity
-                    )
+                    raise RefusedError(Refusal("INVALID_INPUT", message))
                 neutral = replace(neutral, keeper=None)
             request = neutral
         if request.idempotency_key and self._route(name).mode == "ensemble":
             message = "answers of an ensemble cannot be stored under an idempotency key; send none"
-            return await self._gateway.reject(request, "INVALID_INPUT", message, identity=identity)
+            raise RefusedError(Refusal("INVALID_INPUT", message))
         allowed = self._allowed(name, identity)
         if not allowed:
-            return await self._gateway.reject(
-                request,
-                "MODEL_NOT_ALLOWED",
-                f"this key may not use any model of the route {name!r}",
-                identity=identity,
-            )
+            message = f"this key may not use any model of the route {name!r}"
+            raise RefusedError(Refusal("MODEL_NOT_ALLOWED", message))
         if asked is None:
             prompt = request.prompt if request.messages is None else request.messages
             asked = asked_of(prompt, request)
         asked.emitter, asked.identity = self._emitter(request, identity), identity
-        asked.on_text, asked.sink = on_text, sink
+        asked.on_text = call.tap.on_text
         await self._keep_head()
-        outcome = await route_asked(asked, self._options(name, _left(allowed, request.set_aside)))
-        return outcome.response()
+        call.request = asked.request
+        return await choose_for(asked, self._options(name, _left(allowed, request.set_aside)))
 
     async def aroute_text(
         self,
@@ -239,11 +217,7 @@ class Router:
         asked = asked_of(prompt, request)
         asked.emitter, asked.identity = self._emitter(request, identity), identity
         await self._keep_head()
-        outcome = await route_asked(asked, options)
-        if outcome.failure is not None:
-            raise outcome.failure
-        result = outcome.result
-        assert result is not None
+        result, choice = await route_asked(asked, options)
         response = result.response
         return {
             "model_id": result.model_id,
@@ -255,7 +229,7 @@ class Router:
             "latency_ms": result.latency_ms,
             "cost_usd": result.cost_usd,
             "decision_id": result.decision_id,
-            "decision_entry_id": outcome.entry_id,
+            "decision_entry_id": choice.entry_id,
             "exchange_entry_id": response.exchange_entry_id,
             "session_id": request.session_id,
         }

@@ -23,10 +23,10 @@ from remit.gateway.batches.lines import identified, object_of
 from remit.gateway.batches.plan import BatchPlan, BatchRefusedError, Planner
 from remit.gateway.batches.results import GROUP, Results
 from remit.gateway.batches.rows import Row, hold_name
-from remit.gateway.call import Failure
 from remit.gateway.config import RouterConfig
 from remit.gateway.objects import provider_id_of
 from remit.gateway.transport import AnyProvider
+from remit.gateway.values import Failure
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient
 from remit.providers import ProviderError, Timeouts, UpstreamProvider, error_of

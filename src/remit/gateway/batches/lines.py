@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeGuard
 
-from remit.gateway.answers import read_result
-from remit.gateway.call import Failure
+from remit.gateway.transport import read_result
 from remit.gateway.validation import MAX_ID_CHARS
+from remit.gateway.values import Failure
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.json_text import value_at
 from remit.ledger import is_plain_text

@@ -22,10 +22,10 @@ from remit.gateway.batches.rows import (
 from remit.gateway.billing import Billing
 from remit.gateway.budget import Amount
 from remit.gateway.budget.raised_bounds import row_of
-from remit.gateway.call import Attempt
-from remit.gateway.naming import Names
+from remit.gateway.choice import Names
 from remit.gateway.objects import KeptObject, Objects, keep, objects_named
 from remit.gateway.tenancy import owner_of
+from remit.gateway.values import Attempt, Model
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.ledger import Content, LedgerClient, Transaction, is_plain_text
@@ -214,7 +214,7 @@ class Planner:
         if routed or named != (provider_id, model):
             said = f"{at.said}: {model[:100]} is not the name of a model of {provider_id}."
             raise BatchRefusedError("INVALID_INPUT", said, field)
-        if not self._names.may_use(identity, asked, None, provider_id, model):
+        if not self._names.may_use(identity, asked, None, Model(provider_id, model, model)):
             said = (
                 f"{at.said}: this key may not use {provider_id}/{model[:100]}; `GET "
                 f"/v1/models` lists its models"

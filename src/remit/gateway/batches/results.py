@@ -13,14 +13,14 @@ from remit.gateway.batches.lines import answer_of, object_of, read_line
 from remit.gateway.batches.rows import NO_PRICE, LineRow, Row, caller_of, hold_name, line_name
 from remit.gateway.billing import Bill, Billing
 from remit.gateway.budget import Amount, Hold, TokenBudgeter
-from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.lookup import HIDDEN
 from remit.gateway.objects import KeptObject, keep, provider_id_of
 from remit.gateway.records import dispatch_entry, exchange_entry, prepare_exchange
-from remit.gateway.stream_tap import StreamTap
+from remit.gateway.stream import StreamTap
 from remit.gateway.tenancy import owner_of
 from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import Sent
+from remit.gateway.values import Attempt, Call, Candidate, Failure
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.json_text import load
 from remit.ledger import Content, LedgerClient, Transaction
@@ -221,7 +221,7 @@ class Results:
                 Outgoing(body, {}, stream=False), amount, bound,
             )  # fmt: skip
             answer = result if isinstance(result, Failure) else answer_of(dialect, endpoint, result)
-            call = Call(request, StreamTap(None, None), identity, sent.context_hash)
+            call = Call(request, StreamTap(None, None), identity, request_hash=sent.context_hash)
             bill = _bill(to, answer)
             if text is None:  # no person's name is left to find an answer by
                 custom_id = name if name.startswith(HIDDEN) else line_name(row.batch_id, name)

@@ -1,7 +1,7 @@
 """Budgets: reserve an upper bound before a call, then settle the usage that was billed.
 
-The package owns the tables ``budgets``, ``holds`` and ``raised_bounds``, and their audit. The
-package computes no bound and no bill: :mod:`remit.gateway.billing` does.
+The package owns the tables ``budgets``, ``holds`` and ``raised_bounds``, and their audit.
+:mod:`remit.gateway.billing` computes upper bounds and bills.
 
 Invariants: a reservation is checked and taken under the ledger's write lock; a refused reservation
 holds nothing; the accounts equal the sums of the ledger's entries.

@@ -1,7 +1,8 @@
 """Leases: names that at most one process holds at a time.
 
-The package owns the table ``leases``. The calls in flight have leases of their own, which
-:mod:`remit.gateway.renewal` renews.
+The package owns the table ``leases``. The calls in flight have leases of their own:
+:mod:`remit.gateway.leases.renewal` renews them, :mod:`remit.gateway.leases.recovery` settles the
+calls of dead processes.
 
 Invariants: a lease of a live process on this machine is never given to another; a lease of a
 process that cannot be observed from here ends when its time ends.

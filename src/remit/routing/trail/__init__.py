@@ -11,7 +11,7 @@ Start reading in ``record`` (fields and hash) and ``append``.
 from remit.routing.trail.append import (
     acreate_thought_record,
     create_thought_record,
-    thought_beside,
+    thought_to_note,
 )
 from remit.routing.trail.chains import prepare_table
 from remit.routing.trail.imports import import_thought_records
@@ -59,7 +59,7 @@ __all__ = [
     "list_thought_records",
     "prepare_table",
     "read_input",
-    "thought_beside",
+    "thought_to_note",
     "verify_thought_lines",
     "verify_trail",
 ]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from remit.gateway import Beside
+from remit.gateway import Noted
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import blocking
 from remit.kernel.validation import changed
@@ -92,19 +92,19 @@ async def acreate_thought_record(
 create_thought_record = blocking(acreate_thought_record, is_brief=True)
 
 
-def thought_beside(
+def thought_to_note(
     ledger: LedgerClient,
     record: ThoughtRecord,
-    metadata: Callable[[Transaction], Mapping[str, Any]],
+    metadata: Callable[[str], Mapping[str, Any]],
     subject_id: str | None,
-) -> Beside | None:
+) -> Noted | None:
     """Return the step that records a thought in the transaction of an answer. Writes nothing.
 
     Args:
         ledger: the ledger.
         record: the thought without hashes. Neither the thought nor its id is checked. The id must
             have at least 128 random bits.
-        metadata: returns further metadata, in the transaction; if it raises, nothing is recorded.
+        metadata: returns further metadata for the id of the answer's ``EXCHANGE``.
         subject_id: the person that the thought is about; ``None`` for nobody.
 
     Returns:
@@ -112,7 +112,11 @@ def thought_beside(
     """
     if ledger not in _prepared:
         return None
-    return Beside(_Stage, _Step(ledger, record, metadata, subject_id, is_new=True))
+    noted = Noted(_Stage)
+    noted.step = _Step(
+        ledger, record, lambda: metadata(noted.exchange_entry_id), subject_id, is_new=True
+    )
+    return noted
 
 
 def _record_of(thought: ThoughtInput, thought_id: str, at: str | datetime) -> ThoughtRecord:
@@ -160,7 +164,7 @@ class _Step(NamedTuple):
 
     ledger: LedgerClient
     record: ThoughtRecord
-    metadata: Mapping[str, Any] | Callable[[Transaction], Mapping[str, Any]]
+    metadata: Mapping[str, Any] | Callable[[], Mapping[str, Any]]
     subject_id: str | None
     is_new: bool = False  # the record's id, for sure
 
@@ -185,7 +189,7 @@ class _Stage:
         """
         record = step.record
         thought_id, task_id = record.id, record.task_id
-        more = step.metadata(self._tx) if callable(step.metadata) else step.metadata
+        more = step.metadata() if callable(step.metadata) else step.metadata
         if task_id not in self._heads or not step.is_new:
             self._look_up([step])
         if thought_id in self._taken:

@@ -48,7 +48,7 @@ _FROM_RECORD = "items that the provider does not keep, from the record"
 
 
 class ResponseCall:
-    """The state of one call; implements :class:`remit.gateway.answer_store.Keeper`.
+    """The state of one call; implements :class:`remit.gateway.values.Keeper`.
 
     Args:
         turns: reads recorded turns.

@@ -1,15 +1,77 @@
-"""Authentication of a call's caller, and the budgets and idempotency keys that belong to it."""
+"""Admission of a call: the identity and rights of its caller, and the accounts that pay.
+
+Nothing is written here, and only the rows that are cached are read: the virtual keys. Owners of
+sessions, limits and idempotency keys are read in one go by the transaction that begins the call
+(:class:`remit.gateway.steps.Calls`), so that no other call can change them in between.
+"""
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 
 from remit.gateway.auth import AuthProvider, KeyStore, LocalOperator
-from remit.gateway.call import Call
+from remit.gateway.lookup import hidden_name
+from remit.gateway.replays import asked_hash
+from remit.gateway.tenancy import NotYoursError, ownership_of
+from remit.gateway.validation import check_request, encode_sent
+from remit.gateway.values import Call, Refusal, RefusedError
 from remit.kernel.budget import path_of as scopes_of
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
 
-__all__ = ["authenticate", "caller_of", "path_of"]
+__all__ = ["Admission"]
+
+
+class Admission:
+    """The check of requests and callers before anything is sent.
+
+    Args:
+        auth: authenticates tokens; None if no provider is configured.
+        dev_mode: True to skip authentication.
+        keys: the virtual keys.
+    """
+
+    def __init__(self, auth: AuthProvider | None, dev_mode: bool, keys: KeyStore) -> None:
+        self._auth = auth
+        self._dev_mode = dev_mode
+        self._keys = keys
+
+    def admit(self, call: Call) -> None:
+        """Check a call's request and its caller, and set the fields that the next steps need.
+
+        Args:
+            call: the call. Its ``sent``, ``request_hash``, ``identity``, ``ownership``, ``path``
+                and ``claim`` are set. If ``sent`` is set already, the request is not encoded.
+
+        Raises:
+            RefusedError: the request is invalid (``INVALID_INPUT``), the caller may not make the
+                call (``AUTH_ERROR``), or the work order names another session
+                (``SESSION_NOT_YOURS``).
+        """
+        request = call.request
+        if problem := check_request(request):
+            raise RefusedError(Refusal("INVALID_INPUT", problem))
+        sent = call.sent
+        if sent is None:
+            try:
+                sent = call.sent = encode_sent(request)
+            except InvalidInputError as error:
+                raise RefusedError(Refusal("INVALID_INPUT", error.message)) from error
+        call.request_hash = sent.context_hash
+        if problem := authenticate(call, self._auth, self._dev_mode, self._keys):
+            raise RefusedError(Refusal("AUTH_ERROR", problem))
+        try:
+            call.ownership = ownership_of(
+                call.identity, request.session_id, request.work_order_id or ""
+            )
+        except NotYoursError as error:
+            raise RefusedError(Refusal("SESSION_NOT_YOURS", error.message)) from error
+        call.path = path_of(call)
+        if request.idempotency_key:
+            call.request_hash = asked_hash(request, sent)
+            caller = caller_of(call)
+            key = hidden_name(caller, request.idempotency_key)
+            call.claim = (caller, key, secrets.token_hex(8))
 
 
 def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool, keys: KeyStore) -> str:
@@ -51,13 +113,14 @@ def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool, keys: Ke
         return ""
     if not identity.may("call"):
         return f"the role {identity.role} cannot make model calls; use a key with the role agent"
-    if not identity.may_act_as(request.agent_id):
+    is_limited = identity.within is not None
+    if (identity.agents or is_limited) and not identity.may_act_as(request.agent_id):
         return "this key may not act as that agent; send an allowed agent in x-remit-agent"
     if identity.session_id and request.session_id != identity.session_id:
         return "this token was issued for another session; send it in x-remit-session, or none"
     if identity.work_order_id and request.work_order_id != identity.work_order_id:
         return "this token was issued for another work order; send that work order, or none"
-    if not identity.may_use_tier(request.tier):
+    if (identity.tiers or is_limited) and not identity.may_use_tier(request.tier):
         return "this key may not act in that tier; use an allowed tier"
     return ""
 

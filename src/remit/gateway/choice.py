@@ -1,20 +1,50 @@
-"""The resolution of model names to providers and models."""
+"""The choice of models: the port of choosers, and the chooser of names with fallbacks."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from remit.gateway.auth import Identity
 from remit.gateway.config import RouterConfig
-from remit.gateway.request_router import RequestRouter, Routed
-from remit.kernel.exchange import PromptRequest
+from remit.gateway.values import Call, Choice, Model
+from remit.kernel.exchange import ModelCapabilities, PromptRequest
 
-__all__ = ["Names", "candidates", "owner_by_prefix", "resolve", "split_name"]
+__all__ = ["Chooser", "Names", "candidates", "owner_by_prefix", "resolve", "split_name"]
 
 _BEFORE = re.compile(r"^[\W_]+")
 _BETWEEN = re.compile(r"[.:/]")
 _MAX_NAMES = 1024  # clients name models: what is remembered of them has an end
+
+
+class Chooser(Protocol):
+    """Chooses models for requests that name a route instead of a model."""
+
+    def knows(self, name: str) -> bool:
+        """Return True if ``name`` is a route."""
+        ...
+
+    def named(self, name: str) -> tuple[str, str] | None:
+        """Return provider and model of a name in the registry; None for any other name."""
+        ...
+
+    def capabilities(self, request: PromptRequest) -> ModelCapabilities:
+        """Return the capabilities of the models that may get ``request``."""
+        ...
+
+    async def choose(self, call: Call) -> Choice:
+        """Return the models to ask for a call, and the facts to record about the choice.
+
+        Nothing is sent. The gateway asks the models and tells the choice about each result.
+
+        Args:
+            call: the admitted call, whose request names a route. The request may be replaced.
+
+        Raises:
+            RefusedError, RemitError: the route cannot be used for the request.
+        """
+        ...
 
 
 def resolve(
@@ -132,18 +162,20 @@ class Names:
         known: ids of the registered providers; read again after :meth:`forget`.
 
     Attributes:
-        router: knows routes and the names in the registry; None without one.
+        router: the chooser that knows routes and the names in the registry; None without one.
     """
 
     def __init__(self, config: RouterConfig, known: Container[str]) -> None:
-        self.router: RequestRouter | None = None
+        self.router: Chooser | None = None
         self._config = config
         self._known = known
         self._found: dict[tuple[str | None, str | None], list[tuple[str, str]]] = {}
+        self._choices: dict[tuple[str | None, str | None], Choice] = {}
 
     def forget(self) -> None:
         """Clear the cache after a provider or a router was registered."""
         self._found.clear()
+        self._choices.clear()
 
     def not_set_up(self, provider_id: str, model_id: str) -> str:
         """Return how to set up the provider of a model; empty if the provider is registered.
@@ -162,12 +194,38 @@ class Names:
         unknown = f"add [providers.{provider_id}] to remit.toml"
         return self._config.set_up_by.get(provider_id, unknown)
 
-    def router_of(self, request: PromptRequest) -> RequestRouter | None:
-        """Return the router that answers a request; None if the request names no route."""
+    def router_of(self, request: PromptRequest) -> Chooser | None:
+        """Return the chooser of a request that names a route; None for any other request."""
         router, name = self.router, request.model_id
-        if router is None or not name or request.provider_id or not router.knows(name):
+        if router is None or not name or request.provider_id or (None, name) in self._choices:
+            return None  # a name that was chosen before names no route
+        if not router.knows(name):
             return None
         return router
+
+    def choose(self, call: Call) -> Choice:
+        """Return the choice of the named model and its fallbacks.
+
+        Models that the session has set aside are left out as long as another remains, and are
+        noted in ``call.passed_over``.
+        """
+        request = call.request
+        name = (request.provider_id, request.model_id)
+        if name in self._choices:
+            choice = self._choices[name]
+        else:
+            models = [Model(*one, one[1]) for one in self._named(*name)]
+            choice = Choice(models, models[0].model_id, self._config.max_retries)
+            if len(self._choices) < _MAX_NAMES:
+                self._choices[name] = choice
+        if request.set_aside:
+            left = self.left(request)
+            aside = [one for one in choice.models if one[:2] not in left]
+            if aside:
+                call.passed_over += tuple([(one.name, "SET_ASIDE") for one in aside])
+                remaining = [one for one in choice.models if one[:2] in left]
+                choice = Choice(remaining, choice.asked_model_id, choice.max_retries)
+        return choice
 
     def candidates(self, request: PromptRequest) -> Sequence[tuple[str, str]]:
         """Return provider and model of each candidate, in the order in which to ask."""
@@ -210,9 +268,8 @@ class Names:
         self,
         identity: Identity | None,
         request: PromptRequest,
-        routed: Routed | None,
-        provider_id: str,
-        model_id: str,
+        choice: Choice | None,
+        model: Model,
     ) -> bool:
         """Return True if a caller's models include this one, under any name of it.
 
@@ -221,16 +278,16 @@ class Names:
         Args:
             identity: the caller; None may use all.
             request: the request.
-            routed: the router's decision; None without a router.
-            provider_id: the provider.
-            model_id: the model.
+            choice: the choice that names the model; None without one.
+            model: the model.
         """
         if identity is None:
             return True
-        asked = request.model_id
+        provider_id, model_id = model.provider_id, model.model_id
         names = [model_id, f"{provider_id}/{model_id}"]
-        if routed is not None:
-            names += [routed.asked_model_id, routed.model_name]
+        asked = request.model_id
+        if choice is not None and choice.is_routed:
+            names += [choice.asked_model_id, model.name]
         elif asked is not None and (
             asked.endswith(model_id)
             or self._behind(request.provider_id, asked) == (provider_id, model_id)

@@ -1,8 +1,8 @@
-"""Attempts of a call: dispatch, request, and settlement.
+"""The attempts of a call: begin, send and settle.
 
-The steps in order: write the ``DISPATCH`` with the reservation and the in-flight row, send the
-request, write the ``EXCHANGE`` with the settlement, and delete the in-flight row. A failed attempt
-has the same pair of entries.
+Two commits frame each request to a provider. :meth:`Attempts.begin` commits the ``DISPATCH`` with
+the reservation and the row in flight. :meth:`Attempts.settle` commits the ``EXCHANGE`` with the
+settlement, and deletes the row in flight. A failed attempt has the same pair of entries.
 """
 
 from __future__ import annotations
@@ -12,17 +12,12 @@ import functools
 import logging
 import time
 import traceback
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec import structs
-
-from remit.gateway.answer_store import KeptId
-from remit.gateway.answers import refuse_failed
 from remit.gateway.billing import Bill, estimate
-from remit.gateway.breaker import Permit
-from remit.gateway.call import Attempt, Call, Candidate, Failure
+from remit.gateway.breakers import Permit
+from remit.gateway.candidates import LOWERED, lowered, neutral_order
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.memory import LARGE_BYTES, run_to_the_end
@@ -35,18 +30,18 @@ from remit.gateway.records import (
     prepare_warning,
 )
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
-from remit.gateway.stream_tap import ENDED_BY
-from remit.gateway.transport import send_body
-from remit.gateway.validation import Sent, check_output, response_schema
+from remit.gateway.stream import ENDED_BY
+from remit.gateway.transport import refuse_failed, send_body
+from remit.gateway.validation import check_output
+from remit.gateway.values import Attempt, Call, Candidate, Failure, KeptId, Model
 from remit.kernel.errors import let_go
-from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
+from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
 from remit.kernel.loops import call_in_thread
 from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared
 from remit.providers import (
     CODES,
     ProviderError,
-    ProviderRequest,
     ProviderResponse,
     Timeouts,
 )
@@ -69,6 +64,8 @@ class Attempts:
         config: timeouts.
         mode: the effect of an exhausted budget: ``enforce`` refuses the call, ``warn`` records a
             warning, ``off`` does neither.
+        report: reports an attempt of a routed call to the observers.
+        is_current: returns False if the circuit of a permit was opened since.
     """
 
     def __init__(
@@ -76,12 +73,16 @@ class Attempts:
         ledger: LedgerClient,
         in_flight: InFlightCalls,
         config: RouterConfig,
+        report: Callable[[Call, PromptResponse, int, int], None],
+        is_current: Callable[[Permit], bool],
         *,
         mode: Literal["enforce", "warn", "off"],
     ) -> None:
         self._ledger = ledger
         self._in_flight = in_flight
         self._config = config
+        self._report = report
+        self._is_current = is_current
         self._longest_s = config.default_timeout_ms / 1000
         self._timeouts = Timeouts(
             min(config.connect_timeout_ms / 1000, self._longest_s),
@@ -97,89 +98,127 @@ class Attempts:
         self._enforce = mode == "enforce"
         self._warns = mode == "warn"
 
-    async def run(
-        self, call: Call, to: Candidate, permit: Permit
-    ) -> tuple[PromptResponse, BaseException | None]:
-        """Make one attempt; return its response and the exception that it failed with, or None.
+    async def begin(
+        self, call: Call, model: Model | None, to: Candidate, permit: Permit
+    ) -> Attempt:
+        """Commit the ``DISPATCH`` of an attempt, its reservation and its row in flight.
 
-        Sends the request only after its ``DISPATCH`` is durable. Appends the ``EXCHANGE`` and
-        settles the reservation at the end. Reports the result to the circuit breaker through
-        ``permit``.
+        Nothing is sent yet.
 
         Args:
-            call: the call; its ``last``, ``attempts`` and ``claimed`` are updated.
+            call: the call; its ``attempts`` and ``claimed`` are updated.
+            model: the model as the call's choice names it; None without a choice.
             to: the model and the request to send.
-            permit: the circuit breaker's permit for this attempt; used up in any case.
+            permit: the circuit breaker's permit for this attempt; released if nothing is begun.
+
+        Returns:
+            The attempt. If the caller was cancelled after the commit, the attempt has a failure.
 
         Raises:
-            NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: nothing is recorded or sent.
+            NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError, CircuitChangedError: nothing
+                is recorded.
             LedgerError: an entry could not be written; recovery settles a call that was begun.
-            LeaseLostError: the call was settled as an orphan before its answer came.
-            CancelledError: the caller was cancelled. If the call was begun, both entries are
-                recorded.
+            CancelledError: the caller was cancelled and nothing was begun.
         """
         attempt = Attempt(
-            call.attempts + 1, to, call.asked_model_id or to.model_id,
-            fallback_from=tuple(call.passed_over),
+            call.attempts + 1, to, to.model_id, "" if call.last is None else
+            call.last.exchange_entry_id, fallback_from=call.passed_over, model=model,
+            began_ns=time.monotonic_ns(),
         )  # fmt: skip
-        if call.last is not None:
-            attempt.retry_of = call.last.exchange_entry_id
-        routed, tap = call.routed, call.tap
-        if routed is not None:
-            attempt.number += routed.number - 1
-            attempt.retry_of = attempt.retry_of or routed.retry_of
-            attempt.decision_id = routed.decision_id
-            attempt.fallback_from = routed.fallback_from
-            attempt.drawn = routed.drawn
-        error: BaseException | None = None
-        result: ProviderResponse | Failure | None = None
+        choice = call.choice
+        if choice is not None and model is not None:
+            attempt.asked_model_id = choice.asked_model_id or model.name
+            if choice.is_routed:
+                attempt.decision_id = choice.decision_id
+                attempt.drawn = choice.drawn(model, attempt.number)
         try:
-            # Reservation, in-flight row and DISPATCH: durable together, before a byte goes out.
-            attempt.dispatch_entry_id, attempt.hold, error = await self._in_flight.begin(
-                self._start(call, attempt), call.request.ahead
+            step = self._start(call, attempt)
+            if permit.needs_check:
+                step.is_current = functools.partial(self._is_current, permit)
+            attempt.dispatch_entry_id, attempt.hold, attempt.error = await self._in_flight.begin(
+                step, call.request.ahead
             )
         except BaseException:
             permit.release()
             raise
-        if error is not None:
-            # The dispatch is durable and needs its exchange, although nothing was sent.
+        if attempt.error is not None:
+            # The dispatch is durable and needs its exchange, although nothing is sent.
             permit.release()
-            result = Failure(
+            attempt.result = Failure(
                 RouteOutcome.ERROR, "CANCELLED", "the caller disconnected before sending"
             )
         call.claimed = call.claim is not None
         call.attempts += 1
+        return attempt
+
+    async def send(self, call: Call, attempt: Attempt, permit: Permit) -> None:
+        """Send the request of a begun attempt and store its answer or failure in ``result``.
+
+        Reports the result to the circuit breaker through ``permit``.
+
+        Raises:
+            BaseException: the event loop is closing; recovery settles the call.
+        """
+        if attempt.result is not None:
+            return
+        tap = call.tap
+        if (hold := attempt.hold) is not None and hold.output is not None:
+            attempt.to = lowered(attempt.to, hold.output)
+        started = time.perf_counter()
         try:
-            if result is None:
-                if (hold := attempt.hold) is not None and hold.output is not None:
-                    attempt.to = lowered(to, hold.output)
+            if tap.sink is not None:
+                await tap.dispatched(attempt.dispatch_entry_id, attempt.to.outgoing)
                 started = time.perf_counter()
-                try:
-                    if tap.sink is not None:
-                        await tap.dispatched(attempt.dispatch_entry_id, attempt.to.outgoing)
-                        started = time.perf_counter()
-                    attempt.sent = True
-                    result = await self._ask(call, attempt)
-                    refuse_failed(result)
-                    permit.succeed()
-                except BaseException as raised:  # noqa: BLE001 - what is none of a call's is raised again
-                    error = raised
-                    result = self._failed(call, attempt, permit, error)
-                    let_go(error)
-                attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
-                attempt.first_after_ms = tap.first_after_ms
-            gone = None
+            attempt.sent = True
+            result = await self._ask(call, attempt)
+            if result.failure:
+                refuse_failed(result)
+            permit.succeed()
+            attempt.result = result
+        except BaseException as error:  # noqa: BLE001 - `_failed` re-raises the end of the loop
+            attempt.error = error
+            try:
+                attempt.result = self._failed(call, attempt, permit, error)
+            finally:
+                if attempt.result is None:
+                    self._ended(call, attempt)
+            let_go(error)
+        attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
+        attempt.first_after_ms = tap.first_after_ms
+
+    async def settle(self, call: Call, attempt: Attempt) -> PromptResponse:
+        """Commit the ``EXCHANGE`` of an attempt with the settlement and the decision, if any.
+
+        Args:
+            call: the call; its ``last`` is updated.
+            attempt: the attempt, with its result.
+
+        Returns:
+            The response to the caller.
+
+        Raises:
+            LedgerError: the ledger refused the answer; recovery settles the call.
+            LeaseLostError: the call was settled as an orphan before its answer came.
+            CancelledError: the caller was cancelled; both entries are recorded.
+        """
+        result = attempt.result
+        assert result is not None
+        gone = None
+        try:
             if _is_large(call, attempt, result):
                 recorded, gone = await run_to_the_end(self._record, call, attempt, result)
             else:
                 recorded = self._record(call, attempt, result)
-            entry, bill = recorded[:2]
-            finished, also_gone = await self._finish(call, attempt, result, *recorded)
-            error = also_gone or gone or error
+            entry, bill, prepared, kept = recorded
+            step = self._finish(call, attempt, result, bill, prepared, kept)
+            finishing, also_gone = self._in_flight.submit(step), None
+            try:
+                finished = await finishing
+            except BaseException as raised:  # noqa: BLE001 - raised there, or tried again
+                finished, also_gone = await self._in_flight.finish(step, (finishing, raised))
         finally:
-            self._in_flight.ended(attempt.dispatch_entry_id)
-            if tap.holding is not None:
-                tap.release()
+            self._ended(call, attempt)
+        error = also_gone or gone or attempt.error
         try:
             response = self._response(call, attempt, result, entry, bill, finished)
             if (schema := call.request.output_schema) is not None and response.error_code is None:
@@ -188,14 +227,23 @@ class Attempts:
                 problems = await call_in_thread("remit-output", check)
                 response.output_valid, response.output_validation_errors = not problems, problems
             call.last = response
-            if routed is not None and routed.on_record is not None:
-                routed.on_record(response)
+            choice = call.choice
+            if choice is not None and choice.is_routed and attempt.model is not None:
+                choice.note_recorded(attempt.model, response)
+                self._report(call, response, attempt.began_ns, 1)
             if isinstance(error, asyncio.CancelledError):
+                attempt.error = None
                 raise error
-            return response, error
+            return response
         finally:
-            # With its traceback it holds this call, and all that came, until a collection.
+            # Break the reference cycle: the traceback keeps the call and its buffers alive.
             error = None
+
+    def _ended(self, call: Call, attempt: Attempt) -> None:
+        """Stop renewing the lease of an attempt and release the memory of its stream."""
+        self._in_flight.ended(attempt.dispatch_entry_id)
+        if call.tap.holding is not None:
+            call.tap.release()
 
     def _start(self, call: Call, attempt: Attempt) -> StartCall:
         """Return the step that begins an attempt."""
@@ -225,12 +273,11 @@ class Attempts:
 
         The second value is None if the first piece has no shorter limit.
         """
-        longest, routed = self._longest_s, call.routed
-        if routed is None or routed.timeout_s >= longest:
+        longest = self._longest_s
+        limit_s = None if call.choice is None else call.choice.timeout_s
+        if limit_s is None or limit_s >= longest:
             return longest, None
-        if call.tap.wanted:
-            return longest, routed.timeout_s
-        return routed.timeout_s, None
+        return (longest, limit_s) if call.tap.wanted else (limit_s, None)
 
     def _ask(self, call: Call, attempt: Attempt) -> Awaitable[ProviderResponse]:
         """Send the request, in the provider's dialect or in neutral form; return its awaitable
@@ -240,7 +287,7 @@ class Attempts:
         if to.outgoing is not None:
             provider: Any = to.provider
             timeouts = self._timeouts
-            if call.routed is not None:
+            if call.choice is not None and call.choice.timeout_s is not None:
                 timeout_s, first_s = self._limits_s(call)
                 connect_s = min(timeouts.connect_s, timeout_s)
                 timeouts = Timeouts(connect_s, first_s or timeout_s, timeouts.idle_s)
@@ -384,18 +431,14 @@ class Attempts:
         call: Call,
         attempt: Attempt,
         result: ProviderResponse | Failure,
-        entry: LedgerEntry,
         bill: Bill,
         prepared: Prepared,
         kept: Sequence[KeptId],
-    ) -> Awaitable[tuple[FinishedCall, asyncio.CancelledError | None]]:
-        """Return an awaitable that commits the ``EXCHANGE``, settles, and ends the in-flight
-        row.
-        """
+    ) -> FinishCall:
+        """Return the step that commits the ``EXCHANGE``, settles, and ends the row in flight."""
         step = FinishCall(
             (prepared,), attempt.dispatch_entry_id, attempt.hold, bill.usage, response_ids=kept
         )
-        beside = None
         if isinstance(result, ProviderResponse):
             if call.claim is not None:
                 step.answered = (call.claim, self._kept_ms)
@@ -408,9 +451,13 @@ class Attempts:
                 or ((body := call.request.body) is not None and body.value.get("store") is True)
             ):
                 step.write_rows = notes_made(call.identity, attempt, reply.body)
-            if call.routed is not None:
-                beside = call.routed.answered(step, attempt.latency_ms)
-        return self._in_flight.finish(step, beside)
+            choice, model = call.choice, attempt.model
+            if choice is not None and choice.is_routed and model is not None:
+                try:
+                    step.noted = choice.decide(model, attempt.latency_ms, prepared)
+                except Exception:  # noqa: BLE001 - the answer is recorded in any case
+                    _log.exception("a decision cannot be recorded with its answer")
+        return step
 
     def _response(
         self,
@@ -429,7 +476,7 @@ class Attempts:
             finished.exchange_entry_id, attempt.dispatch_entry_id,
             context_hash=to.sent.context_hash,
             budget_remaining=finished.remaining,
-            attempts=call.attempts,
+            attempts=1 if call.choice is not None and call.choice.is_routed else call.attempts,
         )  # fmt: skip
         if attempt.fallback_from:
             response.fallback_from = tuple(attempt.fallback_from)
@@ -458,42 +505,3 @@ def _is_large(call: Call, attempt: Attempt, result: ProviderResponse | Failure) 
     outgoing, reply, tap = attempt.to.outgoing, result.reply, call.tap
     sent = 0 if outgoing is None else len(outgoing.body.raw)
     return sent + tap.kept + tap.came + (0 if reply is None else len(reply.body)) > LARGE_BYTES
-
-
-LOWERED = "lowered to what the budget has left"
-
-
-def lowered(to: Candidate, output: int) -> Candidate:
-    """Return a copy of a candidate whose request has the output limit ``output`` in tokens."""
-    outgoing = to.outgoing
-    if outgoing is None:
-        return structs.replace(to, request=replace(to.request, max_tokens=output))
-    body = outgoing.body
-    names = [name for name in body.endpoint.output_limit if body.value.get(name) is not None]
-    for name in names or body.endpoint.output_limit[:1]:
-        body = body.with_member((name,), b"%d" % output, LOWERED)
-    return structs.replace(to, outgoing=structs.replace(outgoing, body=body))
-
-
-def neutral_order(
-    request: PromptRequest, model_id: str, sent: Sent, timeout_s: float, *, stream: bool
-) -> ProviderRequest:
-    """Return a request in neutral form for a provider object.
-
-    Args:
-        request: the call's request.
-        model_id: the model by the provider's name.
-        sent: the request, encoded.
-        timeout_s: longest wait for the answer in seconds.
-        stream: True if the answer is wanted as a stream.
-    """
-    return ProviderRequest(
-        model_id=model_id,
-        messages=sent.messages,
-        max_tokens=request.max_tokens,
-        temperature=request.temperature,
-        timeout_s=timeout_s,
-        tools=tuple(request.tools or ()),
-        response_schema=response_schema(request),
-        stream=stream,
-    )
