@@ -154,10 +154,8 @@ class Attempts:
     async def send(self, call: Call, attempt: Attempt, permit: Permit) -> None:
         """Send the request of a begun attempt and store its answer or failure in ``result``.
 
-        Reports the result to the circuit breaker through ``permit``.
-
-        Raises:
-            BaseException: the event loop is closing; recovery settles the call.
+        Reports the result to the circuit breaker through ``permit``. If the event loop is closing,
+        its exception is raised and recovery settles the call.
         """
         if attempt.result is not None:
             return
@@ -189,12 +187,7 @@ class Attempts:
     async def settle(self, call: Call, attempt: Attempt) -> PromptResponse:
         """Commit the ``EXCHANGE`` of an attempt with the settlement and the decision, if any.
 
-        Args:
-            call: the call; its ``last`` is updated.
-            attempt: the attempt, with its result.
-
-        Returns:
-            The response to the caller.
+        Returns the response to the caller, and stores it in ``call.last``.
 
         Raises:
             LedgerError: the ledger refused the answer; recovery settles the call.

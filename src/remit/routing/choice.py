@@ -159,8 +159,6 @@ class RouteChoice(_Routed):
         """Return the candidate of a model of this choice."""
         return next(one for one in self.ranking.chain if one.model_id == model.name)
 
-    # -- what the gateway asks -----------------------------------------------------------------
-
     def parts(self) -> Parts | None:
         """Return the calls to make for an ensemble or a pipeline; None for one call."""
         return None if self.make_parts is None else self.make_parts(self)
@@ -182,8 +180,6 @@ class RouteChoice(_Routed):
         decision = self._decision(model.name, made, exact=as_it_came(self.asked, exchange))
         self._noted = emitter.with_answer(decision)
         return self._noted
-
-    # -- what the gateway tells ----------------------------------------------------------------
 
     def pass_over(self, model: Model, refusal: Refusal, response: PromptResponse) -> None:
         """Note a model that did not answer."""
@@ -288,8 +284,6 @@ class RouteChoice(_Routed):
         """Release the bound that exploration holds."""
         if self.drawn_order is not None and self.options.exploration is not None:
             self.options.exploration.ended(self.id)
-
-    # -- what is recorded ----------------------------------------------------------------------
 
     def _is_decided(self, response: PromptResponse) -> bool:
         """Return True if there is a decision to record, and the caller may record one."""
