@@ -245,7 +245,10 @@ def sound_text(text: str) -> str:
 
 
 def sound(value: Any) -> Any:
-    """Return a copy of a JSON value with every text and name as :func:`sound_text` makes it.
+    """Return a copy of a JSON value in which every text and name is valid Unicode.
+
+    Surrogate pairs are joined, and unpaired halves become U+FFFD, as in :func:`sound_text`; NUL
+    stays. Of two names that become equal, the last one counts.
 
     Args:
         value: a JSON value, which is not changed.

@@ -143,7 +143,8 @@ class KeptOnRecord:
     """The progress of a replay in the ledger, among its calls; any machine can continue it.
 
     Each call belongs to a work order that is named after the replay and the exchange. Every paid
-    call is counted, including calls whose answer a killed process did not read.
+    call is counted, including calls whose answer a killed process did not read. The ledger is read
+    at the first :meth:`read`, not before. Nothing is written here: the gateway records the calls.
 
     Args:
         ledger: the ledger.
@@ -152,7 +153,7 @@ class KeptOnRecord:
         prices: version of the prices in force.
 
     Attributes:
-        lost_nano: cost in nano-dollars of calls whose answers are lost.
+        lost_nano: cost in nano-dollars of calls whose answers are lost; 0 until :meth:`read`.
         from_the_beginning: the instruction for starting the replay again.
     """
 

@@ -102,11 +102,12 @@ def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] =
         registry: the installed packages.
         disk: the root's files.
         changing: paths of files that the operation adds or removes; :func:`check_placement` has
-            checked them.
+            checked them. Such a file may be missing or without an owner, but not changed.
 
     Raises:
-        PackageError: ``gate_failed``: a file is missing, changed or without an owner, or a registry
-            differs from the ledger. The message names the first fault.
+        PackageError: ``gate_failed``: a file is missing, changed, without an owner, with two owners
+            or in a reserved folder, or a registry differs from the ledger or is unknown to it; the
+            message names the first fault. ``unreadable_file``: a folder cannot be listed.
     """
     if registry.packages:
         _require("G0B", check_ownership(registry, disk, changing))

@@ -76,17 +76,22 @@ def read_fallbacks(
     by: Sequence[str] = (),
     where: Mapping[str, str] | None = None,
 ) -> Fallbacks:
-    """Return the reasons for which calls fell back to another model.
+    """Return the reasons for which calls fell back to another model, the most frequent first.
 
-    The arguments select as in :func:`~remit.views.usage.read_usage`. At most five thousand
-    exchanges are read, the latest, and only in sessions and quarter hours with a fallback.
+    Only the latest fallbacks are read: at most 500 rows of usage, 5,000 exchanges in all, and 1,000
+    of one session in a quarter hour. ``read`` and ``calls`` of the result tell whether the reasons
+    cover all fallbacks.
 
     Args:
         ledger: the ledger of the calls.
         since: aware start time, rounded down to a quarter hour; ``None`` for the beginning.
         until: aware end time, exclusive, rounded up to a quarter hour; ``None`` for no end.
-        by: names to group by; periods are ignored.
-        where: required values by name.
+        by: names of :data:`~remit.views.usage.SELECT_NAMES` to group by; periods and unknown names
+            are ignored.
+        where: required values by name, of the same names.
+
+    Raises:
+        KeyError: ``where`` contains a period or an unknown name.
     """
     first, end = quarters_between(ledger, since, until)
     columns = [name for name in by if name in SELECT_NAMES]

@@ -26,7 +26,10 @@ _MIN_CHARACTERS = 64  # An id or a time is never cut.
 
 
 class GatePort(Protocol):
-    """The gates and packages of a root, as ADMIN's tools use them."""
+    """The gates and packages of a root, as ADMIN's tools use them.
+
+    Runs gates and lists installed packages; packages cannot be changed through it.
+    """
 
     @property
     def names(self) -> tuple[str, ...]:

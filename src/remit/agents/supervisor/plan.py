@@ -101,8 +101,9 @@ class Plan:
         answer: name of the step that gives the answer; by default the last.
 
     Raises:
-        InvalidInputError: there is no step; two steps have the same name; a name is reserved; a
-            step depends on a missing step or, indirectly, on itself; or a criterion is unknown.
+        InvalidInputError: there is no step; two steps have the same name; a name is reserved;
+            ``answer`` names no step; a step depends on a missing step or, indirectly, on itself; or
+            a criterion is unknown.
     """
 
     steps: tuple[PlanStep, ...]

@@ -35,6 +35,12 @@ class WorkOrderType(StrEnum):
 
     A ``tool_call`` runs the tools that its input names, without a model. Orders of the other kinds
     call a model under their contract.
+
+    Attributes:
+        CLASSIFY: finds out what a message asks for, before the supervisor plans.
+        TOOL_CALL: runs tools without a model.
+        SYNTHESIZE: writes the answer.
+        EXECUTE: does a step that is described in words; the default of a plan's step.
     """
 
     CLASSIFY = "classify"

@@ -209,7 +209,10 @@ def trace_hash(
 
 
 def trace_hash_of(tx: Transaction, work_order_ids: Sequence[str]) -> str:
-    """Return :func:`trace_hash` of all entries up to this point of the transaction.
+    """Return :func:`trace_hash` as of this point of the transaction.
+
+    This is the SHA-256, in hex, of the hashes of the orders' ``ho1`` entries in ledger order.
+    Entries that this transaction has appended count; entries of other tiers do not.
 
     Args:
         tx: the transaction.

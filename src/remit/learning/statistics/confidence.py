@@ -71,7 +71,8 @@ class ConfidenceSequence:
 
         Args:
             x: the value.
-            weight: above 0, at most 1, and chosen before the value is known.
+            weight: above 0, at most 1, and chosen before the value is known. It is not checked: the
+                interval is wrong with any other weight.
 
         Raises:
             InvalidInputError: the value lies outside the bounds.

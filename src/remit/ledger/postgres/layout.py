@@ -86,7 +86,10 @@ _MEANINGLESS = re.compile(
 
 
 def layout_problems(select: _Select, url: str) -> list[str]:
-    """Return, by name, objects that a ledger lacks, does not have, or has in another form.
+    """Return a text for each object of the database that is not as a ledger's should be.
+
+    An object may be missing, be foreign to a ledger, or have another form; the text names it and
+    says which. The list is empty if the layout is right.
 
     Args:
         select: runs a query.

@@ -14,7 +14,10 @@ from remit.ledger.subjects import subjects_before
 
 
 def check_subjects(report: VerificationReport, store: Store, subjects: Mapping[int, int]) -> None:
-    """Report values that name a subject in the record and have another row in ``content_subjects``.
+    """Report values that name a subject in the record but not the same one in ``content_subjects``.
+
+    A missing row, another subject and a second row are each reported. A value that is itself
+    missing is not reported here.
 
     Args:
         report: receives the problems.

@@ -45,7 +45,9 @@ class KeptUsage:
     def read(self, by: str, first: int, end: int, time_zone: str, *, hourly: bool) -> list[Window]:
         """Return the usage of a time range in windows, in order of time.
 
-        Windows that ended a while ago are cached; others are read from the ledger each time.
+        The range is cut to the time from the first usage in the ledger to now, and may then be
+        empty. Windows are whole days, with hours at both ends of the range. Windows that ended a
+        while ago are cached in memory; others are read from the ledger each time.
 
         Args:
             by: the name to group by, such as ``model``; empty for one row per window.
@@ -55,10 +57,11 @@ class KeptUsage:
             hourly: True limits windows to an hour, so that single hours can be shown.
 
         Returns:
-            Pairs of the window's first quarter hour and its rows.
+            Pairs of the window's first quarter hour and its rows; no rows if nothing was used.
 
         Raises:
-            InvalidInputError: the time zone is unknown, or the range has too many periods.
+            InvalidInputError: the name or the time zone is unknown, or the range has too many
+                periods.
         """
         earliest, latest = quarters_between(self._ledger, None, None)
         now = latest - 1

@@ -45,7 +45,8 @@ class Live:
     def close(self) -> None:
         """End all streams and refuse new ones. A later stream ends after its first bytes.
 
-        Does not wait for a read of the ledger that is running.
+        Does not wait for a read of the ledger that is running. Call it in the event loop of the
+        streams while any is open. Closing twice is harmless.
         """
         self._closed = True
         if self._task is not None:

@@ -355,7 +355,8 @@ def person_of(claims: Mapping[str, Any], settings: OidcSettings) -> Identity:
         settings: ``[server.oidc]``.
 
     Raises:
-        SignInError: 403, the person has no name, an unverified email address, or no role.
+        SignInError: 403, the person has no name, no subject or no role; or ``name_claim`` is
+            ``email``, and the provider says that the address is not verified.
     """
     name, subject = (_text(claims.get(one)) for one in (settings.name_claim, "sub"))
     if not name or not subject:

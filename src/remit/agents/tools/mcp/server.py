@@ -118,9 +118,11 @@ class McpServer(Closeable):
     def tools(self) -> list[Tool]:
         """Return the server's present tools; start the server if needed. Blocks.
 
-        New definitions are pinned, and differing ones recorded as a change (``TOOL_PINNED``). Tools
-        that the settings do not admit, or whose schema is not valid, are left out. Opens a closed
-        server again.
+        New definitions are pinned, and differing ones recorded as a change (``TOOL_PINNED``). A
+        changed tool stays in the list with the description and schema of its pin, or without both
+        if it has no pin; its calls are refused until a person accepts the change. If the server was
+        made without pins, nothing is compared. Tools that the settings do not admit, or whose
+        schema is not valid, are left out. Opens a closed server again.
 
         Raises:
             ToolError: the server does not start or answer in time, or two tools would have the same
