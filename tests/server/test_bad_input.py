@@ -315,11 +315,15 @@ def test_too_many_connections(serve: Serve) -> None:
 
 
 def test_methods_that_there_are_not(served: Served) -> None:
-    for method in ("GET", "PUT", "DELETE", "PATCH", "OPTIONS"):
-        status, _, headers = served.ask(method, "/v1/chat/completions")
-        assert status == 405
-        assert headers["allow"] == "POST"
-    assert served.ask("HEAD", "/v1/chat/completions")[0] == 405
+    """GET of chat completions lists the stored ones; messages take nothing but POST."""
+    for path, taken in (("/v1/messages", "POST"), ("/v1/chat/completions", "GET, POST")):
+        for method in ("GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"):
+            status, _, headers = served.ask(method, path)
+            if method in ("GET", "HEAD") and "GET" in taken:
+                assert status == 200
+                continue
+            assert status == 405
+            assert headers["allow"] == taken
     assert served.ask("POST", "/v1/models", {})[0] == 405
     for data in (b"BREW / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", b"GET\r\n\r\n",
                  b"GET / HTTP/9.9\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):  # fmt: skip

@@ -113,6 +113,24 @@ def test_an_openai_batch_from_file_to_results(served: Served, keeper: Keeper, se
     assert served.ledger.select("SELECT 1 FROM holds") == []
 
 
+def test_a_batch_of_the_other_dialect_is_not_found(served: Served, keeper: Keeper) -> None:
+    requests = [_request("a")]
+    of_anthropic = anthropic_at(served).messages.batches.create(requests=requests).id
+    of_openai = _create(openai_at(served), _line("a")).id
+    asked = len(keeper.asked)
+    for method, path in (
+        ("GET", f"/v1/batches/{of_anthropic}"),
+        ("POST", f"/v1/batches/{of_anthropic}/cancel"),
+        ("GET", f"/v1/messages/batches/{of_openai}"),
+        ("GET", f"/v1/messages/batches/{of_openai}/results"),
+        ("DELETE", f"/v1/messages/batches/{of_openai}"),
+    ):
+        status, raw, _ = served.ask(method, path)
+        assert status == 404
+        assert b"which has no" in raw
+    assert len(keeper.asked) == asked
+
+
 def test_an_anthropic_batch_and_its_results(served: Served, keeper: Keeper, session: str) -> None:
     key = served.key(usd_nano=USD)
     client = anthropic_at(served, key.key, session)

@@ -64,6 +64,27 @@ def test_files_of_anthropic_under_its_own_headers(
     assert client.beta.files.delete(made.id).type == "file_deleted"
 
 
+@pytest.mark.parametrize("anthropic", [False, True])
+def test_a_file_of_the_other_dialect_is_not_found(
+    served: Served, keeper: Keeper, anthropic: bool
+) -> None:
+    file = ("notes.txt", DATA, "text/plain")
+    if anthropic:
+        file_id = anthropic_at(served).beta.files.upload(file=file).id
+        other = {"openai-beta": "x"}
+    else:
+        file_id = openai_at(served).files.create(file=file, purpose="user_data").id
+        other = {"anthropic-version": "2023-06-01"}
+    asked = len(keeper.asked)
+    for method, tail in (("GET", ""), ("GET", "/content"), ("DELETE", "")):
+        status, raw, _ = served.ask(method, f"/v1/files/{file_id}{tail}", headers=other)
+        assert status == 404, raw
+        assert (json.loads(raw).get("type") == "error") is not anthropic
+        assert file_id in raw.decode()
+    assert len(keeper.asked) == asked
+    assert file_id in keeper.files
+
+
 def test_another_key_sees_nothing_of_it(served: Served, keeper: Keeper) -> None:
     client = openai_at(served)
     made = client.files.create(file=("a.txt", b"a"), purpose="user_data")

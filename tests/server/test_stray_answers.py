@@ -6,11 +6,12 @@ import json
 import socket
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.running import Served
+from tests.server.running import Served, serving
 from tests.support.raw_provider import RawProvider, whole
 from tests.support.wire import completion
 
@@ -61,6 +62,19 @@ def test_a_stray_404_turns_the_responses_api_off_for_one_call(
     paths = _replies(provider, chat)
     assert _responses(served) == "translated"
     assert paths == ["/v1/chat/completions"]
+
+
+def test_a_missing_endpoint_costs_no_retry(provider: RawProvider, tmp_path: Path) -> None:
+    missing = whole(b"<html>404</html>", "text/html", "404 Not Found", "retry-after: 90\r\n")
+    chat = whole(json.dumps(_CHAT).encode())
+    with serving(tmp_path / "root", provider.url, toml="[gateway]\nmax_retries = 0\n") as served:
+        paths = _replies(provider, missing, chat)
+        assert _responses(served) == "translated"
+        assert paths == ["/v1/responses", "/v1/chat/completions"]
+        paths = _replies(provider, missing)
+        body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi"}
+        assert served.ask("POST", "/v1/responses", body)[0] == 400
+        assert paths == ["/v1/responses", "/v1/chat/completions"]
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])

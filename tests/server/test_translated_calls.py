@@ -126,3 +126,33 @@ def test_a_client_of_chat_completions_reaches_a_model_that_takes_tools_on_respon
     reasons = [change["reason"] for change in recorded["changed"]]
     assert "this model takes tools only on the Responses API" in reasons
     assert recorded["answer"]["output"][0]["call_id"] == "call_1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "model", "sent"),
+    [
+        ("/v1/messages?beta=true", _CLAUDE, "/v1/messages?beta=true"),
+        ("/anthropic/v1/messages?beta=true&x=a%20b", _CLAUDE, "/v1/messages?beta=true&x=a%20b"),
+        ("/v1/messages?beta=true", "openai/gpt-4o-mini", "/v1/chat/completions"),
+        ("/v1/chat/completions?beta=true", _CLAUDE, "/v1/messages"),
+        ("/v1/responses?a=1", "openai/gpt-4o-mini", "/v1/responses?a=1"),
+        ("/openai/responses?api-version=1&a=1", "openai/gpt-4o-mini", "/v1/responses?a=1"),
+        ("/openai/responses?api-version=preview", "openai/gpt-4o-mini", "/v1/responses"),
+        ("/v1/messages?", _CLAUDE, "/v1/messages"),
+    ],
+)  # fmt: skip
+def test_the_query_reaches_a_provider_of_the_clients_own_dialect(
+    served: Served, provider: RawProvider, asked: str, model: str, sent: str
+) -> None:
+    session, said = new_session(), [{"role": "user", "content": "Hi"}]
+    member = "input" if "responses" in asked else "messages"
+    body: dict[str, Any] = {"model": model, member: said}
+    if "/messages" in asked:
+        body["max_tokens"] = 9
+    provider.seen.clear()  # type: ignore[attr-defined]
+    served.ask("POST", asked, body, headers={"x-remit-session": session})
+    ((path, _),) = provider.seen  # type: ignore[attr-defined]
+    assert path == sent
+    line = served.exchange(session).metadata.get("request_line")
+    base = "" if model == _CLAUDE else "/v1"  # OpenAI's base URL ends in it.
+    assert line == (f"POST {sent.removeprefix(base)}" if "?" in sent else None)

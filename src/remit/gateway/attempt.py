@@ -409,7 +409,7 @@ class Attempts:
                 changed = entry.metadata.get("changed", Content([])).value
                 lowered = {"path": "/max_tokens", "reason": LOWERED}
                 entry.metadata["changed"] = Content([*changed, lowered])
-        if (body := request.body) is not None and body.value.get("store") is True:
+        if (body := request.body) is not None and "store" in body.value:
             entry.metadata.update(untold_labels(body, entry.metadata.get("wire")))
         kept: Sequence[KeptId] = ()
         if request.keeper is not None:
@@ -436,12 +436,11 @@ class Attempts:
             if call.claim is not None:
                 step.answered = (call.claim, self._kept_ms)
             if (on_record := call.on_record) is not None:
-                note, answer = on_record, result
-                step.write_rows = lambda tx, entry_id: note(tx, entry_id, attempt, answer)
+                step.write_rows = functools.partial(on_record, attempt=attempt, answer=result)
                 step.keeps_hold = on_record.keeps_hold(result)
             elif (reply := result.reply) is not None and (
                 b'"container' in reply.body
-                or ((body := call.request.body) is not None and body.value.get("store") is True)
+                or ((body := call.request.body) is not None and "store" in body.value)
             ):
                 step.write_rows = notes_made(call.identity, attempt, reply.body)
             choice, model = call.choice, attempt.model

@@ -396,7 +396,6 @@ class Breakers:
 
     def _answered(self, key: _Key, generation: int, noted: bool, outcome: Outcome) -> None:
         """Apply the result of a call in memory, and submit it to the ledger if the row changes."""
-
         with self._lock:
             if outcome != "nothing":
                 local = self._local.get(key)
@@ -405,10 +404,7 @@ class Breakers:
             before = self._circuit(key)
             if outcome == "ok" and not before.open and before.failures == 0 and not noted:
                 return
-
-            def change(circuit: Circuit, now_ms: int) -> Circuit:
-                return circuit.answered(self._config, generation, outcome, now_ms)
-
+            change = functools.partial(_answered, self._config, generation, outcome)
             after = change(before, self._now_ms())
             if after is before and not noted:
                 return
@@ -463,6 +459,13 @@ class Breakers:
             if local.steps == step:  # A later step is pending; its state is newer.
                 local.circuit = after
         return after
+
+
+def _answered(
+    config: CircuitBreakerConfig, generation: int, outcome: Outcome, circuit: Circuit, now_ms: int
+) -> Circuit:
+    """Return a circuit after the result of a call."""
+    return circuit.answered(config, generation, outcome, now_ms)
 
 
 def _circuit_of(row: tuple[Any, ...]) -> Circuit:

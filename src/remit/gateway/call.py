@@ -307,7 +307,8 @@ class CallPath:
         The request is None if it must be made again: the provider may have learnt from the failure
         how to translate it.
 
-        A stale connection is replaced without counting a retry.
+        A stale connection is replaced, and a request to a missing endpoint is translated, without
+        counting a retry.
 
         Args:
             call: the call.
@@ -322,12 +323,14 @@ class CallPath:
             # Nothing is wrong with the provider: another connection, at once.
             to.outgoing = structs.replace(to.outgoing, reconnect=True)
             return to, retries
+        if error.to_translate and to.provider_id not in call.translated:
+            # The model has not been asked, so no retry is counted and nothing is waited for.
+            call.translated |= {to.provider_id}
+            return None, retries
         wait_s = self._wait_s(retries + 1, error.retry_after_s)
         if not error.retryable or retries >= choice.max_retries or wait_s is None:
             return None
         await asyncio.sleep(wait_s)
-        if error.to_translate:
-            call.translated |= {to.provider_id}
         return None, retries + 1
 
     def _wait_s(self, number: int, asked_s: float | None) -> float | None:

@@ -153,6 +153,7 @@ class Candidates:
                 None if price is None else price.max_output_tokens,
                 price is not None and price.max_completion_tokens,
                 provider_id in call.translated,
+                request.query,
             )
             outgoing = provider.outgoing(order)
         except (DialectError, InvalidInputError, ProviderError) as error:

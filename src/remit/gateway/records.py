@@ -171,6 +171,8 @@ def _add_wire(metadata: dict[str, Any], call: Call, outgoing: Outgoing) -> None:
         metadata["dropped"] = Content(list(outgoing.dropped))
     if outgoing.headers:
         metadata["headers"] = dict(outgoing.headers)
+    if call.request.query and outgoing.path:
+        metadata["request_line"] = Content(f"{outgoing.method} {outgoing.path}")
     if call.claim is not None:
         metadata["request_hash"] = Content(call.request_hash)
         metadata["claim"] = call.claim[2]

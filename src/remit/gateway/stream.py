@@ -11,6 +11,7 @@ from typing import Any
 from remit.gateway.memory import LARGE_BYTES, MEMORY_FULL, Holding, memory, run_large
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import (
+    StreamEvent,
     TextDelta,
     TextSink,
     ThinkingDelta,
@@ -298,9 +299,7 @@ class StreamTap:
             try:
                 if self._reader is None:
                     self._reader = StreamReader(chunk.endpoint, chunk.total)
-                for event in self._reader.feed(chunk.value):
-                    if type(event) is TextDelta:
-                        self._tell_text(event.text)
+                self._tell_texts(self._reader.feed(chunk.value))
             except RemitError:
                 self._on_text = None  # the answer's own error says why it cannot be read
         passed = None
@@ -312,6 +311,14 @@ class StreamTap:
         # What the listener holds back was not sent: another model may still answer.
         if begins and self.first_after_ms is None and passed is not False:
             self._mark()
+
+    def finish(self) -> None:
+        """Pass the rest of the text to the listener, once the whole stream has come."""
+        if self._on_text is not None and self._reader is not None:
+            try:
+                self._tell_texts(self._reader.finish())
+            except RemitError:
+                self._on_text = None  # the answer's own error says why it cannot be read
 
     async def event(self, event: Any) -> None:
         """Count one event of a stream in neutral form and pass it to the listener."""
@@ -342,6 +349,11 @@ class StreamTap:
 
     def _mark(self) -> None:
         self.first_after_ms = round((time.perf_counter() - self._started) * 1000, 3)
+
+    def _tell_texts(self, events: list[StreamEvent]) -> None:
+        for event in events:
+            if type(event) is TextDelta:
+                self._tell_text(event.text)
 
     def _tell_text(self, text: str) -> None:
         try:

@@ -178,6 +178,7 @@ async def _streamed(
         raise ProviderError(
             "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
         )
+    tap.finish()
     return await _assembled(total, tap, endpoint, reply.status, headers, kind)
 
 

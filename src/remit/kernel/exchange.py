@@ -167,6 +167,7 @@ class PromptRequest:
         body: a request body in wire form, a :class:`remit.providers.Body`. If given, it is sent,
             and the content fields above are ignored.
         headers: client headers that are forwarded to the provider.
+        query: the query of the client's URL, for a provider of the body's dialect.
         keeper: a :class:`remit.gateway.values.Keeper` if the answer is stored under an id.
         idempotency_key: a call that succeeded under the same key is answered from the record.
         user_id: the user whose budget also pays if the caller's key names no user.
@@ -211,6 +212,7 @@ class PromptRequest:
     ahead: WritesAhead | None = None
     contract_version: str = ""
     set_aside: tuple[str, ...] = ()
+    query: str = ""
 
     def __repr__(self) -> str:
         return (

@@ -67,6 +67,7 @@ class ProviderRequest(Struct, frozen=True, gc=False):
         max_completion_tokens: True if Chat Completions accepts the model's output limit only under
             this name and accepts no temperature.
         translate: True to send the body in the form of the provider's main endpoint.
+        query: the query of the client's URL, which is sent with a body that is not translated.
     """
 
     model_id: str
@@ -82,6 +83,7 @@ class ProviderRequest(Struct, frozen=True, gc=False):
     largest_output: int | None = None
     max_completion_tokens: bool = False
     translate: bool = False
+    query: str = ""
 
 
 class ProviderResponse(Struct, frozen=True):

@@ -202,7 +202,10 @@ class WireDialect(ABC):
                     ("stream_options", "include_usage"), b"true", "usage would stay unknown"
                 )
                 asks_usage = True
-        return Outgoing(body, headers, stream, asks_usage, dropped=dropped)
+        path = ""
+        if request.query and request.body is not None and request.body.endpoint is body.endpoint:
+            path = f"{body.endpoint.path}?{request.query}"
+        return Outgoing(body, headers, stream, asks_usage, path=path, dropped=dropped)
 
 
 def _left_out(given: Body | None, sent: Body) -> list[str]:

@@ -113,7 +113,7 @@ class Batches:
         file_id = body.value.get("input_file_id")
         if not isinstance(file_id, str):
             raise invalid("input_file_id", "input_file_id is missing.")
-        found = await self._door.find(file_id, "file", caller)
+        found = await self._door.find(file_id, "file", caller, FILES["openai"])
         path = f"{FILES['openai'].path}/{quote(file_id, safe='')}/content"
         status, _, data = await self._door.fetch(found.provider_id, path, caller)
         if status != 200:
@@ -131,7 +131,7 @@ class Batches:
         self, dialect: Dialect, batch_id: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         caller = await self._door.caller(scope)
-        found = await self._door.find(batch_id, "batch", caller)
+        found = await self._door.find(batch_id, "batch", caller, BATCHES[dialect])
         path = f"{BATCHES[dialect].path}/{quote(batch_id, safe='')}"
         status, headers, body = await self._door.fetch(
             found.provider_id, with_query(path, scope), caller
@@ -141,7 +141,7 @@ class Batches:
 
     async def _results(self, batch_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         caller = await self._door.caller(scope)
-        found = await self._door.find(batch_id, "batch", caller)
+        found = await self._door.find(batch_id, "batch", caller, BATCHES["anthropic"])
         await self._settle(found.object_id)
         path = f"{BATCHES['anthropic'].path}/{quote(batch_id, safe='')}/results"
         await self._door.relay(found.provider_id, with_query(path, scope), caller, send)
@@ -179,7 +179,7 @@ class Batches:
             HttpError: 403, the caller may not call; 404, the caller owns no such batch.
         """
         caller = await self._door.caller(scope)
-        found = await self._door.find(batch_id, "batch", caller)
+        found = await self._door.find(batch_id, "batch", caller, BATCHES[dialect])
         await self._door.read(caller, receive)
         path = f"{BATCHES[dialect].path}/{quote(batch_id, safe='')}{tail}"
         body = ObjectBody.without_text(BATCHES[dialect], {"method": method, "path": path})

@@ -128,6 +128,8 @@ class ModelCalls:
                 model = _IMAGE_MODEL if "image" in endpoint.name else self._gateway.default_model
                 body = body.with_member(("model",), dump(model), "the client named no model")
             asked = self._authenticator.request(caller, body)
+            if request.query:
+                asked = replace(asked, query=_sent_query(request.query))
             if answer is not None:
                 await answer(caller, body, asked, request)
                 return
@@ -330,6 +332,14 @@ class ModelCalls:
                 raise
             ended = self._refused(error)
             relay.break_off(ended.status, ended.code, ended.message)
+
+
+def _sent_query(query: str) -> str:
+    """Return the part of a URL's query that a provider of the client's dialect receives.
+
+    Azure's ``api-version`` belongs to Azure's paths, in place of which Remit sends OpenAI's.
+    """
+    return "&".join(one for one in query.split("&") if not one.startswith("api-version="))
 
 
 def _with_model(raw: bytes, model: str) -> bytes:

@@ -79,14 +79,15 @@ class Files:
 
     async def _relay(self, file_id: str, tail: str, scope: Scope, send: Send) -> None:
         caller = await self._door.caller(scope)
-        found = await self._door.find(file_id, "file", caller)
-        path = f"{FILES[shape_of(scope)].path}/{quote(file_id, safe='')}{tail}"
+        endpoint = FILES[shape_of(scope)]
+        found = await self._door.find(file_id, "file", caller, endpoint)
+        path = f"{endpoint.path}/{quote(file_id, safe='')}{tail}"
         await self._door.relay(found.provider_id, with_query(path, scope), caller, send)
 
     async def _delete(self, file_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         caller = await self._door.caller(scope)
         endpoint = FILES[shape_of(scope)]
-        found = await self._door.find(file_id, "file", caller)
+        found = await self._door.find(file_id, "file", caller, endpoint)
         path = f"{endpoint.path}/{quote(file_id, safe='')}"
         body = ObjectBody.without_text(endpoint, {"method": "DELETE", "path": path})
         response = await self._door.delete(

@@ -38,7 +38,7 @@ class Call:
 
     __slots__ = (
         "_chunked", "_connection", "_expects", "_most", "_share", "_task", "_unsent", "body",
-        "detached", "disconnected", "headers", "keep_alive", "path", "response_complete",
+        "detached", "disconnected", "headers", "keep_alive", "path", "query", "response_complete",
         "response_started", "waiter", "whole",
     )  # fmt: skip
     deployment = ""  # Paths that name one are served as ASGI requests.
@@ -54,7 +54,9 @@ class Call:
         self.whole = False
         self._unsent = b""
         self.waiter: asyncio.Future[None] | None = None
-        self.path = connection.url.partition(b"?")[0].decode("latin-1")
+        path, _, query = connection.url.partition(b"?")
+        self.path = path.decode("latin-1")
+        self.query = query.decode("latin-1")
         self.headers: list[tuple[bytes, bytes]] = connection.headers
         self.detached = False
         self.disconnected = False

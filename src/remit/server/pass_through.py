@@ -88,10 +88,7 @@ class PassThrough:
         caller = await door.caller(scope)
         if not caller.identity.may_pass(row):
             raise _not_listed(row)
-        found = await door.find(ids[0], row.kind, caller) if ids else None
-        if found is not None and not door.speaks(found.provider_id, row.endpoint):
-            said = f"{ids[0][:100]} is an object of {found.provider_id}, which has no {row.name}."
-            raise HttpError(404, "not_found", said, param="id")
+        found = await door.find(ids[0], row.kind, caller, row.endpoint) if ids else None
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"))
         await door.require_own(texts_in([value for _, value in query]), caller)
         path = with_query(row.upstream(ids), scope)

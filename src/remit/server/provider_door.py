@@ -116,10 +116,6 @@ class ProviderDoor:
         """
         return isinstance(self._gateway.providers.get(provider_id), UpstreamProvider)
 
-    def speaks(self, provider_id: str, endpoint: Endpoint) -> bool:
-        """Return True if a provider has an endpoint of its dialect."""
-        return self.has(provider_id) and self._provider(provider_id).speaks(endpoint)
-
     def provider_for(self, endpoint: Endpoint) -> str:
         """Return the id of the provider for an endpoint: the one named like its dialect, else the
         first.
@@ -191,16 +187,20 @@ class ProviderDoor:
             raise HttpError(409, "archived", error.message) from error
         return response
 
-    async def find(self, object_id: str, kind: str, caller: AuthenticatedRequest) -> KeptObject:
+    async def find(
+        self, object_id: str, kind: str, caller: AuthenticatedRequest, endpoint: Endpoint
+    ) -> KeptObject:
         """Return a caller's object, from the record of owners. No provider is asked.
 
         Args:
             object_id: the provider's id of the object.
             kind: kind of the object.
             caller: the authenticated caller.
+            endpoint: the collection that the request names the object in.
 
         Raises:
-            HttpError: 404, there is no such object, or another caller owns it.
+            HttpError: 404, there is no such object, another caller owns it, or its provider has no
+                such collection, as it speaks the other dialect.
         """
         owner = owner_of(caller.identity)
         found = await asyncio.to_thread(self.objects.find, object_id, kind, owner)
@@ -212,6 +212,10 @@ class ProviderDoor:
                 "their ids.",
                 param="id",
             )
+        provider_id = found.provider_id
+        if self.has(provider_id) and not self._provider(provider_id).speaks(endpoint):
+            said = f"{object_id[:100]} is an object of {provider_id}, which has no {endpoint.path}."
+            raise HttpError(404, "not_found", said, param="id")
         return found
 
     async def require_own(

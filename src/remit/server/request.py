@@ -23,6 +23,7 @@ class Request(Protocol):
 
     Attributes:
         path: the path of the URL, without its query.
+        query: the query of the URL, as the client wrote it; empty for none.
         headers: (name, value) pairs, names in lower case, without trailers.
         started: True if part of an answer was sent.
         detached: True if the call continues after its client disconnects; else its task is
@@ -31,6 +32,7 @@ class Request(Protocol):
     """
 
     path: str
+    query: str
     deployment: str
     headers: list[tuple[bytes, bytes]]
     started: bool
@@ -117,6 +119,7 @@ class AsgiRequest:
     def __init__(self, scope: Scope, receive: Receive, send: Send, deployment: str = "") -> None:
         self.deployment = deployment
         self.path: str = scope["path"]
+        self.query: str = scope.get("query_string", b"").decode("latin-1")
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.started = False
         self.detached = False

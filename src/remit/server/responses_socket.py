@@ -192,7 +192,7 @@ class _SocketCall:
             None before, and if it failed.
     """
 
-    deployment = ""
+    deployment = query = ""
 
     def __init__(self, socket: WebSocket, body: bytes) -> None:
         self.path = socket.path
