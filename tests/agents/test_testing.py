@@ -160,7 +160,7 @@ def test_what_a_newcomer_gets_wrong_is_said_with_the_way_out(remit_root: Path) -
         with pytest.raises(AssertionError, match="stock never ran"):
             RecordChecks(runtime, failed.session_id).tool_ran("stock")
         agent = runtime.agent("a")
-    with pytest.raises(LedgerClosedError, match="Open it again"):
+    with pytest.raises(LedgerClosedError, match="Open the runtime again"):
         agent.run("hello")
 
 

@@ -514,12 +514,12 @@ def test_a_turn_that_was_interrupted_is_closed_by_the_next_message(scripted: Scr
         async def dies(*_: Any, **__: Any) -> Any:
             raise _Died
 
-        attempts = runtime.gateway._attempts
-        whole = attempts._ask
-        attempts._ask = dies  # type: ignore[method-assign]
+        attempts = runtime.gateway._path._attempts
+        whole = attempts.send
+        attempts.send = dies  # type: ignore[method-assign]
         with pytest.raises(_Died):
             session.turn("first")
-        attempts._ask = whole  # type: ignore[method-assign]
+        attempts.send = whole  # type: ignore[method-assign]
         runtime.ledger.flush()
         assert session.unfinished() is not None
         assert list(runtime.unfinished()) == [session.session_id]

@@ -55,7 +55,7 @@ def test_what_cannot_be_declared(remit: Run) -> None:
     assert (again.returncode, "already" in again.stderr) == (1, True)
     missing = remit("organisation", "show", "nope")
     assert missing.returncode == 1
-    assert "organisation list` lists those that exist: o" in missing.stderr
+    assert "organisation list` lists existing ids: o" in missing.stderr
 
 
 def test_limits_are_changed_with_what_they_were_and_by_whom(remit: Run, root: Path) -> None:

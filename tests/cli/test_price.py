@@ -76,7 +76,7 @@ def test_a_change_by_hand_is_found_and_can_be_put_on_record(remit: Run, root: Pa
     file = root / "prices.toml"
     file.write_text(file.read_text().replace('"2"', '"0.2"'))
     (error,) = _gates(remit)
-    assert "prices.toml are not those that LED-" in error
+    assert "prices.toml differ from the prices recorded in LED-" in error
     assert remit("price", "import", file).returncode == 0
     assert _gates(remit) == []
     (change,) = parsed(remit("price", "diff", "--json"))["changes"]

@@ -109,7 +109,7 @@ def test_a_removal_is_the_roots_own_and_ends_behind_a_link(tmp_path: Path) -> No
         said = {"file": {**own, "name": "globex"}, "by": "t",
                 "removal_id": entry.metadata["removal_id"]}  # fmt: skip
         (tenant / "removing.json").write_text(json.dumps(said))
-        assert "not of the tenant acme" in str(
+        assert "not belong to the tenant acme" in str(
             recover_tenants(TenantHost(Root(host), ledger, path))["acme"]
         )
         assert (tenant / "ledger.db").exists()

@@ -142,7 +142,7 @@ def test_an_older_copy_of_a_tenant_is_told(tmp_path: Path) -> None:
         (tenant / "HOT/keys/ledger.head").unlink()
     done = host.run("tenant", "checkpoint", "acme")
     assert done.returncode == 1
-    assert "does not extend what was taken" in done.stderr
+    assert "does not extend its last recorded head" in done.stderr
 
 
 def test_a_name_that_no_tenant_can_have() -> None:

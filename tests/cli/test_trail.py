@@ -99,7 +99,7 @@ def test_out_and_in_again(remit: Run, root: Path, tmp_path: Path) -> None:
     assert (nowhere.returncode, "cannot be written" in nowhere.stderr) == (1, True)
     again = remit("trail", "import", "thoughts.jsonl")
     assert (again.returncode, again.stdout) == (2, "")
-    assert "Line 1: the task 'T1' is here already" in again.stderr
+    assert "Line 1: the task 'T1' already exists" in again.stderr
     assert remit("init", "other").returncode == 0
     other = ("--root", "other")
     moved = remit("trail", "import", "thoughts.jsonl", "--json", *other)

@@ -311,7 +311,7 @@ def test_bad_input_asks_nothing(answered: Path, provider: Scripted) -> None:
         ("{", "cannot be read"),
         ('{"kind": "prompt", "wrong": 1}', "change is not valid"),
         ('{"kind": "prompt"}', "cannot contain these fields"),
-        ('{"kind": "boundary", "boundary": {"max_tokens": 9}}', "nothing to grade answers by"),
+        ('{"kind": "boundary", "boundary": {"max_tokens": 9}}', "Answers cannot be graded"),
     ):
         change.write_text(text)
         done = run_remit(*common, "--change", change)

@@ -77,7 +77,7 @@ def test_one_key_does_not_take_all_places(served: Served) -> None:
     assert served.call("openai", "hi")[0] == 200
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/files", "/v1/conversations"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/batches", "/v1/conversations"])
 def test_bodies_that_come_are_bounded_together(served: Served, path: str) -> None:
     """A key's slow bodies leave room for another's, and all of them for small ones."""
     large, other, third = 24 * 1024 * 1024, served.key().key, served.key().key  # 4 fill the account

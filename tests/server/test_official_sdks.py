@@ -98,7 +98,7 @@ class Sdk:
 
 class OpenAi(Sdk):
     dialect, module, maker, model, path = "openai", openai, "gpt", MODELS[0], "/v1"
-    more: ClassVar = {"temperature": 0.5}  # Claude takes only one of temperature and top_p.
+    more: ClassVar = {"temperature": 0.5, "top_p": 0.9}
     odd: ClassVar = {"seed": 7, "store": True}
     ends, final = ("stop", "tool_calls"), "get_final_completion"
     tools: ClassVar = [

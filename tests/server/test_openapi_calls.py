@@ -17,7 +17,7 @@ OPERATIONS = [
     for path, methods in paths_beside_the_api().items()
     for method, told in methods.items()
 ]
-NOWHERE = b"This path does not exist."
+NOWHERE = b"does not exist. Remit serves "
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_a_worker_that_dies_as_it_starts_is_not_begun_for_ever(serve: Serve) -> 
         until(kill)
         assert served.process.returncode == 1
         told = served.errors.read_text()
-        assert "error: The worker processes die as they start" in told
+        assert "error: The worker processes end while they start" in told
         assert "Traceback" not in told
         served.killed = True
 

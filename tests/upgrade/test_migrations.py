@@ -233,6 +233,8 @@ def test_what_does_not_belong_in_an_old_ledger_is_still_found(tmp_path: Path) ->
 def test_a_column_that_no_version_made_is_not_dropped(tmp_path: Path) -> None:
     old = unpack(tmp_path, "51d42c2")
     outside(old.ledger, "ALTER TABLE virtual_keys ADD COLUMN note TEXT")
-    with pytest.raises(LedgerFormatError, match=r"virtual_keys has what no version .* note"):
+    with pytest.raises(
+        LedgerFormatError, match=r"virtual_keys contains objects that no version .* note"
+    ):
         LedgerClient(old.ledger)
     assert outside(old.ledger, "PRAGMA user_version") == [(2,)]

@@ -281,9 +281,9 @@ def _take(
 def _forked(name: str, why: str) -> LedgerError:
     return LedgerError(
         f"The log of the tenant {name} does not extend its last recorded head: {why}",
-        next_step="Nothing was taken. Its ledger is an older copy or another history: put the "
-        "newer one back. Where that is lost for good, `remit ledger fork` of the tenant's root "
-        "goes on under another origin, on record.",
+        next_step="Nothing was recorded. The ledger is an older copy or another history: put the "
+        "newer copy back. If that copy is lost, `remit ledger fork` in the tenant's root continues "
+        "under a new origin, and records the fork.",
     )
 
 

@@ -63,7 +63,8 @@ def test_an_edited_list_is_found(
         keys.create("k", **{column: given})  # type: ignore[arg-type]
     outside(target, f"UPDATE virtual_keys SET {column} = '[\"*\"]'")
     (problem,) = _problems(ledger)
-    assert f"{column} is '[\"*\"]'" in problem
+    assert problem.startswith(f"virtual_keys: {column} of KEY-")
+    assert """ is '["*"]', by the ledger """ in problem
 
 
 @pytest.mark.parametrize(

@@ -221,12 +221,12 @@ def test_an_import_that_does_not_fit_is_refused_whole(
             import_thought_records(other, _stream(told))
         assert list_thought_records(other) == [ours]
         create_thought_record(other, ThoughtInput("plan", "TASK-A", "a", "b"))
-        with pytest.raises(ThoughtLineError, match=r"^Line 1: the task 'TASK-A' is here already"):
+        with pytest.raises(ThoughtLineError, match=r"^Line 1: the task 'TASK-A' already exists"):
             import_thought_records(other, _stream(told))
         with pytest.raises(ThoughtLineError, match=r"^Line 1: it does not follow the last"):
             import_thought_records(other, _stream(told[1:]))
         assert other.count() == 2
         assert verify_trail(other).verified
-    with pytest.raises(ThoughtLineError, match=r"^Line 1: .* here already"):
+    with pytest.raises(ThoughtLineError, match=r"^Line 1: .* already exists"):
         import_thought_records(ledger, _stream(told))
     assert verify_trail(ledger).records == 7

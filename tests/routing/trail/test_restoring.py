@@ -99,7 +99,7 @@ def test_a_restored_ledger_and_its_trail_are_whole_again(
     content = str(outside(target, "SELECT value FROM contents"))
     assert not any(f"thought number {n}" in content for n in erased)
     moved.check(ledger)
-    with pytest.raises(ThoughtLineError, match="here already"):  # nothing is missing any more
+    with pytest.raises(ThoughtLineError, match="already exists"):  # nothing is missing any more
         import_thought_records(ledger, io.BytesIO(lines))
 
 

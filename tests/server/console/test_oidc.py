@@ -355,11 +355,11 @@ def test_a_token_that_is_not_signed_by_the_providers_keys_signs_nobody_in(
 def test_an_answer_counts_in_the_browser_that_began(served: Served, provider: OidcProvider) -> None:
     mallory, victim = Person(served), Person(served)
     path = provider.authorize(mallory.begin())
-    refused(victim.come_back(path), 400, "No sign-in was begun in this browser")
+    refused(victim.come_back(path), 400, "No sign-in was started in this browser")
     victim.begin()
     refused(victim.come_back(path), 400, "another sign-in")
     mallory.cookie = mallory.cookie[:-1] + ("A" if mallory.cookie[-1] != "A" else "B")
-    refused(mallory.come_back(path), 400, "No sign-in was begun in this browser")
+    refused(mallory.come_back(path), 400, "No sign-in was started in this browser")
     assert "/token" not in provider.asked
 
 
@@ -375,14 +375,14 @@ def test_a_sign_in_ends_once(served: Served, provider: OidcProvider) -> None:
     person = Person(served)
     path = provider.authorize(person.begin())
     assert person.come_back(path).status == 303
-    refused(person.come_back(path), 400, "used already")
+    refused(person.come_back(path), 400, "already used")
 
 
 def test_a_code_of_another_sign_in_is_refused(served: Served, provider: OidcProvider) -> None:
     mallory, victim = Person(served), Person(served)
     stolen = parse_qs(urlsplit(provider.authorize(victim.begin())).query)["code"][0]
     path = re.sub(r"code=[^&]*", f"code={stolen}", provider.authorize(mallory.begin()))
-    refused(mallory.come_back(path), 400, "does not take this sign-in")  # by PKCE
+    refused(mallory.come_back(path), 400, "refuses this sign-in")  # by PKCE
 
 
 def _signed(served: Served, purpose: bytes, claims: dict[str, Any], lasts_s: int) -> str:
@@ -403,7 +403,7 @@ def test_what_was_begun_too_long_ago_is_refused(served: Served, provider: OidcPr
     claims = json.loads(base64.urlsafe_b64decode(value.partition(".")[0] + "=="))
     assert 0 < claims.pop("until") - time.time() <= 600
     person.cookie = f"{name}={_signed(served, b'remit console oidc v1', claims, -1)}"
-    refused(person.come_back(path), 400, "took too long")
+    refused(person.come_back(path), 400, "has expired")
     person.cookie = f"{name}={_signed(served, b'remit console oidc v1', claims, 60)}"
     assert person.come_back(path).status == 303
 
@@ -431,10 +431,10 @@ def test_a_cookie_of_one_kind_is_none_of_the_other(served: Served, provider: Oid
     [
         ({"error": "access_denied"}, 403, "did not sign you in: access_denied"),
         ({"error": "<script>alert(1)</script>"}, 403, "did not sign you in: an error"),
-        ({"iss": "https://evil.example"}, 400, "not the provider"),
-        ({"iss": ""}, 400, "not the provider"),
-        ({"code": ""}, 400, "not the provider"),
-        ({"code": "guessed"}, 400, "does not take this sign-in"),
+        ({"iss": "https://evil.example"}, 400, "did not come from the provider"),
+        ({"iss": ""}, 400, "did not come from the provider"),
+        ({"code": ""}, 400, "did not come from the provider"),
+        ({"code": "guessed"}, 400, "refuses this sign-in"),
     ],
 )
 def test_what_the_provider_did_not_say_signs_nobody_in(

@@ -198,6 +198,8 @@ def prepare(
         require(str(rows[0][0]) if rows else "", location)
     if version < LAYOUT_VERSION:
         try:
+            if version and versions != list(MIGRATIONS)[: len(versions)]:
+                raise psycopg.ProgrammingError("its earlier migrations are not all recorded")
             _migrate(writer)
         except (psycopg.ProgrammingError, psycopg.IntegrityError) as error:
             raise LedgerFormatError(
