@@ -129,6 +129,9 @@ def test_a_batch_of_the_other_dialect_is_not_found(served: Served, keeper: Keepe
         assert status == 404
         assert b"which has no" in raw
     assert len(keeper.asked) == asked
+    for path, batch_id in (("batches", of_openai), ("messages/batches", of_anthropic)):
+        keeper.finish(batch_id)
+        assert served.ask("GET", f"/v1/{path}/{batch_id}")[0] == 200
 
 
 def test_an_anthropic_batch_and_its_results(served: Served, keeper: Keeper, session: str) -> None:
