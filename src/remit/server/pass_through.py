@@ -93,7 +93,7 @@ class PassThrough:
             said = f"{ids[0][:100]} is an object of {found.provider_id}, which has no {row.name}."
             raise HttpError(404, "not_found", said, param="id")
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"))
-        await door.require_own(texts_in([value for _, value in query]), caller)
+        await door.require_own(texts_in([*ids[1:], *(value for _, value in query)]), caller)
         path = with_query(row.upstream(ids), scope)
         if row.is_list and not row.changes:
             await list_own(door, row.endpoint, row.kind, scope, send)
