@@ -311,6 +311,19 @@ def test_no_model_call_names_the_object_of_another_key(
     assert len(store.asked) > before
 
 
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_no_later_id_of_a_path_is_an_object_of_another_key(
+    method: str, served: Served, store: ObjectStore, key: str, other: str
+) -> None:
+    own = _ask(served, key, "POST", "/v1/vector_stores", {})[1]["id"]
+    foreign = _ask(served, other, "POST", "/v1/vector_stores", {})[1]["id"]
+    before = len(store.asked)
+    body = {} if method == "POST" else None
+    status, refused = _ask(served, key, method, f"/v1/vector_stores/{own}/files/{foreign}", body)
+    assert (status, foreign in refused["error"]["message"]) == (404, True)
+    assert len(store.asked) == before
+
+
 def test_an_object_of_one_dialect_is_none_of_the_other(
     served: Served, store: ObjectStore, key: str
 ) -> None:

@@ -98,7 +98,9 @@ def test_pages_of_a_list_follow_each_other(served: Served) -> None:
 
 @pytest.mark.parametrize(
     ("method", "tail", "body"),
-    [("GET", "?limit=0", None), ("GET", "?limit=x", None), ("GET", "?order=up", None),
+    [("GET", f"?limit=000000001{'0' * 5000}", None), ("GET", "?limit=000000001000", None),
+     ("GET", f"/{{}}/messages?limit=000000001{'0' * 5000}", None), ("GET", "?limit=0", None),
+     ("GET", "?limit=x", None), ("GET", "?order=up", None),
      ("GET", "?after=none", None), ("POST", "/{}", b"[]"), ("POST", "/{}", b"{}"),
      ("POST", "/{}", b'{"metadata":{"a":1}}'), ("POST", "/{}", b"{"), ("PUT", "/{}", b"{}"),
      ("GET", "/{}/messages?after=none", None)],

@@ -90,7 +90,7 @@ class PassThrough:
             raise _not_listed(row)
         found = await door.find(ids[0], row.kind, caller, row.endpoint) if ids else None
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"))
-        await door.require_own(texts_in([value for _, value in query]), caller)
+        await door.require_own(texts_in([*ids[1:], *(value for _, value in query)]), caller)
         path = with_query(row.upstream(ids), scope)
         if row.is_list and not row.changes:
             await list_own(door, row.endpoint, row.kind, scope, send)

@@ -128,7 +128,7 @@ class StoredChats:
         limit, order = asked.get("limit", str(_PAGE)), asked.get("order", "asc")
         if order not in ("asc", "desc"):
             raise invalid("order", "order is neither asc nor desc.")
-        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MAX_LIMIT):
+        if limit not in map(str, range(1, _MAX_LIMIT + 1)):
             raise invalid("limit", f"limit is not a number from 1 to {_MAX_LIMIT}.")
         rows = self._door.objects.all_of(STORED_CHAT, owner_of(caller.identity))
         if order == "desc":

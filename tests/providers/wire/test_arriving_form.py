@@ -106,3 +106,43 @@ def test_another_type_is_refused() -> None:
     for kind in ("application/json", "multipart/form-data", "multipart/form-data; boundary="):
         with pytest.raises(BodyError):
             ArrivingForm.of(FILES["openai"], kind)
+
+
+_ID = b'Content-Disposition: form-data; name="file_id"'
+
+
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        (b'--B\r\n%s; filename="x"\r\n%s\r\n\r\nfile-1\r\n--B--\r\n' % (_ID, _ID), _KIND),
+        (
+            b"--B\r\nContent-Transfer-Encoding: base64\r\n%s\r\n\r\nZmlsZS0x\r\n--B--\r\n" % _ID,
+            _KIND,
+        ),
+        (
+            b"--B\r\n%s\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\nfile=2D1\r\n--B--"
+            % _ID,
+            _KIND,
+        ),
+        (b"--B\r\n%s\r\n\r\nown\r\n--B--x\r\n--B\r\n%s\r\n\r\nfile-1\r\n--B--" % (_ID, _ID), _KIND),
+        (b"--B\r\n%s\r\n\r\nown\r\n--B--\r\n" % _ID, f"{_KIND}; boundary=A"),
+    ],
+    ids=["two dispositions", "base64", "quoted-printable", "after the end", "two boundaries"],
+)
+def test_an_id_cannot_be_hidden_where_servers_differ(form: bytes, kind: str) -> None:
+    with pytest.raises(BodyError):
+        FormBody.read_form(FILES["openai"], form, kind)
+    with pytest.raises(BodyError):
+        read = ArrivingForm.of(FILES["openai"], kind)
+        for at in range(len(form)):
+            read.feed(form[at : at + 1])
+        read.feed(b"")
+
+
+def test_a_plain_transfer_encoding_and_an_encoded_file_are_read() -> None:
+    form = (
+        b"--B\r\n%s\r\nContent-Transfer-Encoding: 8bit\r\n\r\nown\r\n"
+        b'--B\r\nContent-Disposition: form-data; name="f"; filename="n"\r\n'
+        b"Content-Transfer-Encoding: base64\r\n\r\nb3du\r\n--B--\r\n" % _ID
+    )
+    assert FormBody.read_form(FILES["openai"], form, _KIND).value["file_id"] == "own"

@@ -208,7 +208,7 @@ def page(items: Sequence[bytes], query: str) -> bytes:
     limit = asked.get("limit", str(_DEFAULT_LIMIT))
     if order not in ("asc", "desc"):
         raise invalid("order", "order must be asc or desc.")
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MAX_LIMIT):
+    if limit not in map(str, range(1, _MAX_LIMIT + 1)):
         raise invalid("limit", f"limit must be a number from 1 to {_MAX_LIMIT}.")
     inorder = list(items) if order == "asc" else list(reversed(items))
     if after is not None:

@@ -40,6 +40,7 @@ _KNOWN = {
         ("id", "type", "function", "custom", "index", "extra_content")
     ),
     "messages[].tool_calls[].function": frozenset(("name", "arguments")),
+    "tools[]": frozenset(("type", "function", "custom", "cache_control")),
     "tools[].function": frozenset(("name", "description", "parameters", "strict", "cache_control")),
     "tools[].custom": frozenset(("name", "description", "format")),
     "thinking": frozenset(("type", "budget_tokens", "display", "effort")),

@@ -63,6 +63,8 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
     if call.response_format is not None and call.response_format.schema is not None:
         held = messages_schema(call.response_format.schema)
         config["format"] = {"type": "json_schema", "schema": held}
+        if call.response_format.description:
+            call.drop("response_format.description")
     if config:
         body["output_config"] = config
     if call.user:
