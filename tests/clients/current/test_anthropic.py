@@ -60,8 +60,7 @@ def test_everything(side: Side, client: anthropic.Anthropic) -> Any:
     ]  # fmt: skip
     return client.messages.create(**_ask(
         content, system=[{"type": "text", "text": "Be brief.", "cache_control": kept}],
-        stop_sequences=["zzz"], extra_body={"temperature": 0.30, "top_k": 5},
-        metadata={"user_id": "u"},
+        stop_sequences=["zzz"], metadata={"user_id": "u"},
         service_tier="auto", tools=[{**TOOLS[0], "cache_control": kept}],
         tool_choice={"type": "auto", "disable_parallel_tool_use": True},
     )).model_dump()  # fmt: skip
@@ -155,7 +154,7 @@ def _refused(call: Any) -> Any:
 
 
 @pytest.mark.parametrize("more", [
-    {"extra_body": {"temperature": 1.5}}, {"extra_body": {"max_tokens": "x"}},
+    {"extra_body": {"max_tokens": "x"}},
     {"extra_body": {"unheard_of": 1}},
     {"messages": []}, {"tools": [{"name": "bad name",
                                                                "input_schema": {}}]},
@@ -164,7 +163,7 @@ def _refused(call: Any) -> Any:
     {"thinking": {"type": "enabled", "budget_tokens": 5000}},
     {"messages": [{"role": "user", "content": "[[status 429]]"}]},
     {"messages": [{"role": "user", "content": "[[status 529]]"}]},
-], ids=["temperature", "type", "unknown", "empty", "tool_name", "tool_result",
+], ids=["type", "unknown", "empty", "tool_name", "tool_result",
         "empty_text", "thinking", "429", "529"])  # fmt: skip
 def test_refused(side: Side, client: anthropic.Anthropic, more: dict[str, Any]) -> Any:
     return _refused(lambda: client.messages.create(**{**_ask("hello"), **more}))
