@@ -22,7 +22,7 @@ __all__ = ["ArrivingForm", "FormBody", "ObjectBody"]
 _MAX_PARTS = 256
 _MAX_HEADER_BYTES = 16_384
 _MAX_TEXT_BYTES = 1 << 20
-_AFTER_END = "The form has text after its last boundary, where servers differ; remove the text."
+_AFTER_END = "The form has text after its last boundary, where servers differ; send no such text."
 _BOUNDARY = re.compile(r'(?:^|;)\s*boundary\s*=\s*(?:"([^"]{1,200})"|([^\s;"]{1,200}))', re.I)
 _DISPOSITION = re.compile(
     rb'(?:^|\r\n)content-disposition\s*:\s*form-data((?:\s*;\s*[\w*]+\s*=\s*(?:"[^"]*"|[^\s;"]+))*)',
