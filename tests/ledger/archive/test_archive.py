@@ -544,7 +544,9 @@ class _World:
 
     def entry(self) -> None:
         one = self._chance.choice(list(self._of))
-        self._erase(entry_id=one)
+        if not self._erase(entry_id=one):  # An earlier erasure took what it quotes, too.
+            self._said.pop(one, None)
+            return
         # What is said there, is said wherever the session says it again.
         said = self._said.get(one)
         name = self._of[one][0]
@@ -552,7 +554,8 @@ class _World:
             if other == one or self._said.get(other) == said:
                 self._said.pop(other, None)
 
-    def _erase(self, **which: Any) -> None:
+    def _erase(self, **which: Any) -> bool:
+        """Erase; return False if nothing is there."""
         try:
             if self._client.archived_to:
                 erase_archived(
@@ -561,7 +564,8 @@ class _World:
             else:
                 self._client.erase(**which, reason="r")
         except ErasureError:
-            pass  # nothing is there
+            return False
+        return True
 
     def _forget(self, is_gone: Any) -> None:
         for one, of in self._of.items():
