@@ -275,8 +275,8 @@ class Tariff:
         """Return the bill for the usage that the provider reported; None if there is no plausible
         report.
 
-        A report is implausible if its parts exceed their total, if it exceeds the model's window
-        although the call could not, or if it exceeds ten times the call's bound.
+        A report is implausible if its parts exceed their total, or if a count exceeds the model's
+        window. If the call's bound is not below the window, the limit is ten times the bound.
 
         Args:
             answer: the answer.

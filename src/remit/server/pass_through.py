@@ -2,12 +2,13 @@
 
 :data:`remit.providers.wire.PASSED_PATHS` lists the requests. The steps of one:
 
-1. Authenticate the caller, and check the key's allow-list if the request changes something. 2.
-Check that the caller owns the object that the path names, and that no text of the request is the id
-of another caller's object. 3. A read is relayed, and nothing is recorded; a list shows the caller's
-own objects. 4. A change is recorded as a call: ``DISPATCH``, request, ``EXCHANGE``. New objects get
-their owner in the transaction of the ``EXCHANGE``. 5. A deletion of an object erases the content of
-the entry that made it.
+1. Authenticate the caller, and check the key's allow-list if the request changes something.
+2. Check that the caller owns the objects that the path names, and that no text of the request is
+   the id of another caller's object.
+3. Relay a read without recording it; a list shows the caller's own objects.
+4. Record a change as a call: ``DISPATCH``, request, ``EXCHANGE``. New objects get their owner in
+   the transaction of the ``EXCHANGE``.
+5. After the deletion of an object, erase the content of the entry that made it.
 """
 
 from __future__ import annotations
