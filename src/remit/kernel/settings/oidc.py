@@ -20,19 +20,6 @@ class OidcSettings(Section):
     Raises:
         ValueError: a URL is not https, the public URL has a path, or client id, scope ``openid`` or
             roles are missing.
-
-    Attributes:
-        issuer: issuer URL of the provider.
-        client_id: client id of this server at the provider.
-        client_secret: secret of the client; empty for a public client, protected by PKCE.
-        public_url: URL under which browsers reach this server.
-        label: name of the provider on the login page; empty for its host.
-        scopes: scopes to request; must contain ``openid``.
-        name_claim: claim with the person's name, which is recorded.
-        role_claim: claim with the person's roles; a dotted name leads into objects.
-        roles: role of Remit, keyed by value of that claim; the first match applies.
-        lasts_s: lifetime of a login in seconds, at most 28,800.
-        timeout_s: longest wait for an answer of the provider, in seconds.
     """
 
     issuer: str = Field("", description="issuer URL of the provider; empty: sign-in by key only")
