@@ -33,6 +33,7 @@ from remit.kernel.exchange import PromptRequest
 from remit.ledger import LedgerClient, LedgerEntry, Prepared
 from remit.providers import Body
 from remit.runtime import Runtime
+from remit.server.device_codes import is_device_key
 from remit.server.refusals import HttpError
 from remit.server.replies import PROVE, Scope
 from remit.server.shares import SHARE, Share
@@ -390,10 +391,12 @@ class Authenticator:
 
     def _context(self, named: Mapping[str, str], identity: Identity) -> RequestContext:
         session_id = named.get("session_id", "")
+        # What a person writes on a device of theirs is about that person.
+        person = identity.user_id if is_device_key(identity.name) else ""
         return RequestContext(
             session_id=session_id or identity.session_id or self.session_of(identity),
             named_session_id=session_id,
-            subject_id=named.get("subject_id", ""),
+            subject_id=named.get("subject_id", person),
             agent_id=named.get("agent_id") or identity.name,
             key_id=identity.key_id,
             work_order_id=named.get("work_order_id") or identity.work_order_id,

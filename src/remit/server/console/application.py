@@ -25,6 +25,7 @@ from remit.server.authentication import Authenticator
 from remit.server.console import (
     approvals,
     decisions,
+    device,
     journeys,
     now,
     proposals,
@@ -46,6 +47,7 @@ from remit.server.console.pages import (
     View,
     templates,
 )
+from remit.server.device_sign_in import PAGE
 from remit.server.refusals import HttpError
 from remit.server.replies import (
     PROVE,
@@ -64,7 +66,7 @@ _log = logging.getLogger("remit.server.console")
 
 _VIEWS = (
     *now.VIEWS, *sessions.VIEWS, *journeys.VIEWS, *decisions.VIEWS, *spend.VIEWS,
-    *approvals.VIEWS, *verification.VIEWS, *proposals.VIEWS,
+    *approvals.VIEWS, *verification.VIEWS, *proposals.VIEWS, *device.VIEWS,
 )  # fmt: skip
 _LOGOUT, _LIVE, _FIND = (f"{PREFIX}/{name}" for name in ("logout", "live", "find"))
 _THREADS = 2  # Pages share the CPU with model calls, so few threads render them.
@@ -194,7 +196,7 @@ class Console:
                 raise not_own()
             if path == _LOGOUT:
                 return self._entrance.leave(scope)
-        if not identity.may("read"):
+        if path != PAGE and not identity.may("read"):
             said = f"The role {identity.role} may not read the ledger."
             raise HttpError(403, "forbidden", said)
         if path == _LIVE:
