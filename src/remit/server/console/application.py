@@ -24,6 +24,7 @@ from remit.runtime import Runtime
 from remit.server.authentication import Authenticator
 from remit.server.console import (
     approvals,
+    calls,
     decisions,
     device,
     journeys,
@@ -65,7 +66,7 @@ from remit.views.page import style_hash
 _log = logging.getLogger("remit.server.console")
 
 _VIEWS = (
-    *now.VIEWS, *sessions.VIEWS, *journeys.VIEWS, *decisions.VIEWS, *spend.VIEWS,
+    *now.VIEWS, *calls.VIEWS, *sessions.VIEWS, *journeys.VIEWS, *decisions.VIEWS, *spend.VIEWS,
     *approvals.VIEWS, *verification.VIEWS, *proposals.VIEWS, *device.VIEWS,
 )  # fmt: skip
 _LOGOUT, _LIVE, _FIND = (f"{PREFIX}/{name}" for name in ("logout", "live", "find"))

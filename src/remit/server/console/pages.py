@@ -22,6 +22,7 @@ from remit.views.page import environment
 
 NAVIGATION = (
     ("/", "Now"),
+    ("/console/calls", "Calls"),
     ("/console/sessions", "Sessions"),
     ("/console/journey", "Journey"),
     ("/console/why", "Why this model"),
