@@ -48,6 +48,7 @@ from remit.server.console.pages import (
     View,
     templates,
 )
+from remit.server.console.waiting import WaitingApprovals
 from remit.server.device_sign_in import PAGE
 from remit.server.refusals import HttpError
 from remit.server.replies import (
@@ -113,13 +114,15 @@ class Console:
         wait_s = min(settings.ledger.lock_timeout_s, _MAX_RETRY_S)
         own = settings.ledger.model_copy(update={"lock_timeout_s": wait_s})
         self._ledger = open_root_ledger(runtime.root, own, signing=False)
+        approvals_read = ApprovalQueue(self._ledger, settings.approvals)
         self._sources = Sources(
             runtime,
             self._ledger,
-            ApprovalQueue(self._ledger, settings.approvals),
+            approvals_read,
             Directory(self._ledger),
             KeptUsage(self._ledger),
             KeptReport(runtime.root, self._ledger),
+            WaitingApprovals(self._ledger, approvals_read),
         )
         self._entrance = Entrance(runtime, keys, authenticator)
         self._threads = ThreadPoolExecutor(_THREADS, "remit-console")
@@ -236,9 +239,12 @@ class Console:
             made = view.show(self._sources, asked)
         if isinstance(made, Answer):
             return made
-        return self._rendered(made, login, asked.path, view.path)
+        waiting = len(self._sources.waiting.read()) if asked.identity.may("read") else 0
+        return self._rendered(made, login, asked.path, view.path, waiting)
 
-    def _rendered(self, page: Page, login: Login | None, path: str, at: str) -> Answer:
+    def _rendered(
+        self, page: Page, login: Login | None, path: str, at: str, waiting: int = 0
+    ) -> Answer:
         identity, token = login or (None, "")
         text = (
             templates()
@@ -250,6 +256,7 @@ class Console:
                 identity=identity,
                 token=token,
                 signs_out=not self._entrance.is_open,
+                waiting_approvals=waiting,
             )
         )
         return Answer(page.status, text.encode("utf-8", "replace"), _HTML, page.headers)

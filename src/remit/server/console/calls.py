@@ -11,11 +11,10 @@ from itertools import islice
 from typing import Any
 from urllib.parse import urlencode
 
-from remit.gateway.auth import Directory
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.server.console.pages import Asked, Page, Sources, View
-from remit.server.console.rows import call_row
+from remit.server.console.rows import call_row, key_names
 from remit.server.replies import Answer
 from remit.views import wording
 from remit.views.entries import place_of
@@ -42,7 +41,6 @@ _CSV = (
     "provider_id", "model_id", "outcome", "error_code", "input_tokens", "output_tokens",
     "cost_usd", "cost_certainty", "latency_ms",
 )  # fmt: skip
-_Key = Mapping[str, str]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # Spreadsheets run a text that begins with these.
 
 
@@ -81,20 +79,21 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
     is_csv = query.pop("format", "") == "csv"
     if "word" in query:
         _require_index(sources.ledger)
-    keys = _keys(sources.ledger)
     everything = is_csv or sort in _SORTS
-    found = _find(sources.ledger, query, before, keys, _SEARCHED if everything else _LISTED)
+    found = _find(sources.ledger, query, before, _SEARCHED if everything else _LISTED)
     entries = found.entries
     if sort in _SORTS:
         entries = sorted(entries, key=lambda entry: -_SORTS[sort](entry.metadata))
     if is_csv:
         return _file(entries)
+    listed = entries[:_LISTED]
+    names = key_names(sources.ledger, {_key_id(entry) for entry in listed})
     address = f"{PATH}?{urlencode(query)}"
     last = found.last if sort not in _SORTS else ""
     return Page(
         "calls.html.j2",
         {
-            "calls": [_row(entry, keys) for entry in entries[:_LISTED]],
+            "calls": [_row(entry, names) for entry in listed],
             "asked": query,
             "outcomes": _OUTCOMES,
             "sorts": ("", *_SORTS),
@@ -105,14 +104,11 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
             "oldest": entries[-1].timestamp if entries else "",
             "read": found.read,
             "is_bounded": bool(found.last) and found.read >= _SEARCHED,
-            "owners": _owners(sources.owners),
         },
     )
 
 
-def _find(
-    ledger: LedgerClient, query: Mapping[str, str], before: str, keys: Mapping[str, _Key], most: int
-) -> _Found:
+def _find(ledger: LedgerClient, query: Mapping[str, str], before: str, most: int) -> _Found:
     zone = query.get("zone", "UTC")
     since, until = query.get("since", ""), query.get("until", "")
     outcome = query.get("outcome", "")
@@ -130,7 +126,7 @@ def _find(
         events.remove("EXCHANGE")
     if outcome == "success":
         where["outcome"] = outcome
-    matches = _condition(query, keys)
+    matches = _condition(ledger, query)
     read = (
         ledger.query(event_type=event, order="desc", with_content=False, **where)
         for event in events
@@ -164,16 +160,21 @@ def _newest_first(read: Iterator[Iterator[LedgerEntry]]) -> Iterator[LedgerEntry
     return heapq.merge(*read, key=lambda entry: -place_of(entry.id))
 
 
-def _condition(query: Mapping[str, str], keys: Mapping[str, _Key]) -> Callable[[LedgerEntry], bool]:
+def _condition(ledger: LedgerClient, query: Mapping[str, str]) -> Callable[[LedgerEntry], bool]:
     """Return the test of the filters that no index covers.
 
     Raises:
         InvalidInputError: ``min_usd`` is not a number.
     """
     wanted = {field: query[name] for name, field in _FIELDS.items() if name in query}
-    owners = {f"{name}_id": query[name] for name in _OWNERS if name in query}
-    key = query.get("key", "")  # A key is given by id or name; several keys may have had the name.
-    nobody: _Key = {}
+    # A call states its key; the owners of a key are in a table of their own.
+    owners = [
+        (f"{name}_id", query[name], _keys_with(ledger, f"{name}_id", query[name]))
+        for name in _OWNERS
+        if name in query
+    ]
+    if "key" in query:  # A key is given by id or name; several keys may have had the name.
+        owners.append(("key_id", query["key"], _keys_with(ledger, "name", query["key"])))
     least = query.get("min_usd", "")
     try:
         least_usd = float(least or 0)
@@ -185,12 +186,12 @@ def _condition(query: Mapping[str, str], keys: Mapping[str, _Key]) -> Callable[[
 
     def matches(entry: LedgerEntry) -> bool:
         data = entry.metadata
-        key_id = data.get("key_id")
-        of = keys.get(key_id, nobody) if isinstance(key_id, str) else nobody
         return (
             all(data.get(field) == value for field, value in wanted.items())
-            and all(value in (data.get(one), of.get(one)) for one, value in owners.items())
-            and (not key or key in (key_id, of.get("name")))
+            and all(
+                data.get(field) == value or data.get("key_id") in keys
+                for field, value, keys in owners
+            )
             and (not least or _number(data.get("cost_usd")) >= least_usd)
             and (not is_failed or data.get("outcome") != "success")
         )
@@ -198,7 +199,7 @@ def _condition(query: Mapping[str, str], keys: Mapping[str, _Key]) -> Callable[[
     return matches
 
 
-def _row(entry: LedgerEntry, keys: Mapping[str, _Key]) -> dict[str, Any]:
+def _row(entry: LedgerEntry, names: Mapping[str, str]) -> dict[str, Any]:
     """Return the row of a call or of a refused request, with its key and the link's target."""
     data = entry.metadata
     row = call_row(entry)
@@ -208,12 +209,11 @@ def _row(entry: LedgerEntry, keys: Mapping[str, _Key]) -> dict[str, Any]:
         cells[3] = f"refused: {wording.words_of(data.get('error_code') or '')}"
         cells[4:] = ["", "", ""]
         row = {**row, "cells": cells, "tone": "bad"}
-    key_id = data.get("key_id")
-    name = keys.get(key_id, {}).get("name", key_id) if isinstance(key_id, str) else ""
+    key_id = _key_id(entry)
     return {
         **row,
         "time": wording.moment(entry.timestamp).removesuffix(" UTC"),
-        "key": name,
+        "key": names.get(key_id, key_id),
         "session": data.get("session_id") or "",
     }
 
@@ -239,16 +239,16 @@ def _cell(value: Any) -> Any:
     return value if isinstance(value, (int, float)) else ""
 
 
-def _keys(ledger: LedgerClient) -> dict[str, _Key]:
-    """Return name and owners of each virtual key, keyed by id."""
-    names = ("name", "user_id", "team_id", "organisation_id")
-    rows = ledger.select(f"SELECT key_id, {', '.join(names)} FROM usage_keys")
-    return {str(row[0]): dict(zip(names, map(str, row[1:]), strict=True)) for row in rows}
+def _keys_with(ledger: LedgerClient, column: str, value: str) -> frozenset[str]:
+    """Return the ids of the keys that have a value in a column of ``usage_keys``."""
+    rows = ledger.select(f"SELECT key_id FROM usage_keys WHERE {column} = ?", (value,))
+    return frozenset(str(row[0]) for row in rows)
 
 
-def _owners(directory: Directory) -> list[tuple[str, str]]:
-    """Return ids and names of the declared users and teams, for the suggestions of the form."""
-    return [(owner.id, owner.name) for owner in directory.declared().values()]
+def _key_id(entry: LedgerEntry) -> str:
+    """Return the key of a call; empty if the entry has none."""
+    key_id = entry.metadata.get("key_id")
+    return key_id if isinstance(key_id, str) else ""
 
 
 def _number(value: Any) -> float:
