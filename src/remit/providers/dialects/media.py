@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.providers.dialects import _checks as checks
-from remit.providers.dialects.dialect_error import DialectError
+from remit.providers.dialects.errors import DialectError
 
 __all__ = [
     "document_block",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from remit.providers.wire.answer import AnswerFacts, bytes_of, read_event, string, texts
+from remit.providers.wire.answer import AnswerFacts, StreamSum, bytes_of, read_event, string, texts
 from remit.providers.wire.delta import Pieces, grow, grow_calls, settled
 from remit.providers.wire.finish import ended_by
 from remit.providers.wire.usage import Usage, continued, read_usage
@@ -141,7 +141,7 @@ class _Choice:
         self.whole: dict[str, Any] | None = None  # a choice that came in one piece
 
 
-class ChatSum:
+class ChatSum(StreamSum):
     """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`.
 
     The stream has ended once every begun choice has ended or ``[DONE]`` came, unless an event was
@@ -155,20 +155,15 @@ class ChatSum:
         rb'error|base_resp|"success"|\.failed|\[DONE\]|\\u00[2-7]'
     )
 
-    __slots__ = (
-        "_choices", "_done", "_head", "_usage", "error", "is_last", "kind", "pieces", "size",
-    )  # fmt: skip
+    __slots__ = ("_choices", "_done", "_head", "_usage", "kind")
 
     def __init__(self, kind: str = "chat.completion") -> None:
+        super().__init__()
         self.kind = kind
-        self.pieces = 0
-        self.size = 0
-        self.error: Any = None
         self._head: dict[str, Any] = {"object": kind}
         self._usage: Any = None
         self._choices: dict[int, _Choice] = {}
         self._done = False
-        self.is_last = False
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
@@ -223,7 +218,8 @@ class ChatSum:
             else:
                 self._add_delta(state, delta)
         elif type(choice.get("message")) is dict:
-            state.whole = choice
+            state.whole, state.message = choice, choice["message"]
+            self.is_whole = True
             self._count(choice["message"])
         elif type(text := choice.get("text")) is str:
             grow(state.message, {"text": text})
@@ -256,9 +252,7 @@ class ChatSum:
 
     def _count(self, value: Any, depth: int = 0) -> None:
         if type(value) is str:
-            if value:
-                self.pieces += 1
-                self.size += bytes_of(value)
+            self.measure(value)
         elif depth > 8:
             return
         elif type(value) is list:
@@ -322,11 +316,6 @@ class ChatSum:
             state.whole is not None or state.fields.get("finish_reason")
             for state in self._choices.values()
         )
-
-    @property
-    def first(self) -> bool:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return self.pieces > 0
 
     @property
     def text(self) -> str:

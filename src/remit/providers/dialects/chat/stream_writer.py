@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.kernel.exchange import (
@@ -13,15 +14,16 @@ from remit.kernel.exchange import (
     ToolUseStart,
 )
 from remit.providers.dialects.arguments import arguments_text, free_text, json_text
-from remit.providers.dialects.chat.answer import finish_word, web_annotations
-from remit.providers.dialects.errors import error_body
+from remit.providers.dialects.citations import annotations_of
+from remit.providers.dialects.errors import error_body, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
-from remit.providers.dialects.unreadable import unreadable
 from remit.providers.dialects.usage import chat_usage
 from remit.providers.protocol import ProviderResponse
 
-__all__ = ["ChatWriter"]
+__all__ = ["ChatWriter", "whole"]
+
+_WORDS = {"length": "length", "tool_use": "tool_calls", "content_filter": "content_filter"}
 
 
 class _Call:
@@ -69,7 +71,8 @@ class ChatWriter:
 
     def end(self, answer: ProviderResponse) -> bytes:
         """Return the last chunks, with usage if the client asked for it."""
-        last = self._chunk({}, finish_word(answer.finish_reason, bool(self._calls)))
+        word = _WORDS.get(answer.finish_reason, "tool_calls" if self._calls else "stop")
+        last = self._chunk({}, word)
         if self._include_usage:
             last += _data({**self._head, "choices": [], "usage": chat_usage(answer)})
         return last + b"data: [DONE]\n\n"
@@ -100,9 +103,9 @@ class ChatWriter:
         if event.index is None:
             if block["type"] != "text":
                 return b""
-            before = len(web_annotations(self._texts))
+            before = len(_annotations(self._texts))
             self._texts.append(block)
-            noted = web_annotations(self._texts)[before:] if block.get("citations") else []
+            noted = _annotations(self._texts)[before:] if block.get("citations") else []
             return self._chunk({"annotations": noted}) if noted else b""
         call = self._calls.get(event.index)
         if call is None:
@@ -124,3 +127,35 @@ class ChatWriter:
 
 def _data(value: dict[str, Any]) -> bytes:
     return b"data: " + json_text(value).encode() + b"\n\n"
+
+
+def _annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the web citations of all texts as annotations, by place in the joined text."""
+    noted: list[dict[str, Any]] = []
+    start = 0
+    for block in blocks:
+        if block["type"] != "text":
+            continue
+        for annotation in annotations_of(block, start):
+            if annotation["type"] == "url_citation":
+                held = {key: value for key, value in annotation.items() if key != "type"}
+                noted.append({"type": "url_citation", "url_citation": held})
+        start += len(block["text"])
+    return noted
+
+
+def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
+    """Return a ``chat.completion`` with the members that its stream leaves out.
+
+    Args:
+        value: the sum of the stream.
+        answer: the answer.
+    """
+    (choice,) = value["choices"]
+    said = choice["message"]
+    first = {name: said[name] for name in ("role", "reasoning_content") if name in said}
+    message = choice["message"] = {**first, **said}  # The thoughts stand before the text.
+    message.setdefault("refusal", None)
+    if not message["content"] and (message.get("tool_calls") or message["refusal"]):
+        message["content"] = None
+    return {**value, "usage": chat_usage(answer)}

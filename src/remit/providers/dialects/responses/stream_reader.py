@@ -14,11 +14,10 @@ from remit.kernel.exchange import (
     ToolInputDelta,
     ToolUseStart,
 )
-from remit.providers.dialects.arguments import arguments_text
-from remit.providers.dialects.dialect_error import DialectError
-from remit.providers.dialects.responses.answer import read_answer, read_output_item
-from remit.providers.dialects.streaming import FreeInput, stream_events
-from remit.providers.dialects.unreadable import failed, shaped, unreadable
+from remit.providers.dialects.arguments import arguments_text, json_text
+from remit.providers.dialects.errors import failed, shaped, unreadable
+from remit.providers.dialects.responses.items import read_item
+from remit.providers.dialects.streaming import FreeInput
 from remit.providers.wire.delta import Cursor, settled
 from remit.providers.wire.responses import ResponseSum
 
@@ -60,19 +59,15 @@ class ResponsesReader:
         """
         kind = data.get("type")
         if not isinstance(kind, str):
-            if data.get("object") != "response":
-                raise unreadable("type")
             kind, data = "response.completed", {"response": data}
+        answer = data.get("response")
+        error = answer.get("error") if isinstance(answer, dict) else answer
         if kind == "error":
             raise failed(data.get("error") or data)
-        if kind == "response.failed":
-            answer = data.get("response")
-            raise failed(answer.get("error") if isinstance(answer, dict) else answer)
+        if kind == "response.failed" or _has_failed(answer):
+            raise failed(error or "the response failed")
         if kind in ("response.completed", "response.incomplete"):
-            if self._any:
-                return self.finish()
-            self._any = True
-            return stream_events(read_answer(shaped(data.get("response"), dict, "response")))
+            return self.finish() if self._any else self._whole(answer)
         if "output_index" not in data and not kind.startswith("response.output_item."):
             return []
         index = shaped(data.get("output_index"), int, "output_index")
@@ -105,6 +100,16 @@ class ResponsesReader:
             self._end(index, settled(self._last[index]), events)
         return events
 
+    def _whole(self, answer: Any) -> list[StreamEvent]:
+        """Return the events of an answer of which no item has come."""
+        self._any = True
+        events: list[StreamEvent] = []
+        output = shaped(shaped(answer, dict, "response").get("output"), list, "output")
+        for index, item in enumerate(output):
+            self._open[index] = _Item()
+            self._end(index, shaped(item, dict, f"output[{index}]"), events)
+        return events
+
     def _grow(
         self, state: _Item, item: dict[str, Any], index: int, events: list[StreamEvent]
     ) -> None:
@@ -121,10 +126,8 @@ class ResponsesReader:
         elif kind in _INPUTS:
             if not state.begun:
                 state.begun = True
-                identity = shaped(item.get("call_id"), str, "item.call_id")
-                events.append(
-                    ToolUseStart(index, identity, shaped(item.get("name"), str, "item.name"))
-                )
+                names = [shaped(item.get(key), str, f"item.{key}") for key in ("call_id", "name")]
+                events.append(ToolUseStart(index, *names))
             given = item.get(_INPUTS[kind])
             cursor = state.cursors.setdefault(0, Cursor())
             if isinstance(given, (str, list)) and (new := cursor.new(given)):
@@ -169,22 +172,37 @@ class ResponsesReader:
         self._grow(state, item, index, events)
         if item.get("type") == "message":
             rest = shaped(item.get("content", []), list, "item.content")[state.parts :]
-            message = {**item, "role": "assistant", "content": rest}
-            events += [BlockEnd(block) for block in _read(message)]
-            return
+            item = {**item, "role": "assistant", "content": rest}
         for block in _read(item):
             if block["type"] != "tool_use":
                 events.append(BlockEnd(block))
                 continue
+            if not state.begun:
+                events.append(ToolUseStart(index, block["id"], block["name"]))
             if block.get("custom") is True:
                 events.append(ToolInputDelta(index, state.free.end()))
-            elif not state.cursors[0].size:
+            elif not state.begun or not state.cursors[0].size:
                 events.append(ToolInputDelta(index, arguments_text(block["input"])))
             events.append(BlockEnd(block, index))
 
 
+def _has_failed(answer: Any) -> bool:
+    failed = isinstance(answer, dict) and (answer.get("error") or answer.get("status") == "failed")
+    return bool(failed)
+
+
 def _read(item: dict[str, Any]) -> list[dict[str, Any]]:
-    try:
-        return read_output_item(item, "item")
-    except DialectError as error:
-        raise unreadable("item") from error
+    """Return the neutral blocks of an output item; none for items without meaning elsewhere.
+
+    Raises:
+        DialectError: the item does not have the API's form.
+    """
+    given = item.get("arguments")  # absent, or an object, as some servers write it
+    if item.get("type") == "function_call" and not isinstance(given, str):
+        item = {**item, "arguments": "" if given is None else json_text(given)}
+    role, content = read_item(item, "item")
+    blocks = [b for b in content if b["type"] != "other"] if role == "assistant" else []
+    for block in blocks:
+        if block["type"] == "server_tool":
+            del block["endpoint"], block["value"], block["at"]
+    return blocks

@@ -15,12 +15,11 @@ from remit.kernel.exchange import (
 )
 from remit.providers.dialects.arguments import arguments_text, free_text
 from remit.providers.dialects.citations import annotations_of
+from remit.providers.dialects.errors import unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
-from remit.providers.dialects.responses.answer import ended, response_object
-from remit.providers.dialects.responses.output import OutputItems
+from remit.providers.dialects.responses.output import OutputItems, ended, response_object
 from remit.providers.dialects.streaming import sse
-from remit.providers.dialects.unreadable import unreadable
 from remit.providers.protocol import ProviderResponse
 
 __all__ = ["ResponsesWriter"]
