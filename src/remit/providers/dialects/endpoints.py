@@ -216,10 +216,7 @@ class StreamReader:
             raise unreadable("an event")
         if self._own is not None:
             self._own.add("", b"", data)
-        try:
-            return self._texts.repaired(self._reader.feed(data))
-        except DialectError as error:
-            raise _unreadable(error) from error
+        return self._read(self._reader.feed, data)
 
     def finish(self) -> list[StreamEvent]:
         """Return the last neutral events, once the stream has ended.
@@ -227,15 +224,15 @@ class StreamReader:
         Raises:
             DialectError: a part of the answer does not have the API's form.
         """
+        return self._read(self._reader.finish)
+
+    def _read(self, read: Callable[..., list[StreamEvent]], *data: Any) -> list[StreamEvent]:
         try:
-            return self._texts.repaired(self._reader.finish())
+            return self._texts.repaired(read(*data))
         except DialectError as error:
-            raise _unreadable(error) from error
-
-
-def _unreadable(error: DialectError) -> DialectError:
-    """Return the error of an answer for one of a part that requests and answers share."""
-    return error if error.param is None else unreadable(error.param)
+            if error.param is None:
+                raise
+            raise unreadable(error.param) from error  # of a part that requests have as well
 
 
 def stream_writer(

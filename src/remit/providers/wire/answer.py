@@ -89,12 +89,16 @@ class StreamSum:
     @property
     def text(self) -> str:
         """The text so far, as in :attr:`AnswerFacts.text`."""
-        return ""
+        return self.facts().text
 
     @property
     def usage(self) -> Usage | None:
         """The usage reported so far; once ``ended``, that of the whole answer or None."""
-        return None
+        return self.facts().usage
+
+    def facts(self) -> AnswerFacts:
+        """Return the facts of the answer so far."""
+        return AnswerFacts()
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """Add one event.

@@ -317,19 +317,9 @@ class ChatSum(StreamSum):
             for state in self._choices.values()
         )
 
-    @property
-    def text(self) -> str:
+    def facts(self) -> AnswerFacts:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        if (state := self.first_choice) is None:
-            return ""
-        if state.whole is not None:
-            return facts({"choices": [state.whole]}).text
-        return texts(settled(state.message.get("content", state.message.get("text"))))
-
-    @property
-    def usage(self) -> Usage | None:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer()).usage
+        return facts(self.answer())
 
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from remit.kernel.json_text import JsonTextError, elements, load_unique, member, value_at
-from remit.providers.wire.answer import AnswerFacts, StreamSum, read_event, string, texts
+from remit.providers.wire.answer import AnswerFacts, StreamSum, read_event, string
 from remit.providers.wire.delta import Pieces, grow, settled
 from remit.providers.wire.finish import ended_by
 from remit.providers.wire.usage import Usage, continued, read_usage
@@ -294,13 +294,9 @@ class MessageSum(StreamSum):
             whole["input"] = _input(pieces)
         return whole
 
-    @property
-    def text(self) -> str:
+    def facts(self) -> AnswerFacts:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        texts_in_order = [
-            block.get("text") for _, block in self._in_order() if block.get("type") == "text"
-        ]
-        return "".join(texts(settled(text)) for text in texts_in_order)
+        return facts(self.answer())
 
     @property
     def usage(self) -> Usage | None:

@@ -370,15 +370,9 @@ class ResponseSum(StreamSum):
     def _output(self) -> list[Any]:
         return [settled(self._items[index]) for index in sorted(self._items)]
 
-    @property
-    def text(self) -> str:
+    def facts(self) -> AnswerFacts:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer()).text
-
-    @property
-    def usage(self) -> Usage | None:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer()).usage
+        return facts(self.answer())
 
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

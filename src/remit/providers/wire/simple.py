@@ -130,15 +130,9 @@ class EventSum(StreamSum):
             elif key not in _NOT_IN_ANSWER:
                 answer[key] = value
 
-    @property
-    def text(self) -> str:
+    def facts(self) -> AnswerFacts:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return string(self._answer.get("text")) or "".join(self._text)
-
-    @property
-    def usage(self) -> Usage | None:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self._answer).usage
+        return facts(self.answer())
 
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

@@ -83,7 +83,12 @@ class ResponsesReader:
             self._any = True
             self._last[index] = item
             self._grow(state, item, index, events)
-            if kind == "response.content_part.done" and item.get("type") == "message":
+            is_message = item.get("type") == "message"
+            if (
+                is_message
+                and kind == "response.content_part.done"
+                and state.parts < len(item["content"])  # The end of a part may come twice.
+            ):
                 self._end_part(state, item, events)
         if kind == "response.output_item.done":
             self._end(index, shaped(data.get("item"), dict, "item"), events)
