@@ -23,7 +23,7 @@ from remit.providers.dialects.endpoints import (
 )
 from remit.providers.dialects.errors import DialectError, error_body
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
-from remit.providers.dialects.responses.output import response_object
+from remit.providers.dialects.responses.response_object import response_object
 from remit.providers.dialects.sound import SoundStream, sound_answer
 from remit.providers.dialects.streaming import StreamWriter, stream_events
 from remit.providers.dialects.usage import reported

@@ -11,9 +11,10 @@ from typing import Any
 from remit.providers.dialects import _checks as checks
 from remit.providers.dialects.model_call import ResponseFormat
 from remit.providers.dialects.names import ToolNames
+from remit.providers.dialects.refusals import cannot
 
 __all__ = [
-    "custom_schema", "read_choice", "read_response_format", "read_stop", "read_tool",
+    "described", "read_choice", "read_response_format", "read_stop", "read_tool",
     "write_choice",
 ]  # fmt: skip
 
@@ -207,8 +208,20 @@ def read_response_format(
     )
 
 
-def custom_schema(tool: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return description and schema of a tool with free text input, sent as a function."""
+def described(tool: Mapping[str, Any], where: str) -> tuple[str, dict[str, Any]]:
+    """Return description and schema of a tool that is sent as a function.
+
+    Args:
+        tool: the neutral tool; one with free text input gets a schema with one text.
+        where: its place, for errors.
+
+    Raises:
+        DialectError: only another provider has the tool.
+    """
+    if tool.get("custom") is not True:
+        if "input_schema" not in tool:
+            raise cannot(where, "a tool that only its own provider has")
+        return str(tool.get("description", "")), tool["input_schema"]
     said = [str(tool.get("description") or "")]
     if wanted := tool.get("format"):
         said.append(_GRAMMAR.format(**wanted))

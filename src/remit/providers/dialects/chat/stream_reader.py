@@ -8,15 +8,8 @@ from typing import Any
 
 import orjson
 
-from remit.kernel.exchange import (
-    BlockEnd,
-    RefusalDelta,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolInputDelta,
-    ToolUseStart,
-)
+from remit.kernel import exchange
+from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.arguments import arguments_text
 from remit.providers.dialects.chat.request_reader import citations_in, read_call, thoughts_in
 from remit.providers.dialects.errors import failed, shaped, unreadable
@@ -81,9 +74,11 @@ class ChatReader:
                         self._open = kind
                     self._pieces.append(new)
                     if kind == "thinking":
-                        events.append(ThinkingDelta(new, raw=True))
+                        events.append(exchange.ThinkingDelta(new, raw=True))
+                    elif kind == "text":
+                        events.append(exchange.TextDelta(new))
                     else:
-                        events.append(TextDelta(new) if kind == "text" else RefusalDelta(new))
+                        events.append(exchange.RefusalDelta(new))
                     break
         for number, call in enumerate(shaped(message.get("tool_calls") or [], list, "tool_calls")):
             if not isinstance(call, dict):
@@ -117,8 +112,8 @@ class ChatReader:
             if not thought and any(self._cursors[key].size for key in _THOUGHTS):
                 block["thinking"] = ""  # It was told before its details came.
             elif not thought and block["thinking"]:
-                thoughts.append(ThinkingDelta(block["thinking"], raw=True))
-            thoughts.append(BlockEnd(block))
+                thoughts.append(exchange.ThinkingDelta(block["thinking"], raw=True))
+            thoughts.append(exchange.BlockEnd(block))
         if kind == "thinking":
             events += thoughts
             return
@@ -130,7 +125,7 @@ class ChatReader:
                 self._cited = len(noted)
                 if cited:
                     block["citations"] = cited
-            events.append(BlockEnd(block))
+            events.append(exchange.BlockEnd(block))
         events += thoughts
 
     def _call(self, number: int, call: dict[str, Any], events: list[StreamEvent]) -> None:
@@ -161,15 +156,15 @@ class ChatReader:
             if new.strip():
                 raise unreadable("delta.tool_calls")
         elif new:
-            events.append(ToolInputDelta(number, new))
+            events.append(exchange.ToolInputDelta(number, new))
 
     def _begin(
         self, number: int, call: dict[str, Any], name: str, events: list[StreamEvent]
     ) -> None:
         self._calls[number].begun = True
         if seal := thought_seal(settled(call)):
-            events.append(BlockEnd(seal))
-        events.append(ToolUseStart(number, self._call_id(number, call), name))
+            events.append(exchange.BlockEnd(seal))
+        events.append(exchange.ToolUseStart(number, self._call_id(number, call), name))
 
     def _call_id(self, number: int, call: dict[str, Any]) -> str:
         """Return a call's id. An absent one is made, different in each answer."""
@@ -202,10 +197,10 @@ class ChatReader:
         block = read_call(_named(call), "tool_calls", self._call_id(number, call))
         state.ended = True
         if state.free is not None:
-            events.append(ToolInputDelta(number, state.free.end()))
+            events.append(exchange.ToolInputDelta(number, state.free.end()))
         elif not state.cursor.size and block["input"]:
-            events.append(ToolInputDelta(number, arguments_text(block["input"])))
-        events.append(BlockEnd(block, number))
+            events.append(exchange.ToolInputDelta(number, arguments_text(block["input"])))
+        events.append(exchange.BlockEnd(block, number))
 
     def finish(self) -> list[StreamEvent]:
         """Return the ends of all open blocks, once the stream has ended.

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remit.kernel.exchange import (
-    BlockEnd,
-    RefusalDelta,
-    StreamEvent,
-    TextDelta,
-    ToolInputDelta,
-    ToolUseStart,
-)
+from remit.kernel import exchange
+from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.arguments import arguments_text, free_text, json_text
 from remit.providers.dialects.citations import annotations_of
 from remit.providers.dialects.errors import error_body, unreadable
@@ -57,15 +51,15 @@ class ChatWriter:
 
     def event(self, event: StreamEvent) -> bytes:
         """Return the chunks of one neutral event."""
-        if isinstance(event, TextDelta):
+        if isinstance(event, exchange.TextDelta):
             return self._chunk({"content": event.text})
-        if isinstance(event, ToolInputDelta):
+        if isinstance(event, exchange.ToolInputDelta):
             return self._input(event)
-        if isinstance(event, ToolUseStart):
+        if isinstance(event, exchange.ToolUseStart):
             return self._begin(event)
-        if isinstance(event, BlockEnd):
+        if isinstance(event, exchange.BlockEnd):
             return self._end(event)
-        if isinstance(event, RefusalDelta):
+        if isinstance(event, exchange.RefusalDelta):
             return self._chunk({"refusal": event.text})
         return self._chunk({"reasoning_content": event.text}) if event.text else b""
 
@@ -81,7 +75,7 @@ class ChatWriter:
         """Return an error that ends the stream."""
         return _data(error_body("openai.chat", status, code, message))
 
-    def _begin(self, event: ToolUseStart) -> bytes:
+    def _begin(self, event: exchange.ToolUseStart) -> bytes:
         block = {"name": event.name}
         call = _Call(len(self._calls), self._names.is_custom(block))
         self._calls[event.index] = call
@@ -89,7 +83,7 @@ class ChatWriter:
         called = {"name": self._names.own(event.name), piece: ""}
         return self._called(call, {"id": event.id, "type": kind, kind: called})
 
-    def _input(self, event: ToolInputDelta) -> bytes:
+    def _input(self, event: exchange.ToolInputDelta) -> bytes:
         call = self._calls.get(event.index)
         if call is None:
             raise unreadable("the input of a tool that has not been called")
@@ -98,7 +92,7 @@ class ChatWriter:
         call.has_input = True
         return self._called(call, {"function": {"arguments": event.partial_json}})
 
-    def _end(self, event: BlockEnd) -> bytes:
+    def _end(self, event: exchange.BlockEnd) -> bytes:
         block = event.block
         if event.index is None:
             if block["type"] != "text":

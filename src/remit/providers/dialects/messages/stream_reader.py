@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remit.kernel.exchange import (
-    BlockEnd,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolInputDelta,
-    ToolUseStart,
-)
+from remit.kernel import exchange
+from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.arguments import input_of, json_text
 from remit.providers.dialects.errors import failed, shaped, unreadable
 from remit.providers.dialects.messages.request_reader import read_block
@@ -88,10 +82,10 @@ class MessagesReader:
         if block.get("type") == "tool_use":
             identity = shaped(block.get("id"), str, "content_block.id")
             name = shaped(block.get("name"), str, "content_block.name")
-            events.append(ToolUseStart(at, identity, name))
+            events.append(exchange.ToolUseStart(at, identity, name))
             given = block.get("input")
             if isinstance(given, dict) and given:
-                events.append(ToolInputDelta(at, json_text(given)))
+                events.append(exchange.ToolInputDelta(at, json_text(given)))
         self._grow(at, events)
 
     def _grow(self, at: int, events: list[StreamEvent]) -> None:
@@ -99,19 +93,21 @@ class MessagesReader:
         kind = str(block.get("type"))
         if kind == "tool_use":
             if new := self._open[at].new(self._sum.inputs(at)):
-                events.append(ToolInputDelta(at, new))
+                events.append(exchange.ToolInputDelta(at, new))
         elif key := _GROWS.get(kind):
             value = block.get(key, "")
             if not isinstance(value, (str, list)):
                 raise unreadable(f"content_block.{key}")
             if new := self._open[at].new(value):
-                events.append(TextDelta(new) if key == "text" else ThinkingDelta(new))
+                events.append(
+                    exchange.TextDelta(new) if key == "text" else exchange.ThinkingDelta(new)
+                )
 
     def _end(self, at: int, events: list[StreamEvent]) -> None:
         del self._open[at]
         block = _read(self._sum.whole(at), self._queries)
         if block is not None:
-            events.append(BlockEnd(block, at if block["type"] == "tool_use" else None))
+            events.append(exchange.BlockEnd(block, at if block["type"] == "tool_use" else None))
 
 
 def _check(kind: Any, data: Mapping[str, Any]) -> None:

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remit.kernel.exchange import (
-    BlockEnd,
-    RefusalDelta,
-    StreamEvent,
-    TextDelta,
-    ToolInputDelta,
-    ToolUseStart,
-)
+from remit.kernel import exchange
+from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.arguments import json_text
 from remit.providers.dialects.citations import citations_of
 from remit.providers.dialects.errors import error_body, unreadable
@@ -68,19 +62,19 @@ class MessagesWriter:
         if isinstance(self._open, int) and getattr(event, "index", None) != self._open:
             self._waiting.append(event)
             return b""
-        if isinstance(event, TextDelta):
+        if isinstance(event, exchange.TextDelta):
             return self._piece("text", _TEXT, {"type": "text_delta", "text": event.text})
-        if isinstance(event, ToolInputDelta):
+        if isinstance(event, exchange.ToolInputDelta):
             return self._input(event)
-        if isinstance(event, ToolUseStart):
+        if isinstance(event, exchange.ToolUseStart):
             name = self._names.own(event.name)
             self._has_input = False
             return self._begin(
                 event.index, {"type": "tool_use", "id": event.id, "name": name, "input": {}}
             )
-        if isinstance(event, BlockEnd):
+        if isinstance(event, exchange.BlockEnd):
             return self._end(event)
-        if isinstance(event, RefusalDelta):
+        if isinstance(event, exchange.RefusalDelta):
             return self._piece("refusal", _TEXT, {"type": "text_delta", "text": event.text})
         if not event.text:
             return b""
@@ -104,7 +98,7 @@ class MessagesWriter:
         """Return an error that ends the stream."""
         return sse("error", error_body("anthropic.messages", status, code, message))
 
-    def _input(self, event: ToolInputDelta) -> bytes:
+    def _input(self, event: exchange.ToolInputDelta) -> bytes:
         if self._open != event.index:
             raise unreadable("the input of a tool that has not been called")
         if not event.partial_json:
@@ -112,7 +106,7 @@ class MessagesWriter:
         self._has_input = True
         return self._delta({"type": "input_json_delta", "partial_json": event.partial_json})
 
-    def _end(self, event: BlockEnd) -> bytes:
+    def _end(self, event: exchange.BlockEnd) -> bytes:
         block = event.block
         kind = block["type"]
         self._kinds.add(kind)

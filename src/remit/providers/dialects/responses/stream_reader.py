@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remit.kernel.exchange import (
-    BlockEnd,
-    RefusalDelta,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolInputDelta,
-    ToolUseStart,
-)
+from remit.kernel import exchange
+from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.arguments import arguments_text, json_text
 from remit.providers.dialects.errors import failed, shaped, unreadable
 from remit.providers.dialects.responses.items import read_item
@@ -132,12 +125,12 @@ class ResponsesReader:
             if not state.begun:
                 state.begun = True
                 names = [shaped(item.get(key), str, f"item.{key}") for key in ("call_id", "name")]
-                events.append(ToolUseStart(index, *names))
+                events.append(exchange.ToolUseStart(index, *names))
             given = item.get(_INPUTS[kind])
             cursor = state.cursors.setdefault(0, Cursor())
             if isinstance(given, (str, list)) and (new := cursor.new(given)):
                 piece = state.free.add(new) if kind == "custom_tool_call" else new
-                events.append(ToolInputDelta(index, piece))
+                events.append(exchange.ToolInputDelta(index, piece))
 
     def _text(self, state: _Item, part: Any, events: list[StreamEvent]) -> None:
         key = "refusal" if isinstance(part, dict) and part.get("type") == "refusal" else "text"
@@ -145,7 +138,7 @@ class ResponsesReader:
         if not isinstance(text, (str, list)):
             raise unreadable(f"part.{key}")
         if new := state.cursors.setdefault(state.parts, Cursor()).new(text):
-            events.append(TextDelta(new) if key == "text" else RefusalDelta(new))
+            events.append(exchange.TextDelta(new) if key == "text" else exchange.RefusalDelta(new))
 
     def _think(self, state: _Item, item: dict[str, Any], events: list[StreamEvent]) -> None:
         for name, raw in (("content", True), ("summary", False)):
@@ -161,14 +154,14 @@ class ResponsesReader:
                         new = f"\n\n{new}"
                     if new:
                         state.thinks = name
-                        events.append(ThinkingDelta(new, raw=raw))
+                        events.append(exchange.ThinkingDelta(new, raw=raw))
 
     def _end_part(self, state: _Item, item: dict[str, Any], events: list[StreamEvent]) -> None:
         """End the current part of a message."""
         part = settled(shaped(item.get("content"), list, "item.content")[state.parts])
         state.parts += 1
         message = {"type": "message", "role": "assistant", "content": [part]}
-        events += [BlockEnd(block) for block in _read(message)]
+        events += [exchange.BlockEnd(block) for block in _read(message)]
 
     def _end(self, index: int, item: dict[str, Any], events: list[StreamEvent]) -> None:
         state = self._open.pop(index, None)
@@ -180,15 +173,15 @@ class ResponsesReader:
             item = {**item, "role": "assistant", "content": rest}
         for block in _read(item):
             if block["type"] != "tool_use":
-                events.append(BlockEnd(block))
+                events.append(exchange.BlockEnd(block))
                 continue
             if not state.begun:
-                events.append(ToolUseStart(index, block["id"], block["name"]))
+                events.append(exchange.ToolUseStart(index, block["id"], block["name"]))
             if block.get("custom") is True:
-                events.append(ToolInputDelta(index, state.free.end()))
+                events.append(exchange.ToolInputDelta(index, state.free.end()))
             elif not state.begun or not state.cursors[0].size:
-                events.append(ToolInputDelta(index, arguments_text(block["input"])))
-            events.append(BlockEnd(block, index))
+                events.append(exchange.ToolInputDelta(index, arguments_text(block["input"])))
+            events.append(exchange.BlockEnd(block, index))
 
 
 def _has_failed(answer: Any) -> bool:
