@@ -297,8 +297,13 @@ class ChatSum(StreamSum):
 
     @property
     def first_choice(self) -> _Choice | None:
-        """The choice with the lowest index; None before any."""
-        return self._choices[min(self._choices)] if self._choices else None
+        """The first choice; None before any."""
+        return next(iter(self._in_order()), None)
+
+    def _in_order(self) -> list[_Choice]:
+        """Return the choices by index; those of a whole answer as they stand there."""
+        places = self._choices if self.is_whole else sorted(self._choices)
+        return [self._choices[place] for place in places]
 
     @property
     def request_id(self) -> str:
@@ -325,9 +330,7 @@ class ChatSum(StreamSum):
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         answer = dict(self._head)
         if self._choices:
-            answer["choices"] = [
-                self._settled(self._choices[index]) for index in sorted(self._choices)
-            ]
+            answer["choices"] = [self._settled(choice) for choice in self._in_order()]
         elif not answer.get("error"):
             answer["choices"] = []
         if self._usage is not None:

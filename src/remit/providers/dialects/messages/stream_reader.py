@@ -43,9 +43,11 @@ class MessagesReader:
             ProviderError: the event reports an error.
         """
         kind = data.get("type")
-        if kind == "error" or (data.get("error") and "content" not in data):
+        if kind == "error" or (kind is None and data.get("error") and "content" not in data):
             raise failed(data.get("error"))
         whole = isinstance(data.get("content"), list)  # a server that does not stream
+        for block in data["content"] if whole else ():
+            shaped(shaped(block, dict, "content").get("type"), str, "content.type")
         _check(kind, data)
         events: list[StreamEvent] = []
         while self._begun < self._sum.count:
@@ -141,6 +143,9 @@ def _read(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, Any
     elif kind in _READ:
         if kind == "tool_use":
             block = {**block, "input": input_of(block.get("input"))}
+        for name, shape in (("citations", list), ("signature", str)):
+            if type(block.get(name)) is not shape:  # An answer stays readable without them.
+                block = {**block, name: None}
         return read_block(block, str(kind), "content_block")
     return None
 
