@@ -47,7 +47,7 @@ class MessagesReader:
             raise failed(data.get("error"))
         whole = isinstance(data.get("content"), list)  # a server that does not stream
         for block in data["content"] if whole else ():
-            shaped(shaped(block, dict, "content").get("type"), str, "content.type")
+            shaped(block, dict, "content")
         _check(kind, data)
         events: list[StreamEvent] = []
         while self._begun < self._sum.count:

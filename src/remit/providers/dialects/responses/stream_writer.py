@@ -32,7 +32,7 @@ class _Thoughts(NamedTuple):
     """The words for one of the two forms of thoughts."""
 
     members: str
-    index: str
+    place: str
     kind: str
     part: str
     text: str
@@ -198,11 +198,11 @@ class ResponsesWriter:
         if self._thought is None:
             wire, self._thought = self._begin("reasoning", summary=[])
             words = self._thoughts = _RAW if raw else _SUMMARY
-            where = self._place(self._thought, **{words.index: 0})
+            where = self._place(self._thought, **{words.place: 0})
             part = {"type": words.kind, "text": ""}
             wire += self._say(f"{words.part}.added", **where, part=part)
         words = self._thoughts
-        where = self._place(self._thought, **{words.index: 0})
+        where = self._place(self._thought, **{words.place: 0})
         return wire + self._say(f"{words.text}.delta", **where, delta=text)
 
     def _end_thought(self, block: dict[str, Any]) -> bytes:
@@ -218,7 +218,7 @@ class ResponsesWriter:
         if (sealed := encrypted_of(block)) is not None:
             thought["encrypted_content"] = sealed
         if text:
-            where, (part,) = self._place(thought, **{words.index: 0}), thought[words.members]
+            where, (part,) = self._place(thought, **{words.place: 0}), thought[words.members]
             wire += self._say(f"{words.text}.done", **where, text=text)
             wire += self._say(f"{words.part}.done", **where, part=part)
         return wire + self._item_event("done", thought)
