@@ -13,9 +13,7 @@ from remit.providers.wire.usage import Usage, continued, read_usage
 _PLAIN = frozenset(
     {"role", "content", "text", "index", "finish_reason", "logprobs", "content_filter_results"}
 )
-_PLAIN_CHOICE = frozenset(
-    {"index", "message", "text", "finish_reason", "content_filter_results", "logprobs"}
-)
+_PLAIN_CHOICE = frozenset({"index", "message", "text", "finish_reason", "content_filter_results"})
 _PLAIN_ANSWER = frozenset(
     {"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier",
      "prompt_filter_results", "x_groq", "timings", "provider"}
@@ -60,10 +58,7 @@ def facts(answer: Any) -> AnswerFacts:
         content = content or any(map(_says, choices))  # type: ignore[arg-type]
         more = True
     model, own_id = answer.get("model"), answer.get("id")
-    if not more:
-        more = not answer.keys() <= _PLAIN_ANSWER and _has_beside(answer)
-        if choice.get("logprobs") is not None or not choice.keys() <= _PLAIN_CHOICE:
-            more = more or _has_more(choice)
+    more = more or _has_more(answer, _PLAIN_ANSWER) or _has_more(choice, _PLAIN_CHOICE)
     reason, failure = ended_by(choice.get("finish_reason"), calls=bool(message.get("tool_calls")))
     return AnswerFacts(
         text,
@@ -76,35 +71,29 @@ def facts(answer: Any) -> AnswerFacts:
     )
 
 
-def _message(choice: dict[str, Any]) -> dict[str, Any]:
-    message = choice.get("message")
-    return message if type(message) is dict else choice
-
-
 def _says(choice: Any) -> bool:
     """Return True if a choice contains anything that a model wrote."""
     if type(choice) is not dict:
         return False
-    message = _message(choice)
+    message = choice.get("message")
+    message = message if type(message) is dict else choice
     return bool(message.get("content") or message.get("text")) or _says_more(message)
 
 
 def _says_more(message: dict[str, Any]) -> bool:
     """Return True if a message contains more than plain text."""
-    for key, value in message.items():
-        if key not in _PLAIN:
-            if value is not None and value != [] and value != "":
-                return True
-        elif key == "content" and value is not None and type(value) is not str:
-            return True
-    return False
+    content = message.get("content")
+    is_plain = content is None or type(content) is str
+    return not is_plain or any(
+        key not in _PLAIN and value is not None and value != [] and value != ""
+        for key, value in message.items()
+    )
 
 
-def _has_more(choice: dict[str, Any]) -> bool:
-    """Return True if a choice contains more than its message."""
-    return any(
-        (key == "logprobs" or key not in _PLAIN_CHOICE) and value is not None and value != []
-        for key, value in choice.items()
+def _has_more(holder: dict[str, Any], plain: frozenset[str]) -> bool:
+    """Return True if an answer or a choice has other members than ``plain``, such as citations."""
+    return not holder.keys() <= plain and any(
+        key not in plain and value is not None and value != [] for key, value in holder.items()
     )
 
 
@@ -119,14 +108,6 @@ def _usage_in(answer: dict[str, Any], content: bool) -> Usage | None:
             if type(place) is dict and place.get("usage") is not None:
                 usage = place["usage"]
     return read_usage(usage, content=content, answer=answer)
-
-
-def _has_beside(answer: dict[str, Any]) -> bool:
-    """Return True if the answer contains more than choices, such as citations."""
-    return any(
-        key not in _PLAIN_ANSWER and value is not None and value != []
-        for key, value in answer.items()
-    )
 
 
 class _Choice:

@@ -8,7 +8,7 @@ from remit.kernel.exchange import Message
 from remit.providers.dialects import _checks as checks
 from remit.providers.dialects.messages.client_tools import as_function, is_tool_search
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
-from remit.providers.dialects.seals import read_signature
+from remit.providers.dialects.seals import read_seal
 from remit.providers.dialects.tool_choice import read_stop
 
 __all__ = ["read_block", "read_request"]
@@ -135,7 +135,8 @@ def read_block(block: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
     elif kind == "thinking":
         thought = checks.text(block, "thinking", where, empty=True)
         sealed = checks.optional(block, "signature", str, where) or ""
-        neutral = {"type": kind, "thinking": thought, **read_signature(sealed)}
+        neutral = {"type": kind, "thinking": thought}
+        neutral |= read_seal(sealed, "signature") or {"raw": True}
     elif kind == "redacted_thinking":
         neutral = {"type": kind, "data": checks.text(block, "data", where)}
     else:

@@ -12,7 +12,7 @@ from remit.providers.dialects.citations import citations_of
 from remit.providers.dialects.errors import error_body, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
-from remit.providers.dialects.seals import signature_of
+from remit.providers.dialects.seals import seal_of
 from remit.providers.dialects.streaming import sse
 from remit.providers.dialects.usage import messages_usage
 from remit.providers.protocol import ProviderResponse
@@ -212,7 +212,8 @@ def _blocks(block: Mapping[str, Any], names: ToolNames, search_id: str) -> list[
     if kind == "refusal":
         return [{"type": "text", "text": block["refusal"]}]
     if kind == "thinking":
-        return [{"type": kind, "thinking": block["thinking"], "signature": signature_of(block)}]
+        seal = seal_of(block, "signature") or ""
+        return [{"type": kind, "thinking": block["thinking"], "signature": seal}]
     if kind == "redacted_thinking":
         return [{"type": kind, "data": block["data"]}]
     if kind == "tool_use":

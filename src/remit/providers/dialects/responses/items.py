@@ -10,7 +10,7 @@ from remit.providers.dialects.errors import DialectError
 from remit.providers.dialects.media import document_block, source_of_url
 from remit.providers.dialects.names import namespaced
 from remit.providers.dialects.responses.client_tools import read_call, read_output
-from remit.providers.dialects.seals import read_encrypted
+from remit.providers.dialects.seals import read_seal
 
 __all__ = ["read_item"]
 
@@ -137,7 +137,10 @@ def _thinking(item: dict[str, Any], where: str) -> dict[str, Any]:
         block |= {"thinking": "".join(raw), "raw": True}
     else:
         block["thinking"] = "\n\n".join(_texts(item, "summary", where))
-    return read_encrypted(block, sealed, item.get("id"))
+    block |= read_seal(sealed or "", "encrypted")
+    if sealed and block.get("encrypted") == sealed and isinstance(item.get("id"), str):
+        block["item_id"] = item["id"]
+    return block
 
 
 def _texts(item: dict[str, Any], key: str, where: str) -> list[str]:

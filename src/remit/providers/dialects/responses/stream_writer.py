@@ -13,7 +13,7 @@ from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
 from remit.providers.dialects.responses.client_tools import item_fields
 from remit.providers.dialects.responses.response_object import ended, response_object
-from remit.providers.dialects.seals import encrypted_of
+from remit.providers.dialects.seals import seal_of
 from remit.providers.dialects.streaming import sse
 from remit.providers.protocol import ProviderResponse
 
@@ -215,7 +215,7 @@ class ResponsesWriter:
         words = _RAW if raw else _SUMMARY
         if text:
             thought[words.members] = [{"type": words.kind, "text": text}]
-        if (sealed := encrypted_of(block)) is not None:
+        if (sealed := seal_of(block, "encrypted")) is not None:
             thought["encrypted_content"] = sealed
         if text:
             where, (part,) = self._place(thought, **{words.place: 0}), thought[words.members]
