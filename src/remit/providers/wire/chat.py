@@ -13,7 +13,9 @@ from remit.providers.wire.usage import Usage, continued, read_usage
 _PLAIN = frozenset(
     {"role", "content", "text", "index", "finish_reason", "logprobs", "content_filter_results"}
 )
-_PLAIN_CHOICE = frozenset({"index", "message", "text", "finish_reason", "content_filter_results"})
+_PLAIN_CHOICE = frozenset(
+    {"index", "message", "text", "finish_reason", "content_filter_results", "logprobs"}
+)
 _PLAIN_ANSWER = frozenset(
     {"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier",
      "prompt_filter_results", "x_groq", "timings", "provider"}
@@ -58,7 +60,11 @@ def facts(answer: Any) -> AnswerFacts:
         content = content or any(map(_says, choices))  # type: ignore[arg-type]
         more = True
     model, own_id = answer.get("model"), answer.get("id")
-    more = more or _has_more(answer, _PLAIN_ANSWER) or _has_more(choice, _PLAIN_CHOICE)
+    more = more or choice.get("logprobs") not in (None, [])
+    if not answer.keys() <= _PLAIN_ANSWER:
+        more = more or _has_more(answer, _PLAIN_ANSWER)
+    if not choice.keys() <= _PLAIN_CHOICE:
+        more = more or _has_more(choice, _PLAIN_CHOICE)
     reason, failure = ended_by(choice.get("finish_reason"), calls=bool(message.get("tool_calls")))
     return AnswerFacts(
         text,
@@ -82,17 +88,18 @@ def _says(choice: Any) -> bool:
 
 def _says_more(message: dict[str, Any]) -> bool:
     """Return True if a message contains more than plain text."""
-    content = message.get("content")
-    is_plain = content is None or type(content) is str
-    return not is_plain or any(
-        key not in _PLAIN and value is not None and value != [] and value != ""
-        for key, value in message.items()
-    )
+    for key, value in message.items():
+        if key not in _PLAIN:
+            if value is not None and value != [] and value != "":
+                return True
+        elif key == "content" and value is not None and type(value) is not str:
+            return True
+    return False
 
 
 def _has_more(holder: dict[str, Any], plain: frozenset[str]) -> bool:
     """Return True if an answer or a choice has other members than ``plain``, such as citations."""
-    return not holder.keys() <= plain and any(
+    return any(
         key not in plain and value is not None and value != [] for key, value in holder.items()
     )
 
