@@ -193,10 +193,10 @@ class _SocketCall:
             None before, and if it failed.
     """
 
-    deployment = query = ""
+    deployment = ""
 
     def __init__(self, socket: WebSocket, body: bytes) -> None:
-        self.path = socket.path
+        self.path, self.query = socket.path, socket.query
         self.headers = [
             each for each in _without_socket_beta(socket.headers) if each[0] not in _NOT_REPEATED
         ]

@@ -106,9 +106,10 @@ class StoredChats:
     def _update(self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str) -> bytes:
         made = self._found(caller, name)[1]
         self._object(name, made)  # An erased completion has no metadata.
-        metadata = metadata_of(read_object(raw))
-        if metadata is None:
+        value = read_object(raw)
+        if "metadata" not in value:
             raise invalid("metadata", "metadata is missing.")
+        metadata = metadata_of(value) or {}
         named = {"key_id": caller.identity.key_id} if caller.identity.key_id else {}
         entry = LedgerEntry(
             event_type="CONVERSATION_CHANGED",
