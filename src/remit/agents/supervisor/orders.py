@@ -245,8 +245,7 @@ class StandaloneOrders:
         if order.state is not WorkOrderState.PLANNED:
             return order
         dispatched = self._journal.entry("WO_DISPATCHED", order.wo_id)
-        for entry in (*planned, dispatched):
-            buffer.hold(self._journal.prepared(entry))
+        self._journal.hold(*planned, dispatched, buffer=buffer)
         return moved_by(order, dispatched)
 
     def _known(self, wo_id: str) -> WorkOrder:

@@ -316,8 +316,8 @@ class Scheduler:
             dispatched = self._journal.entry(
                 "WO_DISPATCHED", order.wo_id, **({"prior_results": results} if results else {})
             )
-            for entry in (*entries, dispatched):  # The worker's first write includes them.
-                buffer.hold(self._journal.prepared(entry))
+            # The worker's first write includes these.
+            self._journal.hold(*entries, dispatched, buffer=buffer)
             order = self._orders[order.wo_id] = moved_by(order, dispatched)
         given = _with_effects(_with_prior(order, prior), self.unknown_effects(order.wo_id))
         done = await self._agents[order.wo_id].worker.aexecute(

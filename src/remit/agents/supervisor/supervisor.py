@@ -247,7 +247,7 @@ class HO2Supervisor:
     ) -> Scheduler:
         def guard() -> None:
             lease.check()
-            self._journal.check()
+            self._journal.buffer.check()
 
         number, self._number = self._number, None
         if number is None:

@@ -8,9 +8,9 @@ after its intent is durable. Start reading at :meth:`HO1Executor.aexecute`, then
 """
 
 from remit.agents.worker.conversation import result_text
-from remit.agents.worker.execution import WorkFailedError, WorkParkedError
 from remit.agents.worker.executor import HO1Executor
 from remit.agents.worker.external_order import AttachedOrder
+from remit.agents.worker.failures import WorkFailedError, WorkParkedError
 from remit.agents.worker.model_answer import IGNORABLE, visible
 
 __all__ = [

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from remit.agents.worker.conversation import count_omitted
-from remit.agents.worker.execution import Execution, WorkFailedError
+from remit.agents.worker.failures import WorkFailedError
 from remit.agents.workorders import Answer, Usage
 from remit.contracts import PromptContract
 from remit.kernel.errors import InvalidInputError
@@ -20,6 +20,9 @@ from remit.kernel.exchange import (
     RouteOutcome,
     TextSink,
 )
+
+if TYPE_CHECKING:
+    from remit.agents.worker.run import OrderRun
 
 # The worker's error codes, keyed by the gateway's.
 _CODES = {
@@ -37,7 +40,7 @@ class ModelCalls:
     """The model calls of one order, made through the gateway.
 
     Args:
-        execution: the execution of the order.
+        run: the run of the order.
 
     Attributes:
         count: number of calls used of the order's limit, including refused ones.
@@ -48,16 +51,16 @@ class ModelCalls:
             attempts or models, or was made by another process.
     """
 
-    def __init__(self, execution: Execution) -> None:
-        self._execution = execution
-        self._services = execution.services
-        self._order = execution.order
-        self.count = execution.history.llm_calls
+    def __init__(self, run: OrderRun) -> None:
+        self._run = run
+        self._services = run.services
+        self._order = run.order
+        self.count = run.history.llm_calls
         self.initial_tokens: int | None = None
         self.met_fault = False
-        self.used: Usage | None = Usage() if execution.history.began is None else None
+        self.used: Usage | None = Usage() if run.history.began is None else None
         self._remaining: int | None = None
-        self._typed = execution.order.constraints.output_schema is not None
+        self._typed = run.order.constraints.output_schema is not None
 
     def request(self, contract: PromptContract) -> PromptRequest:
         """Return the request that a contract makes for the order, without messages.
@@ -69,7 +72,7 @@ class ModelCalls:
             contract: the contract of the call.
         """
         order, boundary = self._order, contract.boundary
-        principal = self._execution.principal
+        principal = self._run.principal
         provider_id, model_id = boundary.provider_id, boundary.model_id
         model = self._services.model
         if model is not None and provider_id is None and model_id is None:
@@ -140,11 +143,10 @@ class ModelCalls:
             structured_output=structured if self._typed or not tools else None,
             output_schema=schema or request.output_schema,
         )
-        journal = self._execution.journal
-        if self._execution.history.began is not None:
+        journal = self._run.journal
+        if self._run.history.began is not None:
             await journal.flush()  # A new allocation of the order takes effect.
-        journal.check()
-        self._execution.check()
+        self._run.check()
         self.count += 1
         # The buffered entries are committed together with the call's first entry.
         request = replace(self._with_token_limit(request), ahead=journal.buffer)
@@ -191,7 +193,7 @@ class ModelCalls:
         wanted = request.max_tokens
         remaining = self._remaining
         if remaining is None or not _is_surely_enough(remaining, request):
-            limits = (budgeter.check(self._execution.scope).remaining, self.initial_tokens)
+            limits = (budgeter.check(self._run.scope).remaining, self.initial_tokens)
             remaining = min((limit for limit in limits if limit is not None), default=None)
         if remaining is None or _is_surely_enough(remaining, request):
             return request  # The reservation checks the limit.

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.agents.tools import is_tool_id, tool_id_of
-from remit.agents.worker.execution import WorkFailedError
+from remit.agents.worker.failures import WorkFailedError
 from remit.agents.workorders import Answer
 from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError, excerpt

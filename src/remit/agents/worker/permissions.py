@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.agents.approvals import Permit, action_fields
 from remit.agents.tools import Tool, ToolResult
-from remit.agents.worker.execution import Execution, WorkParkedError
+from remit.agents.worker.failures import WorkParkedError
 from remit.agents.workorders import ApprovalNeeded, decided_by
 from remit.kernel.budget import nano_of, usd_of
 from remit.kernel.json_text import dump
 from remit.ledger import LedgerEntry, Transaction
+
+if TYPE_CHECKING:
+    from remit.agents.worker.run import OrderRun
 
 
 class Permissions:
     """Requests for approval, grants and payments of the tool calls of one order.
 
     Args:
-        execution: the execution of the order.
+        run: the run of the order.
 
     Attributes:
         paid: prices of the tool calls that began, in US dollars.
     """
 
-    def __init__(self, execution: Execution) -> None:
-        self._execution = execution
-        self._order = execution.order
-        self._journal = execution.journal
-        self._history = execution.history
-        self.paid = list(execution.history.paid)
+    def __init__(self, run: OrderRun) -> None:
+        self._run = run
+        self._order = run.order
+        self._journal = run.journal
+        self._history = run.history
+        self.paid = list(run.history.paid)
 
     async def ask(
         self, tool: Tool, arguments: dict[str, Any], key: str, began: int, instead_of: str = ""
@@ -65,7 +68,7 @@ class Permissions:
             request_id = request.id if request is not None else ""
             if not request_id:
                 request_id = await self.request(tool, arguments, key, began, instead_of)
-            self._execution.emit(
+            self._run.emit(
                 ApprovalNeeded(request_id, self._order.wo_id, tool.tool_id, arguments, kind)
             )
             raise WorkParkedError((request_id,))
@@ -104,7 +107,7 @@ class Permissions:
             **({"instead_of": instead_of} if instead_of else {}),
             **action_fields(tool, arguments),
         )
-        self._execution.services.on_request(request_id)
+        self._run.services.on_request(request_id)
         return request_id
 
     def was_granted(self, tool: Tool, key: str) -> bool:
@@ -154,10 +157,10 @@ class Permissions:
         if price:
             intent.metadata["price_usd"] = usd_of(price)
         begin = self._permitted(intent, permit, tool)
-        budgeter = self._execution.services.budgeter
+        budgeter = self._run.services.budgeter
         if price and budgeter is not None:
-            reason, enforce = f"The price of {tool.tool_id}", self._execution.services.enforce
-            begin = budgeter.paid(self._execution.scope, price, reason, begin, enforce=enforce)
+            reason, enforce = f"The price of {tool.tool_id}", self._run.services.enforce
+            begin = budgeter.paid(self._run.scope, price, reason, begin, enforce=enforce)
         problem = await self._journal.write_all([begin])
         if price and not problem:
             self.paid.append(usd_of(price))

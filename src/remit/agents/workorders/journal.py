@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from remit.ledger import LedgerEntry, LedgerPort, Prepared, Write
@@ -14,20 +14,14 @@ class WriteBuffer:
 
     A held write joins the transaction of the next write that must happen anyway: the entry of a
     tool's intent, or the gateway's ``DISPATCH``. Consecutive journals share a buffer.
+
+    Attributes:
+        held: entries and functions of a transaction, lost unless a later transaction takes them.
     """
 
     def __init__(self) -> None:
-        self._held: list[Write] = []
+        self.held: list[Write] = []
         self._under_way: list[asyncio.Future[Any]] = []
-
-    def hold(self, write: Write) -> None:
-        """Hold a write back for the next transaction.
-
-        Args:
-            write: an entry or a function of the transaction; it is lost unless a later transaction
-                takes it.
-        """
-        self._held.append(write)
 
     async def take(self) -> list[Write]:
         """Wait until writes in progress are durable; return and clear the held writes.
@@ -40,7 +34,7 @@ class WriteBuffer:
 
     def take_held(self) -> list[Write]:
         """Return and clear the held writes, for a transaction that is submitted at once."""
-        held, self._held = self._held, []
+        held, self.held = self.held, []
         return held
 
     def follow(self, write: asyncio.Future[Any]) -> None:
@@ -58,6 +52,8 @@ class WriteBuffer:
 
         The other writes are waited for too. Writes that are held are not sent.
         """
+        if not self._under_way:
+            return
         under_way, self._under_way = self._under_way, []
         for outcome in await asyncio.gather(*under_way, return_exceptions=True):
             if isinstance(outcome, BaseException):
@@ -74,7 +70,7 @@ class WriteBuffer:
 
     def clear(self) -> None:
         """Drop all writes of an earlier piece of work, whose caller has seen their errors."""
-        self._held, self._under_way = [], []
+        self.held, self._under_way = [], []
 
 
 class Journal:
@@ -174,7 +170,7 @@ class Journal:
             LedgerError: one of these or an earlier write failed.
         """
         write = self.submit(*writes)
-        await self.flush()
+        await self.buffer.settle()
         return str(write.result()[-1])
 
     def submit(self, *writes: Write) -> asyncio.Future[list[Any]]:
@@ -187,8 +183,10 @@ class Journal:
             LedgerError: an earlier write has failed, so that nothing may follow it.
         """
         self.buffer.check()
-        prepared = [*map(self.prepared, writes)] if self._subject_id else writes
-        write = self.ledger.submit([*self.buffer.take_held(), *prepared])
+        return self._submit([*map(self._prepared, writes)] if self._subject_id else writes)
+
+    def _submit(self, writes: Sequence[Write]) -> asyncio.Future[list[Any]]:
+        write = self.ledger.submit([*self.buffer.take_held(), *writes])
         self.buffer.follow(write)
         return write
 
@@ -202,26 +200,21 @@ class Journal:
         Raises:
             InvalidInputError: the entry cannot be recorded in this form.
         """
-        self.hold(self.entry(event_type, **metadata))
+        self.buffer.held.append(self.prepared_entry(self.entry(event_type, **metadata)))
 
-    def hold(self, *writes: Write) -> None:
+    def hold(self, *writes: Write, buffer: WriteBuffer | None = None) -> None:
         """Hold writes for the next transaction that must happen anyway.
+
+        Args:
+            writes: entries, and functions of a transaction.
+            buffer: receives the writes; by default the journal's own.
 
         Raises:
             InvalidInputError: an entry cannot be recorded in this form.
         """
-        for write in writes:
-            self.buffer.hold(self.prepared(write))
+        (buffer or self.buffer).held.extend([self._prepared(write) for write in writes])
 
-    def prepared(self, write: Write) -> Write:
-        """Return an entry validated, encoded and linked to its subject; other writes as given.
-
-        Args:
-            write: an entry, or a function of the transaction.
-
-        Raises:
-            InvalidInputError: the entry cannot be recorded in this form.
-        """
+    def _prepared(self, write: Write) -> Write:
         return self.prepared_entry(write) if isinstance(write, LedgerEntry) else write
 
     def prepared_entry(self, entry: LedgerEntry) -> Prepared:
@@ -232,21 +225,17 @@ class Journal:
         """
         return self.ledger.prepare(entry, subject_id=self._subject_id)
 
-    async def flush(self) -> None:
-        """Write everything held, and wait until all writes are durable.
+    def flush(self) -> Awaitable[None]:
+        """Submit everything held; return an awaitable that ends once all writes are durable.
 
-        Returns at once if nothing is held or in progress.
+        Nothing is submitted if nothing is held.
 
         Raises:
-            LedgerError: one of these or an earlier write failed.
+            LedgerError: on awaiting, if one of these or an earlier write failed.
         """
-        if held := self.buffer.take_held():
-            self.buffer.follow(self.ledger.submit(held))
-        await self.buffer.settle()
-
-    def check(self) -> None:
-        """Raise the error of a write that has failed already; never wait."""
-        self.buffer.check()
+        if self.buffer.held:
+            self._submit(())
+        return self.buffer.settle()
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:

@@ -141,19 +141,15 @@ class WorkOrderCost:
         Args:
             costs: costs of orders.
         """
-        listed = list(costs)
-        used = [cost for cost in listed if cost.llm_calls or cost.total_tokens]
-        prices = [cost.cost_usd for cost in used if cost.cost_usd is not None]
-        known = used and len(prices) == len(used)
-        return cls(
-            sum(cost.input_tokens for cost in listed),
-            sum(cost.output_tokens for cost in listed),
-            sum(cost.total_tokens for cost in listed),
-            sum(cost.llm_calls for cost in listed),
-            sum(cost.tool_calls for cost in listed),
-            round(sum(cost.elapsed_ms for cost in listed), 3),
-            float(sum(Decimal(str(price)) for price in prices)) if known else None,
-        )
+        counts, elapsed_ms, usd, known, used = [0] * 5, 0.0, Decimal(0), True, False
+        for cost in costs:
+            for index, name in enumerate(cls.__slots__[:5]):
+                counts[index] += getattr(cost, name)
+            elapsed_ms += cost.elapsed_ms
+            if cost.llm_calls or cost.total_tokens:
+                used, known = True, known and cost.cost_usd is not None
+                usd += Decimal(str(cost.cost_usd or 0))
+        return cls(*counts, round(elapsed_ms, 3), float(usd) if used and known else None)
 
 
 @dataclass(frozen=True, slots=True)
