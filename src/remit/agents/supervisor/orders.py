@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from remit.agents.supervisor.failures import may_be_repeated
 from remit.agents.supervisor.journal import reasons_of
 from remit.agents.supervisor.plan import PlanStep, for_another_attempt, held_to
+from remit.agents.supervisor.result import may_be_repeated
 from remit.agents.supervisor.services import Services
 from remit.agents.worker import AttachedOrder
 from remit.agents.workorders import (

@@ -175,8 +175,9 @@ class Plan:
     @property
     def answering(self) -> PlanStep:
         """The step that gives the answer: the one that ``answer`` names, else the last."""
-        wanted = self.answer or self.steps[-1].name
-        return next(step for step in self.steps if step.name == wanted)
+        if not self.answer:
+            return self.steps[-1]
+        return next(step for step in self.steps if step.name == self.answer)
 
 
 @dataclass(frozen=True, slots=True)

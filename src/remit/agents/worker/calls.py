@@ -18,7 +18,6 @@ from remit.kernel.exchange import (
     PromptRequest,
     PromptResponse,
     RouteOutcome,
-    TextSink,
 )
 
 if TYPE_CHECKING:
@@ -60,6 +59,7 @@ class ModelCalls:
         self.met_fault = False
         self.used: Usage | None = Usage() if run.history.began is None else None
         self._remaining: int | None = None
+        self._used_before: Usage | None = None
         self._typed = run.order.constraints.output_schema is not None
 
     def request(self, contract: PromptContract) -> PromptRequest:
@@ -105,29 +105,28 @@ class ModelCalls:
             set_aside=order.constraints.models_aside,
         )
 
-    async def ask(
+    def prepare(
         self,
         request: PromptRequest,
         messages: Sequence[Message],
         *,
         tools: Sequence[Mapping[str, Any]] = (),
         schema: Mapping[str, Any] | None = None,
-        on_text: TextSink | None = None,
-    ) -> Answer:
-        """Make one call through the gateway, note an ``LLM_CALL`` and return the answer.
+    ) -> PromptRequest:
+        """Return the request of the order's next call, and count the call.
 
-        Held entries are written with the call's first entry. The call's ``max_tokens`` is cut to
-        the order's remaining tokens.
+        ``max_tokens`` is cut to the order's remaining tokens. Held entries are written with the
+        call's first entry. Pass the response to :meth:`answer`.
 
         Args:
             request: the request from :meth:`request`.
             messages: the conversation.
             tools: definitions of the tools that the model may call.
             schema: output schema in place of the contract's; None for the contract's.
-            on_text: receives the answer's text as it arrives; None for no stream.
 
         Raises:
-            WorkFailedError: the call failed, or the order has used all of its calls.
+            WorkFailedError: the order has used all of its calls.
+            LedgerError: an earlier write of the order failed.
             RemitError: the guard refuses, because the order is no longer this worker's.
         """
         limit = self._order.constraints.turn_limit or self._services.config.turn_limit
@@ -142,22 +141,34 @@ class ModelCalls:
             tools=list(tools) or None,
             structured_output=structured if self._typed or not tools else None,
             output_schema=schema or request.output_schema,
+            ahead=self._run.journal.buffer,
         )
-        journal = self._run.journal
-        if self._run.history.began is not None:
-            await journal.flush()  # A new allocation of the order takes effect.
         self._run.check()
         self.count += 1
-        # The buffered entries are committed together with the call's first entry.
-        request = replace(self._with_token_limit(request), ahead=journal.buffer)
-        used, self.used = self.used, None  # Unknown until the call has ended.
-        response = await self._services.gateway.aroute(request, on_text=on_text)
-        self._record_usage(response, used)
-        failed = any(code != "SET_ASIDE" for _, code in response.fallback_from)
-        if failed or response.outcome is not RouteOutcome.SUCCESS:
+        self._used_before, self.used = self.used, None  # Unknown until the call has ended.
+        return self._with_token_limit(request)
+
+    def answer(self, response: PromptResponse, messages: Sequence[Message]) -> Answer:
+        """Note the ``LLM_CALL`` of a call that has ended; return the model's answer.
+
+        Args:
+            response: the gateway's response to a request of :meth:`prepare`.
+            messages: the conversation of that request.
+
+        Raises:
+            WorkFailedError: the call failed.
+        """
+        succeeded = response.outcome is RouteOutcome.SUCCESS
+        self.initial_tokens, self._remaining = None, response.budget_remaining
+        once = response.attempts == 1 and not response.decision_entry_id
+        if self._used_before is not None and once and succeeded:
+            self.used = self._used_before
+            usd = response.cost_incurred if response.cost_known else None
+            self.used.count(response.input_tokens, response.output_tokens, usd)
+        if not succeeded or [code for _, code in response.fallback_from if code != "SET_ASIDE"]:
             self.met_fault = True
         omitted = count_omitted(messages) if self._services.context_tokens is not None else 0
-        journal.note(  # The durable exchange contains the text.
+        self._run.journal.note(  # The durable exchange contains the text.
             "LLM_CALL",
             exchange_entry_id=response.exchange_entry_id,
             dispatch_entry_id=response.dispatch_entry_id,
@@ -168,7 +179,7 @@ class ModelCalls:
             latency_ms=response.latency_ms,
             **({"left_out": omitted} if omitted else {}),
         )
-        if response.outcome is not RouteOutcome.SUCCESS:
+        if not succeeded:
             raise _failure(response)
         return Answer(
             response.content,
@@ -176,14 +187,6 @@ class ModelCalls:
             response.finish_reason,
             response.exchange_entry_id,
         )
-
-    def _record_usage(self, response: PromptResponse, used: Usage | None) -> None:
-        self.initial_tokens, self._remaining = None, response.budget_remaining
-        once = response.attempts == 1 and not response.decision_entry_id
-        if used is not None and once and response.outcome is RouteOutcome.SUCCESS:
-            usd = response.cost_incurred if response.cost_known else None
-            used.count(response.input_tokens, response.output_tokens, usd)
-            self.used = used
 
     def _with_token_limit(self, request: PromptRequest) -> PromptRequest:
         """Return the request with ``max_tokens`` at most the order's remaining tokens."""

@@ -204,7 +204,8 @@ class HO1Executor:
         )  # fmt: skip
         if (ended := run.history.ended) is not None:
             return moved_by(run.order, ended)
-        output, error = None, None
+        output: Any = None
+        error: WorkFailedError | None = None
         try:
             timeout_s = work_order.constraints.timeout_seconds or self.config.timeout_s
             async with asyncio.timeout(timeout_s):

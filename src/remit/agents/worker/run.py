@@ -341,6 +341,8 @@ class OrderRun:
 
     async def _converse(self, contract: PromptContract, pack: PromptPack) -> Any:
         """Call the model and its tools in turn, from the last recorded answer to the final one."""
+        if self.history.began is not None:
+            await self.journal.flush()  # A new allocation of the order takes effect.
         request, output = self.calls.request(contract), self._output
         if output is not None:
             schema = self.order.constraints.output_schema
@@ -396,7 +398,9 @@ class OrderRun:
             if answer is None:
                 if output is not None:
                     output.begin()
-                answer = await self.calls.ask(request, messages, tools=definitions, on_text=on_text)
+                call = self.calls.prepare(request, messages, tools=definitions)
+                response = await self.services.gateway.aroute(call, on_text=on_text)
+                answer = self.calls.answer(response, messages)
             if (stopped := stop_problem(answer)) is not None:
                 raise stopped
             blocks = with_distinct_ids(answer.blocks, messages)
@@ -413,16 +417,12 @@ class OrderRun:
                 continue
             messages.append({"role": "assistant", "content": sendable(blocks)})
             able = self.services.gateway.capabilities(request)
-            messages.append(
-                {
-                    "role": "user",
-                    "content": await self.toolbox.answer(
-                        uses, answer.exchange_entry_id, takes_images=able.images
-                    ),
-                }
+            results = await self.toolbox.answer(
+                uses, answer.exchange_entry_id, takes_images=able.images
             )
             if self.toolbox.handed_to:
                 return self._handover()  # Another agent answers the rest of the session.
+            messages.append({"role": "user", "content": results})
             if (most_tokens := self.services.context_tokens) is not None:
                 messages = shorten(messages, most_tokens)
             answer = None

@@ -163,11 +163,10 @@ class ToolChooser:
             journal = self._run.journal
             previous, journal.prompts_used = journal.prompts_used, [contract.prompt_pack_id]
             try:
-                answer = await self._run.calls.ask(
-                    self._run.calls.request(contract),
-                    pack.render(variables, history),
-                    schema=schema,
-                )
+                calls, messages = self._run.calls, pack.render(variables, history)
+                call = calls.prepare(calls.request(contract), messages, schema=schema)
+                response = await self._run.services.gateway.aroute(call)
+                answer = calls.answer(response, messages)
             finally:
                 journal.prompts_used = previous
         self._exchange_id = answer.exchange_entry_id
