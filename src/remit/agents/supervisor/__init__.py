@@ -11,11 +11,10 @@ Start reading in ``supervisor.py``, then ``turn.py``.
 """
 
 from remit.agents.supervisor.attention import Candidate
-from remit.agents.supervisor.classification import ClassificationRules
 from remit.agents.supervisor.effects import session_effects
 from remit.agents.supervisor.exclusions import exclusion_entries
 from remit.agents.supervisor.journal import UnfinishedTurn, unfinished_turn
-from remit.agents.supervisor.plan import Plan, Planner, PlanStep, TurnContext
+from remit.agents.supervisor.plan import ClassificationRules, Plan, Planner, PlanStep, TurnContext
 from remit.agents.supervisor.quality import DEFAULT_CRITERIA, check_criteria
 from remit.agents.supervisor.result import (
     TurnCancelledError,

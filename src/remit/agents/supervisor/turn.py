@@ -23,9 +23,8 @@ from typing import Any
 from remit.agents.outputs import OutputType
 from remit.agents.sessions import Turn
 from remit.agents.supervisor.attention import Candidate, choose
-from remit.agents.supervisor.classification import Treatment
 from remit.agents.supervisor.journal import UnfinishedTurn
-from remit.agents.supervisor.plan import HANDOFF_STEPS, Plan, PlanStep, TurnContext
+from remit.agents.supervisor.plan import HANDOFF_STEPS, Plan, PlanStep, Treatment, TurnContext
 from remit.agents.supervisor.quality import answer_text
 from remit.agents.supervisor.result import (
     LOOP_FAILURES,

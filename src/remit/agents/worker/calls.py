@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from remit.agents.worker.conversation import count_omitted
 from remit.agents.worker.failures import WorkFailedError
+from remit.agents.worker.messages import count_omitted
 from remit.agents.workorders import Answer, Usage
 from remit.contracts import PromptContract
 from remit.kernel.errors import InvalidInputError

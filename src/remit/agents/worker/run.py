@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.files import attached, with_note
 from remit.agents.worker.calls import ModelCalls
-from remit.agents.worker.conversation import shorten
 from remit.agents.worker.failures import WorkFailedError
-from remit.agents.worker.model_answer import (
+from remit.agents.worker.messages import (
     cut_short,
     sendable,
+    shorten,
     stop_problem,
     with_distinct_ids,
 )

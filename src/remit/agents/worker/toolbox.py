@@ -18,11 +18,9 @@ from remit.agents.tools import (
     given_deps,
     is_tool_id,
 )
-from remit.agents.worker.conversation import result_text, with_images
 from remit.agents.worker.failures import WorkFailedError, WorkParkedError
-from remit.agents.worker.model_answer import UNKNOWN_TOOL, tool_arguments
-from remit.agents.worker.permissions import Permissions, not_run_again
-from remit.agents.worker.repeats import Repeats
+from remit.agents.worker.messages import UNKNOWN_TOOL, result_text, tool_arguments, with_images
+from remit.agents.worker.permissions import Permissions, Repeats, not_run_again
 from remit.agents.workorders import (
     Effect,
     OrderHistory,

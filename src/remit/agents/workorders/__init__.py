@@ -35,6 +35,7 @@ from remit.agents.workorders.history import Answer, OrderHistory
 from remit.agents.workorders.journal import Journal, WriteBuffer
 from remit.agents.workorders.order import (
     OrderRecordError,
+    Usage,
     WorkOrder,
     WorkOrderConstraints,
     WorkOrderCost,
@@ -59,7 +60,6 @@ from remit.agents.workorders.record import (
     trace_hash,
     trace_hash_of,
 )
-from remit.agents.workorders.usage import Usage
 
 __all__ = [
     "NOBODY",

@@ -1,4 +1,4 @@
-"""The work order and its state machine."""
+"""The work order, its state machine, and its usage."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from remit.kernel.errors import RemitError
+from remit.ledger import LedgerEntry
 
 
 class WorkOrderState(StrEnum):
@@ -250,3 +251,75 @@ def work_order_id(session_id: str, sequence: int) -> str:
         sequence: number of the order in the session.
     """
     return f"WO-{session_id}-{sequence:03d}"
+
+
+class Usage:
+    """The sum of exchanges.
+
+    Args:
+        exchanges: ``EXCHANGE`` entries to begin with.
+
+    Attributes:
+        calls: number of exchanges.
+        input_tokens: sum of input tokens.
+        output_tokens: sum of output tokens.
+        priced: number of exchanges and tools with a known price.
+        unpriced: number of exchanges that used tokens at an unknown price.
+    """
+
+    def __init__(self, exchanges: Iterable[LedgerEntry] = ()) -> None:
+        self.calls = self.input_tokens = self.output_tokens = self.priced = self.unpriced = 0
+        self._usd = Decimal(0)
+        for entry in exchanges:
+            self.add(entry)
+
+    def add(self, exchange: LedgerEntry) -> None:
+        """Add an ``EXCHANGE`` entry.
+
+        Args:
+            exchange: the entry; its content is not needed.
+        """
+        data = exchange.metadata
+        self.count(data["input_tokens"], data["output_tokens"], data.get("cost_usd"))
+
+    def count(self, input_tokens: int, output_tokens: int, usd: float | None) -> None:
+        """Add an exchange by its tokens and price.
+
+        A call without a price counts as unpriced only if it used tokens.
+
+        Args:
+            input_tokens: tokens sent.
+            output_tokens: tokens received.
+            usd: price in US dollars; None if unknown.
+        """
+        self.calls += 1
+        self.input_tokens += input_tokens
+        self.output_tokens += output_tokens
+        if usd is not None:
+            self._usd += Decimal(str(usd))
+            self.priced += 1
+        elif input_tokens or output_tokens:
+            self.unpriced += 1
+
+    def pay(self, usd: float) -> None:
+        """Add the price of a tool, US dollars."""
+        self._usd += Decimal(str(usd))
+        self.priced += 1
+
+    def include(self, other: Usage) -> None:
+        """Add another sum to this one; the other is unchanged.
+
+        Args:
+            other: the sum to add.
+        """
+        self.calls += other.calls
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        self.priced += other.priced
+        self.unpriced += other.unpriced
+        self._usd += other._usd
+
+    @property
+    def cost_usd(self) -> float | None:
+        """The sum of all prices in US dollars; None if one is unknown, 0 without prices."""
+        return None if self.unpriced else float(self._usd)

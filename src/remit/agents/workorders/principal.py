@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from remit.agents.workorders.usage import Usage
+from remit.agents.workorders.order import Usage
 from remit.kernel.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import MAX_ID_CHARS
