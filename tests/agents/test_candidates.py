@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from remit.agents.worker.model_answer import with_distinct_ids
+from remit.agents.worker.messages import with_distinct_ids
 
 from remit import Runtime
 from remit.agents.supervisor import ClassificationRules

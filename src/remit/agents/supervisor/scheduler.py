@@ -110,8 +110,8 @@ class Scheduler:
         Args:
             answered: True if the answer was delivered; then only open outcomes remain.
         """
-        known = self._before is None and not any(order.has_unknown for order in self.orders)
-        if answered and not self.carried and known:
+        unknown = [order for order in self.orders if order.has_unknown]
+        if answered and self._before is None and not (self.carried or unknown):
             return []  # The usual case needs no query.
         return remaining_effects(
             self._journal.ledger, self.carried, self.orders, self._agents, answered=answered
@@ -150,9 +150,15 @@ class Scheduler:
                 ).tool_results()
         return tuple(found)
 
+    @property
     def ids(self) -> list[str]:
-        """Return the ids of the turn's orders, in the order of their plans."""
+        """The ids of the turn's orders, in the order of their plans."""
         return list(self._orders)
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """The sum of the orders' usage, as plain data; ``cost_usd`` is None if one is unknown."""
+        return WorkOrderCost.sum([order.cost for order in self._orders.values()]).to_dict()
 
     def waiting_for(self) -> tuple[str, ...]:
         """Return the ids of requests that a person must decide before the turn can continue."""
@@ -419,17 +425,6 @@ class Scheduler:
         self._orders[order.wo_id] = order
         self._agents[order.wo_id] = self.agent
         return order, entries
-
-
-def total_cost(orders: Sequence[WorkOrder]) -> dict[str, Any]:
-    """Return the sum of the orders' usage, as plain data.
-
-    ``cost_usd`` is None if a price is unknown.
-
-    Args:
-        orders: the orders.
-    """
-    return WorkOrderCost.sum(order.cost for order in orders).to_dict()
 
 
 def _with_prior(order: WorkOrder, prior: Mapping[str, WorkOrder]) -> WorkOrder:

@@ -35,7 +35,7 @@ from remit.agents.supervisor.result import (
     loop_failure,
     no_answer,
 )
-from remit.agents.supervisor.scheduler import Scheduler, total_cost
+from remit.agents.supervisor.scheduler import Scheduler
 from remit.agents.supervisor.services import Services
 from remit.agents.supervisor.threads import proposed_entries
 from remit.agents.workorders import (
@@ -185,7 +185,7 @@ class TurnRun:
             self._listen(AnswerRejected(tuple(reasons), again_left))
             if not again_left:
                 break
-        ids = self.scheduler.ids()
+        ids = self.scheduler.ids
         if self._before is None or not self._journal.has(
             event_type="ESCALATION", submission_id=ids[-1]
         ):
@@ -258,7 +258,7 @@ class TurnRun:
         self._degraded = True
         await self.scheduler.end_all()
         if self._before is None or self._before.find(_DIRECT, 1) is None:
-            ids = self.scheduler.ids()
+            ids = self.scheduler.ids
             await self._journal.write(
                 "DEGRADATION",
                 ids[-1] if ids else "",
@@ -323,7 +323,7 @@ class TurnRun:
         return TurnResult(
             response=self.response,
             wo_chain_summary=tuple(_summary(order) for order in orders),
-            cost_summary=total_cost(orders),
+            cost_summary=self.scheduler.cost,
             session_id=self._session.session_id,
             quality_gate_passed=not (self.outcome or self.waiting),
             tool_results=self.scheduler.tool_results(),
@@ -459,9 +459,8 @@ class TurnRun:
         if not reasons and self._config.verify:
             reasons = await self._second_opinion(order, attempt)
         threads = [] if reasons else proposed_entries(self._services, order)
-        orders = self.scheduler.orders
         await self._journal.checked(
-            order, self.scheduler.ids(), total_cost(orders), reasons, attempt, threads
+            order, self.scheduler.ids, self.scheduler.cost, reasons, attempt, threads
         )
         if reasons:
             self._services.exclusions.observe(order.wo_id, "contract")

@@ -196,8 +196,9 @@ class ModelCalls:
         wanted = request.max_tokens
         remaining = self._remaining
         if remaining is None or not _is_surely_enough(remaining, request):
-            limits = (budgeter.check(self._run.scope).remaining, self.initial_tokens)
-            remaining = min((limit for limit in limits if limit is not None), default=None)
+            remaining, own = budgeter.check(self._run.scope).remaining, self.initial_tokens
+            if own is not None:
+                remaining = own if remaining is None else min(remaining, own)
         if remaining is None or _is_surely_enough(remaining, request):
             return request  # The reservation checks the limit.
         try:

@@ -7,7 +7,6 @@ shortened.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -107,10 +106,10 @@ def stop_problem(answer: Answer) -> WorkFailedError | None:
         quote = f"; the text so far: {words}" if visible(words) else ""
         reason = "the model refused, or a content filter stopped its answer"
         return WorkFailedError("content_filter", f"{reason}{quote}")
+    if answer.finish_reason != "length":
+        return None
     uses_tools = any(block.get("type") == "tool_use" for block in answer.blocks)
-    if answer.finish_reason == "length" and (uses_tools or not visible(answer.text)):
-        return cut_short(answer)
-    return None
+    return cut_short(answer) if uses_tools or not visible(answer.text) else None
 
 
 def cut_short(answer: Answer) -> WorkFailedError:
@@ -139,6 +138,8 @@ def with_distinct_ids(
         blocks: the blocks of the answer.
         messages: the conversation before the answer.
     """
+    if not [block for block in blocks if block.get("type") == "tool_use"]:
+        return [*map(dict, blocks)]
     known = {
         str(block.get("id"))
         for message in messages
@@ -151,8 +152,9 @@ def with_distinct_ids(
         if block.get("type") == "tool_use":
             given = str(block.get("id") or "call")
             given = given if len(given) <= _MAX_ID_CHARS else "call"
-            names = itertools.chain([given], (f"{given}_{n}" for n in itertools.count(2)))
-            block["id"] = next(name for name in names if name not in known)
+            block["id"], number = given, 2
+            while block["id"] in known:
+                block["id"], number = f"{given}_{number}", number + 1
             known.add(block["id"])
         found.append(block)
     return found

@@ -306,7 +306,8 @@ class Repeats:
         Args:
             key: idempotency key of the earlier call.
         """
-        self._open = [effect for effect in self._open if effect.key != key]
+        if self._open:
+            self._open = [effect for effect in self._open if effect.key != key]
 
     def deny(self, tool: Tool, arguments: Any, result: ToolResult) -> None:
         """Note that a person denied the repetition of a call, for the rest of the order.

@@ -89,6 +89,7 @@ class Toolbox:
             [Effect.of_dict(one) for one in context.get("effects") or ()],
             self._history, self._tool, interrupted,
         )  # fmt: skip
+        self._has_unknown = False
         self._results: dict[str, dict[str, Any]] = {}
         for key, entry in self._history.tool_calls.items():
             self._count(key, entry.metadata, ran=bool(self._history.intents[key]))
@@ -101,8 +102,7 @@ class Toolbox:
     @property
     def has_unknown(self) -> bool:
         """True if the outcome of a call, or of one in a sub-agent, may be unknown."""
-        statuses = {result["status"] for result in self._results.values()}
-        return bool(self._sub_sessions or statuses & {"timeout", "unknown"})
+        return bool(self._sub_sessions) or self._has_unknown
 
     def usage(self) -> Usage:
         """Return the prices of the tools that ran, and the usage of their sub-agents."""
@@ -467,6 +467,7 @@ class Toolbox:
 
     def _count(self, key: str, data: Mapping[str, Any], *, ran: bool) -> None:
         self.calls += ran
+        self._has_unknown |= data["status"] in ("timeout", "unknown")
         self._results[key] = {
             "tool_id": data["tool_id"],
             "status": data["status"],

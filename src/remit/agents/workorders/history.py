@@ -60,7 +60,7 @@ class OrderHistory:
         if self.began is None:  # Every property of an order without a step is empty.
             vars(self).update(
                 ended=None, intents=Counter(), _begun=[], begun_tools=Counter(), sub_sessions=set(),
-                tool_calls={}, requests=[], decisions={}, llm_calls=0, unnoted=[],
+                paid=[], tool_calls={}, requests=[], decisions={}, llm_calls=0, unnoted=[],
                 _noted_exchanges=[], _exchanges=[], asked_about={},
             )  # fmt: skip
 
@@ -99,7 +99,7 @@ class OrderHistory:
         known = {entry.metadata["idempotency_key"]: entry for entry in self._begun}
         return Counter(entry.metadata["tool_id"] for entry in known.values())
 
-    @property
+    @cached_property
     def paid(self) -> list[float]:
         """Prices of the tool calls that began, in US dollars; free calls are left out."""
         return [price for e in self._begun if (price := e.metadata.get("price_usd"))]
@@ -158,6 +158,8 @@ class OrderHistory:
         Args:
             key: idempotency key of the call.
         """
+        if not self.decisions:
+            return None
         grants = (
             self.decisions[request.id]
             for request in self.requests
@@ -222,6 +224,8 @@ class OrderHistory:
         Raises:
             OrderRecordError: the content of that answer, or of its messages, was erased.
         """
+        if not self._exchanges:
+            return None
         under = [e.id for e in self._exchanges if e.metadata["contract_id"] == contract_id]
         if not under:
             return None

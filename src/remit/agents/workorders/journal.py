@@ -212,7 +212,7 @@ class Journal:
         Raises:
             InvalidInputError: an entry cannot be recorded in this form.
         """
-        (buffer or self.buffer).held.extend([self._prepared(write) for write in writes])
+        (buffer or self.buffer).held.extend(map(self._prepared, writes))
 
     def _prepared(self, write: Write) -> Write:
         return self.prepared_entry(write) if isinstance(write, LedgerEntry) else write

@@ -224,4 +224,4 @@ def trace_hash_of(tx: Transaction, work_order_ids: Sequence[str]) -> str:
         "AND tier || '' = 'ho1' ORDER BY seq",
         work_order_ids,
     )
-    return hashlib.sha256("".join(item for _, item in rows).encode()).hexdigest()
+    return hashlib.sha256("".join([str(item) for _, item in rows]).encode()).hexdigest()
