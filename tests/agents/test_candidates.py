@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from remit.agents.worker.messages import with_distinct_ids
 
 from remit import Runtime
 from remit.agents.supervisor import ClassificationRules
 from remit.agents.tools import Tool
+from remit.agents.worker.calls import with_distinct_ids
 from remit.agents.worker.candidates import asks_to_act, choose
 from remit.agents.worker.words import narrow_schema, only_value, schemas_for_names, stem
 from remit.kernel.installation import InstalledFiles

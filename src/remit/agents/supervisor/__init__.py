@@ -10,7 +10,7 @@ Invariants: only one process at a time works on a session; a turn is delivered o
 Start reading in ``supervisor.py``, then ``turn.py``.
 """
 
-from remit.agents.supervisor.attention import Candidate
+from remit.agents.supervisor.attention import Candidate, open_threads, thread_tools
 from remit.agents.supervisor.effects import session_effects
 from remit.agents.supervisor.exclusions import exclusion_entries
 from remit.agents.supervisor.journal import UnfinishedTurn, unfinished_turn
@@ -24,7 +24,6 @@ from remit.agents.supervisor.result import (
 )
 from remit.agents.supervisor.services import Responder, Services
 from remit.agents.supervisor.supervisor import HO2Supervisor
-from remit.agents.supervisor.threads import open_threads, thread_tools
 
 __all__ = [
     "DEFAULT_CRITERIA",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.outputs import OutputType
 from remit.agents.sessions import latest_of
-from remit.agents.supervisor.attention import Candidate
+from remit.agents.supervisor.attention import Candidate, consolidate, known_threads
 from remit.agents.supervisor.journal import (
     UnfinishedTurn,
     handed_to,
@@ -23,7 +23,6 @@ from remit.agents.supervisor.orders import StandaloneOrders
 from remit.agents.supervisor.result import TurnCancelledError, TurnPendingError, TurnResult
 from remit.agents.supervisor.scheduler import Scheduler
 from remit.agents.supervisor.services import Services
-from remit.agents.supervisor.threads import consolidate, known_threads
 from remit.agents.supervisor.turn import TurnRun
 from remit.agents.workorders import EventSink, OrderRecordError, TurnResumed
 from remit.kernel.errors import InvalidInputError
@@ -166,7 +165,7 @@ class HO2Supervisor:
         """Record the threads that the session leaves open, by a model call.
 
         Does nothing unless ``[supervisor] consolidate`` is set. See
-        :func:`remit.agents.supervisor.threads.consolidate`.
+        :func:`remit.agents.supervisor.attention.consolidate`.
         """
         if self._services.config.consolidate:
             await consolidate(self._services, self.orders)

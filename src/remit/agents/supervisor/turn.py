@@ -22,7 +22,7 @@ from typing import Any
 
 from remit.agents.outputs import OutputType
 from remit.agents.sessions import Turn
-from remit.agents.supervisor.attention import Candidate, choose
+from remit.agents.supervisor.attention import Candidate, choose, proposed_entries
 from remit.agents.supervisor.journal import UnfinishedTurn
 from remit.agents.supervisor.plan import HANDOFF_STEPS, Plan, PlanStep, Treatment, TurnContext
 from remit.agents.supervisor.quality import answer_text
@@ -37,7 +37,6 @@ from remit.agents.supervisor.result import (
 )
 from remit.agents.supervisor.scheduler import Scheduler
 from remit.agents.supervisor.services import Services
-from remit.agents.supervisor.threads import proposed_entries
 from remit.agents.workorders import (
     AnswerRejected,
     ApprovalNeeded,

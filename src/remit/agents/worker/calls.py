@@ -1,27 +1,285 @@
-"""The model calls of one order: built from its contract, limited and recorded."""
+"""The model calls of one order, and the messages between the model and the worker.
+
+A request is built from the order's contract, limited and recorded. Of an answer, arguments are
+parsed or refused, refusals and cut answers become errors that quote the model, and tool calls get
+distinct ids. Tool results become text, and a long conversation is shortened.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from remit.agents.tools import ToolResult, is_tool_id, tool_id_of
 from remit.agents.worker.failures import WorkFailedError
-from remit.agents.worker.messages import count_omitted
 from remit.agents.workorders import Answer, Usage
 from remit.contracts import PromptContract
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.canonical import exact_json
+from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.exchange import (
     Message,
     PromptRequest,
     PromptResponse,
     RouteOutcome,
 )
+from remit.kernel.json_text import JsonTextError, dump, load_unique, sound_text
 
 if TYPE_CHECKING:
     from remit.agents.worker.run import OrderRun
+
+IGNORABLE = re.compile(
+    "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
+)
+"""Invisible characters: Unicode's Default_Ignorable_Code_Point, and the blank U+2800."""
+
+UNKNOWN_TOOL = "unknown"
+"""The recorded id of a tool whose requested name cannot be an id."""
+
+_MAX_QUOTE = 2_000  # Characters of a model's own words in an error.
+_MAX_ID_CHARS = 4_096  # Some providers put a signature into a call's id.
+_KINDS = {type(None): "null", bool: "true or false", str: "a text", list: "a list"}
+
+
+def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the arguments of a tool call, and why the tool cannot run with them; empty if it can.
+
+    Blank and absent arguments become ``{}``, and so does ``null`` for a tool without parameters. A
+    text that is nearly JSON is repaired. Unusable arguments are returned as ``{"_unparsed":
+    text}``. The schema itself is not checked here.
+
+    Args:
+        given: the ``input`` of a model's ``tool_use`` block: an object, or ``{"_unparsed": text}``
+            for a text that could not be parsed. Providers in Python may pass the text itself.
+        schema: JSON Schema of the tool's arguments.
+    """
+    text = given if isinstance(given, str) else unparsed_text(given)
+    if isinstance(given, dict) and text is None:
+        return given, ""
+    value = given
+    if text is not None:
+        text = sound_text(text)
+        try:
+            value = load_unique(text, repair=True) if text.strip() else {}
+        except JsonTextError as error:
+            why = error.message.removeprefix("The text is not JSON: ").rstrip(".")
+            return {"_unparsed": text}, f"The arguments are not JSON ({why}): {excerpt(text)!r}."
+    if value is None and not (schema.get("properties") or schema.get("required")):
+        return {}, ""
+    if isinstance(value, dict) and isinstance(given, str):
+        return value, ""
+    text = str(value) if text is None else text
+    if isinstance(value, dict):
+        why = "they are nested too deep, or hold a member '_unparsed'"
+        return {"_unparsed": text}, f"The arguments cannot be used: {why}."
+    kind = _KINDS.get(type(value), "a number")
+    problem = f"The arguments are not a JSON object but {kind}: {excerpt(text)!r}."
+    return {"_unparsed": text}, problem
+
+
+def unparsed_text(given: Any) -> str | None:
+    """Return the text of arguments that are not a JSON object; None for other arguments.
+
+    Args:
+        given: the ``input`` of a ``tool_use`` block; ``{"_unparsed": text}`` holds such a text.
+    """
+    if isinstance(given, dict) and len(given) == 1:
+        text = given.get("_unparsed")
+        return text if isinstance(text, str) else None
+    return None
+
+
+def visible(text: str) -> str:
+    """Return a text without invisible characters and surrounding space."""
+    return (text if text.isascii() else IGNORABLE.sub("", text)).strip().strip("\0")
+
+
+def stop_problem(answer: Answer) -> WorkFailedError | None:
+    """Return why a model stopped without a usable answer; None if the answer is usable.
+
+    The error's code is ``refusal``, ``content_filter`` or ``length``; the caller raises it. A text
+    that was cut at the token limit is usable unless it is empty; see :func:`cut_short` for data. A
+    cut answer with tool calls is not usable. The message quotes the beginning of the text.
+
+    Args:
+        answer: the answer.
+    """
+    refusals = [str(block.get("refusal", "")) for block in answer.blocks
+                if block.get("type") == "refusal"]  # fmt: skip
+    words = excerpt(" ".join(filter(None, [answer.text, *refusals])), _MAX_QUOTE)
+    if refusals:
+        return WorkFailedError("refusal", f"the model refused to answer: {words}".rstrip(": "))
+    if answer.finish_reason == "content_filter":
+        quote = f"; the text so far: {words}" if visible(words) else ""
+        reason = "the model refused, or a content filter stopped its answer"
+        return WorkFailedError("content_filter", f"{reason}{quote}")
+    if answer.finish_reason != "length":
+        return None
+    uses_tools = any(block.get("type") == "tool_use" for block in answer.blocks)
+    return cut_short(answer) if uses_tools or not visible(answer.text) else None
+
+
+def cut_short(answer: Answer) -> WorkFailedError:
+    """Return (not raise) the error ``length`` of an answer that was cut at the token limit, with
+    the beginning of its text.
+
+    Args:
+        answer: the answer.
+    """
+    quote = f"; the text so far: {excerpt(answer.text, _MAX_QUOTE)}" if visible(answer.text) else ""
+    return WorkFailedError("length", f"the answer was cut at its token limit (max_tokens){quote}")
+
+
+def with_distinct_ids(
+    blocks: Sequence[Mapping[str, Any]], messages: Sequence[Message]
+) -> list[dict[str, Any]]:
+    """Return an answer's blocks with a distinct id for each tool call.
+
+    Providers refuse a conversation in which two calls have the same id. The result depends only on
+    the arguments, so a resumed order sends the same ids.
+
+    A missing or very long id becomes ``call``. An id that occurs already gets a number: ``call_2``.
+    Other blocks are copied unchanged.
+
+    Args:
+        blocks: the blocks of the answer.
+        messages: the conversation before the answer.
+    """
+    if not [block for block in blocks if block.get("type") == "tool_use"]:
+        return [*map(dict, blocks)]
+    known = {
+        str(block.get("id"))
+        for message in messages
+        if isinstance(message["content"], list)
+        for block in message["content"]
+        if block.get("type") == "tool_use"
+    }
+    found = []
+    for block in map(dict, blocks):
+        if block.get("type") == "tool_use":
+            given = str(block.get("id") or "call")
+            given = given if len(given) <= _MAX_ID_CHARS else "call"
+            block["id"], number = given, 2
+            while block["id"] in known:
+                block["id"], number = f"{given}_{number}", number + 1
+            known.add(block["id"])
+        found.append(block)
+    return found
+
+
+def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a model's blocks in a form that can be sent back to the model.
+
+    Arguments that were refused become ``{}``, and names that cannot be tool ids are replaced,
+    because some servers refuse such a conversation. The tool's result names the reason of the
+    refusal.
+
+    Args:
+        blocks: the blocks of the answer, which are not changed.
+    """
+    found = []
+    for block in blocks:
+        arguments = block.get("input")
+        if block.get("type") == "tool_use" and (
+            not isinstance(arguments, dict) or unparsed_text(arguments) is not None
+        ):
+            block = {**block, "input": {}}
+        if block.get("type") == "tool_use" and not is_tool_id(str(block.get("name"))):
+            block = {**block, "name": tool_id_of(str(block.get("name"))) or UNKNOWN_TOOL}
+        try:
+            exact_json(block)
+            found.append(dict(block))
+        except InvalidInputError:
+            found.append({**block, "input": {}})
+    return found
+
+
+_NOTE = "(This result was left out to keep the conversation short. The tool has run.)"
+_BYTES_PER_TOKEN = 4  # An estimate; the budget counts tokens exactly.
+
+
+def shorten(messages: Sequence[Message], max_tokens: int) -> list[Message]:
+    """Return the messages; if they are too long, with a note in place of the oldest tool results.
+
+    A call keeps its (replaced) result. The last message, which the model has not seen, is
+    unchanged. A conversation that is too long is reduced to half of the limit, so that it then
+    grows only at its end, as providers' prompt caches require. The result may still be above the
+    limit if there are too few tool results. The given messages are not changed.
+
+    Args:
+        messages: the conversation.
+        max_tokens: the limit, in estimated tokens.
+    """
+    result = list(messages)
+    size = len(dump(result))
+    if size <= max_tokens * _BYTES_PER_TOKEN:
+        return result
+    for index, message in enumerate(result[:-1]):
+        blocks = message["content"]
+        if not isinstance(blocks, list) or not any(map(_is_result, blocks)):
+            continue
+        if size <= max_tokens * _BYTES_PER_TOKEN // 2:
+            break
+        result[index] = {
+            **message,
+            "content": [{**one, "content": _NOTE} if _is_result(one) else one for one in blocks],
+        }
+        size += len(dump(result[index])) - len(dump(message))
+    return result
+
+
+def count_omitted(messages: Sequence[Message]) -> int:
+    """Return the number of tool results that were replaced by a note.
+
+    Args:
+        messages: a conversation, in which old results may be replaced.
+    """
+    return sum(
+        _is_result(block) and block["content"] == _NOTE
+        for message in messages
+        if isinstance(message["content"], list)
+        for block in message["content"]
+    )
+
+
+def _is_result(block: object) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_result"
+
+
+def result_text(result: ToolResult) -> str:
+    """Return a tool's result as text for the model.
+
+    A failure becomes ``status: error``. A note precedes the output; data become JSON.
+    """
+    if result.status != "ok":
+        return f"{result.status}: {result.error}"
+    output = result.output
+    text = output if isinstance(output, str) else dump(output).decode()
+    return f"The tool ran; {result.note}\n{text}" if result.note else text
+
+
+def with_images(text: str, result: ToolResult, takes_images: bool) -> str | list[dict[str, Any]]:
+    """Return the content of a result: its text, and its images if the model accepts images.
+
+    A text without images stays a text; otherwise a list of content blocks is returned. If the model
+    accepts no images, the text says that they are left out.
+
+    Args:
+        text: the result as text.
+        result: the result, with its images.
+        takes_images: True if the model accepts images.
+    """
+    if not result.images:
+        return text
+    if not takes_images:
+        return f"{text}\n(Images are left out: this model accepts none.)"
+    return [{"type": "text", "text": text}, *map(dict, result.images)]
+
 
 # The worker's error codes, keyed by the gateway's.
 _CODES = {

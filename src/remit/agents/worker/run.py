@@ -21,15 +21,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.files import attached, with_note
-from remit.agents.worker.calls import ModelCalls
-from remit.agents.worker.failures import WorkFailedError
-from remit.agents.worker.messages import (
+from remit.agents.worker.calls import (
+    ModelCalls,
     cut_short,
     sendable,
     shorten,
     stop_problem,
     with_distinct_ids,
 )
+from remit.agents.worker.failures import WorkFailedError
 from remit.agents.worker.output import OutputSchema
 from remit.agents.worker.replies import asks_for_help, fixed_answer, help_text
 from remit.agents.worker.toolbox import Toolbox

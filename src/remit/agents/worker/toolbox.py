@@ -18,8 +18,8 @@ from remit.agents.tools import (
     given_deps,
     is_tool_id,
 )
+from remit.agents.worker.calls import UNKNOWN_TOOL, result_text, tool_arguments, with_images
 from remit.agents.worker.failures import WorkFailedError, WorkParkedError
-from remit.agents.worker.messages import UNKNOWN_TOOL, result_text, tool_arguments, with_images
 from remit.agents.worker.permissions import Permissions, Repeats, not_run_again
 from remit.agents.workorders import (
     Effect,
