@@ -1,4 +1,4 @@
-"""People's answers to a request, as ledger entries, and the policy that answers for them."""
+"""People's answers to a request, as ledger entries, and the rules of who may answer."""
 
 from __future__ import annotations
 

@@ -154,8 +154,9 @@ class WorkOrderCost:
             if cost.llm_calls or cost.total_tokens:
                 used, known = True, known and cost.cost_usd is not None
                 usd += Decimal(str(cost.cost_usd or 0))
+        total = cls(*counts)
         cost_usd = float(usd) if used and known else None
-        return cls(*counts, elapsed_ms=round(elapsed_ms, 3), cost_usd=cost_usd)
+        return dataclasses.replace(total, elapsed_ms=round(elapsed_ms, 3), cost_usd=cost_usd)
 
 
 @dataclass(frozen=True, slots=True)
