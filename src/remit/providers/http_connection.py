@@ -62,8 +62,8 @@ class HttpConnection(asyncio.Protocol):
     __slots__ = (
         "_complete", "_full", "_head", "_head_bytes", "_heard", "_idle_s", "_interim", "_interims",
         "_kept", "_leaving", "_loop", "_parser", "_pass_on", "_paused", "_pieces", "_pool",
-        "_transport", "_uploading", "_waiter", "_waiting", "at_end", "begun", "deadline", "failure",
-        "headers", "requests", "status", "unused",
+        "_transport", "_uploading", "_waiter", "_waiting", "_whole", "at_end", "begun", "deadline",
+        "failure", "headers", "requests", "status", "unused",
     )  # fmt: skip
 
     def __init__(self, pool: HttpPool) -> None:
@@ -76,7 +76,7 @@ class HttpConnection(asyncio.Protocol):
         self._waiting = 0
         self._waiter: asyncio.Future[None] | None = None
         self._complete = self._interim = self._paused = self._kept = self._leaving = False
-        self._heard = self._uploading = False
+        self._heard = self._uploading = self._whole = False
         self._full: asyncio.Future[None] | None = None  # Done once more can be written.
         self._head: list[bytes] = []
         self._head_bytes = self._interims = 0
@@ -96,13 +96,18 @@ class HttpConnection(asyncio.Protocol):
         transport = self._transport
         return transport is not None and not transport.is_closing() and self.failure is None
 
-    def request(self, head: bytes, body: bytes, timeout_s: float) -> asyncio.Future[None]:
+    def request(
+        self, head: bytes, body: bytes, timeout_s: float, whole_s: float | None = None
+    ) -> asyncio.Future[None]:
         """Send a request; return a future that is done once ``begun`` or ``failure`` is set.
 
         Args:
             head: request line and headers.
             body: the body.
             timeout_s: longest wait for the headers of the answer, in seconds.
+            whole_s: longest wait between two pieces of the answer, in seconds. The future is then
+                done only when the answer is complete or broken, or has more than 256 KiB, so that
+                the caller is woken once. None to wait for the headers alone.
         """
         transport = self._transport
         assert transport is not None
@@ -112,6 +117,8 @@ class HttpConnection(asyncio.Protocol):
         self._head.clear()
         self._head_bytes = self._interims = 0
         self._parser = httptools.HttpResponseParser(self)
+        self._whole = whole_s is not None
+        self._idle_s = whole_s or 0.0
         waiter = self._until(timeout_s)
         if len(body) < _COPY_BYTES:
             transport.write(head + body)
@@ -193,7 +200,21 @@ class HttpConnection(asyncio.Protocol):
             self._transport.resume_reading()
         return piece
 
+    def whole_body(self) -> bytes | None:
+        """Return the body and release the connection; None if more of the body must be awaited."""
+        if not self._complete or self._transport is None or self.failure is not None:
+            return None
+        pieces = self._pieces
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self.at_end = True
+        self.leave()
+        return body
+
     async def release(self) -> None:
+        """Do as :meth:`leave`."""
+        self.leave()
+
+    def leave(self) -> None:
         """Return the connection to its pool if the answer has ended; close it otherwise.
 
         A stream's end may arrive just after its last event. The connection waits up to 10 ms for
@@ -239,11 +260,10 @@ class HttpConnection(asyncio.Protocol):
             self.close()
 
     def _until(self, timeout_s: float) -> asyncio.Future[None]:
-        loop = self._loop
-        self.deadline = loop.time() + timeout_s
+        self.deadline = self._loop.time() + timeout_s
         if self._pool.timer is None:
             self._pool.watch()
-        waiter = self._waiter = loop.create_future()
+        waiter = self._waiter = self._loop.create_future()
         return waiter
 
     def _leave_unused(self, timeout_s: float) -> None:
@@ -254,6 +274,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
+        self._whole = False
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
@@ -354,7 +375,10 @@ class HttpConnection(asyncio.Protocol):
         self.headers = CIMultiDict(fields)
         self.status = status
         self.begun = True
-        self._wake()
+        if self._whole:
+            self.deadline = self._loop.time() + self._idle_s
+        else:
+            self._wake()
 
     def on_body(self, data: bytes) -> None:
         """Store bytes of the body, and pause reading if too many wait."""
@@ -364,7 +388,9 @@ class HttpConnection(asyncio.Protocol):
             if self._waiting > _HIGH_WATER and not self._paused and self._transport is not None:
                 self._paused = True
                 self._transport.pause_reading()
-            if self._waiter is not None and self._pass_on is None:
+            if self._whole and not self._paused:
+                self.deadline = self._loop.time() + self._idle_s
+            elif self._waiter is not None and self._pass_on is None:
                 self._wake()
         elif self._waiting > _HIGH_WATER:
             self.close()

@@ -110,7 +110,13 @@ class UpstreamReply:
         Raises:
             ProviderError: the body is longer than ``most``, or the connection breaks.
         """
-        data = await self._piece()
+        whole = None
+        if self._inflate is None and not self._is_over:
+            whole = self._answer.whole_body()
+        if whole is not None:
+            self._is_over, data = True, whole
+        else:
+            data = await self._piece()
         if not self._is_over:
             whole = io.BytesIO()  # getvalue() makes no further copy.
             whole.write(data)
