@@ -135,9 +135,19 @@ class Attempts:
             step = self._start(call, attempt)
             if permit.needs_check:
                 step.is_current = functools.partial(self._is_current, permit)
-            attempt.dispatch_entry_id, attempt.hold, attempt.error = await self._in_flight.begin(
-                step, call.request.ahead
-            )
+            in_flight, ahead = self._in_flight, call.request.ahead
+            if ahead is None and not in_flight.waiting_room.queues:
+                write = in_flight.submit(step)
+                try:
+                    attempt.dispatch_entry_id, attempt.hold = await write
+                    if step.ownership is not None:
+                        in_flight.note_begun(step)
+                except BaseException as raised:  # noqa: BLE001 - raised there, or begun all the same
+                    begun = await in_flight.begin(step, None, (write, raised))
+                    attempt.dispatch_entry_id, attempt.hold, attempt.error = begun
+            else:
+                begun = await in_flight.begin(step, ahead)
+                attempt.dispatch_entry_id, attempt.hold, attempt.error = begun
         except BaseException:
             permit.release()
             raise
@@ -198,7 +208,10 @@ class Attempts:
         assert result is not None
         gone = None
         try:
-            if _is_large(call, attempt, result):
+            outgoing, reply, tap = attempt.to.outgoing, result.reply, call.tap
+            size = tap.kept + tap.came + (0 if reply is None else len(reply.body))
+            if size + (0 if outgoing is None else len(outgoing.body.raw)) > LARGE_BYTES:
+                # The record of a large attempt is made off the event loop.
                 recorded, gone = await run_to_the_end(self._record, call, attempt, result)
             else:
                 recorded = self._record(call, attempt, result)
@@ -490,10 +503,3 @@ class Attempts:
         response.cached_input_tokens = result.cached_input_tokens or 0
         response.reasoning_tokens = result.reasoning_tokens or 0
         return response
-
-
-def _is_large(call: Call, attempt: Attempt, result: ProviderResponse | Failure) -> bool:
-    """Return True if the record of an attempt is made off the event loop."""
-    outgoing, reply, tap = attempt.to.outgoing, result.reply, call.tap
-    sent = 0 if outgoing is None else len(outgoing.body.raw)
-    return sent + tap.kept + tap.came + (0 if reply is None else len(reply.body)) > LARGE_BYTES

@@ -79,7 +79,8 @@ async def send_body(
         ProviderError: the provider reported an error, the stream broke off, or the answer is too
             long.
     """
-    tap.start()
+    if outgoing.stream or tap.wanted:  # else the tap is unused
+        tap.start()
     try:
         reply: ProviderReply = await provider.send(outgoing, timeouts)
         try:

@@ -155,9 +155,7 @@ class HttpUpstream:
 
             url = f"{self._base_url}{path}"
             every = {name.lower(): value for name, value in headers.items()} | self._headers
-            came = await proxied(
-                method, url, body, every, timeouts, self._proxy, self.secrets
-            )
+            came = await proxied(method, url, body, every, timeouts, self._proxy, self.secrets)
         else:
             size = body.length if isinstance(body, Upload) else len(body)
             head = self._head(method, path, size, headers)
