@@ -178,7 +178,15 @@ class Attempts:
                 await tap.dispatched(attempt.dispatch_entry_id, attempt.to.outgoing)
                 started = time.perf_counter()
             attempt.sent = True
-            result = await self._ask(call, attempt)
+            to = attempt.to
+            if to.outgoing is not None and (call.choice is None or call.choice.timeout_s is None):
+                provider: Any = to.provider
+                neutral = call.request.body is None
+                result = await send_body(
+                    provider, to.outgoing, tap, self._timeouts, neutral=neutral
+                )
+            else:
+                result = await self._ask(call, attempt)
             if result.failure:
                 refuse_failed(result)
             permit.succeed()
@@ -286,21 +294,18 @@ class Attempts:
         return (longest, limit_s) if call.tap.wanted else (limit_s, None)
 
     def _ask(self, call: Call, attempt: Attempt) -> Awaitable[ProviderResponse]:
-        """Send the request, in the provider's dialect or in neutral form; return its awaitable
-        answer.
+        """Send the request within the time limits of its choice, in the provider's dialect or in
+        neutral form; return its awaitable answer.
         """
         to, tap = attempt.to, call.tap
+        timeout_s, first_s = self._limits_s(call)
         if to.outgoing is not None:
             provider: Any = to.provider
-            timeouts = self._timeouts
-            if call.choice is not None and call.choice.timeout_s is not None:
-                timeout_s, first_s = self._limits_s(call)
-                connect_s = min(timeouts.connect_s, timeout_s)
-                timeouts = Timeouts(connect_s, first_s or timeout_s, timeouts.idle_s)
+            connect_s = min(self._timeouts.connect_s, timeout_s)
+            timeouts = Timeouts(connect_s, first_s or timeout_s, self._timeouts.idle_s)
             return send_body(
                 provider, to.outgoing, tap, timeouts, neutral=call.request.body is None
             )
-        timeout_s, first_s = self._limits_s(call)
         order = neutral_order(to.request, to.model_id, to.sent, timeout_s, stream=tap.wanted)
         return send(to.provider, order, tap, first_s)
 

@@ -405,10 +405,7 @@ class Breakers:
             if outcome != "nothing" and (local is None or not local.asked):
                 local = self._local_state(key)
                 local.asked = True
-            if local is None or key in self._rows:
-                before = self._circuit(key)
-            else:
-                before = local.circuit
+            before = self._circuit(key) if local is None or key in self._rows else local.circuit
             if outcome == "ok" and not before.open and before.failures == 0 and not noted:
                 return
             change = functools.partial(_answered, self._config, generation, outcome)

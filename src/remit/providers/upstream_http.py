@@ -23,8 +23,7 @@ from aiohappyeyeballs import start_connection
 from multidict import CIMultiDict
 from yarl import URL
 
-from remit.providers.http_connection import HttpConnection
-from remit.providers.http_pool import HttpPool
+from remit.providers.http_connection import HttpConnection, HttpPool
 from remit.providers.protocol import ProviderError, Upload
 from remit.providers.upstream_errors import hide, own_cause
 from remit.providers.upstream_reply import UpstreamReply
