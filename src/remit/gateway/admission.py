@@ -59,7 +59,9 @@ class Admission:
         if (
             identity is not None
             and request.body is not None
-            and request.max_tokens is request.temperature is request.input_schema is None
+            and request.max_tokens is None
+            and request.temperature is None
+            and request.input_schema is None
         ):
             payers = (request.user_id, request.charged_to, request.for_key_id)
             name = (id(identity), ids_of(request), payers)
@@ -89,7 +91,7 @@ class Admission:
             caller = caller_of(call)
             key = hidden_name(caller, request.idempotency_key)
             call.claim = (caller, key, secrets.token_hex(8))
-        elif name is not None and call.identity is identity:
+        elif name is not None and identity is not None and call.identity is identity:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             # The identity is kept: another one cannot get its id().

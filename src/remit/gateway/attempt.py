@@ -24,11 +24,8 @@ from remit.gateway.memory import LARGE_BYTES, run_to_the_end
 from remit.gateway.neutral import finite, send
 from remit.gateway.objects import notes_made, untold_labels
 from remit.gateway.records import (
-    dispatch_entry,
-    exchange_entry,
-    prepare_exchange,
-    prepare_warning,
-)
+    dispatch_entry, exchange_entry, prepare_exchange, prepare_warning,
+)  # fmt: skip
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
 from remit.gateway.stream import ENDED_BY
 from remit.gateway.transport import refuse_failed, send_body
@@ -39,12 +36,7 @@ from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
 from remit.kernel.loops import call_in_thread
 from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared
-from remit.providers import (
-    CODES,
-    ProviderError,
-    ProviderResponse,
-    Timeouts,
-)
+from remit.providers import CODES, ProviderError, ProviderResponse, Timeouts
 
 __all__ = ["Attempts"]
 
@@ -132,22 +124,40 @@ class Attempts:
                 attempt.decision_id = choice.decision_id
                 attempt.drawn = choice.drawn(model, attempt.number)
         try:
-            step = self._start(call, attempt)
+            request = call.request
+            session_id, contract_id = request.session_id, request.contract_id
+            prepared = self._dispatch(
+                to.provider_id, to.model_id, contract_id, request.agent_id, session_id,
+                request.prompt_pack_id,
+            )  # fmt: skip
+            attribution = (
+                session_id, request.work_order_id or "", request.agent_id or "", contract_id,
+                call.identity.key_id if call.identity else "",
+            )  # fmt: skip
+            step = StartCall(
+                (prepared,), call.path, to.amount, 1 if attempt.number == 1 else 0, self._enforce,
+                self._lease_ms, attribution, attempt.number, call.claim, ownership=call.ownership,
+            )  # fmt: skip
+            if self._warns:
+                step.warn = functools.partial(prepare_warning, self._ledger, request)
+            if request.keeper is not None:
+                step.response_ids = request.keeper.ids_ahead(to)
             if permit.needs_check:
                 step.is_current = functools.partial(self._is_current, permit)
-            in_flight, ahead = self._in_flight, call.request.ahead
+            in_flight, ahead = self._in_flight, request.ahead
             if ahead is None and not in_flight.waiting_room.queues:
                 write = in_flight.submit(step)
                 try:
-                    attempt.dispatch_entry_id, attempt.hold = await write
-                    if step.ownership is not None:
-                        in_flight.note_begun(step)
+                    begun = (*await write, None)
                 except BaseException as raised:  # noqa: BLE001 - raised there, or begun all the same
                     begun = await in_flight.begin(step, None, (write, raised))
-                    attempt.dispatch_entry_id, attempt.hold, attempt.error = begun
+                else:
+                    named = step.ownership
+                    if named is not None and not in_flight.known.issuperset(named.owned):
+                        in_flight.note_begun(step)
             else:
                 begun = await in_flight.begin(step, ahead)
-                attempt.dispatch_entry_id, attempt.hold, attempt.error = begun
+            attempt.dispatch_entry_id, attempt.hold, attempt.error = begun
         except BaseException:
             permit.release()
             raise
@@ -258,29 +268,6 @@ class Attempts:
         self._in_flight.ended(attempt.dispatch_entry_id)
         if call.tap.holding is not None:
             call.tap.release()
-
-    def _start(self, call: Call, attempt: Attempt) -> StartCall:
-        """Return the step that begins an attempt."""
-        request, to = call.request, attempt.to
-        session_id, contract_id = request.session_id, request.contract_id
-        prepared = self._dispatch(
-            to.provider_id, to.model_id, contract_id, request.agent_id, session_id,
-            request.prompt_pack_id,
-        )  # fmt: skip
-        attribution = (
-            session_id, request.work_order_id or "", request.agent_id or "", contract_id,
-            call.identity.key_id if call.identity else "",
-        )  # fmt: skip
-        warn = None
-        if self._warns:
-            warn = functools.partial(prepare_warning, self._ledger, request)
-        step = StartCall(
-            (prepared,), call.path, to.amount, 1 if attempt.number == 1 else 0, self._enforce,
-            self._lease_ms, attribution, attempt.number, call.claim, warn, ownership=call.ownership,
-        )  # fmt: skip
-        if request.keeper is not None:
-            step.response_ids = request.keeper.ids_ahead(to)
-        return step
 
     def _limits_s(self, call: Call) -> tuple[float, float | None]:
         """Return the longest wait in seconds for the whole answer, and for a stream's first piece.

@@ -213,7 +213,7 @@ class CallPath:
                 await self._release(call)
             if choice is not None and choice.is_routed:
                 self._end_routed(call, choice, response)
-            elif (ended := response or call.last) is not None:
+            elif (ended := call.last if response is None else response) is not None:
                 self._report(call, ended, call.began_ns)
         return response if choice is None or not choice.is_routed else await choice.ended(response)
 

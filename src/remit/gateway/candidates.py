@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace as replace_fields
 
@@ -29,7 +29,7 @@ from remit.gateway.values import (
 )
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
-from remit.providers import Body, ProviderError, ProviderRequest
+from remit.providers import Body, ProviderError, ProviderRequest, WireProvider
 from remit.providers.dialects import DialectError
 
 __all__ = ["Candidates", "needs_reading", "speaks"]
@@ -159,7 +159,7 @@ class Candidates:
                 provider_id in call.translated,
                 request.query,
             )
-            outgoing = provider.outgoing(order)
+            outgoing = cast("WireProvider", provider).outgoing(order)
         except (DialectError, InvalidInputError, ProviderError) as error:
             param = getattr(error, "param", None)
             refusal = Refusal("INVALID_INPUT", error.message, param)

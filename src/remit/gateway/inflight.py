@@ -49,6 +49,7 @@ class InFlightCalls:
     Attributes:
         ended: called with the dispatch id of a call that is recorded or abandoned; its lease is
             then no longer renewed.
+        known: owners of sessions and orders that need not be read, because they never change.
         submit: submits a step once and returns its future; :meth:`begin` or :meth:`finish`
             continues if the future fails.
         waiting_room: the queue of calls that wait for money.
@@ -71,7 +72,7 @@ class InFlightCalls:
         )
         self.owner = Owner.current().encode()
         self.waiting_room = WaitingRoom(wait_ms)
-        self._known: set[tuple[str, str]] = set()
+        self.known: set[tuple[str, str]] = set()
         self._renewal = Renewal(ledger, self.owner)
         self.ended = self._renewal.ended
         self._recovery = Recovery(ledger, budgeter, self.owner, self.waiting_room.freed)
@@ -158,8 +159,8 @@ class InFlightCalls:
 
     def note_begun(self, step: StartCall) -> None:
         """Remember the owners of the session and order of a call that was begun."""
-        if step.ownership is not None and not self._known.issuperset(step.ownership.owned):
-            note_owned(self._known, step.ownership)
+        if step.ownership is not None:
+            note_owned(self.known, step.ownership)
 
     def _begun_by(
         self, step: StartCall, write: asyncio.Future[Any], error: asyncio.CancelledError
@@ -277,7 +278,7 @@ class InFlightCalls:
         if self._refresh is not None:
             self._refresh(tx)
         return Calls(
-            tx, steps, self._budgeter.accounts(tx), self.charging, self._known, self._renewal,
+            tx, steps, self._budgeter.accounts(tx), self.charging, self.known, self._renewal,
             self.owner, self.waiting_room.freed,
         )  # fmt: skip
 
@@ -292,9 +293,9 @@ class InFlightCalls:
         Raises:
             NotYoursError: the session or work order belongs to another caller.
         """
-        if named.order or named.session not in self._known:  # an order may have been planned since
+        if named.order or named.session not in self.known:  # an order may have been planned since
             await self.submit(named)
-            note_owned(self._known, named)
+            note_owned(self.known, named)
 
     async def release_claim(self, claim: Claim) -> None:
         """Delete the claim of a failed call on its idempotency key, so the key is free again."""

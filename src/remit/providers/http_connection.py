@@ -187,7 +187,10 @@ class HttpConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._whole = whole_s is not None
         self._idle_s = whole_s or 0.0
-        waiter = self._until(timeout_s)
+        self.deadline = deadline = self._loop.time() + timeout_s
+        if deadline < self._pool.due:
+            self._pool.check_by(deadline)
+        waiter = self._waiter = self._loop.create_future()
         if len(body) < _COPY_BYTES:
             transport.write(head + body)
         else:

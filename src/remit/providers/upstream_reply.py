@@ -110,11 +110,11 @@ class UpstreamReply:
         Raises:
             ProviderError: the body is longer than ``most``, or the connection breaks.
         """
-        whole = None
+        here = None
         if self._inflate is None and not self._is_over:
-            whole = self._answer.whole_body()
-        if whole is not None:
-            self._is_over, data = True, whole
+            here = self._answer.whole_body()
+        if here is not None:
+            self._is_over, data = True, here
         else:
             data = await self._piece()
         if not self._is_over:
