@@ -24,7 +24,10 @@ from remit.gateway.memory import LARGE_BYTES, run_to_the_end
 from remit.gateway.neutral import finite, send
 from remit.gateway.objects import notes_made, untold_labels
 from remit.gateway.records import (
-    dispatch_entry, exchange_entry, prepare_exchange, prepare_warning,
+    dispatch_entry,
+    exchange_entry,
+    prepare_exchange,
+    prepare_warning,
 )  # fmt: skip
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
 from remit.gateway.stream import ENDED_BY
