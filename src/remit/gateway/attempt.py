@@ -191,15 +191,7 @@ class Attempts:
                 await tap.dispatched(attempt.dispatch_entry_id, attempt.to.outgoing)
                 started = time.perf_counter()
             attempt.sent = True
-            to = attempt.to
-            if to.outgoing is not None and (call.choice is None or call.choice.timeout_s is None):
-                provider: Any = to.provider
-                neutral = call.request.body is None
-                result = await send_body(
-                    provider, to.outgoing, tap, self._timeouts, neutral=neutral
-                )
-            else:
-                result = await self._ask(call, attempt)
+            result = await self._ask(call, attempt)
             if result.failure:
                 refuse_failed(result)
             permit.succeed()
@@ -288,14 +280,17 @@ class Attempts:
         neutral form; return its awaitable answer.
         """
         to, tap = attempt.to, call.tap
-        timeout_s, first_s = self._limits_s(call)
         if to.outgoing is not None:
             provider: Any = to.provider
-            connect_s = min(self._timeouts.connect_s, timeout_s)
-            timeouts = Timeouts(connect_s, first_s or timeout_s, self._timeouts.idle_s)
+            timeouts = self._timeouts
+            if call.choice is not None and call.choice.timeout_s is not None:
+                timeout_s, first_s = self._limits_s(call)
+                connect_s = min(timeouts.connect_s, timeout_s)
+                timeouts = Timeouts(connect_s, first_s or timeout_s, timeouts.idle_s)
             return send_body(
                 provider, to.outgoing, tap, timeouts, neutral=call.request.body is None
             )
+        timeout_s, first_s = self._limits_s(call)
         order = neutral_order(to.request, to.model_id, to.sent, timeout_s, stream=tap.wanted)
         return send(to.provider, order, tap, first_s)
 
