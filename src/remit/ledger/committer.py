@@ -136,12 +136,8 @@ class GroupCommitter:
                 raise LedgerClosedError
             self._items.extend(items)
             if 0 < self._wanted <= len(self._items):
-                self._rouse()
-
-    def _rouse(self) -> None:
-        """Wake the thread; the caller holds the lock."""
-        self._wanted = 0
-        self._wake.release()
+                self._wanted = 0
+                self._wake.release()
 
     def close(self) -> bool:
         """Commit pending units, sign a due checkpoint, and end the thread.
@@ -158,7 +154,8 @@ class GroupCommitter:
             if not self._closed:
                 self._closed = True
                 if self._wanted:
-                    self._rouse()
+                    self._wanted = 0
+                    self._wake.release()
         self._thread.join()
         return True
 
@@ -224,4 +221,4 @@ def _resolve(items: list[tuple[Unit, _Write, Any]]) -> None:
         if isinstance(result, BaseException):
             future.set_exception(result)
         else:
-            future.set_result(unit.finish(result))
+            future.set_result(result if unit.opener is not None else unit.finish(result))

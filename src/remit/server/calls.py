@@ -157,6 +157,8 @@ class ModelCalls:
                 reply = response.reply
                 if reply is not None and len(reply.body) > LARGE_BYTES:
                     await self._large(body, asked, response, request, share)
+                elif is_own_answer(response, body.endpoint.name):
+                    request.answer(upstream_answer(response))
                 else:
                     request.answer(_whole(body, asked, response))
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - answered here
