@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import threading
 import time
 from collections import deque
+from collections.abc import Collection
 from typing import Any
 
 from typing_extensions import override
@@ -167,16 +167,24 @@ class GroupCommitter:
         expected = 1
         while not ended:
             self._wait(1, None if self._schedule is None else self._schedule.wait_s())
-            if self._items:
+            if 0 < len(self._items) < expected:
                 # Writers released by the last commit are likely to be back in a moment.
                 self._wait(expected, _GATHER_S)
             with self._lock:
-                batch = [self._items.popleft() for _ in range(min(len(self._items), _MAX_BATCH))]
+                items = self._items
+                if len(items) <= _MAX_BATCH:
+                    batch, self._items = items, deque()
+                else:
+                    batch = deque(items.popleft() for _ in range(_MAX_BATCH))
                 ended = self._closed and not self._items
             if batch:
                 self._commit(batch)
                 expected = min(len(batch) + len(self._items), _MAX_BATCH)
-            self._tick(closing=ended)
+            if self._schedule is not None:
+                try:
+                    self._schedule.tick(closing=ended)
+                except Exception:  # noqa: BLE001 - the thread that writes must go on
+                    _log.exception("signing a checkpoint failed")
 
     def _wait(self, count: int, timeout_s: float | None) -> None:
         """Wait for ``count`` items, until the time limit or :meth:`close`."""
@@ -190,16 +198,10 @@ class GroupCommitter:
             if is_woken:  # The wake-up came at the last moment.
                 self._wake.acquire()
 
-    def _tick(self, *, closing: bool = False) -> None:
-        if self._schedule is not None:
-            try:
-                self._schedule.tick(closing=closing)
-            except Exception:  # noqa: BLE001 - the thread that writes must go on
-                _log.exception("signing a checkpoint failed")
-
-    def _commit(self, batch: list[_Item]) -> None:
+    def _commit(self, batch: Collection[_Item]) -> None:
+        units, waiters = zip(*batch, strict=True)
         try:
-            results = self._store.run([unit for unit, _ in batch])
+            results = self._store.run(units)
         except BaseException as error:  # noqa: BLE001 - raised to every waiting caller
             results = [error] * len(batch)
         if (now := time.monotonic()) > self._look_at:
@@ -207,7 +209,7 @@ class GroupCommitter:
             WALL_WATCH.look()
         # Waking a loop costs a system call: each is woken once.
         loops: dict[Any, list[tuple[Unit, _Write, Any]]] = {}
-        for (unit, waiter), result in zip(batch, results, strict=True):
+        for unit, waiter, result in zip(units, waiters, results, strict=True):
             if isinstance(result, StopIteration):  # A future cannot carry StopIteration.
                 result = RuntimeError("a transaction raised StopIteration")
             if isinstance(waiter, _Waiter):
@@ -215,8 +217,10 @@ class GroupCommitter:
             else:
                 loops.setdefault(waiter.get_loop(), []).append((unit, waiter, result))
         for loop, items in loops.items():
-            with contextlib.suppress(RuntimeError):  # the loop was closed
+            try:  # noqa: SIM105 - every commit comes by here
                 loop.call_soon_threadsafe(_resolve, items)
+            except RuntimeError:  # the loop was closed
+                pass
 
 
 def _resolve(items: list[tuple[Unit, _Write, Any]]) -> None:
