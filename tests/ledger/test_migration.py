@@ -70,7 +70,7 @@ def test_records_stay_and_everything_works(old: Path, tmp_path: Path) -> None:
     after = outside(str(old), "SELECT seq, entry_hash, record FROM entries ORDER BY seq")
     assert after[: len(before)] == before
     assert [row[0] for row in outside(str(old), "SELECT version FROM migrations")] == [
-        2, 3, 4, 5, 6, 7, 8,
+        2, 3, 4, 5, 6, 7, 8, 9,
     ]  # fmt: skip
 
 

@@ -56,11 +56,6 @@ Rows = dict[str, list[tuple[Any, ...]]]
 _FIRST = operator.itemgetter(0)
 
 
-def _kind_of(opener: StageOpener) -> Any:
-    """Return the key that openers share if their stages hold the same rows, such as a method."""
-    return getattr(opener, "__func__", opener)
-
-
 class Batch(ABC):
     """The units of one transaction: entries, steps in their stages, and calls.
 
@@ -82,6 +77,7 @@ class Batch(ABC):
 
     ENGINE_ERRORS: tuple[type[Exception], ...] = ()
     RECORD_SQL = "record"
+    _sealed: Sealed  # the last appended record
 
     def __init__(self, content_keys: frozenset[str], compress_above: int) -> None:
         self._content_keys = content_keys
@@ -93,8 +89,6 @@ class Batch(ABC):
         self._steps: dict[str, int] = {}  # message steps of this batch, by hash
         # Of each kind one at a time, as two would not see each other's changes.
         self._stages: dict[StageOpener, Stage] = {}
-
-    _sealed: Sealed  # the last appended record
 
     def set_head(self, row: Sequence[Any]) -> None:
         """Set the state of the ledger at the start of the transaction.
@@ -300,8 +294,8 @@ class Batch(ABC):
         if not keys:
             scope = content_scope(None, seq)
             keys = [(scope, digest) for digest in prepared.values]
-        elif not all(map(self._known.__contains__, keys)):
-            self._find(keys)
+        elif wanted := [key for key in keys if key not in self._known]:
+            self._learn(wanted, self._find_contents(wanted))
         content_id = self._content_id
         for key, value in zip(keys, prepared.values.values(), strict=True):
             known = self._known.get(key)
@@ -349,12 +343,6 @@ class Batch(ABC):
             parent_id = self._steps[steps[place]] = self._step_id
         return parent_id
 
-    def _find(self, keys: Iterable[Key]) -> None:
-        """Look up which of ``keys`` the table contains, unless known."""
-        wanted = [key for key in keys if key not in self._known]
-        if wanted:
-            self._learn(wanted, self._find_contents(wanted))
-
     def _learn(self, keys: Iterable[Key], found: Iterable[_Found]) -> None:
         """Remember the stored values among ``keys``; the others are not stored."""
         self._known.update(dict.fromkeys(keys))
@@ -395,13 +383,8 @@ class Batch(ABC):
         # Fewer hashes mean missing entries: verification reports them, and writing continues.
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """Run a statement that only reads, and return its rows, which may be fetched later.
-
-        Collected rows are inserted first. The base class runs the statement at once.
-
-        Args:
-            sql: the statement, with ``?`` placeholders.
-            parameters: values of the placeholders.
+        """Run a statement that only reads, as :meth:`execute` does; an engine may read its rows
+        when they are iterated.
         """
         if self._stages or self._rows:
             self.flush()
@@ -480,8 +463,9 @@ class Batch(ABC):
         return stage
 
     def _of_kind(self, opener: StageOpener) -> list[StageOpener]:
-        kind = _kind_of(opener)
-        return [other for other in self._stages if _kind_of(other) == kind]
+        """Return the open stages with the same rows: those of the same method of any object."""
+        kind = getattr(opener, "__func__", opener)
+        return [other for other in self._stages if getattr(other, "__func__", other) == kind]
 
     def _do_in_savepoint(self, unit: Unit) -> Any:
         self.flush()
@@ -490,10 +474,7 @@ class Batch(ABC):
         self._savepoint("SAVEPOINT")
         try:
             if unit.call is None:
-                result: Any = []
-                for prepared in unit.prepared:
-                    self.append(prepared)
-                    result.append(self._sealed)
+                result: Any = [self._sealed for one in unit.prepared if self.append(one)]
             else:
                 result = unit.call(self)
             self.flush()

@@ -1,4 +1,7 @@
-"""Group commit: units submitted while the disk is busy share the next transaction."""
+"""Group commit: units submitted while the disk is busy share the next transaction.
+
+The thread that commits also signs a checkpoint when one is due.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,16 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from typing_extensions import override
 
-from remit.ledger.checkpoints import CheckpointSchedule
+from remit.kernel.errors import RemitError
+from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.clock import WALL_WATCH
-from remit.ledger.errors import LedgerClosedError, LedgerError
-from remit.ledger.store import Store, Unit
+from remit.ledger.errors import LedgerClosedError, LedgerError, LedgerRollbackError
+from remit.ledger.store import Store, Transaction, Unit
 
 _CLOCK_CHECK_S = 1.0
 _MAX_BATCH = 512  # units in one transaction
@@ -63,6 +67,68 @@ class _Write(asyncio.Future[Any]):
 
 
 _Item = tuple[Unit, "_Waiter | _Write"]
+
+
+class CheckpointSchedule:
+    """Periodic signing of checkpoints in the writer's thread.
+
+    Args:
+        checkpoints: the checkpoints of the ledger.
+        store: the store that the thread writes.
+        every_entries: a checkpoint is due after this many new entries.
+        every_s: a checkpoint is due this many seconds after the first new entry.
+    """
+
+    def __init__(
+        self, checkpoints: Checkpoints, store: Store, *, every_entries: int, every_s: float
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._store = store
+        self._every_entries = every_entries
+        self._every_s = every_s
+        self._covered: int | None = None  # not known before the first commit
+        self._deadline: float | None = None
+
+    def wait_s(self) -> float | None:
+        """Return seconds until :meth:`tick` is due; ``None`` without new entries."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def tick(self, *, closing: bool = False) -> None:
+        """Sign a checkpoint if enough entries or seconds have passed since the last one.
+
+        Failures are logged, and the next attempt waits for new entries. Nothing happens without new
+        entries.
+
+        Args:
+            closing: True at the end, which makes a checkpoint due for any new entry.
+        """
+        if not self._store.size:
+            return
+        if self._covered is None:
+            latest = self._checkpoints.latest()
+            self._covered = latest.checkpoint.size if latest else 0
+        new = self._store.size - self._covered
+        if new <= 0:
+            return
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._every_s
+        if new >= self._every_entries or closing or time.monotonic() >= self._deadline:
+            self._deadline = None
+            try:
+                self._checkpoints.sign_in(self._transact)
+            except LedgerRollbackError as error:
+                self._store.doubt()
+                _log.error("%s", error)
+            except RemitError as error:
+                # The entries are on record; the next one due covers them.
+                _log.warning("no checkpoint was written: %s", error)
+            self._covered = self._store.size
+
+    def _transact(self, call: Callable[[Transaction], Any]) -> Any:
+        (result,) = self._store.run([Unit(call=call)])
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
 
 class GroupCommitter:

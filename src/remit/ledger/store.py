@@ -244,10 +244,7 @@ class Store(Reader):
     """
 
     outage: Outage
-
     text_sql: str
-    """The condition that finds entries by a :attr:`Filter.text`."""
-
     location: str
     size: int = 0
     seen: tuple[int, str] = (-1, "")
