@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ import psycopg
 
 from benchmarks.gateways import ours, rig
 from benchmarks.gateways.launch import Launch
-from remit.ledger.postgres.connection import Writer
+from remit.ledger.postgres.connection import Answer, Writer
 from remit.server import serve
 
 _SETTLED_S = 1.5  # PostgreSQL tells its counts of rows after a second
@@ -53,7 +53,7 @@ class _Counter:
             counter._connections.append(connection)
             return connection
 
-        def count(writer: Writer, sql: str, rows: Any) -> Any:
+        def count(writer: Writer, sql: str, rows: Iterable[Sequence[Any]]) -> Answer:
             counter._count(sql)
             return queued(writer, sql, rows)
 
@@ -70,8 +70,8 @@ class _Counter:
         assert thread.ident is not None
         cpu = time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
         if self._database:
-            with psycopg.connect(self._database) as connection:
-                rows, size = connection.execute(
+            with psycopg.connect(self._database) as reader:
+                rows, size = reader.execute(
                     "SELECT (SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) "
                     "FROM pg_stat_user_tables), pg_current_wal_lsn() - '0/0'::pg_lsn"
                 ).fetchone() or (0, 0)
@@ -112,14 +112,15 @@ def _measure(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={**os.environ, **launch.environment},
     )  # fmt: skip
-    assert server.stdin is not None
-    assert server.stdout is not None
-    server.stdout.readline()
+    told, asked = server.stdout, server.stdin
+    assert told is not None
+    assert asked is not None
+    told.readline()
 
     def ask() -> dict[str, float]:
         time.sleep(_SETTLED_S)
-        print(file=server.stdin, flush=True)
-        found: dict[str, float] = json.loads(server.stdout.readline())
+        print(file=asked, flush=True)
+        found: dict[str, float] = json.loads(told.readline())
         return found
 
     each = []

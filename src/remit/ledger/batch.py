@@ -37,9 +37,8 @@ _Found = tuple[str, bytes, int, str, bytes]
 # Scope, digest, content id, commitment and nonce of a stored value.
 
 _MAX_COMMITMENTS = 2048
+# Nonce and digest of values by commitment: a history that is sent again is not hashed again.
 _commitments: dict[str, tuple[bytes, bytes]] = {}
-# By commitment, the nonce and the digest of the value that it was computed of in this process: the
-# history that a conversation sends again with every call is not hashed once more each time.
 
 
 def _commit(nonce: bytes, digest: bytes, encoded: bytes) -> str:
@@ -155,7 +154,7 @@ class Batch(ABC):
             InvalidInputError: the entry cannot be recorded.
             LedgerFormatError: a stored content value that it repeats is damaged.
         """
-        prepared = prepare(entry, self._content_keys) if type(entry) is not Prepared else entry
+        prepared = entry if isinstance(entry, Prepared) else prepare(entry, self._content_keys)
         seq = self.seq + 1
         timestamp = utc_now()
         if timestamp < self.last_timestamp:
@@ -187,11 +186,9 @@ class Batch(ABC):
         return sealed.id
 
     def forget(self) -> None:
-        """Insert the collected rows, and forget known content.
+        """Insert the collected rows, and forget known content, of other transactions too.
 
         Call this after rows of content were deleted in the transaction.
-
-        Values that this process knew from other transactions are forgotten too.
         """
         self.flush()
         self._asked = None
@@ -263,7 +260,7 @@ class Batch(ABC):
         beside: dict[bytes, Known] | None,
         rows: list[tuple[Any, ...]],
     ) -> Known:
-        """Return the value that names an entry's subject, as a row of its own.
+        """Return the value that names the subject of the entry ``seq``, as a row of its own.
 
         Args:
             subject: the value.
@@ -361,8 +358,7 @@ class Batch(ABC):
     def complete_tile(self, index: int, hashes: list[bytes]) -> None:
         """Store the tree hashes above the leaf hashes of a tile if all 256 hashes exist.
 
-        Does nothing for a tile with fewer hashes. A complete row of tiles also completes the level
-        above.
+        A complete row of tiles also completes the level above.
 
         Args:
             index: number of the tile, from 0.
@@ -432,9 +428,6 @@ class Batch(ABC):
 
         A unit with an error leaves no rows. If the engine refused a statement of a call, the error
         is a LedgerWriteError.
-
-        Args:
-            unit: the unit.
 
         Returns:
             Records of prepared entries, or the result of the call or step; or its error.

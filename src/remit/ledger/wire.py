@@ -117,10 +117,10 @@ def context_hash(metadata: Mapping[str, Any], resolve: Resolve) -> str | Erased:
     names = {"prompt"}
     if "cut" in metadata:
         names = {"parameters", *(name for name, _ in metadata["cut"])}
-    texts: dict[str, ExactText] = {}
+    texts: dict[str, Any] = {}
     for name in sorted(names):
         item = metadata.get(name)
-        text = resolve(item, StoredValue.encoded) if isinstance(item, dict) else None
+        text: Any = resolve(item, StoredValue.encoded) if isinstance(item, dict) else None
         for part in text if isinstance(text, list) else [text]:
             if not isinstance(part, bytes):
                 return part if isinstance(part, Erased) else Erased()
