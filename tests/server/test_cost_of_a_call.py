@@ -38,7 +38,7 @@ LIMITS = {
     "routed call": Counts(
         loop=326, ledger=281, objects=284, json=21, statements=27, rows=26, commits=2
     ),
-    "stream": Counts(loop=428, ledger=185, objects=374, json=20, statements=24, rows=18, commits=2),
+    "stream": Counts(loop=428, ledger=185, objects=374, json=20, statements=24, rows=16, commits=2),
     "chunk of a stream": Counts(
         loop=14, ledger=4, objects=12, json=1, statements=0, rows=0, commits=0
     ),
