@@ -58,7 +58,7 @@ class _Counter:
             return queued(writer, sql, rows)
 
         sqlite3.connect = connect  # type: ignore[assignment]
-        Writer._queued = count  # type: ignore[method-assign]
+        Writer._queued = count  # type: ignore[assignment, method-assign]
 
     def _count(self, sql: str) -> None:
         self.statements += not sql.startswith("--")
