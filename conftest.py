@@ -25,6 +25,15 @@ from remit.providers.upstream_http import HttpUpstream
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Temporary files are in memory where there is enough: each fsync of a disk takes milliseconds.
+_MEMORY = "/dev/shm"
+if (
+    "TMPDIR" not in os.environ
+    and os.access(_MEMORY, os.W_OK)
+    and shutil.disk_usage(_MEMORY).free > 6 << 30
+):
+    os.environ["TMPDIR"] = tempfile.tempdir = _MEMORY
+
 # How long an example takes says how busy the machine is, and nothing about the code. Each run
 # draws other examples; a soak draws twice as many.
 hypothesis.settings.register_profile(
@@ -99,12 +108,6 @@ def _close_connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         run_blocking(client.aclose())
 
 
-def _quick() -> str | None:
-    """Memory, where there is enough: a server that must call fsync waits for the disk a lot."""
-    memory = "/dev/shm"
-    return memory if os.path.isdir(memory) and shutil.disk_usage(memory).free > 4 << 30 else None
-
-
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """One server for all tests that do not harm it.
@@ -112,7 +115,7 @@ def postgres() -> Iterator[PostgresServer]:
     Not below pytest's own directory: the server is another user, and each pytest that starts
     shuts everybody else out of there.
     """
-    directory = Path(tempfile.mkdtemp(prefix="remit-postgres-", dir=_quick()))
+    directory = Path(tempfile.mkdtemp(prefix="remit-postgres-"))
     server = PostgresServer(directory)
     yield server
     server.stop()

@@ -24,12 +24,11 @@ from tests.packages.install.killing import SCENARIOS, Game
 from tests.packages.install.world import agreed, governed, managing, packed, tree
 
 STRIDE = os.environ.get("REMIT_TEST_KILLS", "5")
-QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_an_operation_killed_anywhere_is_done_or_undone(scenario: str) -> None:
-    with tempfile.TemporaryDirectory(dir=QUICK) as top:
+    with tempfile.TemporaryDirectory() as top:
         done = python("-m", "tests.packages.install.killing", top, scenario, STRIDE)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -45,7 +44,7 @@ def test_an_operation_killed_anywhere_is_done_or_undone(scenario: str) -> None:
 def test_a_disk_that_fails_anywhere_leaves_nothing_between(scenario: str) -> None:
     """From its n-th call on the disk takes nothing more, also not what would undo it."""
     seen = set()
-    with tempfile.TemporaryDirectory(dir=QUICK) as top:
+    with tempfile.TemporaryDirectory() as top:
         game = Game(Path(top), scenario)
         for number in range(0, game.events(), 2 * int(STRIDE)):
             root = game.copy("failing")
