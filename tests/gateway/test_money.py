@@ -40,6 +40,7 @@ from remit.providers.prices import PriceTable, Usage
 from tests.support.clocks import shared_clock
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.requests import prompt_request
+from tests.support.soak import is_soak
 from tests.support.stores import empty, outside
 from tests.support.waiting import until
 
@@ -357,6 +358,7 @@ def _dead_owner() -> str:
     return Owner(here.host, here.boot, here.namespace, 2**22 + 1, "1", "dead").encode()
 
 
+@pytest.mark.soak
 @given(
     mode=st.sampled_from(["enforce", "enforce", "warn", "off"]),
     unpriced=st.booleans(),
@@ -368,7 +370,7 @@ def _dead_owner() -> str:
                             "nano_limit"]),
 )  # fmt: skip
 @settings(
-    max_examples=40,
+    max_examples=400 if is_soak() else 20,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
