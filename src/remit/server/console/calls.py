@@ -28,9 +28,9 @@ _LISTED = 50
 _SEARCHED = 2_000  # Entries that one request reads, so that no filter reads the whole ledger.
 _MAX_UNINDEXED = 5_000  # values that a page may index
 _OUTCOMES = ("", "success", "failed", "refused")
-_COLUMNS = ("agent", "session", "contract", "model")  # filters that the database applies
 _OWNERS = ("user", "team", "organisation")
-_FIELDS = {"provider": "provider_id", "error": "error_code"}
+_FIELDS = {"agent": "agent_id", "contract": "contract_id", "model": "model_id",
+           "provider": "provider_id", "error": "error_code"}  # fmt: skip
 _SORTS: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
     "cost": lambda data: _number(data.get("cost_usd")),
     "tokens": lambda data: _number(data.get("input_tokens")) + _number(data.get("output_tokens")),
@@ -62,8 +62,8 @@ class _Found:
 def show(sources: Sources, asked: Asked) -> Page | Answer:
     """Return the calls and refused requests that match the filters, newest first, or as CSV.
 
-    A request reads at most the latest 2,000 entries that the indexed filters match (time, agent,
-    session, contract, model, word); the others are applied to these.
+    A request reads at most the latest 2,000 entries that the indexed filters match (time, session
+    and word); the others are applied to these.
 
     Args:
         sources: the data sources.
@@ -117,15 +117,13 @@ def _find(ledger: LedgerClient, query: Mapping[str, str], before: str, most: int
         "until": instant_of(until, zone) if until else None,
         "text": query.get("word"),
         "after": before or None,
-        **{f"{name}_id": query[name] for name in _COLUMNS if name in query},
+        "session_id": query.get("session"),
     }
     events = ["EXCHANGE", "PROMPT_REJECTED"]
     if outcome in ("success", "failed"):
         events.remove("PROMPT_REJECTED")
     elif outcome == "refused":
         events.remove("EXCHANGE")
-    if outcome == "success":
-        where["outcome"] = outcome
     matches = _condition(ledger, query)
     read = (
         ledger.query(event_type=event, order="desc", with_content=False, **where)
@@ -182,7 +180,7 @@ def _condition(ledger: LedgerClient, query: Mapping[str, str]) -> Callable[[Ledg
         raise InvalidInputError(
             f"{least!r} is not a cost in US dollars.", next_step="Write a number such as 0.05."
         ) from error
-    is_failed = query.get("outcome") == "failed"
+    outcome = query.get("outcome")
 
     def matches(entry: LedgerEntry) -> bool:
         data = entry.metadata
@@ -193,7 +191,10 @@ def _condition(ledger: LedgerClient, query: Mapping[str, str]) -> Callable[[Ledg
                 for field, value, keys in owners
             )
             and (not least or _number(data.get("cost_usd")) >= least_usd)
-            and (not is_failed or data.get("outcome") != "success")
+            and (
+                outcome not in ("success", "failed")
+                or (data.get("outcome") == "success") == (outcome == "success")
+            )
         )
 
     return matches

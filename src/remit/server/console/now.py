@@ -96,8 +96,8 @@ def _yesterday(sources: Sources, begin: datetime) -> dict[str, str]:
     if (known := sources.past_days.get(begin)) is not None:
         return known
     timed = sources.ledger.query(
-        event_type="EXCHANGE", outcome="success", order="desc", since=begin,
-        until=begin + timedelta(days=1), limit=_TIMED, with_content=False,
+        event_type="EXCHANGE", order="desc", since=begin, until=begin + timedelta(days=1),
+        limit=_TIMED, with_content=False,
     )  # fmt: skip
     figures = _figures(sources, begin, _durations(timed))
     sources.past_days.clear()
