@@ -98,6 +98,14 @@ class Device:
         )
         return status, json.loads(raw)
 
+    def wait(self) -> tuple[int, dict[str, Any]]:
+        """Poll until the answer is not to poll later."""
+        while True:
+            status, found = self.poll()
+            if found.get("error") != "slow_down":
+                return status, found
+            time.sleep(0.5)
+
     @property
     def page(self) -> str:
         place = urlsplit(self.issued["verification_uri_complete"])
@@ -126,9 +134,7 @@ def test_a_person_signs_a_device_in_and_is_billed(served: Served, provider: Oidc
     assert re.fullmatch(r"[B-Z]{4}(-[B-Z]{4}){2}", device.issued["user_code"])
     assert device.poll()[1]["error"] == "authorization_pending"
     assert "is signed in" in decide(served, provider, device, "approve").text
-    assert device.poll()[1]["error"] == "slow_down"
-    time.sleep(device.issued["interval"])
-    status, token = device.poll()
+    status, token = device.wait()
     assert (status, token["token_type"]) == (200, "Bearer")
     assert 3500 < token["expires_in"] <= 3600
     key = token["access_token"]
@@ -153,8 +159,7 @@ def test_a_person_signs_a_device_in_and_is_billed(served: Served, provider: Oidc
         assert served.ask("POST", f"/v1/{signal}", b"{}", token=key)[0] == 200
 
     # The code is used up: neither the device nor a person can use it again.
-    time.sleep(device.issued["interval"])
-    assert device.poll() == (400, {"error": "invalid_grant", "error_description": "The device code "
+    assert device.wait() == (400, {"error": "invalid_grant", "error_description": "The device code "
                                    "was used before: sign in again."})  # fmt: skip
     assert decide(served, provider, device, "approve").status == 409
     assert served.ask("GET", "/v1/key", token=key)[0] == 200
@@ -166,14 +171,20 @@ def test_a_person_signs_a_device_in_and_is_billed(served: Served, provider: Oidc
 def test_a_denied_device_gets_nothing(served: Served, provider: OidcProvider) -> None:
     device = Device(served)
     assert "is denied" in decide(served, provider, device, "deny").text
-    assert device.poll()[1]["error"] == "access_denied"
+    assert device.wait()[1]["error"] == "access_denied"
+
+
+def test_a_device_that_asks_too_often_is_slowed_down(served: Served) -> None:
+    device = Device(served)
+    assert any(device.poll()[1]["error"] == "slow_down" for _ in range(50))
+    assert device.wait()[1]["error"] == "authorization_pending"
 
 
 def test_a_role_that_may_not_call_approves_nothing(served: Served, provider: OidcProvider) -> None:
     provider.person["groups"] = ["all"]
     device = Device(served)
     assert decide(served, provider, device, "approve").status == 403
-    assert device.poll()[1]["error"] == "authorization_pending"
+    assert device.wait()[1]["error"] == "authorization_pending"
 
 
 def test_a_person_who_may_only_call_reads_nothing(served: Served, provider: OidcProvider) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -178,14 +179,14 @@ class DeviceSignIn:
         return await asyncio.to_thread(self._key_of, user_code)
 
     def _require_interval(self, user_code: str) -> None:
-        """Note a poll; raise _OAuthError if the device's last poll was too short a time ago."""
+        """Note a poll; raise _OAuthError if the device's last noted poll was too recent."""
         now, polled = time.monotonic(), self._polled
-        last = polled.pop(user_code, None)
+        if now - polled.get(user_code, -math.inf) < _INTERVAL_S - _EARLY_S:
+            raise _OAuthError("slow_down", f"Ask every {_INTERVAL_S} seconds.")
+        polled.pop(user_code, None)
         while len(polled) >= _MAX_DEVICES:  # The least recent poll comes first.
             del polled[next(iter(polled))]
         polled[user_code] = now
-        if last is not None and now - last < _INTERVAL_S - _EARLY_S:
-            raise _OAuthError("slow_down", f"Ask every {_INTERVAL_S} seconds.")
 
     def _key_of(self, user_code: str) -> dict[str, object]:
         """Return the token answer of an approved code. Its key gets a new secret. Blocks.
