@@ -149,6 +149,13 @@ def _named(caller: AuthenticatedRequest) -> dict[str, str]:
     return {field: caller.text(name) for name, field in _HEADERS.items() if name in caller.headers}
 
 
+def _subject(named: Mapping[str, str], identity: Identity) -> str:
+    """Return the person whom the content is about; a device's person unless a header names one."""
+    if "subject_id" in named:
+        return named["subject_id"]
+    return identity.user_id if is_device_key(identity.name) else ""
+
+
 def open_keys(runtime: Runtime) -> KeyStore:
     """Return the virtual keys of an open root, with the cache times of ``[auth]``.
 
@@ -390,12 +397,10 @@ class Authenticator:
         """
         named, identity = _named(caller), caller.identity
         session_id = named.get("session_id", "")
-        # What a person writes on a device of theirs is about that person.
-        person = identity.user_id if is_device_key(identity.name) else ""
         return RequestContext(
             session_id=session_id or identity.session_id or self.session_of(identity),
             named_session_id=session_id,
-            subject_id=named.get("subject_id", person),
+            subject_id=_subject(named, identity),
             agent_id=named.get("agent_id") or identity.name,
             key_id=identity.key_id,
             work_order_id=named.get("work_order_id") or identity.work_order_id,
@@ -452,7 +457,7 @@ class Authenticator:
             temperature=None,
             body=body,
             headers=passed or None,
-            subject_id=named.get("subject_id") or None,
+            subject_id=_subject(named, identity) or None,
             idempotency_key=named.get("idempotency_key") or None,
         )
 
