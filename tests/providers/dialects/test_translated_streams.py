@@ -19,7 +19,7 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from remit.kernel.exchange import BlockEnd, TextDelta, ToolInputDelta, ToolUseStart
+from remit.kernel.exchange import BlockEnd, TextDelta, ThinkingDelta, ToolInputDelta, ToolUseStart
 from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
