@@ -27,6 +27,7 @@ _NAMES = (
     "file_id", "file_ids", "container_id", "container", "vector_store_id", "vector_store_ids",
     "skill_id",
 )  # fmt: skip
+_NAMED = re.compile(rb'"(?:%b)' % "|".join(_NAMES).encode())
 PASSED_NAMES = (
     *_NAMES, "agent", "agent_id", "assistant_id", "character_id", "consent", "deployment_id",
     "environment", "environment_id", "eval_id", "memory_store_id", "session_id", "session_ids",
@@ -165,13 +166,8 @@ class Objects:
 
 def may_name(raw: bytes) -> bool:
     """Return True if a JSON text may name an object. Escaped names are considered."""
-    return (
-        b"file_id" in raw
-        or b'"container' in raw
-        or b"vector_store_id" in raw
-        or b"skill_id" in raw
-        or b"\\u00" in raw
-    )
+    # A pattern that begins with one byte is found several times as fast as a longer text.
+    return _NAMED.search(raw) is not None or (b"\\" in raw and b"\\u00" in raw)
 
 
 def objects_named(body: Body, names: tuple[str, ...] = _NAMES) -> list[str]:

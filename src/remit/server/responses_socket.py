@@ -18,7 +18,8 @@ import secrets
 import time
 from typing import Any
 
-from remit.kernel.json_text import JsonTextError, dump, elements, load, members, spans
+from remit.kernel.json_members import elements, members, spans
+from remit.kernel.json_text import JsonTextError, dump, load
 from remit.providers.sse import SseParser
 from remit.providers.wire import RESPONSES
 from remit.server.calls import ModelCalls

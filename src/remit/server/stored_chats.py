@@ -16,7 +16,8 @@ from urllib.parse import parse_qs, quote
 from remit.gateway import entries_of_call, owner_of
 from remit.gateway.objects import STORED_CHAT, KeptObject, forget
 from remit.kernel.errors import RemitError
-from remit.kernel.json_text import dump, load, set_member
+from remit.kernel.json_members import set_member
+from remit.kernel.json_text import dump, load
 from remit.ledger import (
     Content,
     EntryArchivedError,
