@@ -427,11 +427,11 @@ class OrderRun:
                 messages = shorten(messages, most_tokens)
             answer = None
         if contract.output_schema is not None and output is None:
-            schema = OutputSchema(contract.output_schema, None, self.emit)
-            if problem := await schema.problem(answer.text):
+            form = OutputSchema(contract.output_schema, None, self.emit)
+            if problem := await form.problem(answer.text):
                 reason = f"the answer is not usable: {problem}"
                 raise WorkFailedError("output_schema_invalid", reason)
-            return schema.data(answer.text)
+            return form.data(answer.text)
         result = {
             "text": answer.text,
             "finish_reason": answer.finish_reason,
