@@ -306,8 +306,8 @@ class CallPath:
         The request is None if it must be made again: the provider may have learnt from the failure
         how to translate it.
 
-        A stale connection is replaced, and a request to a missing endpoint is translated, without
-        counting a retry.
+        A stale connection is replaced, a request to a missing endpoint is translated, and a
+        conversation that the provider no longer stores is sent whole, without counting a retry.
 
         Args:
             call: the call.
@@ -325,6 +325,9 @@ class CallPath:
         if error.to_translate and to.provider_id not in call.translated:
             # The model has not been asked, so no retry is counted and nothing is waited for.
             call.translated |= {to.provider_id}
+            return None, retries
+        if error.to_unfold and to.provider_id not in call.unfolded:
+            call.unfolded |= {to.provider_id}
             return None, retries
         wait_s = self._wait_s(retries + 1, error.retry_after_s)
         if not error.retryable or retries >= choice.max_retries or wait_s is None:

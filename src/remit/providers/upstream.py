@@ -132,7 +132,7 @@ class UpstreamProvider(WireDialect):
             self._probe_at = time.monotonic() + _PROBE_S
             error.retryable = error.to_translate = True
         if endpoint is RESPONSES and _is_forgotten(said):
-            error.retryable = True  # The whole conversation can be sent again.
+            error.to_unfold = True
         raise error
 
     def passing(self, headers: Mapping[str, str]) -> dict[str, str]:

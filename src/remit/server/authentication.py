@@ -33,6 +33,7 @@ from remit.kernel.exchange import PromptRequest
 from remit.ledger import LedgerClient, LedgerEntry, Prepared
 from remit.providers import Body
 from remit.runtime import Runtime
+from remit.server.device_codes import is_device_key
 from remit.server.refusals import HttpError
 from remit.server.replies import PROVE, Scope
 from remit.server.shares import SHARE, Share
@@ -146,6 +147,13 @@ class AuthenticatedRequest:
 def _named(caller: AuthenticatedRequest) -> dict[str, str]:
     """Return Remit's own headers, keyed by field; raise HttpError 400 if a value is invalid."""
     return {field: caller.text(name) for name, field in _HEADERS.items() if name in caller.headers}
+
+
+def _subject(named: Mapping[str, str], identity: Identity) -> str:
+    """Return the person whom the content is about; a device's person unless a header names one."""
+    if "subject_id" in named:
+        return named["subject_id"]
+    return identity.user_id if is_device_key(identity.name) else ""
 
 
 def open_keys(runtime: Runtime) -> KeyStore:
@@ -392,7 +400,7 @@ class Authenticator:
         return RequestContext(
             session_id=session_id or identity.session_id or self.session_of(identity),
             named_session_id=session_id,
-            subject_id=named.get("subject_id", ""),
+            subject_id=_subject(named, identity),
             agent_id=named.get("agent_id") or identity.name,
             key_id=identity.key_id,
             work_order_id=named.get("work_order_id") or identity.work_order_id,
@@ -449,7 +457,7 @@ class Authenticator:
             temperature=None,
             body=body,
             headers=passed or None,
-            subject_id=named.get("subject_id") or None,
+            subject_id=_subject(named, identity) or None,
             idempotency_key=named.get("idempotency_key") or None,
         )
 

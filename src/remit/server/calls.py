@@ -14,7 +14,8 @@ from remit.gateway import KEY_ENDED, SHUTTING_DOWN, Identity, LLMGateway
 from remit.gateway.memory import LARGE_BYTES
 from remit.kernel.errors import InvalidInputError, RemitError, let_go
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
-from remit.kernel.json_text import JsonTextError, dump, load, set_member
+from remit.kernel.json_members import set_member
+from remit.kernel.json_text import JsonTextError, dump, load
 from remit.kernel.settings import ServerSettings
 from remit.providers import Body
 from remit.providers.dialects import DialectError
