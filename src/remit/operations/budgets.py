@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.exchange import MAX_ID_CHARS
 from remit.operations import limits as limits_
 from remit.operations.operation import Caller, Listing, Note, Operation, RootPort, field
 
@@ -18,7 +17,7 @@ _OWNERS = ("key", "session", "user", "team", "organisation")
 
 
 def _owner(text: str) -> Any:
-    return field(text, None, is_name=True, least=1, most=MAX_ID_CHARS)
+    return field(text, None, is_name=True)
 
 
 class _Scoped(Operation):
@@ -107,7 +106,7 @@ class ListBudgets(Operation):
 
     prefix: str | None = field(
         "Beginning of the scope's name, such as `key:` or `session:SES-`.", None,
-        is_name=True, least=1, most=MAX_ID_CHARS,
+        is_name=True,
     )  # fmt: skip
 
     def run(self, root: RootPort, caller: Caller) -> Listing[BudgetStatus]:

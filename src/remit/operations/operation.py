@@ -12,11 +12,10 @@ from typing import (
     Generic,
     Protocol,
     TypeVar,
+    dataclass_transform,
     get_args,
     get_type_hints,
 )
-
-from typing_extensions import dataclass_transform
 
 from remit.kernel.errors import RemitError
 
@@ -109,9 +108,8 @@ class Field:
         type: type of the value, such as ``str``, ``list[str]`` or ``int | None``.
         help: description for people.
         default: value of an omitted field; ``dataclasses.MISSING`` if the field is required.
-        least: the smallest number; for a text, the smallest number of characters.
-        most: the largest number of characters of a text.
-        is_name: True if the text must be printable, without spaces at its ends.
+        least: the smallest number.
+        is_name: True for a printable text of 1 to 512 characters, without spaces at its ends.
         flag: name of the command's option, if it is not derived from ``name``; empty for an
             argument.
         metavar: name of the value in the command's help.
@@ -127,7 +125,6 @@ class Field:
     help: str = ""
     default: Any = MISSING
     least: float | None = None
-    most: int | None = None
     is_name: bool = False
     flag: str | None = None
     metavar: str | None = None
@@ -165,12 +162,7 @@ def field(help: str, default: Any = MISSING, **traits: Any) -> Any:  # noqa: A00
         default: value of an omitted field; without a default, the field is required.
         traits: further attributes of :class:`Field`.
     """
-    declared = Field(help=help, default=default, **traits)
-    if isinstance(default, list):
-        return dataclasses.field(default_factory=lambda: list(default), metadata={"": declared})
-    if default is MISSING:
-        return dataclasses.field(metadata={"": declared})
-    return dataclasses.field(default=default, metadata={"": declared})
+    return Field(help=help, default=default, **traits)
 
 
 class Note(str):
@@ -238,8 +230,24 @@ class Operation:
     is_limited: ClassVar[bool] = False
     columns: ClassVar[tuple[Column, ...]] = ()
 
-    def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
+    # A dataclass would take a millisecond of the start of every command for each operation.
+    def __init__(self, **values: Any) -> None:
+        for name, item in self._declared().items():
+            value = values.pop(name, item.default)
+            if value is MISSING:
+                raise TypeError(f"{type(self).__name__} needs {name}")
+            vars(self)[name] = list(value) if isinstance(value, list) else value
+        if values:
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(values)}")
+
+    @classmethod
+    def _declared(cls) -> dict[str, Field]:
+        """Return the fields by name, those of a base class after the others."""
+        found: dict[str, Field] = {}
+        for base in cls.__mro__:
+            own = {name: item for name, item in vars(base).items() if isinstance(item, Field)}
+            found |= {name: item for name, item in own.items() if name not in found}
+        return found
 
     @classmethod
     def fields(cls, door: str) -> list[Field]:
@@ -248,14 +256,12 @@ class Operation:
         Args:
             door: ``command`` or ``route``.
         """
-        types, declared = get_type_hints(cls), dataclasses.fields(cls)  # type: ignore[arg-type]
-        own = {name: place for place, base in enumerate(cls.__mro__)
-               for name in reversed(vars(base).get("__annotations__", ()))}  # fmt: skip
-        found = [
-            dataclasses.replace(item.metadata[""], name=item.name, type=types[item.name])
-            for item in sorted(declared, key=lambda item: own[item.name])
+        types = get_type_hints(cls)
+        return [
+            dataclasses.replace(item, name=name, type=types[name])
+            for name, item in cls._declared().items()
+            if item.door in {"", door}
         ]
-        return [item for item in found if item.door in {"", door}]
 
     def writes(self) -> bool:
         """Return True if this request writes to the ledger; by default ``changes``."""

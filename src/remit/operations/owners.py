@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.exchange import MAX_ID_CHARS
 from remit.operations import limits as limits_
 from remit.operations.operation import Caller, Column, Listing, Note, Operation, RootPort, field
 
@@ -25,7 +24,7 @@ def _id() -> Any:
 
 
 def _name(text: str) -> Any:
-    return field(text, is_name=True, least=1, most=MAX_ID_CHARS)
+    return field(text, is_name=True)
 
 
 class _CreateOwner(limits_.Limited):
@@ -39,8 +38,6 @@ class _CreateOwner(limits_.Limited):
         f"{_ID[:-1]} (default: derived from the name).",
         None,
         is_name=True,
-        least=1,
-        most=MAX_ID_CHARS,
     )
     name: str = _name("Display name; stored as content, which can be erased.")
     usd: float | None = limits_.usd(flag="--budget-usd")

@@ -89,12 +89,13 @@ def _annotated(item: Field, is_query: bool) -> Any:
     from pydantic import Field as Limits
     from pydantic import WithJsonSchema
 
+    from remit.kernel.exchange import MAX_ID_CHARS
     from remit.operations.results.page import Flag, Printable
 
     inner = item.inner
     limits: dict[str, Any] = {}
-    if inner is str:
-        limits = {"min_length": item.least, "max_length": item.most}
+    if item.is_name:
+        limits = {"min_length": 1, "max_length": MAX_ID_CHARS}
     elif inner in {int, float}:
         limits = {"ge": item.least, **({"allow_inf_nan": False} if inner is float else {})}
     kind: Any = Annotated[inner, Limits(**limits)]
@@ -105,7 +106,6 @@ def _annotated(item: Field, is_query: bool) -> Any:
     if inner is item.type:
         return kind
     if is_query:  # A URL has no null: a value is given or left out.
-        shown = {"minLength": item.least, "maxLength": item.most}
-        schema = {"type": "string", **{name: each for name, each in shown.items() if each}}
-        return Annotated[kind | None, WithJsonSchema(schema)]
+        shown = {"minLength": 1, "maxLength": MAX_ID_CHARS} if item.is_name else {}
+        return Annotated[kind | None, WithJsonSchema({"type": "string", **shown})]
     return kind | None
