@@ -49,7 +49,7 @@ def _patterns(text: str) -> Any:
 
 
 class CreateKey(limits_.Limited):
-    """Create a key. Its secret is shown only once.
+    """Create a key, whose secret is shown only once.
 
     Over HTTP, a key can have at most the permissions of its creator.
     """
