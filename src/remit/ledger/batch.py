@@ -15,7 +15,7 @@ from typing import Any
 from remit.ledger.clock import WALL_WATCH
 from remit.ledger.contents import NO_STEP, EncodedValue, StoredValue, commit, next_step
 from remit.ledger.entry import LedgerEntry, utc_now
-from remit.ledger.errors import LedgerFormatError, LedgerWriteError
+from remit.ledger.errors import LedgerError, LedgerFormatError, LedgerWriteError
 from remit.ledger.preparation import Key, Prepared, Sealed, prepare
 from remit.ledger.reader import as_bytes
 from remit.ledger.record import content_scope
@@ -125,10 +125,12 @@ class Batch(ABC):
     Attributes:
         ENGINE_ERRORS: exceptions of the database engine; each subclass names its own.
         RECORD_SQL: SQL expression that reads the column ``record``.
+        is_segment: True if the database is a segment, to which no entry is added.
     """
 
     ENGINE_ERRORS: tuple[type[Exception], ...] = ()
     RECORD_SQL = "record"
+    is_segment = False
 
     def __init__(self, head: Head, content_keys: frozenset[str], compress_above: int) -> None:
         self.head = head
@@ -214,7 +216,7 @@ class Batch(ABC):
         _commitments.clear()
 
     def restore(self, table: str, row: tuple[Any, ...]) -> None:
-        """Collect a row of an export or archive unchanged; the caller has checked it.
+        """Collect a row of an export or segment unchanged; the caller has checked it.
 
         Args:
             table: name of the table.
@@ -230,6 +232,11 @@ class Batch(ABC):
             self.flush()
 
     def _append(self, prepared: Prepared) -> Sealed:
+        if self.is_segment:
+            raise LedgerError(
+                "No entry can be added to a segment.",
+                next_step="Write to the ledger that the segment belongs to.",
+            )
         head = self.head
         seq = head.seq + 1
         timestamp = utc_now()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
@@ -16,7 +17,12 @@ from remit.ledger.checkpoints import Checkpoints, CheckpointSchedule
 from remit.ledger.committer import GroupCommitter
 from remit.ledger.entry import parse_entry_id
 from remit.ledger.erasure import Eraser, ErasureReport
-from remit.ledger.errors import ErasureError, LedgerRollbackError
+from remit.ledger.errors import (
+    ErasureError,
+    LedgerError,
+    LedgerFormatError,
+    LedgerRollbackError,
+)
 from remit.ledger.exports import Exporter, Format
 from remit.ledger.handles import ScopedLedger
 from remit.ledger.imports import Import, ImportReport, opened
@@ -26,7 +32,7 @@ from remit.ledger.owner import require_owner
 from remit.ledger.queries import LedgerQueries, to_seq
 from remit.ledger.report import Progress, StateCheck, VerificationReport
 from remit.ledger.search import TextIndex
-from remit.ledger.store import Transaction
+from remit.ledger.store import Store, Transaction
 from remit.ledger.stores import open_store
 from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey
 from remit.ledger.writes import LedgerWrites
@@ -91,7 +97,14 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         require = None
         if kept is not None and key is not None:  # a root's
             require = functools.partial(require_owner, key)
+        self._segments: list[Store] = []
         self._store = store = self._reopen(create=create, require=require)
+        if kept is not None and store.segment is not None:
+            store.close()
+            raise LedgerFormatError(
+                f"{store.location} is a segment of a ledger, not a ledger.",
+                next_step="Restore the ledger of the root from a copy.",
+            )
         self._index = TextIndex(store, self.transact)
         self._eraser = Eraser(store, self.transact)
         self.checkpoints = Checkpoints(store, self.transact, key, signer, kept)
@@ -128,7 +141,30 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         """
         if self._committer.close():
             with self._closing:
+                self.detach()
                 self._store.close()
+
+    def attach(self, directories: Iterable[Path]) -> None:
+        """Read, search, verify, export and erase the segments in some directories too.
+
+        The segments stay attached until :meth:`detach`, or until the client is closed. All threads
+        see them.
+
+        Args:
+            directories: directories that ``remit ledger segment --out`` was given.
+
+        Raises:
+            LedgerError: a directory or segment cannot be read, there is no segment, or an archive
+                of an earlier version has to be converted first.
+        """
+        from remit.ledger.segments import open_segments  # imports this module
+
+        self._segments += open_segments(directories, self._settings)
+
+    def detach(self) -> None:
+        """Close all attached segments; does nothing if there is none."""
+        while self._segments:
+            self._segments.pop().close()
 
     # -- proving -----------------------------------------------------------------------
 
@@ -159,6 +195,8 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         progress: Progress | None = None,
     ) -> VerificationReport:
         """Check every record, link, column, content value, tree hash and checkpoint.
+
+        Attached segments are verified too, each alone and against the record.
 
         The returned report is complete whatever is stored: a check that cannot be finished is a
         problem in it. If the ledger is sound and ``first`` is 0, a mark is written for later runs.
@@ -193,9 +231,20 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             if problem := self.checkpoints.problem():
                 report.add(None, "checkpoint", problem)
                 report.checkpoint = "failed"
+        alone = copy.copy(self)
+        alone._segments = []  # The tables follow from the entries of the database, and sums.
         for check in () if start else self._checks:
             with report.guard("tables next to the record"):
-                report.take("state", check(self, since_mark))
+                report.take("state", check(alone, since_mark))
+        if self._segments:
+            from remit.ledger.segments import check_segments
+
+            with report.guard("segments"):
+                found = check_segments(self, self._segments, jobs, progress)
+                report.contents += found.contents
+                report.notes += found.notes
+                for problem in found.problems:
+                    report.add(problem.seq, problem.kind, problem.message)
         report.sort()
         return report
 
@@ -261,6 +310,9 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         the path is replaced once the new one is complete; after an error it stays. Folders are
         made. Tiles are added to those of the same log. An open file may be left incomplete.
 
+        Entries of attached segments are written like all others. Without them, archived entries are
+        leaf hashes in ``jsonl``, and missing in ``parquet``.
+
         Args:
             target: path of a file, path of a directory for tiles, or for jsonl an open binary file.
             format: ``jsonl``, ``tiles`` or ``parquet``.
@@ -269,10 +321,13 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         Raises:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
             LedgerError: the target cannot be written, or contains tiles of another log or newer
-                ones; tiles are requested of a ledger with archived entries; the extra is not
+                ones; tiles are requested and not all segments are attached; the extra is not
                 installed; the ledger is damaged; or content was erased during the export.
         """
-        return Exporter(self._store, self.checkpoints, progress).export(target, format)
+        if self._segments:
+            self._require_segments()
+        exporter = Exporter(self._store, self.checkpoints, progress, self._segments)
+        return exporter.export(target, format)
 
     def import_jsonl(
         self,
@@ -316,7 +371,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         Give exactly one of the first three arguments. For an entry, the shown content is erased
         wherever the session shows it. For an entry or a person, a longer text is erased with every
         value of that session that quotes it. An ``ERASURE`` entry is appended, and the database's
-        files are compacted.
+        files are compacted. Content in attached segments is erased with it.
 
         Args:
             entry_id: the entry whose content is erased.
@@ -327,24 +382,48 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             dry_run: True to report the result without erasing or appending.
 
         Raises:
-            ErasureError: there is nothing to erase, some of it may be in an archive, or the entry
-                records an installation or an archived range.
+            ErasureError: there is nothing to erase, some of it may be in a segment that is not
+                attached, or the entry records an installation or an archived range.
             EntryNotFoundError: there is no such entry.
             EntryArchivedError: the entry is in an archive.
             InvalidInputError: none or several targets were given, or no reason.
             LedgerWriteError: the ledger cannot be written. Nothing was erased.
             LedgerError: the files cannot be compacted. The content is erased from the tables.
         """
-        if self.archived_to:
+        if self._segments:
+            self._require_segments()
+            self._purge(dry_run)  # Complete an erasure that was interrupted.
+        elif self.archived_to:
             self._require_here(entry_id, session_id, subject_id)
-        return self._eraser.erase(
-            entry_seq=None if entry_id is None else self._row(entry_id).seq,
+        report = self._eraser.erase(
+            entry_seq=None if entry_id is None else self._locate(entry_id)[1].seq,
             session_id=session_id,
             subject_id=subject_id,
             reason=reason,
             requested_by=requested_by or "operator",
             dry_run=dry_run,
+            segments=self._segments,
         )
+        self._purge(dry_run)
+        return report
+
+    def _purge(self, dry_run: bool) -> None:
+        """Delete erased values from the attached segments.
+
+        Raises:
+            LedgerError: a segment cannot be written. The erasure is recorded.
+        """
+        from remit.ledger.segments import purge
+
+        for store in () if dry_run else self._segments:
+            try:
+                purge(self._store, store)
+            except LedgerError as error:
+                raise LedgerError(
+                    f"Erased content is still in the segment {store.location}: {error.message}",
+                    next_step="The erasure is recorded. Make room, then run `remit ledger segment "
+                    "--finish --archive DIR`.",
+                ) from error
 
     def withdraw(
         self,
@@ -399,9 +478,9 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             session_id = rows[0][0] if rows else None
         if subject is not None or (session_id is not None and self.has_left(session_id)):
             raise ErasureError(
-                "Some entries of this ledger are archived, and the archive may contain content "
+                "Some entries of this ledger are archived, and their segments may contain content "
                 "to be erased.",
-                next_step="Nothing was erased. Name the archive: `remit ledger erase … "
+                next_step="Nothing was erased. Name the segments: `remit ledger erase … "
                 "--archive DIR`.",
             )
 
@@ -419,9 +498,9 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
     ) -> list[ErasureReport]:
         """Erase content older than the limit of its event type; return a report for each.
 
-        A value has the age and the event type of the entry that first showed it. Archives are not
-        erased (:func:`remit.ledger.archive.retain_archived`). Each event type with old content gets
-        an ``ERASURE`` entry and a report, in the order of ``days_by_event``; other types get none.
+        A value has the age and the event type of the entry that first showed it. Content in
+        attached segments is erased too. Each event type with old content gets an
+        ``ERASURE`` entry and a report, in the order of ``days_by_event``; other types get none.
         The database's files are compacted after each.
 
         Args:
@@ -435,7 +514,14 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             LedgerWriteError: the ledger cannot be written.
         """
         days = dict(self.retention_days if days_by_event is None else days_by_event)
-        return self._eraser.retain(days, requested_by=requested_by, dry_run=dry_run)
+        if self._segments:
+            self._require_segments()
+            self._purge(dry_run)
+        reports = self._eraser.retain(
+            days, requested_by=requested_by, dry_run=dry_run, segments=self._segments
+        )
+        self._purge(dry_run)
+        return reports
 
     def compact(self) -> str:
         """Remove erased bytes from the files; return the reason if some remain, else empty.

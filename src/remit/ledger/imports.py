@@ -241,23 +241,8 @@ class Import:
 
     def _restore(self, found: CheckedLine) -> None:
         """Store the rows of a checked line."""
-        tx, seq, record = self._tx, found.seq, found.record
-        for number, commitment, scope, nonce, data, is_exact, subjects in found.values:
-            encoded = EncodedValue.of(data, is_exact)
-            stored = StoredValue.encode(encoded, tx.compress_above)
-            row = (number, commitment, scope, encoded.digest, nonce)
-            tx.restore("contents", (*row, len(data), stored.codec, stored.value))
-            for subject in subjects:
-                tx.restore("content_subjects", (subject, number))
-        for step in found.steps:
-            tx.restore("message_steps", step)
-        for content_id in sorted(found.shown):
-            tx.restore("shown_contents", (seq, content_id))
-        for step_id in sorted(found.ends):
-            tx.restore("shown_lists", (seq, step_id))
-        own = (record["id"], found.entry_hash, record["timestamp"], record["event_type"])
-        columns = (record["submission_id"], *found.columns, found.text.decode())
-        tx.restore("entries", (seq, *own, *columns))
+        for table, row in rows_of_line(found, self._tx.compress_above):
+            self._tx.restore(table, row)
 
     def _leaf(self, seq: int, leaf: bytes) -> None:
         """Store the leaf hashes of a tile with archived entries, and the levels above."""
@@ -337,6 +322,32 @@ class Import:
         self._tx.execute_many(INSERT, head.usage or [])
         problem = archived_usage_problem(self._tx.execute, self._left.end, self._hours)
         require(not problem, "archived-usage", problem)
+
+
+def rows_of_line(found: CheckedLine, compress_above: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the rows that a checked line adds to a database, each with the name of its table.
+
+    Args:
+        found: the line.
+        compress_above: stored values longer than this many bytes are compressed.
+    """
+    seq, record = found.seq, found.record
+    for number, commitment, scope, nonce, data, is_exact, subjects in found.values:
+        encoded = EncodedValue.of(data, is_exact)
+        stored = StoredValue.encode(encoded, compress_above)
+        row = (number, commitment, scope, encoded.digest, nonce)
+        yield "contents", (*row, len(data), stored.codec, stored.value)
+        for subject in subjects:
+            yield "content_subjects", (subject, number)
+    for step in found.steps:
+        yield "message_steps", step
+    for content_id in sorted(found.shown):
+        yield "shown_contents", (seq, content_id)
+    for step_id in sorted(found.ends):
+        yield "shown_lists", (seq, step_id)
+    own = (record["id"], found.entry_hash, record["timestamp"], record["event_type"])
+    columns = (record["submission_id"], *found.columns, found.text.decode())
+    yield "entries", (seq, *own, *columns)
 
 
 def _lines(source: IO[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import heapq
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +22,7 @@ from remit.ledger.reader import EntryRow, as_bytes, chunks, decode_record, marks
 from remit.ledger.record import require_plain_text
 from remit.ledger.report import Progress
 from remit.ledger.search import TextIndex
-from remit.ledger.store import Filter, Store
+from remit.ledger.store import Filter, Store, transact
 
 Order = Literal["asc", "desc"]
 
@@ -65,6 +68,7 @@ class LedgerQueries:
     """
 
     _store: Store
+    _segments: list[Store]
     _index: TextIndex
 
     @property
@@ -157,7 +161,8 @@ class LedgerQueries:
             EntryArchivedError: the entry is in an archive.
             LedgerFormatError: the record or a content value cannot be read.
         """
-        return self._store.entries([self._row(entry_id)], with_content)[0]
+        store, row = self._locate(entry_id)
+        return store.entries([row], with_content)[0]
 
     def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
         """Yield the existing entries among these ids with content, in ledger order, each once.
@@ -188,7 +193,7 @@ class LedgerQueries:
             EntryNotFoundError: there is no such entry.
             EntryArchivedError: the entry is in an archive.
         """
-        return self._row(entry_id).record
+        return self._locate(entry_id)[1].record
 
     def exact(self, entry_id: str, names: Collection[str] = ()) -> dict[str, ExactText]:
         """Return the content of an entry as the bytes that its commitments cover, by metadata key.
@@ -206,7 +211,8 @@ class LedgerQueries:
             EntryArchivedError: the entry is in an archive.
             LedgerFormatError: the record or a content value cannot be read.
         """
-        return self._store.exact(self._row(entry_id), names)
+        store, row = self._locate(entry_id)
+        return store.exact(row, names)
 
     def read_all(self) -> list[LedgerEntry]:
         """Return all entries in the database with content, in ledger order, in one list."""
@@ -234,7 +240,8 @@ class LedgerQueries:
     ) -> Iterator[LedgerEntry]:
         """Return an iterator over the entries that match all arguments, read page by page.
 
-        Archived entries are not found. Entries appended during the iteration may appear in it.
+        Archived entries are found in attached segments alone. Entries appended during the iteration
+        may appear in it.
 
         Args:
             equals: ``event_type``, ``submission_id``, ``session_id``, ``work_order_id``,
@@ -255,17 +262,50 @@ class LedgerQueries:
                 ``limit`` is negative, or ``text`` contains no word or more than 100.
             TypeError: there is no such column.
             LedgerWriteError: ``text`` is given, and new content cannot be indexed.
+            LedgerError: segments are attached, but not all.
             LedgerFormatError: a record or a content value cannot be read; raised by the iterator.
         """
         where = _build_filter(equals, since, until, after, limit, order)
-        if text is not None:
-            where = replace(where, text=self._index.expression(text))
-            self._index.catch_up()
-        return (
-            entry
-            for rows in _pages(self._store, where, limit)
-            for entry in self._store.entries(rows, with_content)
-        )
+        if self._segments:
+            self._require_segments()
+
+        def found(store: Store) -> Iterator[LedgerEntry]:
+            own = where
+            if text is not None:
+                index = self._index_of(store)
+                own = replace(where, text=index.expression(text))
+                index.catch_up()
+            return (
+                entry
+                for rows in _pages(store, own, limit)
+                for entry in store.entries(rows, with_content)
+            )
+
+        runs = [found(store) for store in (self._store, *self._segments)]
+        if len(runs) == 1:
+            return runs[0]
+        merged = heapq.merge(*runs, key=_seq_of, reverse=where.descending)
+        # An entry whose removal was interrupted is in the database and in a segment.
+        each = (next(same) for _, same in itertools.groupby(merged, _seq_of))
+        return itertools.islice(each, limit)
+
+    def _index_of(self, store: Store) -> TextIndex:
+        """Return the text index of the database or of an attached segment."""
+        if store is self._store:
+            return self._index
+        return TextIndex(store, functools.partial(transact, store))
+
+    def _require_segments(self) -> None:
+        """Raise LedgerError unless the segment of each archived range is attached."""
+        ends = {store.segment.end for store in self._segments if store.segment is not None}
+        for one in self.archived_ranges():
+            if one.end not in ends:
+                raise LedgerError(
+                    f"The entries {one.first} to {one.end - 1} were archived, but the given "
+                    "directories do not contain their segment.",
+                    next_step="Name each directory that holds segments. If a run of "
+                    "`remit ledger segment` was interrupted, run it again first.",
+                )
 
     def index_text(self, progress: Progress | None = None) -> None:
         """Index the content that was written since the last search, in transactions of 200 values.
@@ -338,6 +378,19 @@ class LedgerQueries:
             )
         ]
 
+    def _locate(self, entry_id: str) -> tuple[Store, EntryRow]:
+        """Return an entry's row, and the database or attached segment that contains it.
+
+        Raises:
+            EntryNotFoundError: there is no such entry.
+            EntryArchivedError: the entry is in a segment that is not attached.
+        """
+        seq = parse_entry_id(entry_id)
+        for store in self._segments if seq is not None and seq < self.archived_to else ():
+            if self._store.get(seq or 0) is None and (row := store.get(seq or 0)) is not None:
+                return store, row
+        return self._store, self._row(entry_id)
+
     def _row(self, entry_id: str) -> EntryRow:
         seq = parse_entry_id(entry_id)
         row = self._store.get(seq) if seq is not None and seq < 1 << 63 else None
@@ -349,6 +402,10 @@ class LedgerQueries:
                 next_step="Ids look like LED-0000002a; `remit ledger tail` shows the latest.",
             )
         return row
+
+
+def _seq_of(entry: LedgerEntry) -> int:
+    return int(entry.id[4:], 16)
 
 
 def _build_filter(

@@ -27,6 +27,7 @@ from remit.ledger.errors import (
 )
 from remit.ledger.outage import Outage
 from remit.ledger.owner import OWNER_SQL
+from remit.ledger.ranges import places_of_segment
 from remit.ledger.reader import pages
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST, refuse_views
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch, is_refusal, read_rows
@@ -110,6 +111,11 @@ class SqliteStore(Store):
         self._clock = BootClock()
         self._same = SameFile(path, self._writer)
         self.outage = Outage()
+        try:
+            self.segment = places_of_segment(self.select)
+        except BaseException:
+            self.close()
+            raise
 
     def _connect(self) -> sqlite3.Connection:
         connection = None
@@ -235,6 +241,7 @@ class SqliteStore(Store):
             batch = SqliteBatch(
                 writer, self._content_keys, self._compress_above, self._clock, self.seen[0]
             )
+            batch.is_segment = self.segment is not None
             self._same.require(deep=True)
             if batch.head.seen_hash != self.seen[1] or not self.is_held:
                 self._hold(batch)

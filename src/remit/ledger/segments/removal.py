@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from remit.ledger.archive.check import digest
-from remit.ledger.archive.selection import sessions_of
-from remit.ledger.client import LedgerClient
-from remit.ledger.contents import StoredValue
 from remit.ledger.errors import LedgerError
 from remit.ledger.ranges import Places
-from remit.ledger.reader import as_bytes, chunks, marks
+from remit.ledger.reader import chunks, marks
 from remit.ledger.report import Progress
 from remit.ledger.search import TextIndex
+from remit.ledger.segments.segment import facts_of, rows_of, steps_above
+from remit.ledger.segments.selection import sessions_of
 from remit.ledger.store import Store, Transaction
+
+if TYPE_CHECKING:
+    from remit.ledger.client import LedgerClient
 
 __all__ = ["Guard", "remove"]
 
@@ -23,31 +24,24 @@ _BATCH_ENTRIES = 2_000  # entries in one transaction; more if one session has mo
 Guard = Callable[[Transaction], None]
 """Raises an error, in a transaction, if this run does not hold the lease any more."""
 
-_STEPS = "SELECT step, commitment FROM message_steps WHERE step_id"
-_VALUES = "SELECT commitment, nonce, codec, value FROM contents WHERE content_id"
-_PERSONS = (
-    "SELECT c.commitment, o.subject_id FROM content_subjects AS o "
-    "JOIN contents AS c ON c.content_id = o.content_id WHERE o.content_id"
-)
-
 
 def remove(
     ledger: LedgerClient,
     places: Places,
-    held: set[bytes],
+    segment: Store,
     guard: Guard,
     progress: Progress | None = None,
 ) -> int:
     """Delete the entries in ``places``, with the content that no other entry shows.
 
     Some sessions share a transaction; a session is deleted whole. Each row is compared with the
-    archive in the transaction that deletes the row. The words of the deleted content are removed
+    segment in the transaction that deletes the row. The words of the deleted content are removed
     from the text index.
 
     Args:
         ledger: the ledger.
         places: the entries; some may be deleted already.
-        held: digests of the archive's rows, from :func:`check_range`.
+        segment: the opened segment.
         guard: called in each transaction; raises if the lease is lost.
         progress: called with the number of deleted entries and their total; ``None`` for none.
 
@@ -55,12 +49,12 @@ def remove(
         The number of deleted entries.
 
     Raises:
-        LedgerError: the archive lacks a row; no row of that transaction is deleted.
+        LedgerError: the segment lacks a row; no row of that transaction is deleted.
     """
     total, done = len(places), 0
     index = TextIndex(ledger._store, ledger.transact)
     for batch in _batches(ledger._store, places):
-        ledger.transact(_Removal(ledger._store, index, batch, held, guard).run)
+        ledger.transact(_Removal(ledger._store, index, batch, segment, guard).run)
         done += sum(map(len, batch.values()))
         if progress is not None:
             progress(done, total)
@@ -84,51 +78,35 @@ def _batches(store: Store, places: Places) -> Iterator[dict[str, list[int]]]:
         yield batch
 
 
-def _unchanged(*parts: str) -> tuple[str, ...]:
-    return parts
-
-
-def _record(entry_hash: str, record: Any) -> tuple[str, bytes]:
-    return entry_hash, as_bytes(record)
-
-
-def _value(nonce: bytes, codec: str, value: str | bytes) -> tuple[bytes, str, bytes]:
-    stored = StoredValue(codec, value)
-    return bytes(nonce), "json" if stored.is_exact else "jcs", stored.encoded()
-
-
 class _Removal:
     """The removal of some sessions' rows in one transaction."""
 
     def __init__(
-        self, store: Store, index: TextIndex, batch: dict[str, list[int]], held: set[bytes],
+        self, store: Store, index: TextIndex, batch: dict[str, list[int]], segment: Store,
         guard: Guard,
     ) -> None:  # fmt: skip
-        self._entries_sql = f"SELECT seq, entry_hash, {store.record_sql} FROM entries WHERE seq"
+        self._record_sql = store.record_sql
         self._index = index
         self._batch = batch
-        self._held = held
+        self._segment = segment
         self._guard = guard
         self._seqs = sorted(seq for seqs in batch.values() for seq in seqs)
 
     def run(self, tx: Any) -> None:
-        """Delete the rows; raise LedgerError if one of them is not in the archive."""
+        """Delete the rows; raise LedgerError if the segment lacks any of them."""
         self._guard(tx)
         steps = self._steps(tx, self._seqs)
         contents = self._ids(tx, "content_id", "shown_contents", self._seqs)
         if steps:
             # A continued session shows its earlier messages again, so these stay.
             steps -= self._go_on(tx)
-        self._require(tx, "entry", self._entries_sql, self._seqs, _record)
-        self._require(tx, "message", _STEPS, sorted(steps))
+        self._require(tx)
         for part in chunks(self._seqs):
             for table in ("shown_contents", "shown_lists", "entries"):
                 tx.execute(f"DELETE FROM {table} WHERE seq IN ({marks(part)})", part)
         for part in chunks(sorted(steps)):
             tx.execute(f"DELETE FROM message_steps WHERE step_id IN ({marks(part)})", part)
         gone = sorted(contents - self._still_shown(tx, contents))
-        self._require(tx, "value", _VALUES, gone, _value)
-        self._require(tx, "person of the value", _PERSONS, gone)
         self._index.forget(tx, gone, merge=False)
         for part in chunks(gone):
             for table in ("content_subjects", "contents"):
@@ -136,16 +114,14 @@ class _Removal:
         self._index.lower_mark(tx)
         tx.forget()
 
-    def _require(
-        self, tx: Any, kind: str, sql: str, ids: list[int], parts: Callable[..., Any] = _unchanged
-    ) -> None:
-        """Raise LedgerError if a row to delete is not in the archive."""
-        for part in chunks(ids):
-            for name, *more in tx.execute(f"{sql} IN ({marks(part)})", part):
-                if digest(kind, str(name), *parts(*more)) not in self._held:
-                    raise LedgerError(
-                        f"The {kind} {name} differs between the archive and the database."
-                    )
+    def _require(self, tx: Any) -> None:
+        """Raise LedgerError if the segment lacks anything that the rows to delete say."""
+        segment = rows_of(self._segment.select, self._segment.record_sql, self._seqs)
+        own = rows_of(tx.execute, self._record_sql, self._seqs)
+        if lacking := sorted(facts_of(own) - facts_of(segment), key=str):
+            raise LedgerError(
+                f"The {lacking[0][0]} {lacking[0][1]} differs between the segment and the database."
+            )
 
     @staticmethod
     def _ids(tx: Any, column: str, table: str, seqs: list[int]) -> set[int]:
@@ -159,25 +135,7 @@ class _Removal:
 
     def _steps(self, tx: Any, seqs: list[int]) -> set[int]:
         """Return all message steps of the entries' lists."""
-        return self._above(tx, self._ids(tx, "step_id", "shown_lists", seqs))
-
-    @staticmethod
-    def _above(tx: Any, ends: set[int]) -> set[int]:
-        found: set[int] = set()
-        for part in chunks(sorted(ends)):
-            found.update(
-                row[0]
-                for row in tx.execute(
-                    f"""WITH RECURSIVE walk(step_id) AS (
-                            SELECT step_id FROM message_steps WHERE step_id IN ({marks(part)})
-                            UNION
-                            SELECT s.parent_id FROM walk JOIN message_steps AS s
-                            ON s.step_id = walk.step_id WHERE s.parent_id > 0
-                        ) SELECT step_id FROM walk""",
-                    part,
-                )
-            )
-        return found
+        return steps_above(tx.execute, self._ids(tx, "step_id", "shown_lists", seqs))
 
     def _go_on(self, tx: Any) -> set[int]:
         """Return the message steps that remaining entries also show.
@@ -196,7 +154,7 @@ class _Removal:
             for seq, step_id in ends:
                 if seq in leaving:
                     continue
-                new = self._above(tx, {step_id}) - kept
+                new = steps_above(tx.execute, {step_id}) - kept
                 kept |= new
                 for part in chunks(sorted(new)):
                     tx.execute(
