@@ -26,7 +26,6 @@ class Artefacts(NamedTuple):
         proof: a C2SP tlog-proof; ``record`` the record that it proves.
         tenant_proof: a proof through two logs, under the key of :data:`HOST`.
         bundles: what browsers are given.
-        ledger: a database from which a range was moved to a segment; ``archive`` its directory.
     """
 
     exports: dict[str, list[bytes]]
@@ -35,14 +34,12 @@ class Artefacts(NamedTuple):
     record: bytes
     tenant_proof: dict[str, Any]
     bundles: list[dict[str, Any]]
-    ledger: Path
-    archive: Path
 
 
 def make(folder: Path) -> Artefacts:
     """Make all artefacts in a folder."""
     rich = _rich(folder)
-    database, directory, archived = _archived(folder)
+    archived = _archived(folder)
     with LedgerClient(folder / "rich.db", signer=SIGNER) as client:
         proof, record = client.prove(entry_id(5)), client.read_record(entry_id(5))
         bundles = [proof_bundle(client, entry_id(seq)) for seq in (5, 8)]
@@ -57,7 +54,7 @@ def make(folder: Path) -> Artefacts:
     return Artefacts(
         {"export": rich, "archived export": archived},
         {"export": list(range(len(rich))), "archived export": chosen},
-        proof, record, tenant, bundles, database, directory,
+        proof, record, tenant, bundles,
     )  # fmt: skip
 
 
@@ -92,8 +89,8 @@ def _rich(folder: Path) -> list[bytes]:
     return (folder / "rich.jsonl").read_bytes().splitlines()
 
 
-def _archived(folder: Path) -> tuple[Path, Path, list[bytes]]:
-    """A ledger from which a range was moved, the directory of the segment, and its export."""
+def _archived(folder: Path) -> list[bytes]:
+    """The export of a ledger from which a range was moved to a segment."""
     database, directory = folder / "archived.db", folder / "archive"
     with LedgerClient(database, signer=SIGNER) as client:
         repeated = [
@@ -114,7 +111,7 @@ def _archived(folder: Path) -> tuple[Path, Path, list[bytes]]:
         assert client.verify().problems == []
     with LedgerClient(database, signer=SIGNER) as client:
         client.export(folder / "archived.jsonl")
-    return database, directory, (folder / "archived.jsonl").read_bytes().splitlines()
+    return (folder / "archived.jsonl").read_bytes().splitlines()
 
 
 def _tenant(folder: Path, log: LedgerClient) -> dict[str, Any]:

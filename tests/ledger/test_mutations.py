@@ -25,9 +25,9 @@ from remit.ledger import (
     ledger_key,
 )
 from remit.runtime.state import NOT_DERIVED, PROJECTIONS, carried_state, check_state
-from tests.ledger.segments.writing import cut_off
 from tests.ledger.mutations import Mutation, found_in, is_wrong, mutations, no_weight, shown
 from tests.ledger.rich_root import Rich, make
+from tests.ledger.segments.writing import cut_off
 from tests.support.postgres import PostgresServer
 from tests.support.soak import SEED, is_soak, sample
 from tests.support.stores import conversation, outside

@@ -109,6 +109,7 @@ class Import:
         self._roots: dict[int, str] = {}  # Recorded root hash, keyed by end of the archived range.
         self._hours: dict[str, str] = {}  # Recorded digest of usage, keyed by archived hour.
         self._leaves: list[bytes] = []  # Leaf hashes of the present tile.
+        self._digests: set[tuple[str, bytes]] = set()  # Scope and digest of each value.
 
     def read(self, source: IO[bytes], progress: Progress | None) -> ImportReport:
         """Read an export and restore its rows in the transaction; return the result.
@@ -242,7 +243,23 @@ class Import:
     def _restore(self, found: CheckedLine) -> None:
         """Store the rows of a checked line."""
         for table, row in rows_of_line(found, self._tx.compress_above):
+            if table == "contents":
+                self._require_once(row[2], row[3])
             self._tx.restore(table, row)
+
+    def _require_once(self, scope: str, digest: bytes) -> None:
+        """Raise LedgerFormatError if the session has the same value under another commitment.
+
+        A session that continued after its beginning left has new nonces. An export with segments
+        contains both copies of a repeated text, and a database can store only one of them.
+        """
+        if (scope, digest) in self._digests:
+            raise LedgerFormatError(
+                f"The session {scope.removeprefix('s:')} continued after its beginning moved to a "
+                "segment, and repeats a text from there; one database cannot store both copies.",
+                next_step="Import an export that was made without --archive; keep the segments.",
+            )
+        self._digests.add((scope, digest))
 
     def _leaf(self, seq: int, leaf: bytes) -> None:
         """Store the leaf hashes of a tile with archived entries, and the levels above."""

@@ -32,7 +32,7 @@ from remit.ledger import (
     entry_id,
 )
 from remit.ledger.segments import convert, cut_at, finish, purge_all
-from remit.ledger.tlog import SignedCheckpoint, TlogProof, leaf_hash
+from remit.ledger.tlog import SignedCheckpoint, Signer, TlogProof, leaf_hash
 from remit.server.extending import HttpError
 from remit.server.responses.turns import Turns
 from tests.ledger.segments.writing import (
@@ -287,7 +287,6 @@ def test_exports_cross_the_boundary(client: LedgerClient, tmp_path: Path) -> Non
     client.write(LedgerEntry("SESSION_END", "S", "D", "r", metadata=kept))
     client.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(200)])
     cut_off(client, directory, 512)
-    conversation(client, "SES-0", 7)
     with attached(client, directory):
         client.erase(session_id="SES-9", reason="r")
     with pytest.raises(LedgerError, match="were archived"):
@@ -326,6 +325,16 @@ def test_exports_cross_the_boundary(client: LedgerClient, tmp_path: Path) -> Non
         assert _entries(new) == everything
         assert new.verify().problems == []
         assert new.archived_to == 0
+    conversation(client, "SES-0", 1)  # Says again what was moved, with a nonce of its own.
+    with attached(client, directory):
+        client.export(file)
+    said = run_standalone(file, "--key", str(SIGNER.verifier_key))
+    assert said.endswith("VERIFIED\n"), said
+    with (
+        LedgerClient(tmp_path / "twice.db", signer=SIGNER) as new,
+        pytest.raises(LedgerFormatError, match="SES-0 continued after its beginning moved"),
+    ):
+        new.import_jsonl(file, key=SIGNER.verifier_key)
 
 
 def run_standalone(*arguments: object) -> str:
@@ -580,11 +589,12 @@ class _World:
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_archives_of_earlier_versions_are_converted(tmp_path: Path, kind: str) -> None:
-    """A ledger of 410 entries: 252 archived, one session erased before, another in the archive."""
+    """A ledger of 301 entries: 252 archived, one session erased before, another in the archive."""
     with tarfile.open(Path(__file__).parent / "archives" / f"archive-{kind}.tar.gz") as packed:
         packed.extractall(tmp_path, filter="data")
     directory = tmp_path / "archive"
-    with LedgerClient(tmp_path / "ledger.db", signer=SIGNER) as client:
+    signer = Signer.from_pem(SIGNER.verifier_key.name, (tmp_path / "key.pem").read_bytes())
+    with LedgerClient(tmp_path / "ledger.db", signer=signer) as client:
         assert client.verify().problems == []
         with pytest.raises(LedgerError, match="earlier version") as raised:
             client.attach([directory])
@@ -615,5 +625,5 @@ def test_archives_of_earlier_versions_are_converted(tmp_path: Path, kind: str) -
             assert client.export(tmp_path / "all.jsonl") == client.count()
             assert client.erase(session_id="SES-7", reason="r").values == 23
             assert client.verify().problems == []
-    said = run_standalone(tmp_path / "all.jsonl", "--key", str(SIGNER.verifier_key))
+    said = run_standalone(tmp_path / "all.jsonl", "--key", str(signer.verifier_key))
     assert said.endswith("VERIFIED\n"), said
