@@ -243,8 +243,9 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
                 found = check_segments(self, self._segments, jobs, progress)
                 report.contents += found.contents
                 report.notes += found.notes
-                for problem in found.problems:
-                    report.add(problem.seq, problem.kind, problem.message)
+                report.problem_count += found.problem_count - len(found.problems)
+                for one in found.problems:
+                    report.add(one.seq, one.kind, one.message)
         report.sort()
         return report
 

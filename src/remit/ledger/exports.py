@@ -224,8 +224,9 @@ class Exporter:
         given: set[bytes] = set()
 
         def is_new(text: str) -> bool:
-            data = bytes.fromhex(text)
-            return data not in given and not given.add(data)
+            before = len(given)
+            given.add(bytes.fromhex(text))
+            return len(given) > before
 
         last = -1
         for row, record, contents, steps in heapq.merge(*runs, key=lambda line: line[0].seq):

@@ -216,7 +216,9 @@ def rows_of(select: Execute, record_sql: str, seqs: Sequence[int]) -> dict[str, 
     contents |= {row[3] for row in rows["message_steps"] if row[3] is not None}
     for name in ("contents", "content_subjects"):
         rows[name] = read(name, "content_id", sorted(contents))
-    rows["entries"] = [(*row[:-1], as_bytes(row[-1]).decode()) for row in rows["entries"]]
+    rows["entries"] = [
+        (*row[:-1], as_bytes(row[-1]).decode("utf-8", "surrogateescape")) for row in rows["entries"]
+    ]
     return rows
 
 
@@ -255,7 +257,7 @@ def facts_of(rows: Rows) -> set[tuple[Any, ...]]:
     for _, mac, _, _, nonce, _, codec, value in rows["contents"]:
         stored = StoredValue(codec, value)
         found.add(("value", mac, bytes(nonce), stored.is_exact, stored.encoded()))
-    found |= {("person of the value", macs[row[1]], row[0]) for row in rows["content_subjects"]}
+    found |= {("person of the value", macs.get(row[1]), row[0]) for row in rows["content_subjects"]}
     return found | {("message", row[1], row[4]) for row in rows["message_steps"]}
 
 
@@ -304,17 +306,17 @@ def write_segment(
     live, total, done = ledger._store, len(places), 0
     with contextlib.closing(open_store(str(path), ledger._settings, create=True)) as new:
         for rows in _copied(live, places) if pages is None else pages:
-            transact(new, lambda tx, rows=rows: _insert(tx, rows))
+            transact(new, functools.partial(_insert, rows))
             done += len([*rows["entries"]])
             if progress is not None:
                 progress(done, total)
-        transact(new, lambda tx: _insert(tx, _frame(live, places, checkpoint)))
+        transact(new, functools.partial(_insert, _frame(live, places, checkpoint)))
         new.compact()
     for one in (path, path.parent):
         fsync(one)
 
 
-def _insert(tx: Any, rows: Rows) -> None:
+def _insert(rows: Rows, tx: Any) -> None:
     """Insert rows; those that are there already, as an earlier entry shows them too, stay."""
     for table, added in rows.items():
         slots = marks(TABLES[table])
@@ -359,7 +361,7 @@ def purge(live: Store, segment: Store) -> int:
     number = 0
     index = TextIndex(segment, functools.partial(transact, segment))
     for gone in _unerased(live, segment):
-        transact(segment, lambda tx, gone=gone: _delete(tx, index, gone))
+        transact(segment, functools.partial(_delete, index, gone))
         number += len(gone)
     if number:
         segment.compact()
@@ -394,8 +396,8 @@ def _unerased(live: Store, segment: Store) -> Iterator[dict[int, tuple[str, int]
             yield gone
 
 
-def _delete(tx: Any, index: TextIndex, gone: Mapping[int, tuple[str, int]]) -> None:
-    _insert(tx, {"erasures": gone.values()})
+def _delete(index: TextIndex, gone: Mapping[int, tuple[str, int]], tx: Any) -> None:
+    _insert({"erasures": gone.values()}, tx)
     delete_contents(tx, index, sorted(gone))
 
 
