@@ -454,9 +454,6 @@ def _pages(store: Store, where: Filter, limit: int | None = None) -> Iterator[li
 def to_seq(value: str | int | None) -> int | None:
     """Return the sequence number of a cursor; ``None`` for ``None``.
 
-    ``None`` gives ``None``. Numbers outside the range of the column are brought to its nearest
-    bound.
-
     A number outside the range of the column becomes its nearest bound: -1, or the greatest.
 
     Args:

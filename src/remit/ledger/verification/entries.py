@@ -15,8 +15,6 @@ import orjson
 
 from remit.kernel.canonical import sha256_hex
 from remit.ledger.entry import entry_id
-from remit.ledger.erasure import is_erasure_of
-from remit.ledger.errors import LedgerFormatError
 from remit.ledger.ranges import Places
 from remit.ledger.reader import GREATEST
 from remit.ledger.record import (
@@ -34,6 +32,7 @@ from remit.ledger.subjects import commitment_in, subjects_before
 from remit.ledger.tlog import TlogError, read_tile
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
+from remit.ledger.verification.contents import erasure_is_sound
 from remit.ledger.verification.subjects import check_subjects
 
 _PAGE = 400
@@ -494,24 +493,3 @@ def _by_entry(rows: _Rows) -> dict[int, _Rows]:
     for seq, *rest in rows:
         found[seq].append(tuple(rest))
     return found
-
-
-def erasure_is_sound(store: Store, seq: int) -> bool:
-    """Return True if the entry at ``seq`` is an ``ERASURE`` of exactly its erased values.
-
-    False also means that the entry is missing or cannot be read. A segment has no ``ERASURE``
-    entries; its erasures are compared with those of its ledger.
-
-    Args:
-        store: the store of the ledger.
-        seq: sequence number that erased values name.
-    """
-    if store.segment is not None:
-        return True
-    row = store.get(seq)
-    under = store.erased_under(seq)
-    try:
-        record = orjson.loads(row.record) if row else {}
-        return row is not None and is_erasure_of(record, under)
-    except (ValueError, KeyError, TypeError, AttributeError, LedgerFormatError):
-        return False

@@ -14,7 +14,8 @@ from remit.ledger.store import Store
 from remit.ledger.subjects import BEFORE
 from remit.ledger.tlog import TILE_WIDTH, VerifierKey
 from remit.ledger.tlog.tiles import tile_levels
-from remit.ledger.verification.entries import as_hash, erasure_is_sound, report_tree_hash
+from remit.ledger.verification.contents import erasure_is_sound
+from remit.ledger.verification.entries import as_hash, report_tree_hash
 
 _INFO = frozenset({"verifier_key", "text_indexed_to", "imported", "clock", ARCHIVED_TO, BEFORE})
 _WRITER = "writer "  # begins the name of a PostgreSQL writer's own row
