@@ -43,7 +43,7 @@ _BY_ENTRY = """
     WHERE s.content_id IS NOT NULL"""
 
 # A manifest too long for a record is content and defines the installed files; verification relies
-# on the ranges that archives took.
+# on the archived ranges.
 _KEPT_EVENTS = ("INSTALLED", ARCHIVED)
 
 # A value that quotes an erased text of at least this length is erased with it.
@@ -290,7 +290,7 @@ class Eraser:
 
         Raises:
             InvalidInputError: ``INSTALLED`` or ``ARCHIVED`` is named, on which the installed files
-                and the archive depend.
+                and archived ranges depend.
         """
         if kept := sorted(set(_KEPT_EVENTS) & set(days_by_event)):
             raise InvalidInputError(

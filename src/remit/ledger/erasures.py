@@ -48,7 +48,7 @@ class LedgerErasures(LedgerQueries):
             ErasureError: there is nothing to erase, some of it may be in a segment that is not
                 attached, or the entry records an installation or an archived range.
             EntryNotFoundError: there is no such entry.
-            EntryArchivedError: the entry is in an archive.
+            EntryArchivedError: the entry is in a segment that is not attached.
             InvalidInputError: none or several targets were given, or no reason.
             LedgerWriteError: the ledger cannot be written. Nothing was erased.
             LedgerError: the files cannot be compacted. The content is erased from the tables.
@@ -118,9 +118,9 @@ class LedgerErasures(LedgerQueries):
             A report for each session of the entries; empty if there was nothing left to withdraw.
 
         Raises:
-            ErasureError: some of the content may be in an archive. Nothing was erased.
+            ErasureError: some of the content may be in a segment. Nothing was erased.
             EntryNotFoundError: there is no such entry.
-            EntryArchivedError: an entry is in an archive.
+            EntryArchivedError: an entry is in a segment that is not attached.
             LedgerWriteError: the ledger cannot be written.
         """
         seqs = [self._row(entry_id).seq for entry_id in entry_ids]
@@ -133,7 +133,7 @@ class LedgerErasures(LedgerQueries):
         )  # fmt: skip
 
     def _require_here(self, entry_id: str | None, session_id: str | None, subject: Any) -> None:
-        """Raise ErasureError if content of the target may be in an archive."""
+        """Raise ErasureError if content of the target may be in a segment that is not attached."""
         if entry_id is not None:
             rows = self.select(
                 "SELECT session_id FROM entries WHERE seq = ?", (self._row(entry_id).seq,)

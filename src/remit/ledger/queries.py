@@ -98,7 +98,7 @@ class LedgerQueries:
         return archived_ranges(self._store)
 
     def has_left(self, session_id: str) -> bool:
-        """Return True if the entries of the session may have left the database for an archive.
+        """Return True if the entries of the session may have left the database for a segment.
 
         The result is False if nothing was archived, if the session began after all archived ranges,
         or if work entries of it remain before their end. Other sessions without a
@@ -158,7 +158,7 @@ class LedgerQueries:
 
         Raises:
             EntryNotFoundError: there is no such entry.
-            EntryArchivedError: the entry is in an archive.
+            EntryArchivedError: the entry is in a segment that is not attached.
             LedgerFormatError: the record or a content value cannot be read.
         """
         store, row = self._locate(entry_id)
@@ -191,7 +191,7 @@ class LedgerQueries:
 
         Raises:
             EntryNotFoundError: there is no such entry.
-            EntryArchivedError: the entry is in an archive.
+            EntryArchivedError: the entry is in a segment that is not attached.
         """
         return self._locate(entry_id)[1].record
 
@@ -208,7 +208,7 @@ class LedgerQueries:
 
         Raises:
             EntryNotFoundError: there is no such entry.
-            EntryArchivedError: the entry is in an archive.
+            EntryArchivedError: the entry is in a segment that is not attached.
             LedgerFormatError: the record or a content value cannot be read.
         """
         store, row = self._locate(entry_id)

@@ -33,7 +33,7 @@ ARCHIVED = "ARCHIVED"
 """The event type of the entry that records an archived range."""
 
 ARCHIVED_TO = "archived_to"
-"""The row of ``ledger_info`` with the first sequence number that no archive has."""
+"""The row of ``ledger_info`` with the first sequence number after all archived ranges."""
 
 SEGMENT = "segment"
 """The row of ``ledger_info`` that makes a ledger file a segment: its end, and its entries."""

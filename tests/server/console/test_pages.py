@@ -73,7 +73,7 @@ def test_what_was_archived_is_said_to_be(inside: Inside, tmp_path: Path) -> None
     for path, status, said in (
         ("sessions/SES-OLD", 200, "The entries of this session were archived"),
         ("sessions", 200, "archived"),
-        ("sessions/SES-CALLS", 404, f"Entries before {entry_id(end)} may be in an archive"),
+        ("sessions/SES-CALLS", 404, f"Entries before {entry_id(end)} may be in a segment"),
         (f"journey/{turn}", 404, f"{turn} was archived"),
         (f"journey/{began}", 303, ""),
         (f"why/{call}", 404, f"{call} was archived"),
