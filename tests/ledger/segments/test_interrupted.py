@@ -193,7 +193,7 @@ def test_killed_anywhere_the_next_run_ends_it(copies: Copies, tmp_path: Path, ki
 
 _PHASES = (
     (run, "write_segment"), (run, "require_sound"), (run._Run, "_keep_leaves"),
-    (run._Run, "_record"), (run._Run, "_keep"), (run, "purge"), (run, "remove"),
+    (run._Run, "_record"), (run, "_rename"), (run, "purge"), (run, "remove"),
 )  # fmt: skip
 
 
@@ -281,15 +281,18 @@ def test_two_processes_at_once_fifty_times(copies: Copies, tmp_path: Path) -> No
 
 def _interrupt(target: str, directory: Path, batches: int) -> None:
     """Archive, and stop after so many transactions of the removal."""
-    plain, done = removal._Removal.run, itertools.count()
+    plain, done = removal._remove_batch, itertools.count()
 
-    def run(self: Any, tx: Any) -> None:
+    def remove_batch(*given: Any) -> None:
         if next(done) == batches:
             raise LedgerError("stopped")
-        plain(self, tx)
+        plain(*given)
 
     with LedgerClient(target, signer=SIGNER) as client:
-        with mock.patch.object(removal._Removal, "run", run), pytest.raises(LedgerError) as raised:
+        with (
+            mock.patch.object(removal, "_remove_batch", remove_batch),
+            pytest.raises(LedgerError) as raised,
+        ):
             archive_all(client, directory)
         assert str(directory / _NAME) in raised.value.message
         assert "--finish --archive DIR" in raised.value.next_step

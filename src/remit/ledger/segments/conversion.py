@@ -28,6 +28,7 @@ from remit.ledger.line_reader import ARCHIVE_ORDER, MAX_LINE_BYTES, LineReader, 
 from remit.ledger.ranges import ArchivedRange
 from remit.ledger.segments.segment import (
     Rows,
+    discard,
     open_segment,
     purge,
     require_sound,
@@ -96,8 +97,7 @@ def _write(ledger: LedgerClient, old: Path, copy: Path, one: ArchivedRange) -> N
         write_segment(copy, ledger, one.left, signed, _pages(ledger, old, signed))
         _require_sound(ledger, copy, one)
     except BaseException:
-        for end in ("", "-wal", "-shm"):
-            copy.with_name(f"{copy.name}{end}").unlink(missing_ok=True)
+        discard(copy)
         raise
 
 

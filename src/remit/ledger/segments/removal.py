@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from remit.ledger.errors import LedgerError
@@ -54,7 +55,9 @@ def remove(
     total, done = len(places), 0
     index = TextIndex(ledger._store, ledger.transact)
     for batch in _batches(ledger._store, places):
-        ledger.transact(_Removal(ledger._store, index, batch, segment, guard).run)
+        ledger.transact(
+            functools.partial(_remove_batch, ledger._store, segment, index, batch, guard)
+        )
         done += sum(map(len, batch.values()))
         if progress is not None:
             progress(done, total)
@@ -78,101 +81,69 @@ def _batches(store: Store, places: Places) -> Iterator[dict[str, list[int]]]:
         yield batch
 
 
-class _Removal:
-    """The removal of some sessions' rows in one transaction."""
+def _remove_batch(
+    store: Store, segment: Store, index: TextIndex, batch: dict[str, list[int]], guard: Guard,
+    tx: Any,
+) -> None:  # fmt: skip
+    """Delete the rows of some sessions; raise LedgerError if the segment lacks any of them."""
+    guard(tx)
+    seqs = sorted(seq for seqs in batch.values() for seq in seqs)
+    own = rows_of(tx.execute, store.record_sql, seqs)
+    copied = rows_of(segment.select, segment.record_sql, seqs)
+    if lacking := sorted(facts_of(own) - facts_of(copied), key=str):
+        raise LedgerError(
+            f"The {lacking[0][0]} {lacking[0][1]} differs between the segment and the database."
+        )
+    steps = {row[0] for row in own["message_steps"]}
+    if steps:
+        # A continued session shows its earlier messages again, so these stay.
+        steps -= _still_listed(tx, batch, frozenset(seqs))
+    for table in ("shown_contents", "shown_lists", "entries"):
+        _delete(tx, table, "seq", seqs)
+    _delete(tx, "message_steps", "step_id", sorted(steps))
+    gone = [
+        row[0]
+        for part in chunks(sorted({content_id for _, content_id in own["shown_contents"]}))
+        for row in tx.execute(
+            f"SELECT content_id FROM contents AS c WHERE content_id IN ({marks(part)}) AND NOT "
+            "EXISTS (SELECT 1 FROM shown_contents AS s WHERE s.content_id = c.content_id)",
+            part,
+        )
+    ]
+    index.forget(tx, gone, merge=False)
+    for table in ("content_subjects", "contents"):
+        _delete(tx, table, "content_id", gone)
+    index.lower_mark(tx)
+    tx.forget()
 
-    def __init__(
-        self, store: Store, index: TextIndex, batch: dict[str, list[int]], segment: Store,
-        guard: Guard,
-    ) -> None:  # fmt: skip
-        self._record_sql = store.record_sql
-        self._index = index
-        self._batch = batch
-        self._segment = segment
-        self._guard = guard
-        self._seqs = sorted(seq for seqs in batch.values() for seq in seqs)
 
-    def run(self, tx: Any) -> None:
-        """Delete the rows; raise LedgerError if the segment lacks any of them."""
-        self._guard(tx)
-        steps = self._steps(tx, self._seqs)
-        contents = self._ids(tx, "content_id", "shown_contents", self._seqs)
-        if steps:
-            # A continued session shows its earlier messages again, so these stay.
-            steps -= self._go_on(tx)
-        self._require(tx)
-        for part in chunks(self._seqs):
-            for table in ("shown_contents", "shown_lists", "entries"):
-                tx.execute(f"DELETE FROM {table} WHERE seq IN ({marks(part)})", part)
-        for part in chunks(sorted(steps)):
-            tx.execute(f"DELETE FROM message_steps WHERE step_id IN ({marks(part)})", part)
-        gone = sorted(contents - self._still_shown(tx, contents))
-        self._index.forget(tx, gone, merge=False)
-        for part in chunks(gone):
-            for table in ("content_subjects", "contents"):
-                tx.execute(f"DELETE FROM {table} WHERE content_id IN ({marks(part)})", part)
-        self._index.lower_mark(tx)
-        tx.forget()
+def _delete(tx: Any, table: str, key: str, ids: list[int]) -> None:
+    for part in chunks(ids):
+        tx.execute(f"DELETE FROM {table} WHERE {key} IN ({marks(part)})", part)
 
-    def _require(self, tx: Any) -> None:
-        """Raise LedgerError if the segment lacks anything that the rows to delete say."""
-        segment = rows_of(self._segment.select, self._segment.record_sql, self._seqs)
-        own = rows_of(tx.execute, self._record_sql, self._seqs)
-        if lacking := sorted(facts_of(own) - facts_of(segment), key=str):
-            raise LedgerError(
-                f"The {lacking[0][0]} {lacking[0][1]} differs between the segment and the database."
-            )
 
-    @staticmethod
-    def _ids(tx: Any, column: str, table: str, seqs: list[int]) -> set[int]:
-        return {
-            row[0]
-            for part in chunks(seqs)
-            for row in tx.execute(
-                f"SELECT {column} FROM {table} WHERE seq IN ({marks(part)})", part
-            )
-        }
+def _still_listed(tx: Any, sessions: Iterable[str], leaving: frozenset[int]) -> set[int]:
+    """Return the message steps that remaining entries of some sessions also show.
 
-    def _steps(self, tx: Any, seqs: list[int]) -> set[int]:
-        """Return all message steps of the entries' lists."""
-        return steps_above(tx.execute, self._ids(tx, "step_id", "shown_lists", seqs))
-
-    def _go_on(self, tx: Any) -> set[int]:
-        """Return the message steps that remaining entries also show.
-
-        The messages of these steps are recorded in ``shown_contents`` for the first remaining
-        entry.
-        """
-        kept: set[int] = set()
-        leaving = frozenset(self._seqs)
-        for session_id in self._batch:
-            ends = tx.execute(
-                "SELECT l.seq, l.step_id FROM entries AS e JOIN shown_lists AS l ON l.seq = e.seq "
-                "WHERE e.session_id = ? ORDER BY l.seq",
-                (session_id,),
-            )
-            for seq, step_id in ends:
-                if seq in leaving:
-                    continue
-                new = steps_above(tx.execute, {step_id}) - kept
-                kept |= new
-                for part in chunks(sorted(new)):
-                    tx.execute(
-                        "INSERT INTO shown_contents SELECT DISTINCT CAST(? AS BIGINT), content_id "
-                        f"FROM message_steps WHERE step_id IN ({marks(part)}) AND content_id IS "
-                        "NOT NULL ON CONFLICT DO NOTHING",
-                        (seq, *part),
-                    )
-        return kept
-
-    @staticmethod
-    def _still_shown(tx: Any, contents: set[int]) -> set[int]:
-        return {
-            row[0]
-            for part in chunks(sorted(contents))
-            for row in tx.execute(
-                "SELECT DISTINCT content_id FROM shown_contents "
-                f"WHERE content_id IN ({marks(part)})",
-                part,
-            )
-        }
+    The messages of these steps are recorded in ``shown_contents`` for the first remaining entry.
+    """
+    kept: set[int] = set()
+    for session_id in sessions:
+        ends = tx.execute(
+            "SELECT l.seq, l.step_id FROM entries AS e JOIN shown_lists AS l ON l.seq = e.seq "
+            "WHERE e.session_id = ? ORDER BY l.seq",
+            (session_id,),
+        )
+        for seq, step_id in ends:
+            if seq in leaving:
+                continue
+            new = steps_above(tx.execute, {step_id}) - kept
+            kept |= new
+            for part in chunks(sorted(new)):
+                tx.execute(
+                    "INSERT INTO shown_contents SELECT DISTINCT CAST(? AS BIGINT), content_id "
+                    f"FROM message_steps WHERE step_id IN ({marks(part)}) AND content_id IS "
+                    "NOT NULL ON CONFLICT DO NOTHING",
+                    (seq, *part),
+                )
+    return kept

@@ -30,11 +30,12 @@ from remit.ledger.ranges import (
 from remit.ledger.report import Progress
 from remit.ledger.segments.removal import Guard, remove
 from remit.ledger.segments.segment import (
-    find_segment,
+    discard,
     open_segment,
     purge,
     require_sound,
     segment_name,
+    segments_in,
     write_segment,
 )
 from remit.ledger.segments.selection import leaving, refers
@@ -59,8 +60,6 @@ _INFO = (
     f"INSERT INTO ledger_info VALUES ('{ARCHIVED_TO}', ?) ON CONFLICT (name) DO UPDATE "
     "SET value = excluded.value"
 )
-_IN_DATABASE = "All entries are in the database"
-_REPEAT = "run the same command again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +181,8 @@ def finish(
     """
     removed = 0
     for one, here in _unfinished(ledger._store):
-        path = find_segment(directories, one)
+        there = {(first, end): path for first, end, path in segments_in(directories)}
+        path = there.get((one.first, one.end))
         if path is None and copy_again is not None and len(here) == one.count:
             path = copy_again(one)
         if path is None:
@@ -296,12 +296,14 @@ class _Run:
         self._took("plan")
         if not len(places):
             return SegmentReport(first, first, 0, 0, "", "", remainder, self._seconds)
-        root = LedgerTree(self._store.select, self._store).root(end)
-        copy = self._copy(first, root, places)
-        self._took("write")
-        copy, archived_id = self._record(copy, first, root, size, places)
-        path = self._keep(copy, first, end)
-        self._took("record")
+        with self._writing():
+            path = self._path(first, end)
+            root = LedgerTree(self._store.select, self._store).root(end)
+            copy = self._copy(path, root, places)
+            self._took("write")
+            archived_id, copy = self._record(copy, first, root, size, places)
+            _rename(copy, path)
+            self._took("record")
         removed, remainder = self._finish()
         self._took("remove")
         stayed = ledger.select("SELECT count(*) FROM entries WHERE seq < ?", (end,))[0][0]
@@ -316,56 +318,50 @@ class _Run:
             copy_again=self._copy_again,
         )  # fmt: skip
 
-    def _copy_again(self, one: ArchivedRange) -> Path:
-        copy = self._copy(one.first, bytes.fromhex(one.root), one.left)
-        return self._keep(copy, one.first, one.end)
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        return _phase(
+            "No entry was removed from the database",
+            f"All entries are in the database. {self._directory} may contain a copy that is not "
+            "complete, or not recorded.",
+            "Make sure that the database and the directory can be written, or give another --out; "
+            "then run the same command again.",
+        )
 
-    def _copy(self, first: int, root: bytes, places: Places) -> Path:
-        """Write a new segment under the name of an interrupted one, and return its path.
+    def _path(self, first: int, end: int) -> Path:
+        """Return the path of a new segment; raise LedgerError if there is a file."""
+        path = self._directory / segment_name(first, end)
+        if os.path.lexists(path):
+            raise LedgerError(f"{path} exists, and this ledger recorded no such segment.")
+        return path
+
+    def _copy_again(self, one: ArchivedRange) -> Path:
+        with self._writing():
+            path = self._path(one.first, one.end)
+            _rename(self._copy(path, bytes.fromhex(one.root), one.left), path)
+        return path
+
+    def _copy(self, path: Path, root: bytes, places: Places) -> Path:
+        """Write and verify a segment under the name of an interrupted one; return its path.
 
         The file is removed if it cannot be completed.
         """
-        name = segment_name(first, places.end).removesuffix(".db")
-        path = self._directory / f"{name}.new-{secrets.token_hex(4)}"
-        with _phase(
-            f"The segment {path} could not be written and verified",
-            f"{_IN_DATABASE}. If {path} is there, it is incomplete and can be removed.",
-            "Make sure that there is space and that the directory can be written, or give another "
-            f"--out; then {_REPEAT}",
-        ):
-            if os.path.lexists(self._directory / f"{name}.db"):
-                raise LedgerError(f"{name}.db exists, and this ledger recorded no such segment.")
-            made = [one for one in (path.parent, *path.parent.parents) if not one.exists()]
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            try:
-                signer = self._ledger.checkpoints.signer
-                assert signer is not None
-                signed = Checkpoint(signer.verifier_key.name, places.end, root).sign(signer)
-                shown = self._shown("copying")
-                write_segment(path, self._ledger, places, signed, progress=shown)
-                for one in {one.parent for one in made}:
-                    fsync(one)
-                with contextlib.closing(open_segment(path, self._ledger._settings)) as store:
-                    purge(self._store, store)
-                    require_sound(self._ledger, store, places, root.hex())
-            except BaseException:
-                _discard(path)
-                raise
-        return path
-
-    def _keep(self, copy: Path, first: int, end: int) -> Path:
-        """Give a recorded segment its name, durably; return its path."""
-        path = self._directory / segment_name(first, end)
-        with _phase(
-            f"{copy} could not be renamed to {path}",
-            f"{_IN_DATABASE}, and a complete copy is under one of these names.",
-            f"Make sure that no other file has that name; then {_REPEAT}",
-        ):
-            if os.path.lexists(path):
-                raise LedgerError("a file of that name exists")
-            copy.rename(path)
-            fsync(path.parent)
-        return path
+        signer = self._ledger.checkpoints.signer
+        assert signer is not None
+        signed = Checkpoint(signer.verifier_key.name, places.end, root).sign(signer)
+        made = [one for one in path.parents if not one.exists()]
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        copy = path.with_name(f"{path.stem}.new-{secrets.token_hex(4)}")
+        try:
+            write_segment(copy, self._ledger, places, signed, progress=self._shown("copying"))
+            for one in {one.parent for one in made}:
+                fsync(one)
+            with contextlib.closing(open_segment(copy, self._ledger._settings)) as store:
+                purge(self._store, store)
+                require_sound(self._ledger, store, places, root.hex())
+        except BaseException:
+            discard(copy)
+            raise
+        return copy
 
     def _shown(self, what: str) -> Progress | None:
         return self._progress(what) if self._progress is not None else None
@@ -387,8 +383,8 @@ class _Run:
 
     def _record(
         self, copy: Path, first: int, root: bytes, size: int, places: Places
-    ) -> tuple[Path, str]:
-        """Write the ``ARCHIVED`` entry; return the path of the copy and the entry's id.
+    ) -> tuple[str, Path]:
+        """Write the ``ARCHIVED`` entry; return its id, and the path of the copy.
 
         If sessions continued or values were erased meanwhile, the copy is first replaced by one
         without them.
@@ -397,28 +393,22 @@ class _Run:
             LedgerError: sessions continued during each of three attempts.
         """
         end = places.end
-        with _phase(
-            "The ARCHIVED entry could not be recorded",
-            f"{_IN_DATABASE}. A copy may be in {self._directory}.",
-            f"Make sure that the database and the disk can be written; then {_REPEAT} Remove "
-            "the copy after that.",
-        ):
-            self._keep_leaves(first, end)
-            carried = {"usage": carried_usage(self._ledger, first, end),
-                       **self._carry(self._ledger, end)}  # fmt: skip
-            for _ in range(_ATTEMPTS):
-                done = self._ledger.transact(
-                    functools.partial(self._record_in, first, end, root, size, places, carried)
-                )
-                if isinstance(done, str):
-                    return copy, done
-                for seq in done:
-                    places.remove(seq)
-                size = self._ledger.count()
-                _discard(copy)
-                copy = self._copy(first, root, places)
-            _discard(copy)
-            raise LedgerError("Sessions from before the cut continue to write entries.")
+        self._keep_leaves(first, end)
+        carried = {"usage": carried_usage(self._ledger, first, end),
+                   **self._carry(self._ledger, end)}  # fmt: skip
+        for _ in range(_ATTEMPTS):
+            done = self._ledger.transact(
+                functools.partial(self._record_in, first, end, root, size, places, carried)
+            )
+            if isinstance(done, str):
+                return done, copy
+            for seq in done:
+                places.remove(seq)
+            size = self._ledger.count()
+            discard(copy)
+            copy = self._copy(self._path(first, end), root, places)
+        discard(copy)
+        raise LedgerError("Sessions from before the cut continue to write entries.")
 
     def _record_in(
         self, first: int, end: int, root: bytes, size: int, places: Places,
@@ -460,11 +450,12 @@ class _Run:
         )
 
 
-def _discard(path: Path) -> None:
-    """Remove an incomplete file with its log; errors are ignored."""
-    for end in ("", "-wal", "-shm"):
-        with contextlib.suppress(OSError):
-            path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
+def _rename(copy: Path, path: Path) -> None:
+    """Give a complete copy the name of a segment, durably; raise LedgerError if it is taken."""
+    if os.path.lexists(path):
+        raise LedgerError(f"{path} exists, and this ledger recorded no such segment.")
+    copy.rename(path)
+    fsync(path.parent)
 
 
 def _insert(guard: Guard, rows: list[tuple[int, bytes]], tx: Transaction) -> None:

@@ -20,7 +20,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -32,7 +32,7 @@ from remit.ledger.entry import utc_now
 from remit.ledger.erasure import delete_contents
 from remit.ledger.errors import LedgerError, LedgerFormatError
 from remit.ledger.keyfiles import known_as
-from remit.ledger.ranges import ARCHIVED_TO, SEGMENT, ArchivedRange, Places
+from remit.ledger.ranges import ARCHIVED_TO, SEGMENT, Places
 from remit.ledger.reader import as_bytes, chunks, marks
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.schema import TABLES
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
 __all__ = [
-    "Rows", "SegmentFile", "check_segments", "facts_of", "find_segment", "interrupted_copies",
-    "open_segment", "open_segments", "purge", "purge_all", "require_sound", "rows_of",
-    "segment_name", "segments_in", "steps_above", "write_segment",
+    "Rows", "check_segments", "discard", "facts_of", "interrupted_copies", "open_segment",
+    "open_segments", "purge", "purge_all", "require_sound", "rows_of", "segment_name",
+    "segments_in", "steps_above", "write_segment",
 ]  # fmt: skip
 
 Rows = Mapping[str, Iterable[Sequence[Any]]]
@@ -58,20 +58,6 @@ Rows = Mapping[str, Iterable[Sequence[Any]]]
 _NAME = re.compile(r"(\d{12})-(\d{12})(\.db)?")
 _PAGE = 1_000  # entries that are copied in one transaction
 _BATCH = 400
-
-
-class SegmentFile(NamedTuple):
-    """A segment, by its name.
-
-    Attributes:
-        first: the first entry of the range that its run archived.
-        end: the first entry after that range; all entries of the segment are before it.
-        path: path of the file.
-    """
-
-    first: int
-    end: int
-    path: Path
 
 
 def segment_name(first: int, end: int) -> str:
@@ -84,8 +70,10 @@ def segment_name(first: int, end: int) -> str:
     return f"{first:012d}-{end:012d}.db"
 
 
-def segments_in(directories: Iterable[Path]) -> list[SegmentFile]:
-    """Return the segments in some directories, by first entry. Other files are ignored.
+def segments_in(directories: Iterable[Path]) -> list[tuple[int, int, Path]]:
+    """Return first entry, end and path of each segment in some directories, in order.
+
+    The first entry is that of the range that the run archived. Other files are ignored.
 
     Args:
         directories: directories that ``remit ledger segment --out`` was given.
@@ -110,22 +98,8 @@ def segments_in(directories: Iterable[Path]) -> list[SegmentFile]:
                     next_step=f"Convert it once: `remit ledger segment --convert {directory}`.",
                 )
             if match[3]:
-                found.append(SegmentFile(int(match[1]), int(match[2]), path))
+                found.append((int(match[1]), int(match[2]), path))
     return sorted(found)
-
-
-def find_segment(directories: Iterable[Path], one: ArchivedRange) -> Path | None:
-    """Return the file of a range; ``None`` if no directory contains it.
-
-    Args:
-        directories: directories of segments.
-        one: the range.
-
-    Raises:
-        LedgerError: as for :func:`segments_in`.
-    """
-    there = {(first, end): path for first, end, path in segments_in(directories)}
-    return there.get((one.first, one.end))
 
 
 def interrupted_copies(directory: Path) -> list[Path]:
@@ -176,7 +150,7 @@ def open_segments(directories: Iterable[Path], settings: LedgerSettings) -> list
     directories = [*directories]
     stores: list[Store] = []
     try:
-        stores += (open_segment(one.path, settings) for one in segments_in(directories))
+        stores += (open_segment(path, settings) for _, _, path in segments_in(directories))
     except BaseException:
         for store in stores:
             store.close()
@@ -314,6 +288,17 @@ def write_segment(
         new.compact()
     for one in (path, path.parent):
         fsync(one)
+
+
+def discard(path: Path) -> None:
+    """Remove an incomplete segment with its log; errors are ignored.
+
+    Args:
+        path: path of the file.
+    """
+    for end in ("", "-wal", "-shm"):
+        with contextlib.suppress(OSError):
+            path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
 
 
 def _insert(rows: Rows, tx: Any) -> None:
