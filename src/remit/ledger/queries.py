@@ -23,6 +23,7 @@ from remit.ledger.record import require_plain_text
 from remit.ledger.report import Progress
 from remit.ledger.search import TextIndex
 from remit.ledger.store import Filter, Store, transact
+from remit.ledger.tree import LedgerTree
 
 Order = Literal["asc", "desc"]
 
@@ -112,10 +113,11 @@ class LedgerQueries:
         ((began,),) = self.select(sql, (session_id,)) if end else ((None,),)
         if not end or (began is not None and began >= end):
             return False
+        types = [name for name in LEAVING if name != "TOOL_INTENT"]  # Approved ones stay.
         rows = self.select(
-            f"SELECT 1 FROM entries WHERE session_id = ? AND event_type IN ({marks(LEAVING)}) "
+            f"SELECT 1 FROM entries WHERE session_id = ? AND event_type IN ({marks(types)}) "
             "AND seq < ? LIMIT 1",
-            (session_id, *LEAVING, end),
+            (session_id, *types, end),
         )
         return not rows
 
@@ -296,10 +298,13 @@ class LedgerQueries:
         return TextIndex(store, functools.partial(transact, store))
 
     def _require_segments(self) -> None:
-        """Raise LedgerError unless the segment of each archived range is attached."""
-        ends = {store.segment.end for store in self._segments if store.segment is not None}
+        """Raise LedgerError unless this ledger's segment of each archived range is attached."""
+        roots = {
+            (store.count(), LedgerTree(store.select, store).root(store.count()).hex())
+            for store in self._segments
+        }
         for one in self.archived_ranges():
-            if one.end not in ends:
+            if (one.end, one.root) not in roots:
                 raise LedgerError(
                     f"The entries {one.first} to {one.end - 1} were archived, but the given "
                     "directories do not contain their segment.",

@@ -267,6 +267,42 @@ def test_feedback_on_a_moved_entry_is_erased_with_it(tmp_path: Path) -> None:
         assert client.verify().problems == []
 
 
+def test_an_approved_session_is_not_erased_in_the_database_alone(tmp_path: Path) -> None:
+    """Its TOOL_INTENT stays, because the approval names it, although the session has left."""
+    own = {"session_id": "SES-A", "response": "a secret of SES-A"}
+    with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
+        asked = client.write(LedgerEntry("APPROVAL_REQUESTED", "P", "D", "r", metadata=dict(own)))
+        client.write(LedgerEntry("APPROVAL_GRANTED", asked, "D", "r", metadata=dict(own)))
+        for kind in ("TOOL_INTENT", "EXCHANGE"):
+            client.write(LedgerEntry(kind, "P", "D", "r", metadata={**own, "result": kind}))
+        sessions(client, 48)
+        cut_off(client, tmp_path / "segments")
+        here = [entry.event_type for entry in client.query(session_id="SES-A")]
+        assert "TOOL_INTENT" in here
+        assert "EXCHANGE" not in here
+        with pytest.raises(ErasureError, match="segments may contain"):
+            client.erase(session_id="SES-A", reason="r")
+        with attached(client, tmp_path / "segments"):
+            client.erase(session_id="SES-A", reason="r")
+    assert files_hold(tmp_path, "a secret of SES-A") == []
+
+
+def test_a_segment_of_another_ledger_is_not_read(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with LedgerClient(tmp_path / f"{name}.db", signer=SIGNER) as client:
+            sessions(client, 48, leading=4 if name == "one" else 3)
+            cut_off(client, tmp_path / name)
+    with (
+        LedgerClient(tmp_path / "one.db", verifier_key=SIGNER.verifier_key) as client,
+        attached(client, tmp_path / "two"),
+    ):
+        with pytest.raises(LedgerError, match="do not contain their segment"):
+            client.query()
+        with pytest.raises(LedgerError, match="do not contain their segment"):
+            client.erase(session_id="SES-4", reason="r")
+        assert any(_FILE in str(problem) for problem in client.verify().problems)
+
+
 def test_an_erasure_that_was_stopped_is_finished(client: LedgerClient, tmp_path: Path) -> None:
     """The entry is recorded, and the bytes are in the segment still: it does not verify."""
     directory, kept = tmp_path / "segments", tmp_path / "kept"

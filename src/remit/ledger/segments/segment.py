@@ -420,7 +420,7 @@ def check_segments(
         report.notes.append(f"no entry of this ledger names the segment {store.location}")
     for directory in sorted({Path(store.location).parent for store in segments}):
         report.notes += (
-            f"{path} was left by an interrupted run, and erasures do not reach it; remove it if "
+            f"{path} is the copy of an interrupted run, and erasures do not reach it; remove it if "
             "no run is writing it"
             for path in interrupted_copies(directory)
         )
