@@ -102,8 +102,8 @@ class LedgerQueries:
         """Return True if the entries of the session may have left the database for a segment.
 
         The result is False if nothing was archived, if the session began after all archived ranges,
-        or if work entries of it remain before their end. Other sessions without a
-        ``SESSION_START``, unknown ones too, cannot be told apart and count as archived.
+        or if work entries of it, other than ``TOOL_INTENT``, remain before their end. Sessions
+        without a ``SESSION_START``, unknown ones too, count as archived.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -274,7 +274,8 @@ class LedgerQueries:
         def found(store: Store) -> Iterator[LedgerEntry]:
             own = where
             if text is not None:
-                index = self._index_of(store)
+                run = functools.partial(transact, store)
+                index = self._index if store is self._store else TextIndex(store, run)
                 own = replace(where, text=index.expression(text))
                 index.catch_up()
             return (
@@ -290,12 +291,6 @@ class LedgerQueries:
         # An entry whose removal was interrupted is in the database and in a segment.
         each = (next(same) for _, same in itertools.groupby(merged, _seq_of))
         return itertools.islice(each, limit)
-
-    def _index_of(self, store: Store) -> TextIndex:
-        """Return the text index of the database or of an attached segment."""
-        if store is self._store:
-            return self._index
-        return TextIndex(store, functools.partial(transact, store))
 
     def _require_segments(self) -> None:
         """Raise LedgerError unless this ledger's segment of each archived range is attached."""
@@ -325,10 +320,7 @@ class LedgerQueries:
         self._index.catch_up(progress)
 
     def count(self) -> int:
-        """Return the number of entries, archived ones included.
-
-        Read from the last entry, so this is fast.
-        """
+        """Return the number of entries, archived ones included; fast, as only the last is read."""
         return self._store.count()
 
     def count_by_event(self) -> dict[str, int]:

@@ -94,9 +94,8 @@ class SqliteStore(Store):
             elif not path.exists() or path.stat().st_size == 0:
                 raise LedgerError(
                     f"There is no ledger at {path}.",
-                    next_step="If there was a ledger, find it or restore a copy: a new ledger "
-                    "does not "
-                    "continue the old one. `remit init` creates a new one.",
+                    next_step="If there was a ledger, find it or restore a copy: a new ledger does "
+                    "not continue the old one. `remit init` creates a new one.",
                 )
             self._writer = self._connect()
             self._reader = self._connect()
@@ -163,9 +162,8 @@ class SqliteStore(Store):
             raise LedgerError(
                 f"The ledger {self._path} cannot be opened: {error}.",
                 next_step="Check the path, its permissions and the free space. A ledger that was "
-                "not "
-                "closed has a -wal file and opens only in a writable directory: copy both files "
-                "there.",
+                "not closed has a -wal file and opens only in a writable directory: copy both "
+                "files there.",
             ) from error
         problem = ""
         if application != APPLICATION_ID:
@@ -480,16 +478,14 @@ class SqliteStore(Store):
                     return (
                         "Other processes are reading, so the erased bytes are still in "
                         f"{self._path}-wal. The bytes are removed when the last reader closes, "
-                        "or by "
-                        "`remit ledger compact`."
+                        "or by `remit ledger compact`."
                     )
                 time.sleep(_RETRY_S)
         except sqlite3.Error as error:
             raise LedgerError(
                 f"The ledger {self._path} could not be compacted: {error}.",
                 next_step="The content is erased from the tables. Run `remit ledger compact` to "
-                "remove "
-                "the bytes from the file.",
+                "remove the bytes from the file.",
             ) from error
         finally:
             connection.close()
