@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib.util
 import random
 import shutil
@@ -22,6 +23,7 @@ import orjson
 import pytest
 
 from remit.ledger import (
+    TABLES,
     EntryArchivedError,
     EntryNotFoundError,
     ErasureError,
@@ -35,6 +37,7 @@ from remit.ledger.segments import convert, cut_at, finish, purge_all
 from remit.ledger.tlog import SignedCheckpoint, Signer, TlogProof, leaf_hash
 from remit.server.extending import HttpError
 from remit.server.responses.turns import Turns
+from tests.ledger.mutations import is_listed, mutations, no_weight
 from tests.ledger.segments.writing import (
     attached,
     conversation_of,
@@ -43,6 +46,7 @@ from tests.ledger.segments.writing import (
     sessions,
     unguarded,
 )
+from tests.support.soak import sample
 from tests.support.stores import SIGNER, conversation, files_hold, outside
 
 _LIVE = "SES-LIVE"
@@ -498,6 +502,46 @@ def _restore(client: LedgerClient, copy: list[list[tuple[Any, ...]]]) -> None:
                 tx.execute(f"INSERT INTO {name} VALUES ({marks}) ON CONFLICT DO NOTHING", row)
 
     client.transact(call)
+
+
+@pytest.mark.soak
+def test_an_edit_of_any_cell_of_a_segment_is_named(tmp_path: Path) -> None:
+    """Except what the format page lists as of no weight."""
+    listed, missed = no_weight(), []
+    with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
+        sessions(client, 48)
+        client.erase(session_id="SES-3", reason="r")
+        cut_off(client, tmp_path / "segments")
+        file = tmp_path / "segments" / _FILE
+        sound, tables = file.read_bytes(), [*TABLES.keys() - {"usage", "usage_keys"}]
+        every = [
+            one
+            for one in mutations(str(file), rows=1, tables=sorted(tables))
+            if one.column != "declared" and not is_listed(one, listed)
+        ]
+        for one in sample(every, 20):
+            before = _rows(file)
+            with (
+                contextlib.suppress(sqlite3.Error),
+                contextlib.closing(sqlite3.connect(file)) as edited,
+            ):
+                edited.executescript(one.sql)
+            if _rows(file) != before:
+                try:
+                    found = problems(client, tmp_path / "segments")
+                except LedgerError as error:
+                    found = [error.message]
+                missed += [] if any(_FILE in said for said in found) else [one]
+            file.write_bytes(sound)
+        assert problems(client, tmp_path / "segments") == []
+    assert missed == []
+
+
+def _rows(file: Path) -> list[str]:
+    """The statements that would make the file."""
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+        return [*connection.iterdump()]
 
 
 # -- After any sequence of appends, runs and erasures all verifies, is read and is proved ----
