@@ -428,54 +428,12 @@ def test_what_an_auditor_must_find(client: LedgerClient, target: str, tmp_path: 
         assert client.verify().problems == []
 
 
-_TAMPERED = (
-    "DELETE FROM entries WHERE seq = 100",
-    "UPDATE entries SET seq = 1000 WHERE seq = 100",
-    "INSERT INTO entries SELECT 1, id, entry_hash, timestamp, event_type, submission_id, "
-    "session_id, work_order_id, agent_id, tier, framework_id, contract_id, model_id, outcome, "
-    "record FROM entries WHERE seq = 100",
-    "UPDATE entries SET record = replace(record, 'EXCHANGE', 'EXCHANGF') WHERE seq = 100",
-    "UPDATE entries SET session_id = 'SES-X' WHERE seq = 100",
-    "UPDATE contents SET value = '\"other\"' WHERE content_id = (SELECT max(content_id) FROM "
-    "contents WHERE codec = 'json')",
-    "DELETE FROM contents WHERE content_id = (SELECT min(content_id) FROM contents)",
-    "DELETE FROM shown_contents WHERE seq = 100",
-    "DELETE FROM message_steps WHERE step_id = (SELECT max(step_id) FROM message_steps)",
-    "UPDATE message_steps SET parent_id = 1 WHERE step_id = (SELECT max(step_id) FROM "
-    "message_steps)",
-    "DELETE FROM content_subjects WHERE rowid = 1",
-    "DELETE FROM tree_hashes WHERE level = 0",
-    "UPDATE tree_hashes SET hash = randomblob(32) WHERE level = 1",
-    "UPDATE checkpoints SET note = replace(note, char(10) || '256' || char(10), "
-    "char(10) || '257' || char(10))",
-    "INSERT INTO erasures SELECT commitment, 300 FROM contents LIMIT 1",
-    "UPDATE ledger_info SET value = 'other' WHERE name = 'verifier_key'",
-    "INSERT INTO ledger_info VALUES ('more', '1')",
-    "CREATE TRIGGER back AFTER DELETE ON contents BEGIN SELECT 1; END",
-    "CREATE TABLE more (x)",
-)
-
-
-def test_a_tampered_segment_is_named(tmp_path: Path) -> None:
+def test_a_damaged_segment_is_named(tmp_path: Path) -> None:
     directory = tmp_path / "segments"
     with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
-        sessions(client, 66)
+        sessions(client, 48)
         cut_off(client, directory)
         sound = (directory / _FILE).read_bytes()
-        for sql in _TAMPERED:
-            statement = sql.replace("WHERE rowid = 1", "") if "WITHOUT" in sql else sql
-            if "content_subjects" in sql:
-                statement = "DELETE FROM content_subjects"
-            file = sqlite3.connect(directory / _FILE)
-            file.execute("PRAGMA recursive_triggers=OFF")
-            changed = file.execute(statement).rowcount
-            file.commit()
-            file.close()
-            assert changed, sql
-            found = problems(client, directory)
-            assert any(_FILE in one for one in found), (sql, found)
-            (directory / _FILE).write_bytes(sound)
-        assert problems(client, directory) == []
         for damaged in (sound[:4096], b"", bytes(100) + sound[100:]):
             (directory / _FILE).write_bytes(damaged)
             with pytest.raises(LedgerError, match=_FILE):
@@ -505,7 +463,7 @@ def _restore(client: LedgerClient, copy: list[list[tuple[Any, ...]]]) -> None:
 
 
 @pytest.mark.soak
-def test_an_edit_of_any_cell_of_a_segment_is_named(tmp_path: Path) -> None:
+def test_an_edit_of_any_row_or_declaration_of_a_segment_is_named(tmp_path: Path) -> None:
     """Except what the format page lists as of no weight."""
     listed, missed = no_weight(), []
     with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
@@ -517,7 +475,7 @@ def test_an_edit_of_any_cell_of_a_segment_is_named(tmp_path: Path) -> None:
         every = [
             one
             for one in mutations(str(file), rows=1, tables=sorted(tables))
-            if one.column != "declared" and not is_listed(one, listed)
+            if not is_listed(one, listed)
         ]
         for one in sample(every, 20):
             before = _rows(file)
