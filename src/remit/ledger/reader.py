@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -324,7 +325,10 @@ def filled_metadata(record: dict[str, Any], resolve: Resolve) -> dict[str, Any]:
         and "context_hash" not in stated
         and ("prompt" in stated or "cut" in stated)
     ):
-        metadata["context_hash"] = context_hash(stated, resolve)
+        members = list(metadata.items())
+        place = bisect_left([*metadata], "context_hash")  # Members of a record are sorted.
+        members.insert(place, ("context_hash", context_hash(stated, resolve)))
+        metadata = dict(members)
     return metadata
 
 

@@ -433,11 +433,11 @@ class OrderRun:
                 messages = shorten(messages, most_tokens)
             answer = None
         if contract.output_schema is not None and output is None:
-            own = OutputSchema(contract.output_schema, None, self.emit)
-            if problem := await own.problem(answer.text):
+            form = OutputSchema(contract.output_schema, None, self.emit)
+            if problem := await form.problem(answer.text):
                 reason = f"the answer is not usable: {problem}"
                 raise WorkFailedError("output_schema_invalid", reason)
-            return own.data(answer.text)
+            return form.data(answer.text)
         result = {
             "text": answer.text,
             "finish_reason": answer.finish_reason,

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from remit.server.api.responses.budgets import Budget, Limits
-from remit.server.api.responses.page import listing
+from remit.operations.results.budgets import Budget, Limits
+from remit.operations.results.page import listing
 
 
 class KeyShape(BaseModel):
@@ -108,6 +108,16 @@ class OwnerShape(BaseModel):
     )
     spent_tokens: int
     limit_usd: float | None
+
+
+class OwnerRenamed(OwnerShape):
+    """An owner after a change of its name.
+
+    `before` and `after` are the names; `before` is null if the earlier name was erased.
+    """
+
+    before: str | None
+    after: str
 
 
 OwnerPage = listing("OwnerPage", "Users, teams or organisations, sorted by id.", owners=OwnerShape)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from remit.server.api.responses.page import Paged, listing
+from remit.operations.results.page import Paged, listing
 
 
 class Limits(BaseModel):

@@ -2,9 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    create_model,
+)
+
+_DEFAULT_LIMIT = 50
+_MAX_PAGE = 500
+
+
+def _flag(value: object) -> object:
+    if value in ("true", "false"):
+        return value == "true"
+    if isinstance(value, bool):
+        return value
+    raise ValueError("write true or false")
+
+
+def _name(value: str) -> str:
+    if not value.isprintable() or value != value.strip():
+        raise ValueError("it contains a control character, or begins or ends with a space")
+    return value
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+"""``true`` or ``false``, and nothing else."""
+
+Printable = AfterValidator(_name)
+"""Refuses a text with a control character, or with a space at its begin or end."""
 
 
 class ErrorDetail(BaseModel):
@@ -26,6 +58,24 @@ class Error(BaseModel):
     """
 
     error: ErrorDetail
+
+
+class Page(BaseModel):
+    """The wanted part of a list.
+
+    Unknown parameters are refused, so that a typo cannot select everything.
+
+    `limit` is 1 to 500 items, 50 by default; `cursor` continues after the previous page.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(
+        _DEFAULT_LIMIT, ge=1, le=_MAX_PAGE, description="Maximum number of items on the page."
+    )
+    cursor: Annotated[str | None, WithJsonSchema({"type": "string"})] = Field(
+        None, description="`next_cursor` of the previous page."
+    )
 
 
 class Paged(BaseModel):
