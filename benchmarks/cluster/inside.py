@@ -67,7 +67,7 @@ class Batches:
 
         def watched_init(self_: batch.PostgresBatch, *arguments: Any) -> None:
             made(self_, *arguments)
-            self._here.batch, self._here.first = self_, self_.head.seq
+            self._here.batch, self._here.first = self_, self_.seq
 
         def begin(writer: Writer) -> None:
             writer.put(schema._BEGIN, ())
@@ -86,7 +86,7 @@ class Batches:
 
     def _note(self, now: float, cpu_s: float) -> None:
         asked, locked = (_seconds(clock) for clock in self._here.clocks)
-        entries = self._here.batch.head.seq - self._here.first
+        entries = self._here.batch.seq - self._here.first
         self.held.append(
             Held(now, 1000 * (locked - asked), 1000 * (now - locked), 1000 * cpu_s, entries)
         )

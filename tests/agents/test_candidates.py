@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from remit import Runtime
 from remit.agents.supervisor import ClassificationRules
 from remit.agents.tools import Tool
-from remit.agents.worker.arguments import narrow_schema, only_value, schemas_for_names
+from remit.agents.worker.calls import with_distinct_ids
 from remit.agents.worker.candidates import asks_to_act, choose
-from remit.agents.worker.english import stem
-from remit.agents.worker.model_answer import with_distinct_ids
+from remit.agents.worker.words import narrow_schema, only_value, schemas_for_names, stem
 from remit.kernel.installation import InstalledFiles
 from remit.testing import ScriptedModel
 from tests.support.agents import TEXT

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
 from remit.kernel.json_text import load_exact
-from remit.ledger import Content, EncodedValue, LedgerClient, entry_id, erasure_digest
+from remit.ledger import Content, EncodedValue, LedgerClient, LedgerEntry, entry_id, erasure_digest
 from remit.ledger.contents import commit, encode_content, is_message_list, next_step
 from remit.ledger.log_of_logs import TenantProof
 from remit.ledger.record import record_problem
@@ -197,6 +197,22 @@ def test_messages() -> None:
         assert step["step"] == next_step(step["parent"], step["commitment"]) == parent.hex()
     stands = V["records"][2]["fields"]["metadata"]["prompt"]
     assert stands == {"$messages": told["steps"][1]["step"], "count": 2}
+
+
+@pytest.mark.parametrize("item", V["requests"])
+def test_requests(item: dict[str, Any], tmp_path: Path) -> None:
+    assert sha256(item["hashed"].encode()).hex() == item["context_hash"]
+    metadata: dict[str, Any] = {"dispatch_entry_id": "LED-00000000", "session_id": "S"}
+    for name, text in item["texts"].items():
+        metadata[name] = (
+            Content.exact(text.encode()) if isinstance(text, str)
+            else Content.exact_list([one.encode() for one in text])
+        )  # fmt: skip
+    if item["cut"]:
+        metadata["cut"] = item["cut"]
+    with LedgerClient(tmp_path / "ledger.db") as ledger:
+        entry_id = ledger.write(LedgerEntry("EXCHANGE", "S", "SUCCESS", "r", metadata=metadata))
+        assert ledger.read(entry_id).metadata["context_hash"] == item["context_hash"]
 
 
 def test_erasure() -> None:

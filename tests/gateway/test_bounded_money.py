@@ -26,6 +26,8 @@ from tests.providers.wire.test_sound_length import flac, wav, webm
 from tests.support.requests import anthropic_provider, openai_provider, prompt_request
 from tests.support.wire import serve
 
+pytestmark = pytest.mark.any_store
+
 SESSION = BudgetScope("SES-TESTTEST")
 OTHER = BudgetScope("SES-OTHEROTHER")
 USD = 10**9

@@ -53,42 +53,6 @@ def _take(breaker: _Breaker) -> Permit:
     return permit
 
 
-def test_the_way_round() -> None:
-    breaker = _Breaker(3)
-    for _ in range(3):
-        assert breaker.state is CircuitState.CLOSED
-        _take(breaker).fail()
-    assert breaker.state is CircuitState.OPEN
-    assert breaker.acquire() is None
-    breaker.now += 1_000
-    assert breaker.state is CircuitState.HALF_OPEN
-    trial = _take(breaker)
-    assert breaker.acquire() is None  # one at a time
-    trial.fail()
-    assert breaker.state is CircuitState.OPEN
-    breaker.now += 1_000
-    _take(breaker).succeed()
-    assert breaker.state is CircuitState.CLOSED
-
-
-def test_a_success_forgets_earlier_failures() -> None:
-    breaker = _Breaker(2)
-    for _ in range(5):
-        _take(breaker).fail()
-        assert not breaker.circuit.is_clean
-        _take(breaker).succeed()
-        assert breaker.circuit.is_clean
-    assert breaker.state is CircuitState.CLOSED
-
-
-def test_a_released_trial_lets_the_next_one_through() -> None:
-    breaker = _Breaker(1)
-    _take(breaker).fail()
-    breaker.now += 1_000
-    _take(breaker).release()
-    assert breaker.acquire() is not None
-
-
 def test_a_late_answer_of_an_earlier_phase_says_nothing_now() -> None:
     breaker = _Breaker(1)
     early = [_take(breaker) for _ in range(4)]

@@ -27,6 +27,8 @@ from tests.support.odd_answers import (
 from tests.support.requests import anthropic_provider, openai_provider, prompt_request
 from tests.support.wire import completion, message, serve
 
+pytestmark = pytest.mark.any_store
+
 WORDS = [
     # Providers and servers, and the words by which each ends an answer that failed.
     *(("OpenRouter, vLLM", word) for word in ("error", "abort")),

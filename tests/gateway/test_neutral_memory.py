@@ -15,6 +15,8 @@ from remit.ledger import LedgerClient
 from remit.providers import MAX_BODY_BYTES, ProviderResponse
 from tests.support.requests import prompt_request
 
+pytestmark = pytest.mark.any_store
+
 _MIB = 1024 * 1024
 _PIECE = "x" * 64 * 1024
 

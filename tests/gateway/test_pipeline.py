@@ -213,14 +213,6 @@ def test_who_asks_is_checked(ledger: LedgerClient) -> None:
     assert "wrong" not in repr(prompt_request(auth_token="wrong"))
 
 
-def test_an_unregistered_provider_is_a_rejection(ledger: LedgerClient) -> None:
-    gateway = _gateway(ledger, MockProvider())
-    for _ in range(5):
-        response = gateway.route(prompt_request(provider_id="nobody"))
-        assert response.error_code == "PROVIDER_NOT_FOUND"
-    assert set(_events(ledger)) == {"PROMPT_REJECTED"}
-
-
 def test_a_failure_has_all_keys_and_two_more(ledger: LedgerClient) -> None:
     with serve(Raw(b'{"error":{"message":"no such field: ssn"}}', 400)) as server:
         gateway = _gateway(ledger, anthropic_provider(server.url))

@@ -14,7 +14,8 @@ from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.kernel.exchange import ModelCapabilities
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.providers import MockProvider
+from remit.providers import Body, MockProvider
+from remit.providers.wire import CHAT
 from tests.support.requests import prompt_request
 
 _PLANNED = {"session_id": "SES-PLANNED1", "work_order_id": "WO-LATER-1"}
@@ -268,3 +269,33 @@ async def test_an_erased_answer_is_not_given_again(
     erased = await gateway.aroute(request, identity=ANN)
     assert (erased.error_code, erased.content) == ("IDEMPOTENCY_ERASED", "")
     assert "was erased" in (erased.error_message or "")
+
+
+async def test_a_call_like_an_admitted_one_is_held_to_all_that_differs(
+    gateway: LLMGateway, ledger: LedgerClient
+) -> None:
+    raw = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}]}'
+    body = Body.read(CHAT, raw)
+    request = prompt_request(
+        prompt="", body=body, model_id="mock/m", session_id="SES-OFANN001",
+        max_tokens=None, temperature=None, work_order_id="", provider_id=None,
+    )  # fmt: skip
+    for _ in range(2):
+        assert (await gateway.aroute(request, identity=ANN)).error_code is None
+    for code, identity, changes in (
+        ("SESSION_NOT_YOURS", BOB, {}),
+        ("SESSION_NOT_YOURS", ANN, {"work_order_id": "WO-SES-OFBOB001-1"}),
+        ("INVALID_INPUT", ANN, {"temperature": 9.0}),
+        ("INVALID_INPUT", ANN, {"max_tokens": 0}),
+        ("INVALID_INPUT", ANN, {"agent_id": "\x00"}),
+        ("INVALID_INPUT", ANN, {"input_schema": {"type": "object", "required": ["x"]}}),
+        ("AUTH_ERROR", ANN, {"for_key_id": "KEY-BOB"}),
+        ("AUTH_ERROR", replace(ANN, tiers=("hot",)), {}),
+        ("AUTH_ERROR", replace(ANN, agents=("another",)), {}),
+        ("AUTH_ERROR", replace(ANN, role="auditor"), {}),
+    ):
+        changed = replace(request, **changes)
+        refused = await gateway.aroute(changed, identity=identity)
+        assert refused.error_code == code, (code, changes)
+    assert (await gateway.aroute(request, identity=ANN)).error_code is None
+    assert len(ledger.read_by_event_type("DISPATCH")) == 3

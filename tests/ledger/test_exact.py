@@ -25,6 +25,7 @@ from remit.ledger import (
     wire_body,
 )
 from remit.ledger import content as marked
+from tests.support.soak import is_soak
 from tests.support.stores import SIGNER, files_hold, outside
 
 STANDALONE = Path(__file__).parents[2] / "docs/verify_standalone.py"
@@ -307,13 +308,14 @@ _TEXT = st.recursive(
 ).map(str.encode)
 
 
+@pytest.mark.soak
 @given(
     told=st.lists(
         st.tuples(st.sampled_from(["A", "B", ""]), _TEXT, st.lists(_TEXT, max_size=3)), max_size=5
     )
 )
 @settings(
-    max_examples=30,
+    max_examples=300 if is_soak() else 15,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 
 import pytest
@@ -90,9 +91,8 @@ async def test_a_wait_ends_soon_after_its_time_and_nothing_looks_on() -> None:
         assert loop.time() - began >= 0.05
         await server.closed.get()
         (pool,) = upstream._pools.values()
-        while pool.timer is not None:
-            await asyncio.sleep(0.05)
         assert not pool.open
+        assert pool.due == math.inf
         await upstream.aclose()
 
 
@@ -241,4 +241,77 @@ async def test_a_reader_that_left_a_full_connection_leaves_it_reading() -> None:
         await reply.aclose()
         assert await (await upstream.send("POST", "/x", b"own", {}, PATIENT)).read() == b"own"
         assert server.connections == 1
+        await upstream.aclose()
+
+
+async def test_a_whole_answer_in_pieces_is_returned_at_once_and_its_connection_kept() -> None:
+    async def script(connection: Connection) -> None:
+        while True:
+            await connection.request()
+            for piece in (b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n", b"\r\n{", b'"', b'"}'):
+                await connection.send(piece)
+                await asyncio.sleep(0.01)
+
+    async with raw_server(script) as server:
+        upstream = HttpUpstream(server.url, {})
+        for _ in range(3):
+            reply = await posted(upstream, whole=True)
+            with pytest.raises(StopIteration) as done:  # the body is read without a wait
+                reply.read().send(None)
+            assert done.value.value == b'{""}'
+        assert server.connections == 1
+        await upstream.aclose()
+
+
+@pytest.mark.parametrize("size", [0, 1, 300_000, 2_000_000])
+async def test_an_answer_is_the_same_whether_it_is_awaited_whole_or_not(size: int) -> None:
+    async def script(connection: Connection) -> None:
+        while True:
+            await connection.request()
+            await connection.send(plain(b"x" * size))
+
+    async with raw_server(script) as server:
+        upstream = HttpUpstream(server.url, {})
+        for whole in (True, False, True):
+            assert await (await posted(upstream, whole=whole)).read() == b"x" * size
+        assert server.connections == 1
+        await upstream.aclose()
+
+
+@pytest.mark.parametrize(
+    ("sent", "timeouts", "said"),
+    [
+        (b"", Timeouts(20, 0.1, 20), "no answer within 0.1 s"),
+        (b"HTTP/1.1 200 OK\r\n", Timeouts(20, 0.1, 20), "no answer within 0.1 s"),
+        (plain(b"{}")[:-1], Timeouts(20, 20, 0.1), "the stream sent no data for 0.1 s"),
+        (plain(b"{}")[:-2], Timeouts(20, 20, 0.1), "the stream sent no data for 0.1 s"),
+    ],
+)
+async def test_a_whole_answer_that_stops_is_a_timeout_of_its_stage(
+    sent: bytes, timeouts: Timeouts, said: str
+) -> None:
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(sent)
+        await connection.reader.read()
+
+    async with raw_server(script) as server:
+        upstream = HttpUpstream(server.url, {})
+        with pytest.raises(ProviderError, match=said) as caught:
+            await (await posted(upstream, timeouts=timeouts, whole=True)).read()
+        assert caught.value.code == "TIMEOUT"
+        await server.closed.get()
+        await upstream.aclose()
+
+
+async def test_a_whole_answer_that_breaks_off_is_an_error() -> None:
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(plain(b"{}")[:-1])
+        connection.reset()
+
+    async with raw_server(script) as server:
+        upstream = HttpUpstream(server.url, {})
+        with pytest.raises(ProviderError, match="the connection broke while answering"):
+            await (await posted(upstream, whole=True)).read()
         await upstream.aclose()

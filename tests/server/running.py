@@ -238,6 +238,8 @@ def serving(
         "OPENAI_API_KEY": "sk-upstream-openai",
         "ANTHROPIC_BASE_URL": upstream_url,
         "ANTHROPIC_API_KEY": "sk-upstream-anthropic",
+        # An unknown key waits so long for a process that may just have made it.
+        **({} if "[auth]" in toml else {"REMIT_AUTH__REVOCATION_S": "0.1"}),
         **({"REMIT_DATABASE_URL": database} if database else {}),
         **(environment or {}),
     }

@@ -40,6 +40,11 @@ class Strict:
         *_, last = (note for note in self._notes() if note["method"] == "POST")
         return {name.lower(): value for name, value in dict(last["headers"]).items()}
 
+    def query(self) -> str:
+        """The query of the latest ``POST``."""
+        *_, last = (note for note in self._notes() if note["method"] == "POST")
+        return str(last["query"])
+
     def has(self, method: str, path: str) -> bool:
         """Whether such a request came."""
         return any((note["method"], note["path"]) == (method, path) for note in self._notes())

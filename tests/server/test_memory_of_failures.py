@@ -88,7 +88,7 @@ async def test_nothing_is_left(runtime: Runtime) -> None:
             await _ask(app, order, model, more)
             end = time.monotonic() + _SOON_S
             while (found := _left(before)) and time.monotonic() < end:
-                await asyncio.sleep(0.05)  # tasks that were cancelled end, threads let go
+                await asyncio.sleep(0.2)  # tasks that were cancelled end, threads let go
             if found:
                 left[kind] = found
         finally:

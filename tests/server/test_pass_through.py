@@ -252,7 +252,10 @@ def test_no_id_leads_to_another_path(
 @pytest.mark.parametrize(
     "body",
     ['{{"file_ids":["{0}"]}}', '{{"tools":[{{"deep":{{"any_name":"{0}"}}}}]}}',
-     '{{"file_ids":["\\u0066{1}"]}}', '{{"x":"{0}","x":"mine"}}', '{{"x":"mine","x":"{0}"}}'],
+     '{{"file_ids":["\\u0066{1}"]}}', '{{"x":"{0}","x":"mine"}}', '{{"x":"mine","x":"{0}"}}',
+     '{{"file_ids":[" {0}"]}}', '{{"file_ids":"{0}\\n"}}', '{{"file_ids":"file-mine,{0}"}}',
+     '{{"include":"file-mine;{0}"}}', '{{"weights":{{"{0}":1}}}}',
+     '{{"url":"/v1/files/{0}/content"}}', '{{"filter":"id={0}&x=1"}}'],
 )  # fmt: skip
 def test_no_body_names_the_object_of_another_key(
     body: str, served: Served, store: ObjectStore, key: str, other: str
@@ -263,7 +266,8 @@ def test_no_body_names_the_object_of_another_key(
     before = len(store.asked)
     text = body.format(name, name[1:]).encode()
     assert _ask(served, key, "POST", "/v1/vector_stores", text)[0] in (400, 404)
-    assert _ask(served, key, "GET", f"/v1/vector_stores?after={name}")[0] == 404
+    for query in ("after={}", "{}", "{}=1", "a=1;after={}", "ids=a,{}", "after=+{}", "x=%20{}%2C"):
+        assert _ask(served, key, "GET", f"/v1/vector_stores?{query.format(name)}")[0] == 404
     assert len(store.asked) == before
     if "\\u" not in body and '"x"' not in body:
         assert _ask(served, other, "POST", "/v1/vector_stores", text)[0] == 200

@@ -48,6 +48,8 @@ def test_a_stored_completion_is_read_labelled_listed_and_deleted(
     assert first.content == "a word of its own"
     assert client.chat.completions.update(name, metadata={"b": "2"}).metadata == {"b": "2"}
     assert client.chat.completions.retrieve(name).metadata == {"b": "2"}
+    assert client.chat.completions.update(name, metadata=None).metadata == {}
+    assert client.chat.completions.update(name, metadata={"b": "2"}).metadata == {"b": "2"}
     assert [one.id for one in client.chat.completions.list()] == [name]
     assert [one.id for one in client.chat.completions.list(metadata={"b": "2"})] == [name]
     assert not list(client.chat.completions.list(metadata={"b": "1"}))

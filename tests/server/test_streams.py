@@ -159,6 +159,7 @@ def test_a_client_that_does_not_wait_for_a_whole_answer(
     assert told["output_tokens"] == 9
 
 
+@pytest.mark.any_store
 @four
 @pytest.mark.parametrize(
     "garbage",
@@ -185,6 +186,7 @@ def test_garbage_within_a_stream(
         assert 0 <= entry.metadata["output_tokens"] < 2**53
 
 
+@pytest.mark.any_store
 @four
 def test_usage_that_nobody_told(anywhere: Served, session: str, dialect: str, model: str) -> None:
     with streaming(anywhere, dialect, "hi [[usage=none]]", session=session, model=model) as it:
@@ -195,6 +197,7 @@ def test_usage_that_nobody_told(anywhere: Served, session: str, dialect: str, mo
     assert it.comments["x-remit-cost-certainty"] == "upper_bound"
 
 
+@pytest.mark.any_store
 @four
 def test_a_retry_before_anything_came(
     anywhere: Served, upstream: Upstream, session: str, dialect: str, model: str
@@ -213,6 +216,7 @@ def test_a_retry_before_anything_came(
     assert it.headers["x-remit-dispatch"] == second.metadata["dispatch_entry_id"]
 
 
+@pytest.mark.any_store
 def test_a_model_without_a_price_costs_no_zero(anywhere: Served, session: str) -> None:
     text, model = "[[cut=2 tokens=9]]", "gpt-unheard"
     with streaming(anywhere, "openai", text, session=session, model=model) as it:

@@ -12,10 +12,14 @@ import pytest
 from benchmarks.torture.events import SCENARIOS
 from benchmarks.torture.run import Torture
 
+from tests.support.soak import is_soak
 
+
+@pytest.mark.soak
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_servers_under_attack(store: str, tmp_path: Path) -> None:
-    torture = Torture(tmp_path, store, 6, SCENARIOS, seed=5, clients=8)
+    events, clients = (40, 8) if is_soak() else (4, 6)
+    torture = Torture(tmp_path, store, events, SCENARIOS, seed=5, clients=clients)
     with ExitStack() as stack:
         verdict = torture.run(stack)
     assert verdict.held, f"{torture.done}\n{verdict}"

@@ -11,8 +11,8 @@ from unittest import mock
 from remit.agents.queue import order as order_ids
 from remit.agents.queue import seats
 from remit.gateway import inflight
+from remit.gateway.budget import holds as raised
 from remit.gateway.budget import queue as waiting
-from remit.gateway.budget import raised_bounds as raised
 from remit.gateway.leases import manager, owner, renewal
 from remit.ledger import entry, outage, store
 from remit.ledger.clock import WALL_WATCH

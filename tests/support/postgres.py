@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import uuid
 import warnings
@@ -27,15 +31,11 @@ class PostgresServer:
     """
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
         os.environ.setdefault("XDG_RUNTIME_DIR", str(directory.parent))
+        directory.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["cp", "-a", f"{_new_server()}/.", directory], check=True)
         self._server = started(directory)
         self.data = directory
-        # Erased bytes must not live on in recycled log segments: what docs/erasure.md recommends.
-        self.execute("ALTER SYSTEM SET wal_recycle = off")
-        self.execute("ALTER SYSTEM SET autovacuum = off")
-        self.execute("ALTER SYSTEM SET max_connections = 200")
-        self.execute("SELECT pg_reload_conf()")
 
     @property
     def url(self) -> str:
@@ -105,6 +105,19 @@ class PostgresServer:
     def stop(self) -> None:
         """Stop it for good."""
         self._server.cleanup()
+
+
+@functools.cache
+def _new_server() -> Path:
+    """The files of a server that has been stopped: to copy them takes a tenth of initdb."""
+    place = Path(tempfile.mkdtemp(prefix="remit-server-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    server = started(place / "data")
+    # Erased bytes must not live on in recycled log segments: what docs/erasure.md recommends.
+    for setting in ("wal_recycle = off", "autovacuum = off", "max_connections = 200"):
+        run_sql(str(server.get_uri()), f"ALTER SYSTEM SET {setting}")
+    server.cleanup()
+    return place / "data"
 
 
 def started(directory: Path) -> Any:

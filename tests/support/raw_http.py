@@ -112,9 +112,10 @@ async def posted(
     timeouts: Timeouts = PATIENT,
     *,
     reconnect: bool = False,
+    whole: bool = False,
 ) -> UpstreamReply:
     """The answer to a request."""
     headers = {"content-type": "application/json"}
     return await upstream.send(
-        "POST", "/chat/completions", body, headers, timeouts, reconnect=reconnect
+        "POST", "/chat/completions", body, headers, timeouts, reconnect=reconnect, whole=whole
     )

@@ -60,8 +60,7 @@ def opened(root: Path, database: str = "", *, signing: bool = True) -> LedgerCli
 @functools.cache
 def _made_on(server: str) -> tuple[Path, str]:
     """A host, and the name of its database."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # hundreds of fsyncs
-    directory = Path(tempfile.mkdtemp(prefix="remit-host-", dir=memory))
+    directory = Path(tempfile.mkdtemp(prefix="remit-host-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     name, host = f"host{os.getpid()}", directory / "host"
     url = ""

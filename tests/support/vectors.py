@@ -153,6 +153,29 @@ def exact_list(told: list[dict[str, Any]]) -> dict[str, Any]:
     return {"$messages": last, "count": len(told), "form": "exact"}
 
 
+def requests() -> list[dict[str, Any]]:
+    """Requests of exchanges, by the JSON texts that the entries show."""
+    parameters = '{"model":"m" ,"messages":[],"n":1e0}'
+    place = parameters.index("[]")
+    body = f"{parameters[:place]}[{','.join(EXACT[:2])}]{parameters[place + 2 :]}"
+    texts = ["What is \u00e9?", 'Say "a".']
+    chat = [{"role": "user", "content": text} for text in texts]
+    cases: list[tuple[dict[str, Any], list[Any], str]] = [
+        ({"parameters": parameters, "prompt": EXACT[:2]}, [["prompt", place]], body),
+        ({"prompt": json.dumps(texts[0], ensure_ascii=False)}, [], texts[0]),
+        (
+            {"prompt": [rfc8785.dumps(one).decode() for one in chat]},
+            [],
+            rfc8785.dumps(chat).decode(),
+        ),
+    ]
+    return [
+        {"texts": shown, "cut": cut, "hashed": hashed,
+         "context_hash": hashlib.sha256(hashed.encode()).hexdigest()}
+        for shown, cut, hashed in cases
+    ]  # fmt: skip
+
+
 def records() -> list[dict[str, Any]]:
     told, wire = contents(), exacts()
     conversation = steps([told[3]["commitment"], told[4]["commitment"]])
@@ -865,6 +888,7 @@ def vectors() -> dict[str, Any]:
         "contents": told,
         "exact": exacts(),
         "messages": {"messages": MESSAGES, "steps": steps(macs)},
+        "requests": requests(),
         "erasure": {
             "commitments": gone,
             "erased_count": len(gone),

@@ -18,6 +18,7 @@ ARCHIVES = Path(__file__).parent
 
 COMMITS = {
     "51d42c2": 2, "659dd33": 3, "146b3d1": 4, "70e2373": 5, "d9d4311": 6, "9db8616": 7,
+    "4c35e63": 8,
 }  # fmt: skip
 """The layout of each commit's ledger. Each has a SQLite root."""
 

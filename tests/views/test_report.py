@@ -43,6 +43,7 @@ from remit.views.page import script
 from remit.views.wording import nano_dollars, shown_value, visible
 from tests.ledger.archive.writing import sessions, unguarded
 from tests.support.browser import Browser, find_browser
+from tests.support.soak import soak_only
 from tests.views.audit_story import SAID, tell_auditor
 from tests.views.report_edits import whole_range_of
 
@@ -643,8 +644,12 @@ def test_without_scripts_the_file_says_that_it_is_not_verified(
 
 
 @needs_browser
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("dark", "width"),
+    [(True, 360), (False, 1280), *(pytest.param(*one, marks=soak_only) for one in
+                                   [(False, 360), (True, 1280)])],
+)  # fmt: skip
 def test_axe_finds_nothing(
     client: LedgerClient, browser: Browser, tmp_path: Path, dark: bool, width: int
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +70,7 @@ def usage(
     Costs are listed by certainty: measured, estimated, or the upper bound for calls with unknown
     usage. Calls without a price are counted but not included in any cost.
     """
-    from remit.gateway.auth import KeyStore
+    from remit.gateway.auth import Directory, KeyStore
     from remit.views import instant_of, read_fallbacks, read_usage
 
     if as_json + as_csv + (parquet is not None) > 1:
@@ -90,6 +90,7 @@ def usage(
         found = read_usage(client, by=by, time_zone=time_zone, limit=limit, **of)
         [total] = read_usage(client, **of).rows
         reasons = read_fallbacks(client, by=by, **of) if why else None
+        names = {scope: owner.name for scope, owner in Directory(client).declared().items()}
     if as_csv:
         say_text(_csv(by, found.rows), nl=False)
     elif parquet is not None:
@@ -99,7 +100,7 @@ def usage(
         emit(
             as_json,
             _to_dict(found, by, time_zone, total, reasons),
-            [] if as_json else _lines(found, by, total, reasons, limit),
+            [] if as_json else _lines(found, by, total, reasons, limit, names),
         )
 
 
@@ -124,8 +125,9 @@ def _to_dict(
 
 
 def _lines(
-    found: Usage, by: Sequence[str], total: UsageRow, reasons: Fallbacks | None, limit: int | None
-) -> Iterator[str]:
+    found: Usage, by: Sequence[str], total: UsageRow, reasons: Fallbacks | None, limit: int | None,
+    names: Mapping[str, str],
+) -> Iterator[str]:  # fmt: skip
     most = limit or _LISTED
     rows = found.rows[:most] if by else []
     shown = [*rows, total]
@@ -133,7 +135,8 @@ def _lines(
         _FIGURES[name](row) for row in shown
     )]  # fmt: skip
     cells = [
-        [*_named(by, row), *(_cell(name, _FIGURES[name](row)) for name in columns)] for row in rows
+        [*_named(by, row, names), *(_cell(name, _FIGURES[name](row)) for name in columns)]
+        for row in rows
     ]
     last = ["total", *[""] * (len(by) - 1)] if by else ["total"]
     cells.append([*last, *(_cell(name, _FIGURES[name](total)) for name in columns)])
@@ -162,10 +165,11 @@ def _why(reasons: Fallbacks) -> Iterator[str]:
         yield f"Only {latest} are included; choose a shorter range to see the others."
 
 
-def _named(by: Sequence[str], row: UsageRow) -> Iterator[str]:
-    for name in by:
-        value = row.names[name] or "(not recorded)"
-        yield f"{row.key_name} ({value})" if name == "key" and row.key_name else value
+def _named(by: Sequence[str], row: UsageRow, names: Mapping[str, str]) -> Iterator[str]:
+    for column in by:
+        value = row.names[column] or "(not recorded)"
+        name = row.key_name if column == "key" else names.get(f"{column}:{value}", "")
+        yield f"{name} ({value})" if name else value
 
 
 _FIGURES: dict[str, Any] = {

@@ -28,7 +28,7 @@ from remit.gateway.records import (
     exchange_entry,
     prepare_exchange,
     prepare_warning,
-)
+)  # fmt: skip
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
 from remit.gateway.stream import ENDED_BY
 from remit.gateway.transport import refuse_failed, send_body
@@ -39,12 +39,7 @@ from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
 from remit.kernel.loops import call_in_thread
 from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared
-from remit.providers import (
-    CODES,
-    ProviderError,
-    ProviderResponse,
-    Timeouts,
-)
+from remit.providers import CODES, ProviderError, ProviderResponse, Timeouts
 
 __all__ = ["Attempts"]
 
@@ -132,12 +127,40 @@ class Attempts:
                 attempt.decision_id = choice.decision_id
                 attempt.drawn = choice.drawn(model, attempt.number)
         try:
-            step = self._start(call, attempt)
+            request = call.request
+            session_id, contract_id = request.session_id, request.contract_id
+            prepared = self._dispatch(
+                to.provider_id, to.model_id, contract_id, request.agent_id, session_id,
+                request.prompt_pack_id,
+            )  # fmt: skip
+            attribution = (
+                session_id, request.work_order_id or "", request.agent_id or "", contract_id,
+                call.identity.key_id if call.identity else "",
+            )  # fmt: skip
+            step = StartCall(
+                (prepared,), call.path, to.amount, 1 if attempt.number == 1 else 0, self._enforce,
+                self._lease_ms, attribution, attempt.number, call.claim, ownership=call.ownership,
+            )  # fmt: skip
+            if self._warns:
+                step.warn = functools.partial(prepare_warning, self._ledger, request)
+            if request.keeper is not None:
+                step.response_ids = request.keeper.ids_ahead(to)
             if permit.needs_check:
                 step.is_current = functools.partial(self._is_current, permit)
-            attempt.dispatch_entry_id, attempt.hold, attempt.error = await self._in_flight.begin(
-                step, call.request.ahead
-            )
+            in_flight, ahead = self._in_flight, request.ahead
+            if ahead is None and not in_flight.waiting_room.queues:
+                write = in_flight.submit(step)
+                try:
+                    begun = (*await write, None)
+                except BaseException as raised:  # noqa: BLE001 - raised there, or begun all the same
+                    begun = await in_flight.begin(step, None, (write, raised))
+                else:
+                    named = step.ownership
+                    if named is not None and not in_flight.known.issuperset(named.owned):
+                        in_flight.note_begun(step)
+            else:
+                begun = await in_flight.begin(step, ahead)
+            attempt.dispatch_entry_id, attempt.hold, attempt.error = begun
         except BaseException:
             permit.release()
             raise
@@ -198,7 +221,10 @@ class Attempts:
         assert result is not None
         gone = None
         try:
-            if _is_large(call, attempt, result):
+            outgoing, reply, tap = attempt.to.outgoing, result.reply, call.tap
+            size = tap.kept + tap.came + (0 if reply is None else len(reply.body))
+            if size + (0 if outgoing is None else len(outgoing.body.raw)) > LARGE_BYTES:
+                # The record of a large attempt is made off the event loop.
                 recorded, gone = await run_to_the_end(self._record, call, attempt, result)
             else:
                 recorded = self._record(call, attempt, result)
@@ -238,29 +264,6 @@ class Attempts:
         if call.tap.holding is not None:
             call.tap.release()
 
-    def _start(self, call: Call, attempt: Attempt) -> StartCall:
-        """Return the step that begins an attempt."""
-        request, to = call.request, attempt.to
-        session_id, contract_id = request.session_id, request.contract_id
-        prepared = self._dispatch(
-            to.provider_id, to.model_id, contract_id, request.agent_id, session_id,
-            request.prompt_pack_id,
-        )  # fmt: skip
-        attribution = (
-            session_id, request.work_order_id or "", request.agent_id or "", contract_id,
-            call.identity.key_id if call.identity else "",
-        )  # fmt: skip
-        warn = None
-        if self._warns:
-            warn = functools.partial(prepare_warning, self._ledger, request)
-        step = StartCall(
-            (prepared,), call.path, to.amount, 1 if attempt.number == 1 else 0, self._enforce,
-            self._lease_ms, attribution, attempt.number, call.claim, warn, ownership=call.ownership,
-        )  # fmt: skip
-        if request.keeper is not None:
-            step.response_ids = request.keeper.ids_ahead(to)
-        return step
-
     def _limits_s(self, call: Call) -> tuple[float, float | None]:
         """Return the longest wait in seconds for the whole answer, and for a stream's first piece.
 
@@ -273,8 +276,8 @@ class Attempts:
         return (longest, limit_s) if call.tap.wanted else (limit_s, None)
 
     def _ask(self, call: Call, attempt: Attempt) -> Awaitable[ProviderResponse]:
-        """Send the request, in the provider's dialect or in neutral form; return its awaitable
-        answer.
+        """Send the request within the time limits of its choice, in the provider's dialect or in
+        neutral form; return its awaitable answer.
         """
         to, tap = attempt.to, call.tap
         if to.outgoing is not None:
@@ -490,10 +493,3 @@ class Attempts:
         response.cached_input_tokens = result.cached_input_tokens or 0
         response.reasoning_tokens = result.reasoning_tokens or 0
         return response
-
-
-def _is_large(call: Call, attempt: Attempt, result: ProviderResponse | Failure) -> bool:
-    """Return True if the record of an attempt is made off the event loop."""
-    outgoing, reply, tap = attempt.to.outgoing, result.reply, call.tap
-    sent = 0 if outgoing is None else len(outgoing.body.raw)
-    return sent + tap.kept + tap.came + (0 if reply is None else len(reply.body)) > LARGE_BYTES

@@ -181,7 +181,11 @@ class Breakers:
         """
         key = (provider_id, model_id)
         with self._lock:
-            circuit = self._circuit(key)
+            local = self._local.get(key)
+            if key in self._rows:
+                circuit = self._circuit(key)
+            else:
+                circuit = _NEW if local is None else local.circuit
         if circuit.open:
             return None
         permit = Permit(self._answered, key, circuit.generation, False)
@@ -397,11 +401,11 @@ class Breakers:
     def _answered(self, key: _Key, generation: int, noted: bool, outcome: Outcome) -> None:
         """Apply the result of a call in memory, and submit it to the ledger if the row changes."""
         with self._lock:
-            if outcome != "nothing":
-                local = self._local.get(key)
-                if local is None or not local.asked:
-                    self._local_state(key).asked = True
-            before = self._circuit(key)
+            local = self._local.get(key)
+            if outcome != "nothing" and (local is None or not local.asked):
+                local = self._local_state(key)
+                local.asked = True
+            before = self._circuit(key) if local is None or key in self._rows else local.circuit
             if outcome == "ok" and not before.open and before.failures == 0 and not noted:
                 return
             change = functools.partial(_answered, self._config, generation, outcome)

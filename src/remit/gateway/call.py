@@ -211,24 +211,23 @@ class CallPath:
         finally:
             if call.claimed and (call.last is None or call.last.outcome is not _SUCCESS):
                 await self._release(call)
-            self._end(call, response)
+            if choice is not None and choice.is_routed:
+                self._end_routed(call, choice, response)
+            elif (ended := call.last if response is None else response) is not None:
+                self._report(call, ended, call.began_ns)
         return response if choice is None or not choice.is_routed else await choice.ended(response)
 
-    def _end(self, call: Call, response: PromptResponse | None) -> None:
-        """Report an ended call to the observers, and close its choice.
+    def _end_routed(self, call: Call, choice: Choice, response: PromptResponse | None) -> None:
+        """Close the choice of an ended routed call, and report the call to the observers.
 
-        The attempts of a routed call were reported one by one; only a refusal and a recorded answer
-        of the whole call are reported here. If the caller went away, the recorded attempt is.
+        The attempts were reported one by one; only a refusal and a recorded answer of the whole
+        call are reported here.
 
         Args:
             call: the call.
+            choice: its choice.
             response: its response; None if the call raises.
         """
-        choice = call.choice
-        if choice is None or not choice.is_routed:
-            if (response := response or call.last) is not None:
-                self._report(call, response, call.began_ns)
-            return
         choice.close()
         if choice.is_part or response is None:
             return
@@ -307,8 +306,8 @@ class CallPath:
         The request is None if it must be made again: the provider may have learnt from the failure
         how to translate it.
 
-        A stale connection is replaced, and a request to a missing endpoint is translated, without
-        counting a retry.
+        A stale connection is replaced, a request to a missing endpoint is translated, and a
+        conversation that the provider no longer stores is sent whole, without counting a retry.
 
         Args:
             call: the call.
@@ -326,6 +325,9 @@ class CallPath:
         if error.to_translate and to.provider_id not in call.translated:
             # The model has not been asked, so no retry is counted and nothing is waited for.
             call.translated |= {to.provider_id}
+            return None, retries
+        if error.to_unfold and to.provider_id not in call.unfolded:
+            call.unfolded |= {to.provider_id}
             return None, retries
         wait_s = self._wait_s(retries + 1, error.retry_after_s)
         if not error.retryable or retries >= choice.max_retries or wait_s is None:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace as replace_fields
 
@@ -17,7 +17,7 @@ from remit.gateway.neutral import in_neutral_form
 from remit.gateway.objects import Objects, may_name, objects_named
 from remit.gateway.tenancy import owner_of
 from remit.gateway.tools import ToolLimits
-from remit.gateway.transport import AnyProvider, has_dialect
+from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import Sent, encode_sent, response_schema
 from remit.gateway.values import (
     Call,
@@ -29,7 +29,7 @@ from remit.gateway.values import (
 )
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
-from remit.providers import Body, ProviderError, ProviderRequest
+from remit.providers import Body, ProviderError, ProviderRequest, WireProvider
 from remit.providers.dialects import DialectError
 
 __all__ = ["Candidates", "needs_reading", "speaks"]
@@ -125,12 +125,16 @@ class Candidates:
         """
         provider_id, model_id, sent = model.provider_id, model.model_id, call.sent
         assert sent is not None
-        provider = self._provider(call, model)
+        identity, provider = call.identity, self._providers.get(provider_id)
+        if provider is None or (
+            identity is not None and (identity.models or identity.within is not None)
+        ):
+            provider = self._provider(call, model)
         request = request or call.request
         tariff, body = self._billing.of(provider_id, model_id), request.body
         price = tariff.price
         try:
-            if not has_dialect(provider):
+            if not hasattr(provider, "outgoing"):
                 if body is not None:
                     request = in_neutral_form(request)
                     sent = encode_sent(request)
@@ -155,7 +159,7 @@ class Candidates:
                 provider_id in call.translated,
                 request.query,
             )
-            outgoing = provider.outgoing(order)
+            outgoing = cast("WireProvider", provider).outgoing(order)
         except (DialectError, InvalidInputError, ProviderError) as error:
             param = getattr(error, "param", None)
             refusal = Refusal("INVALID_INPUT", error.message, param)

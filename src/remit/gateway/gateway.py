@@ -354,7 +354,8 @@ class LLMGateway:
                 After the call: it stays in flight and recovery settles it.
             LeaseLostError: the answer came after the call was settled as an orphan.
         """
-        self._outage.check()
+        if self._outage.reason:
+            self._outage.check()
         began_ns = time.monotonic_ns()
         call = Call(request, StreamTap(on_text, sink), identity, choice, began_ns=began_ns)
         return self._path.answer(call)

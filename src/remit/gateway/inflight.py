@@ -49,6 +49,9 @@ class InFlightCalls:
     Attributes:
         ended: called with the dispatch id of a call that is recorded or abandoned; its lease is
             then no longer renewed.
+        known: owners of sessions and orders that need not be read, because they never change.
+        submit: submits a step once and returns its future; :meth:`begin` or :meth:`finish`
+            continues if the future fails.
         waiting_room: the queue of calls that wait for money.
     """
 
@@ -64,15 +67,21 @@ class InFlightCalls:
         self._budgeter = budgeter
         self._refresh = refresh
         self.charging = charging
+        self.submit: Callable[[Step], asyncio.Future[Any]] = functools.partial(
+            ledger.step, self.stage
+        )
         self.owner = Owner.current().encode()
         self.waiting_room = WaitingRoom(wait_ms)
-        self._known: set[tuple[str, str]] = set()
+        self.known: set[tuple[str, str]] = set()
         self._renewal = Renewal(ledger, self.owner)
         self.ended = self._renewal.ended
         self._recovery = Recovery(ledger, budgeter, self.owner, self.waiting_room.freed)
 
     async def begin(
-        self, step: StartCall, ahead: WritesAhead | None = None
+        self,
+        step: StartCall,
+        ahead: WritesAhead | None = None,
+        tried: tuple[asyncio.Future[Any], BaseException] | None = None,
     ) -> tuple[str, Hold | None, asyncio.CancelledError | None]:
         """Run a :class:`StartCall`: append its ``DISPATCH``, reserve, and insert the call's row.
 
@@ -82,6 +91,8 @@ class InFlightCalls:
             step: the call.
             ahead: writes that are committed in the same transaction before the call, also if the
                 call is refused; None for none.
+            tried: the future of :meth:`submit` and the error of the wait for it; None to submit the
+                step here, in turn with calls that wait for money.
 
         Returns:
             The id of the ``DISPATCH``, the reservation (None if nothing is charged), and the
@@ -94,23 +105,20 @@ class InFlightCalls:
             CancelledError: the caller was cancelled and the call is not begun.
         """
 
-        if ahead is not None or not self.waiting_room.is_empty:
+        if tried is None:
             return await self._begin_in_turn(step, ahead)
-        write = self._ledger.step(self.stage, step)
+        write, error = tried
         try:
-            begun: tuple[str, Hold | None] = await write
-        except asyncio.CancelledError as error:
-            return *self._begun_by(step, write, error), error
-        except BudgetRefusedError as refused:
-            if not refused.busy:
-                raise
-            return await self._begin_in_turn(step, ahead)
-        except BaseException:
-            self._let_go(step)
-            raise
-        if step.ownership is not None:
-            self._begun(step)
-        return *begun, None
+            if isinstance(error, asyncio.CancelledError):
+                return *self._begun_by(step, write, error), error
+            if isinstance(error, BudgetRefusedError) and error.busy:
+                return await self._begin_in_turn(step, ahead)
+            if not isinstance(error, BudgetRefusedError):
+                self._let_go(step)
+            raise error
+        finally:
+            # Break the reference cycle: the traceback refers to this frame.
+            del error, tried
 
     async def _begin_in_turn(
         self, step: StartCall, ahead: WritesAhead | None
@@ -124,7 +132,7 @@ class InFlightCalls:
             writes = [] if ahead is None else await ahead.take()
             write: asyncio.Future[Any]
             if ahead is None or not writes:
-                write = self._ledger.step(self.stage, step)
+                write = self.submit(step)
             else:
                 write = self._ledger.submit([*writes, functools.partial(self._start_last, step)])
                 ahead.follow(write)
@@ -137,7 +145,7 @@ class InFlightCalls:
             except BaseException:
                 self._let_go(step)
                 raise
-            self._begun(step)
+            self.note_begun(step)
             return *begun, None
 
         if not (self.charging and step.enforce):
@@ -149,9 +157,10 @@ class InFlightCalls:
         step.lease_ms = 0
         self.ended(step.out)
 
-    def _begun(self, step: StartCall) -> None:
-        if step.ownership is not None and not self._known.issuperset(step.ownership.owned):
-            note_owned(self._known, step.ownership)
+    def note_begun(self, step: StartCall) -> None:
+        """Remember the owners of the session and order of a call that was begun."""
+        if step.ownership is not None:
+            note_owned(self.known, step.ownership)
 
     def _begun_by(
         self, step: StartCall, write: asyncio.Future[Any], error: asyncio.CancelledError
@@ -168,7 +177,7 @@ class InFlightCalls:
             begun = _outcome(write.result())
         except _REFUSALS:
             raise error from None
-        self._begun(step)
+        self.note_begun(step)
         return begun
 
     def _start_last(self, step: StartCall, tx: Transaction) -> Any:
@@ -182,10 +191,6 @@ class InFlightCalls:
             begun = refused
         stage.write()
         return begun
-
-    def submit(self, step: FinishCall) -> asyncio.Future[FinishedCall]:
-        """Submit a :class:`FinishCall` once; :meth:`finish` continues if the future fails."""
-        return self._ledger.step(self.stage, step)
 
     async def finish(
         self,
@@ -273,7 +278,7 @@ class InFlightCalls:
         if self._refresh is not None:
             self._refresh(tx)
         return Calls(
-            tx, steps, self._budgeter.accounts(tx), self.charging, self._known, self._renewal,
+            tx, steps, self._budgeter.accounts(tx), self.charging, self.known, self._renewal,
             self.owner, self.waiting_room.freed,
         )  # fmt: skip
 
@@ -288,13 +293,13 @@ class InFlightCalls:
         Raises:
             NotYoursError: the session or work order belongs to another caller.
         """
-        if named.order or named.session not in self._known:  # an order may have been planned since
-            await self._ledger.step(self.stage, named)
-            note_owned(self._known, named)
+        if named.order or named.session not in self.known:  # an order may have been planned since
+            await self.submit(named)
+            note_owned(self.known, named)
 
     async def release_claim(self, claim: Claim) -> None:
         """Delete the claim of a failed call on its idempotency key, so the key is free again."""
-        await self._ledger.step(self.stage, claim)
+        await self.submit(claim)
 
     def count(self) -> int:
         """Return the number of calls in flight in all processes. Blocks."""

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.gateway.validation import MAX_ID_CHARS
-from remit.gateway.values import Attempt, Call, Failure, Refusal
+from remit.gateway.values import Attempt, Call, Candidate, Failure, Refusal
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import JsonTextError, load, sound_text
 from remit.ledger import EXACT, Content, LedgerClient, LedgerEntry, Prepared, content, utc_now
-from remit.providers import Outgoing, ProviderResponse
+from remit.providers import Body, Outgoing, ProviderResponse
 
 __all__ = [
     "dispatch_entry", "exchange_entry", "prepare_exchange", "prepare_rejection", "prepare_warning",
@@ -92,12 +92,13 @@ def exchange_entry(
         "outcome": outcome,
         "input_tokens": usage[0],
         "output_tokens": usage[1],
-        "context_hash": Content(to.sent.context_hash),
         "dispatch_entry_id": attempt.dispatch_entry_id,
         "model_id": model_id,
         "finish_reason": finish,
         "latency_ms": attempt.latency_ms,
     }
+    if not _is_hash_derived(to):
+        metadata["context_hash"] = Content(to.sent.context_hash)
     if isinstance(result, Failure):
         metadata["error_code"] = result.code
         metadata["error_message"] = Content(result.message)
@@ -153,6 +154,18 @@ def exchange_entry(
         prompts_used=_prompts(request.prompt_pack_id) if request.prompt_pack_id else [],
         metadata=metadata,
     )
+
+
+def _is_hash_derived(to: Candidate) -> bool:
+    """Return True if readers can compute the ``context_hash`` from the recorded request.
+
+    The hash is that of the caller's request, and the record has the request that was sent.
+    """
+    body = to.request.body
+    if body is None:
+        return not to.sent.is_exact
+    sent = to.outgoing.body if to.outgoing is not None else None
+    return type(sent) is type(body) is Body and sent.raw == body.raw
 
 
 def _add_wire(metadata: dict[str, Any], call: Call, outgoing: Outgoing) -> None:

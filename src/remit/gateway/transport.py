@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from typing import Any, TypeGuard
+from typing import Any
 
 from remit.gateway.memory import LARGE_BYTES, run_large
 from remit.gateway.stream import StreamTap, weight
@@ -42,7 +42,7 @@ from remit.providers.wire import (
 )
 
 __all__ = [
-    "AnyProvider", "has_dialect", "read_result", "refuse_failed", "send_body", "too_long",
+    "AnyProvider", "read_result", "refuse_failed", "send_body", "too_long",
 ]  # fmt: skip
 
 _EVENTS_AT_ONCE = 256  # After this many events of one piece other calls get a turn.
@@ -50,11 +50,6 @@ _NULL = b',"usage":null'
 _NO_USAGE = re.compile(rb',\s*"usage":\s*null')
 
 AnyProvider = Provider | AsyncProvider | StreamingProvider | WireProvider
-
-
-def has_dialect(provider: AnyProvider) -> TypeGuard[WireProvider]:
-    """Return True if a provider takes bodies in a dialect."""
-    return hasattr(provider, "outgoing")
 
 
 async def send_body(
@@ -79,7 +74,8 @@ async def send_body(
         ProviderError: the provider reported an error, the stream broke off, or the answer is too
             long.
     """
-    tap.start()
+    if outgoing.stream or tap.wanted:  # else the tap is unused
+        tap.start()
     try:
         reply: ProviderReply = await provider.send(outgoing, timeouts)
         try:

@@ -17,7 +17,8 @@ from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.schemas import problems
 from remit.ledger import is_plain_text
 
-__all__ = ["MAX_ID_CHARS", "MAX_TOKENS", "Sent", "check_output", "check_request", "encode_sent"]
+__all__ = ["MAX_ID_CHARS", "MAX_TOKENS", "Sent", "check_output", "check_request", "encode_sent",
+           "ids_of"]  # fmt: skip
 
 MAX_TOKENS = 10**9
 """Most output tokens that anybody can mean."""
@@ -32,7 +33,8 @@ _IDS = (
 
 _NEEDED = _IDS[:2]
 _is_given = functools.partial(operator.is_not, None)
-_ids_of = operator.attrgetter(*_IDS)
+ids_of = operator.attrgetter(*_IDS)
+"""Returns the ids that a request names, in one order."""
 
 
 class Sent(Struct, gc=False):
@@ -68,7 +70,7 @@ def check_request(request: PromptRequest) -> str:
             return problem
     elif not isinstance(request.prompt, str) or not request.prompt.strip():
         return "prompt is blank"
-    ids = _ids_of(request)
+    ids = ids_of(request)
     for name, value in zip(_NEEDED, ids, strict=False):
         if not str(value or "").strip():
             return f"{name} is missing"

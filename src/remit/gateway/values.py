@@ -273,6 +273,7 @@ class Call(Struct):
         passed_over: the models that did not answer, each with its error code.
         on_record: rows that a recorded answer changes in other tables.
         translated: providers that lacked an endpoint of the body's form when they were asked.
+        unfolded: providers that no longer stored the previous response when they were asked.
         tool_uses: how often a tool of the provider may be used if the request does not say; None
             for the configured number.
         began_ns: time of arrival by the monotonic clock.
@@ -293,6 +294,7 @@ class Call(Struct):
     passed_over: tuple[tuple[str, str], ...] = ()
     on_record: OnRecord | None = None
     translated: frozenset[str] = frozenset()
+    unfolded: frozenset[str] = frozenset()
     tool_uses: int | None = None
     began_ns: int = 0
 

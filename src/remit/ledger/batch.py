@@ -6,10 +6,12 @@ Reading through the transaction flushes them first.
 
 from __future__ import annotations
 
+import itertools
+import operator
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from remit.ledger.clock import WALL_WATCH
@@ -19,7 +21,6 @@ from remit.ledger.errors import LedgerFormatError, LedgerWriteError
 from remit.ledger.preparation import Key, Prepared, Sealed, prepare
 from remit.ledger.reader import as_bytes
 from remit.ledger.record import content_scope
-from remit.ledger.schema import TABLES
 from remit.ledger.store import Stage, StageOpener, Unit
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
@@ -32,10 +33,12 @@ _STEP = "SELECT step_id FROM message_steps WHERE content_id = ? AND step = ?"
 Known = tuple[int, str, bytes]
 """Content id, commitment and nonce of a stored value."""
 
+_Found = tuple[str, bytes, int, str, bytes]
+# Scope, digest, content id, commitment and nonce of a stored value.
+
 _MAX_COMMITMENTS = 2048
+# Nonce and digest of values by commitment: a history that is sent again is not hashed again.
 _commitments: dict[str, tuple[bytes, bytes]] = {}
-# By commitment, the nonce and the digest of the value that it was computed of in this process: the
-# history that a conversation sends again with every call is not hashed once more each time.
 
 
 def _commit(nonce: bytes, digest: bytes, encoded: bytes) -> str:
@@ -46,69 +49,10 @@ def _commit(nonce: bytes, digest: bytes, encoded: bytes) -> str:
     return commitment
 
 
-@dataclass(slots=True)
-class Head:
-    """The state of the ledger at the start of a transaction.
+Rows = dict[str, list[tuple[Any, ...]]]
+"""Collected rows, keyed by table."""
 
-    Attributes:
-        seq: sequence number of the last entry; -1 if the ledger is empty.
-        entry_hash: hash of that entry, or the empty string.
-        timestamp: timestamp of that entry, or the empty string.
-        content_id: the greatest content id.
-        step_id: the greatest message step id.
-        seen_hash: hash of the entry that the store saw last; ``None`` if that entry is missing.
-    """
-
-    seq: int
-    entry_hash: str
-    timestamp: str
-    content_id: int
-    step_id: int
-    seen_hash: str | None
-
-    @classmethod
-    def of(cls, row: Sequence[Any]) -> Head:
-        """Return the head in a row of these six values, all null in an empty ledger.
-
-        Args:
-            row: sequence number, hash and timestamp of the last entry, greatest content id,
-                greatest step id, and the hash at the number that the store saw last.
-        """
-        seq, entry_hash, timestamp, content_id, step_id, seen_hash = row
-        return cls(
-            -1 if seq is None else seq, entry_hash or "", timestamp or "", content_id or 0,
-            step_id or 0, seen_hash,
-        )  # fmt: skip
-
-
-def prepared_in(units: Sequence[Unit]) -> Iterator[Prepared]:
-    """Yield the prepared entries whose values can be reused in a session.
-
-    Args:
-        units: units of one transaction. Entries without a session are left out.
-    """
-    for unit in units:
-        for prepared in unit.prepared or getattr(unit.step, "prepared", ()):
-            if prepared.keys:
-                yield prepared
-
-
-def keys_of(units: Sequence[Unit]) -> dict[Key, None]:
-    """Return the keys of all reusable values in the units, each once, in order; the values of the
-    dictionary are None.
-
-    Args:
-        units: units of one transaction; units without prepared entries add nothing.
-    """
-    keys: dict[Key, None] = {}
-    for prepared in prepared_in(units):
-        keys |= dict.fromkeys(prepared.keys)
-    return keys
-
-
-def _kind_of(opener: StageOpener) -> Any:
-    """Return the key that openers share if their stages hold the same rows, such as a method."""
-    return getattr(opener, "__func__", opener)
+_FIRST = operator.itemgetter(0)
 
 
 class Batch(ABC):
@@ -118,28 +62,45 @@ class Batch(ABC):
     :meth:`flush`. Rows are collected by table and inserted together.
 
     Args:
-        head: the state of the ledger at the start.
         content_keys: metadata keys whose values are content.
         compress_above: stored values longer than this many bytes are compressed.
 
     Attributes:
         ENGINE_ERRORS: exceptions of the database engine; each subclass names its own.
         RECORD_SQL: SQL expression that reads the column ``record``.
+        seq: sequence number of the last entry, appended ones included; -1 in an empty ledger.
+        entry_hash: hash of that entry, or the empty string.
+        last_timestamp: timestamp of that entry, or the empty string.
+        seen_hash: hash of the entry that the store saw last; ``None`` if that entry is missing.
     """
 
     ENGINE_ERRORS: tuple[type[Exception], ...] = ()
     RECORD_SQL = "record"
+    _sealed: Sealed  # the last appended record
 
-    def __init__(self, head: Head, content_keys: frozenset[str], compress_above: int) -> None:
-        self.head = head
+    def __init__(self, content_keys: frozenset[str], compress_above: int) -> None:
         self._content_keys = content_keys
         self.compress_above = compress_above
-        self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
+        self._rows: Rows = defaultdict(list)
         # Stored values, and those stored by the next flush, by scope and digest.
         self._known: dict[Key, Known | None] = {}
+        self._asked: tuple[dict[Key, None], Iterable[_Found]] | None = None  # not read yet
         self._steps: dict[str, int] = {}  # message steps of this batch, by hash
         # Of each kind one at a time, as two would not see each other's changes.
         self._stages: dict[StageOpener, Stage] = {}
+
+    def set_head(self, row: Sequence[Any]) -> None:
+        """Set the state of the ledger at the start of the transaction.
+
+        Args:
+            row: sequence number, hash and timestamp of the last entry, greatest content id,
+                greatest step id, and the hash at the number that the store saw last; all null in an
+                empty ledger.
+        """
+        seq, entry_hash, timestamp, content_id, step_id, self.seen_hash = row
+        self.seq = -1 if seq is None else seq
+        self.entry_hash, self.last_timestamp = entry_hash or "", timestamp or ""
+        self._content_id, self._step_id = content_id or 0, step_id or 0
 
     @property
     @abstractmethod
@@ -156,12 +117,12 @@ class Batch(ABC):
         """Run a statement that does not concern the collected rows; return its rows."""
 
     @abstractmethod
-    def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
+    def _insert_all(self, collected: Rows) -> None:
         """Insert collected rows by table; a subject that exists already is skipped."""
 
     @abstractmethod
-    def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
-        """Return scope, digest, content id, commitment and nonce of the stored ``keys``."""
+    def _find_contents(self, keys: list[Key]) -> Iterable[_Found]:
+        """Return the stored values among ``keys``; the rows may be read when iterated."""
 
     @abstractmethod
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -182,7 +143,8 @@ class Batch(ABC):
             sql: the statement, with ``?`` placeholders.
             parameters: values of the placeholders.
         """
-        self.flush()
+        if self._stages or self._rows:
+            self.flush()
         return self._read(sql, parameters)
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
@@ -192,53 +154,15 @@ class Batch(ABC):
             InvalidInputError: the entry cannot be recorded.
             LedgerFormatError: a stored content value that it repeats is damaged.
         """
-        return self._append(
-            prepare(entry, self._content_keys) if isinstance(entry, LedgerEntry) else entry
-        ).id
-
-    @property
-    def last_timestamp(self) -> str:
-        """Timestamp of the last entry, empty in an empty ledger."""
-        return self.head.timestamp
-
-    def forget(self) -> None:
-        """Insert the collected rows, and forget known content.
-
-        Call this after rows of content were deleted in the transaction.
-
-        Values that this process knew from other transactions are forgotten too.
-        """
-        self.flush()
-        self._known.clear()
-        self._steps.clear()
-        _commitments.clear()
-
-    def restore(self, table: str, row: tuple[Any, ...]) -> None:
-        """Collect a row of an export or archive unchanged; the caller has checked it.
-
-        Args:
-            table: name of the table.
-            row: values of all columns.
-        """
-        rows = self._rows[table]
-        rows.append(row)
-        if table == "entries":
-            self.head.seq, self.head.entry_hash, self.head.timestamp = row[0], row[2], row[3]
-            if (row[0] + 1) % TILE_WIDTH == 0:
-                self._complete_tile(row[0] // TILE_WIDTH)
-        elif len(rows) >= _RESTORE_ROWS:
-            self.flush()
-
-    def _append(self, prepared: Prepared) -> Sealed:
-        head = self.head
-        seq = head.seq + 1
+        prepared = entry if isinstance(entry, Prepared) else prepare(entry, self._content_keys)
+        seq = self.seq + 1
         timestamp = utc_now()
-        if timestamp < head.timestamp:
-            WALL_WATCH.went_back(head.timestamp, timestamp)
+        if timestamp < self.last_timestamp:
+            WALL_WATCH.went_back(self.last_timestamp, timestamp)
         if prepared.contents:
             sealed = self._append_content(prepared, seq, timestamp)
         else:
-            sealed = prepared.seal(seq, timestamp, head.entry_hash, ())
+            sealed = prepared.seal(seq, timestamp, self.entry_hash, ())
         self._rows["entries"].append(
             (
                 seq,
@@ -255,10 +179,38 @@ class Batch(ABC):
             self._rows["usage"].append((quarter_of(timestamp), *prepared.usage))
         elif prepared.made_key is not None:
             self._rows["usage_keys"].append(prepared.made_key)
-        head.seq, head.entry_hash, head.timestamp = seq, sealed.entry_hash, timestamp
+        self.seq, self.entry_hash, self.last_timestamp = seq, sealed.entry_hash, timestamp
         if (seq + 1) % TILE_WIDTH == 0:
             self._complete_tile(seq // TILE_WIDTH)
-        return sealed
+        self._sealed = sealed
+        return sealed.id
+
+    def forget(self) -> None:
+        """Insert the collected rows, and forget known content, of other transactions too.
+
+        Call this after rows of content were deleted in the transaction.
+        """
+        self.flush()
+        self._asked = None
+        self._known.clear()
+        self._steps.clear()
+        _commitments.clear()
+
+    def restore(self, table: str, row: tuple[Any, ...]) -> None:
+        """Collect a row of an export or archive unchanged; the caller has checked it.
+
+        Args:
+            table: name of the table.
+            row: values of all columns.
+        """
+        rows = self._rows[table]
+        rows.append(row)
+        if table == "entries":
+            self.seq, self.entry_hash, self.last_timestamp = row[0], row[2], row[3]
+            if (row[0] + 1) % TILE_WIDTH == 0:
+                self._complete_tile(row[0] // TILE_WIDTH)
+        elif len(rows) >= _RESTORE_ROWS:
+            self.flush()
 
     def _append_content(self, prepared: Prepared, seq: int, timestamp: str) -> Sealed:
         """Seal an entry with content, and collect the rows of its values and their subjects.
@@ -270,33 +222,33 @@ class Batch(ABC):
         subject, named = prepared.subject, None
         if subject is not None:
             named = self._named(subject, seq, None if prepared.keys else values, rows)
-        shown = {row[0] for row in rows}
+        shown = set(map(_FIRST, rows))
         lists: list[tuple[list[Known], list[str]]] = []
         commitments: list[str] = []
         for item in prepared.contents:
             if isinstance(item, list):
-                messages = [values[part.digest] for part in item]
-                step, steps = NO_STEP, []
-                for known in messages:
-                    step = next_step(step, known[1])
-                    steps.append(step)
+                messages, steps, step = [], [], NO_STEP
+                for part in item:
+                    messages.append(known := values[part.digest])
+                    steps.append(step := next_step(step, known[1]))
                 lists.append((messages, steps))
                 commitments.append(step)
             else:
                 known = named if item is subject and named else values[item.digest]
                 shown.add(known[0])
                 commitments.append(known[1])
-        head, table = self.head, self._rows
-        sealed = prepared.seal(seq, timestamp, head.entry_hash, commitments)
+        table = self._rows
+        sealed = prepared.seal(seq, timestamp, self.entry_hash, commitments)
         # From here on nothing fails.
         if rows:
             table["contents"] += rows
-            head.content_id += len(rows)
+            self._content_id += len(rows)
             self._known |= new
         if lists:
-            last_steps = {self._add_list(messages, steps) for messages, steps in lists}
-            table["shown_lists"] += [(seq, step_id) for step_id in sorted(last_steps)]
-        table["shown_contents"] += [(seq, content_id) for content_id in sorted(shown)]
+            last_steps = set(itertools.starmap(self._add_list, lists))
+            table["shown_lists"] += zip(itertools.repeat(seq), sorted(last_steps))
+        if shown:
+            table["shown_contents"] += zip(itertools.repeat(seq), sorted(shown))
         if named and prepared.subject_id:
             table["content_subjects"].append((prepared.subject_id, named[0]))
         return sealed
@@ -308,7 +260,7 @@ class Batch(ABC):
         beside: dict[bytes, Known] | None,
         rows: list[tuple[Any, ...]],
     ) -> Known:
-        """Return the value that names an entry's subject, as a row of its own.
+        """Return the value that names the subject of the entry ``seq``, as a row of its own.
 
         Args:
             subject: the value.
@@ -319,7 +271,7 @@ class Batch(ABC):
         if beside and subject.digest in beside:
             return beside[subject.digest]
         nonce, encoded = os.urandom(_NONCE_BYTES), subject.encoded
-        known = (self.head.content_id + len(rows) + 1, commit(nonce, encoded), nonce)
+        known = (self._content_id + len(rows) + 1, commit(nonce, encoded), nonce)
         codec, stored = StoredValue.encode(subject, self.compress_above)
         key = (content_scope(None, seq), subject.digest)
         rows.append((known[0], known[1], *key, nonce, len(encoded), codec, stored))
@@ -329,6 +281,9 @@ class Batch(ABC):
         self, prepared: Prepared, seq: int
     ) -> tuple[dict[bytes, Known], dict[Key, Known | None], list[tuple[Any, ...]]]:
         """Return the content values by digest, the new ones by key, and rows for those."""
+        if self._asked is not None:
+            asked, self._asked = self._asked, None
+            self._learn(*asked)
         values: dict[bytes, Known] = {}
         new: dict[Key, Known | None] = {}
         rows: list[tuple[Any, ...]] = []
@@ -336,9 +291,9 @@ class Batch(ABC):
         if not keys:
             scope = content_scope(None, seq)
             keys = [(scope, digest) for digest in prepared.values]
-        elif not all(map(self._known.__contains__, keys)):
-            self._find(keys)
-        content_id = self.head.content_id
+        elif wanted := [key for key in keys if key not in self._known]:
+            self._learn(wanted, self._find_contents(wanted))
+        content_id = self._content_id
         for key, value in zip(keys, prepared.values.values(), strict=True):
             known = self._known.get(key)
             encoded, digest = value.encoded, value.digest
@@ -364,8 +319,8 @@ class Batch(ABC):
         """Return the id of a list's last step, after each step is stored or collected."""
         parent_id, position = 0, len(steps)
         # A value that is collected and not written is named by no stored step.
-        contents = self._rows["contents"]
-        first_new = contents[0][0] if contents else self.head.content_id + 1
+        contents = self._rows.get("contents")
+        first_new = contents[0][0] if contents else self._content_id + 1
         while position > 0:  # a conversation grows at its end: all before is known
             content_id, step = messages[position - 1][0], steps[position - 1]
             found = self._steps.get(step)
@@ -377,23 +332,15 @@ class Batch(ABC):
                 break
             position -= 1
         for place in range(position, len(steps)):
-            self.head.step_id += 1
+            self._step_id += 1
             content_id, commitment, _ = messages[place]
             self._rows["message_steps"].append(
-                (self.head.step_id, steps[place], parent_id, content_id, commitment, place + 1)
+                (self._step_id, steps[place], parent_id, content_id, commitment, place + 1)
             )
-            parent_id = self._steps[steps[place]] = self.head.step_id
+            parent_id = self._steps[steps[place]] = self._step_id
         return parent_id
 
-    def _find(self, keys: Iterable[Key]) -> None:
-        """Look up which of ``keys`` the table contains, unless known."""
-        wanted = [key for key in keys if key not in self._known]
-        if wanted:
-            self._learn(wanted, self._find_contents(wanted))
-
-    def _learn(
-        self, keys: Iterable[Key], found: Iterable[tuple[str, bytes, int, str, bytes]]
-    ) -> None:
+    def _learn(self, keys: Iterable[Key], found: Iterable[_Found]) -> None:
         """Remember the stored values among ``keys``; the others are not stored."""
         self._known.update(dict.fromkeys(keys))
         for scope, digest, content_id, commitment, nonce in found:
@@ -411,8 +358,7 @@ class Batch(ABC):
     def complete_tile(self, index: int, hashes: list[bytes]) -> None:
         """Store the tree hashes above the leaf hashes of a tile if all 256 hashes exist.
 
-        Does nothing for a tile with fewer hashes. A complete row of tiles also completes the level
-        above.
+        A complete row of tiles also completes the level above.
 
         Args:
             index: number of the tile, from 0.
@@ -433,15 +379,12 @@ class Batch(ABC):
         # Fewer hashes mean missing entries: verification reports them, and writing continues.
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """Run a statement that only reads, and return its rows, which may be fetched later.
-
-        Collected rows are inserted first. The base class runs the statement at once.
-
-        Args:
-            sql: the statement, with ``?`` placeholders.
-            parameters: values of the placeholders.
+        """Run a statement that only reads, as :meth:`execute` does; an engine may read its rows
+        when they are iterated.
         """
-        return self.execute(sql, parameters)
+        if self._stages or self._rows:
+            self.flush()
+        return self._read(sql, parameters)
 
     def look_up(self, units: Sequence[Unit]) -> None:
         """Find which values of prepared entries are stored already, in one statement.
@@ -449,7 +392,13 @@ class Batch(ABC):
         Args:
             units: units of the transaction, before any of them runs.
         """
-        self._find(keys_of(units))
+        keys: dict[Key, None] = {}
+        for unit in units:
+            for prepared in unit.prepared or getattr(unit.step, "prepared", ()):
+                if prepared.keys:
+                    keys |= dict.fromkeys(prepared.keys)
+        if keys:
+            self._asked = keys, self._find_contents([*keys])
 
     def open_stages(self, units: Sequence[Unit]) -> None:
         """Have the steps among ``units`` read their rows, all steps of a kind together.
@@ -465,7 +414,7 @@ class Batch(ABC):
             if unit.opener is not None:
                 steps.setdefault(unit.opener, []).append(unit.step)
         for opener, items in steps.items():
-            if self._of_kind(opener):
+            if self._stages and self._of_kind(opener):
                 continue
             try:
                 self._stages[opener] = opener(self, items)
@@ -480,9 +429,6 @@ class Batch(ABC):
         A unit with an error leaves no rows. If the engine refused a statement of a call, the error
         is a LedgerWriteError.
 
-        Args:
-            unit: the unit.
-
         Returns:
             Records of prepared entries, or the result of the call or step; or its error.
 
@@ -495,7 +441,8 @@ class Batch(ABC):
         # A step or a single entry writes nothing before it is sure to succeed.
         try:
             if opener is None:
-                return [self._append(unit.prepared[0])]
+                self.append(unit.prepared[0])
+                return [self._sealed]
             return (self._stages.get(opener) or self._open(opener, unit.step)).do(unit.step)
         except self.ENGINE_ERRORS:
             raise
@@ -509,17 +456,18 @@ class Batch(ABC):
         return stage
 
     def _of_kind(self, opener: StageOpener) -> list[StageOpener]:
-        kind = _kind_of(opener)
-        return [other for other in self._stages if _kind_of(other) == kind]
+        """Return the open stages with the same rows: those of the same method of any object."""
+        kind = getattr(opener, "__func__", opener)
+        return [other for other in self._stages if getattr(other, "__func__", other) == kind]
 
     def _do_in_savepoint(self, unit: Unit) -> Any:
         self.flush()
         self._stages.clear()  # The call may change rows that they have read.
-        before = replace(self.head)
+        before = (self.seq, self.entry_hash, self.last_timestamp, self._content_id, self._step_id)
         self._savepoint("SAVEPOINT")
         try:
             if unit.call is None:
-                result: Any = [self._append(prepared) for prepared in unit.prepared]
+                result: Any = [self._sealed for one in unit.prepared if self.append(one)]
             else:
                 result = unit.call(self)
             self.flush()
@@ -527,10 +475,10 @@ class Batch(ABC):
         except Exception as error:
             if self._is_lost(error):
                 raise
-            for rows in self._rows.values():
-                rows.clear()
+            self._rows = defaultdict(list)
             self._savepoint("ROLLBACK TO")
-            self.head = before
+            self.set_head((*before, self.seen_hash))
+            self._asked = None
             self._known.clear()  # looked up again
             self._steps.clear()
             result = error
@@ -547,7 +495,6 @@ class Batch(ABC):
         """Have all stages write, then insert the collected rows; nothing is committed."""
         for stage in self._stages.values():
             stage.write()
-        if collected := [(table, rows) for table, rows in self._rows.items() if rows]:
+        if self._rows:
+            collected, self._rows = self._rows, defaultdict(list)
             self._insert_all(collected)
-            for _, rows in collected:
-                rows.clear()

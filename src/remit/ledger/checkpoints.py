@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from remit.kernel.errors import RemitError
 from remit.ledger.entry import LedgerEntry, utc_now
 from remit.ledger.errors import (
     AFTER_DAMAGE,
@@ -22,7 +20,7 @@ from remit.ledger.errors import (
 from remit.ledger.kept_head import KeptHead, contradiction
 from remit.ledger.owner import OWNER_SQL, not_owned, require_owner
 from remit.ledger.reader import GREATEST, pages
-from remit.ledger.store import Execute, Store, Transaction, Unit, may_have_left
+from remit.ledger.store import Execute, Store, Transaction, may_have_left
 from remit.ledger.tlog import (
     Checkpoint,
     SignedCheckpoint,
@@ -411,68 +409,6 @@ class Checkpoints:
             LedgerError: the ledger cannot be read.
         """
         return _owner(self._store.select)
-
-
-class CheckpointSchedule:
-    """Periodic signing of checkpoints in the writer's thread.
-
-    Args:
-        checkpoints: the checkpoints of the ledger.
-        store: the store that the thread writes.
-        every_entries: a checkpoint is due after this many new entries.
-        every_s: a checkpoint is due this many seconds after the first new entry.
-    """
-
-    def __init__(
-        self, checkpoints: Checkpoints, store: Store, *, every_entries: int, every_s: float
-    ) -> None:
-        self._checkpoints = checkpoints
-        self._store = store
-        self._every_entries = every_entries
-        self._every_s = every_s
-        self._covered: int | None = None  # not known before the first commit
-        self._deadline: float | None = None
-
-    def wait_s(self) -> float | None:
-        """Return seconds until :meth:`tick` is due; ``None`` without new entries."""
-        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-
-    def tick(self, *, closing: bool = False) -> None:
-        """Sign a checkpoint if enough entries or seconds have passed since the last one.
-
-        Failures are logged, and the next attempt waits for new entries. Nothing happens without new
-        entries.
-
-        Args:
-            closing: True at the end, which makes a checkpoint due for any new entry.
-        """
-        if not self._store.size:
-            return
-        if self._covered is None:
-            latest = self._checkpoints.latest()
-            self._covered = latest.checkpoint.size if latest else 0
-        new = self._store.size - self._covered
-        if new <= 0:
-            return
-        if self._deadline is None:
-            self._deadline = time.monotonic() + self._every_s
-        if new >= self._every_entries or closing or time.monotonic() >= self._deadline:
-            self._deadline = None
-            try:
-                self._checkpoints.sign_in(self._transact)
-            except LedgerRollbackError as error:
-                self._store.doubt()
-                _log.error("%s", error)
-            except RemitError as error:
-                # The entries are on record; the next one due covers them.
-                _log.warning("no checkpoint was written: %s", error)
-            self._covered = self._store.size
-
-    def _transact(self, call: Callable[[Transaction], Any]) -> Any:
-        (result,) = self._store.run([Unit(call=call)])
-        if isinstance(result, BaseException):
-            raise result
-        return result
 
 
 def _store(signed: SignedCheckpoint, key: VerifierKey, tx: Transaction) -> str:

@@ -12,8 +12,8 @@ from typing import IO, Any
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import Closeable
 from remit.kernel.settings import LedgerSettings, default_settings
-from remit.ledger.checkpoints import Checkpoints, CheckpointSchedule
-from remit.ledger.committer import GroupCommitter
+from remit.ledger.checkpoints import Checkpoints
+from remit.ledger.committer import CheckpointSchedule, GroupCommitter
 from remit.ledger.entry import parse_entry_id
 from remit.ledger.erasure import Eraser, ErasureReport
 from remit.ledger.errors import ErasureError, LedgerRollbackError

@@ -1,22 +1,26 @@
-"""Group commit: units submitted while the disk is busy share the next transaction."""
+"""Group commit: units submitted while the disk is busy share the next transaction.
+
+The thread that commits also signs a checkpoint when one is due.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Collection
 from typing import Any
 
 from typing_extensions import override
 
-from remit.ledger.checkpoints import CheckpointSchedule
+from remit.kernel.errors import RemitError
+from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.clock import WALL_WATCH
-from remit.ledger.errors import LedgerClosedError, LedgerError
-from remit.ledger.store import Store, Unit
+from remit.ledger.errors import LedgerClosedError, LedgerError, LedgerRollbackError
+from remit.ledger.store import Store, Transaction, Unit
 
 _CLOCK_CHECK_S = 1.0
 _MAX_BATCH = 512  # units in one transaction
@@ -63,6 +67,68 @@ class _Write(asyncio.Future[Any]):
 
 
 _Item = tuple[Unit, "_Waiter | _Write"]
+
+
+class CheckpointSchedule:
+    """Periodic signing of checkpoints in the writer's thread.
+
+    Args:
+        checkpoints: the checkpoints of the ledger.
+        store: the store that the thread writes.
+        every_entries: a checkpoint is due after this many new entries.
+        every_s: a checkpoint is due this many seconds after the first new entry.
+    """
+
+    def __init__(
+        self, checkpoints: Checkpoints, store: Store, *, every_entries: int, every_s: float
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._store = store
+        self._every_entries = every_entries
+        self._every_s = every_s
+        self._covered: int | None = None  # not known before the first commit
+        self._deadline: float | None = None
+
+    def wait_s(self) -> float | None:
+        """Return seconds until :meth:`tick` is due; ``None`` without new entries."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def tick(self, *, closing: bool = False) -> None:
+        """Sign a checkpoint if enough entries or seconds have passed since the last one.
+
+        Failures are logged, and the next attempt waits for new entries. Nothing happens without new
+        entries.
+
+        Args:
+            closing: True at the end, which makes a checkpoint due for any new entry.
+        """
+        if not self._store.size:
+            return
+        if self._covered is None:
+            latest = self._checkpoints.latest()
+            self._covered = latest.checkpoint.size if latest else 0
+        new = self._store.size - self._covered
+        if new <= 0:
+            return
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._every_s
+        if new >= self._every_entries or closing or time.monotonic() >= self._deadline:
+            self._deadline = None
+            try:
+                self._checkpoints.sign_in(self._transact)
+            except LedgerRollbackError as error:
+                self._store.doubt()
+                _log.error("%s", error)
+            except RemitError as error:
+                # The entries are on record; the next one due covers them.
+                _log.warning("no checkpoint was written: %s", error)
+            self._covered = self._store.size
+
+    def _transact(self, call: Callable[[Transaction], Any]) -> Any:
+        (result,) = self._store.run([Unit(call=call)])
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
 
 class GroupCommitter:
@@ -136,12 +202,8 @@ class GroupCommitter:
                 raise LedgerClosedError
             self._items.extend(items)
             if 0 < self._wanted <= len(self._items):
-                self._rouse()
-
-    def _rouse(self) -> None:
-        """Wake the thread; the caller holds the lock."""
-        self._wanted = 0
-        self._wake.release()
+                self._wanted = 0
+                self._wake.release()
 
     def close(self) -> bool:
         """Commit pending units, sign a due checkpoint, and end the thread.
@@ -158,7 +220,8 @@ class GroupCommitter:
             if not self._closed:
                 self._closed = True
                 if self._wanted:
-                    self._rouse()
+                    self._wanted = 0
+                    self._wake.release()
         self._thread.join()
         return True
 
@@ -167,16 +230,24 @@ class GroupCommitter:
         expected = 1
         while not ended:
             self._wait(1, None if self._schedule is None else self._schedule.wait_s())
-            if self._items:
+            if 0 < len(self._items) < expected:
                 # Writers released by the last commit are likely to be back in a moment.
                 self._wait(expected, _GATHER_S)
             with self._lock:
-                batch = [self._items.popleft() for _ in range(min(len(self._items), _MAX_BATCH))]
+                items = self._items
+                if len(items) <= _MAX_BATCH:
+                    batch, self._items = items, deque()
+                else:
+                    batch = deque(items.popleft() for _ in range(_MAX_BATCH))
                 ended = self._closed and not self._items
             if batch:
                 self._commit(batch)
                 expected = min(len(batch) + len(self._items), _MAX_BATCH)
-            self._tick(closing=ended)
+            if self._schedule is not None:
+                try:
+                    self._schedule.tick(closing=ended)
+                except Exception:  # noqa: BLE001 - the thread that writes must go on
+                    _log.exception("signing a checkpoint failed")
 
     def _wait(self, count: int, timeout_s: float | None) -> None:
         """Wait for ``count`` items, until the time limit or :meth:`close`."""
@@ -190,16 +261,10 @@ class GroupCommitter:
             if is_woken:  # The wake-up came at the last moment.
                 self._wake.acquire()
 
-    def _tick(self, *, closing: bool = False) -> None:
-        if self._schedule is not None:
-            try:
-                self._schedule.tick(closing=closing)
-            except Exception:  # noqa: BLE001 - the thread that writes must go on
-                _log.exception("signing a checkpoint failed")
-
-    def _commit(self, batch: list[_Item]) -> None:
+    def _commit(self, batch: Collection[_Item]) -> None:
+        units, waiters = zip(*batch, strict=True)
         try:
-            results = self._store.run([unit for unit, _ in batch])
+            results = self._store.run(units)
         except BaseException as error:  # noqa: BLE001 - raised to every waiting caller
             results = [error] * len(batch)
         if (now := time.monotonic()) > self._look_at:
@@ -207,7 +272,7 @@ class GroupCommitter:
             WALL_WATCH.look()
         # Waking a loop costs a system call: each is woken once.
         loops: dict[Any, list[tuple[Unit, _Write, Any]]] = {}
-        for (unit, waiter), result in zip(batch, results, strict=True):
+        for unit, waiter, result in zip(units, waiters, results, strict=True):
             if isinstance(result, StopIteration):  # A future cannot carry StopIteration.
                 result = RuntimeError("a transaction raised StopIteration")
             if isinstance(waiter, _Waiter):
@@ -215,8 +280,10 @@ class GroupCommitter:
             else:
                 loops.setdefault(waiter.get_loop(), []).append((unit, waiter, result))
         for loop, items in loops.items():
-            with contextlib.suppress(RuntimeError):  # the loop was closed
+            try:  # noqa: SIM105 - every commit comes by here
                 loop.call_soon_threadsafe(_resolve, items)
+            except RuntimeError:  # the loop was closed
+                pass
 
 
 def _resolve(items: list[tuple[Unit, _Write, Any]]) -> None:
@@ -224,4 +291,4 @@ def _resolve(items: list[tuple[Unit, _Write, Any]]) -> None:
         if isinstance(result, BaseException):
             future.set_exception(result)
         else:
-            future.set_result(unit.finish(result))
+            future.set_result(result if unit.opener is not None else unit.finish(result))

@@ -16,7 +16,7 @@ import hmac
 import json
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -394,27 +394,6 @@ def _json_text(value: Any) -> str | None:
         )
     except (TypeError, ValueError):  # a foreign type, NaN, more digits than Python writes
         return None
-
-
-def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
-    """Yield every text in a content value, in order; object keys are not yielded.
-
-    Args:
-        value: a JSON value.
-        but: names of members that are skipped, unless their values are objects.
-    """
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            inside: Iterable[Any] = item.values()
-            if but:
-                inside = [v for k, v in item.items() if k not in but or isinstance(v, dict)]
-            stack.extend(reversed(list(inside)))
-        elif isinstance(item, list):
-            stack.extend(reversed(item))
 
 
 def is_canonical(encoded: bytes) -> bool:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.json_text import load_exact
-from remit.ledger.contents import StoredValue, texts_in
+from remit.ledger.contents import StoredValue
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.errors import ErasureError
 from remit.ledger.ranges import ARCHIVED
 from remit.ledger.reader import chunks, marks
 from remit.ledger.record import columns_of, is_plain_text
-from remit.ledger.search import Run, TextIndex
+from remit.ledger.search import Run, TextIndex, quotable, quotes
 from remit.ledger.store import Execute, Store, Transaction
 from remit.ledger.subjects import BY_SUBJECT
 from remit.ledger.withdrawal import WITHDRAWN, erasable, feedback_on, session_of, withdrawn_from
@@ -46,12 +45,8 @@ _BY_ENTRY = """
 # on the ranges that archives took.
 _KEPT_EVENTS = ("INSTALLED", ARCHIVED)
 
-# A value that quotes an erased text of at least this length is erased with it.
-_QUOTE_CHARS = 16
 # Entries that one ERASURE can name and stay within the limit of a record.
 _MAX_ENTRIES = 1_000
-# What stands in every call and answer of a dialect, and quotes no person.
-_PROTOCOL = frozenset({"id", "include", "model", "object", "previous_response_id", "type"})
 
 
 @dataclass(slots=True)
@@ -473,36 +468,6 @@ def _stored(tx: Transaction, beside: Beside) -> set[int]:
         )
         if commitment in beside.commitments
     }
-
-
-def quotable(value: StoredValue) -> set[str]:
-    """Return the texts of a value whose quotes in other values are erased too.
-
-    Short texts, and names of the protocol, are left out.
-
-    Args:
-        value: the stored value that is erased.
-    """
-    return {text for text in _texts(value, _PROTOCOL) if len(text) >= _QUOTE_CHARS}
-
-
-def quotes(value: StoredValue, texts: Collection[str]) -> bool:
-    """Return True if a value quotes one of ``texts``.
-
-    Args:
-        value: a stored value.
-        texts: the texts, of :func:`quotable`.
-    """
-    return any(text in candidate for candidate in _texts(value) for text in texts)
-
-
-def _texts(value: StoredValue, but: Collection[str] = ()) -> Iterator[str]:
-    """Yield the texts of a stored value, and of JSON within them, such as tool arguments."""
-    for text in texts_in(value.decode(), but):
-        yield text
-        if text.lstrip()[:1] in ("{", "["):
-            with contextlib.suppress(ValueError):
-                yield from texts_in(load_exact(text.encode("utf-8", "replace")), but)
 
 
 def _entry(

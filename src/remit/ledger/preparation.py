@@ -48,6 +48,8 @@ def _content(number: int) -> orjson.Fragment:
 _CONTENT = [_content(number) for number in range(16)]
 
 
+_new = tuple.__new__  # A named tuple's own constructor is a function in Python.
+
 Key = tuple[str, bytes]
 """Scope and digest of a content value."""
 
@@ -132,7 +134,8 @@ class Prepared:
                 next_step="Wrap its large values in remit.ledger.contents(), or name their keys in "
                 "[ledger] content_keys.",
             )
-        return Sealed(seq, name, timestamp, previous_hash, sha256(record).hexdigest(), record)
+        entry_hash = sha256(record).hexdigest()
+        return _new(Sealed, (seq, name, timestamp, previous_hash, entry_hash, record))
 
 
 def prepare(

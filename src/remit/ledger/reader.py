@@ -14,6 +14,7 @@ from remit.ledger.contents import Erased, ExactText, StoredValue, commitments_in
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.record import is_plain_text, record_problem
+from remit.ledger.wire import Resolve, context_hash
 
 GREATEST = (1 << 63) - 1
 """The greatest number that a 64-bit integer column holds."""
@@ -230,7 +231,7 @@ class Reader(ABC):
                 decision=record["decision"],
                 reason=str(fill(record["reason"], resolve) if resolve else record["reason"]),
                 prompts_used=record["prompts_used"],
-                metadata=fill(record["metadata"], resolve) if resolve else record["metadata"],
+                metadata=filled_metadata(record, resolve) if resolve else record["metadata"],
                 id=record["id"],
                 timestamp=record["timestamp"],
                 previous_hash=record["previous_hash"],
@@ -255,23 +256,18 @@ class Reader(ABC):
         if names:
             metadata = {key: item for key, item in record["metadata"].items() if key in names}
             record = {"metadata": metadata, "reason": ""}
-        resolve = self._resolver([row], [record], StoredValue.encoded)
+        resolve = self._resolver([row], [record])
         return {
-            key: resolve(item)
+            key: resolve(item, StoredValue.encoded)
             for key, item in record["metadata"].items()
             if isinstance(item, dict) and ("$content" in item or "$messages" in item)
         }
 
-    def _resolver(
-        self,
-        rows: Sequence[EntryRow],
-        records: Sequence[dict[str, Any]],
-        read: Callable[[StoredValue], Any] = StoredValue.decode,
-    ) -> Any:
+    def _resolver(self, rows: Sequence[EntryRow], records: Sequence[dict[str, Any]]) -> Resolve:
         """Return a function from a commitment object to its content.
 
-        The function applies ``read`` to the value, or to each message of a list; missing content
-        gives :class:`Erased`.
+        The function applies its second argument, which by default decodes, to the value or to each
+        message of a list; missing content gives :class:`Erased`.
         """
         direct: dict[str, int] = {}
         lists: dict[str, MessageList] = {}
@@ -297,18 +293,39 @@ class Reader(ABC):
         gone.update(mac for item in lists.values() for mac, number in item if number not in stored)
         erased = self.erasures(gone) if gone else {}
 
-        def value(mac: str, content_id: int | None) -> Any:
+        def value(mac: str, content_id: int | None, read: Callable[[StoredValue], Any]) -> Any:
             if content_id in stored:
                 return read(stored[content_id])
             return Erased(entry_id(erased[mac]) if mac in erased else None)
 
-        def resolve(item: dict[str, Any]) -> Any:
+        def resolve(
+            item: dict[str, Any], read: Callable[[StoredValue], Any] = StoredValue.decode
+        ) -> Any:
             if "$messages" in item:
-                return [value(*message) for message in lists.get(item["$messages"], ())]
+                return [value(*message, read) for message in lists.get(item["$messages"], ())]
             mac = item["$content"][12:]
-            return value(mac, direct.get(mac))
+            return value(mac, direct.get(mac), read)
 
         return resolve
+
+
+def filled_metadata(record: dict[str, Any], resolve: Resolve) -> dict[str, Any]:
+    """Return a record's metadata with its content, and the ``context_hash`` of an exchange.
+
+    Args:
+        record: the parsed record of an entry.
+        resolve: returns the content of a commitment object, or its bytes.
+    """
+    stated = record["metadata"]
+    metadata: dict[str, Any] = fill(stated, resolve)
+    if (
+        record["event_type"] == "EXCHANGE"
+        and "dispatch_entry_id" in stated
+        and "context_hash" not in stated
+        and ("prompt" in stated or "cut" in stated)
+    ):
+        metadata["context_hash"] = context_hash(stated, resolve)
+    return metadata
 
 
 def decode_record(row: EntryRow) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from remit.ledger.errors import LedgerFormatError
 from remit.ledger.record import Columns
 from remit.ledger.usage import DIMENSIONS, SUMS
 
-LAYOUT_VERSION = 8
+LAYOUT_VERSION = 9
 """The layout that this version writes; older ones are migrated, newer ones refused."""
 
 COLUMNS = ("id", "entry_hash", "timestamp", "event_type", "submission_id", *Columns._fields)
@@ -26,15 +26,9 @@ NARROWEST_FIRST = (
     "work_order_id",
     "session_id",
     "submission_id",
-    "agent_id",
-    "contract_id",
     "event_type",
-    "framework_id",
-    "model_id",
-    "outcome",
-    "tier",
 )
-"""Columns by selectivity: the first of several compared columns drives a search."""
+"""Indexed columns by selectivity: the first of several compared columns drives a search."""
 
 SQLITE = {
     "int": "INTEGER", "blob": "BLOB", "any": "", "clustered": "WITHOUT ROWID", "seq": "",
@@ -45,12 +39,6 @@ POSTGRES = {
     "absent": "IF NOT EXISTS",
 }  # fmt: skip
 """Words of the declarations for each engine. SQLite adds the row id to each index itself."""
-
-_INDEXES = "\n".join(
-    f"CREATE INDEX entries_{name} ON entries ({name}$seq) WHERE {name} IS NOT NULL;"
-    for name in Columns._fields
-    if name != "session_id"
-)
 
 _ENTRIES = f"""
 CREATE TABLE entries (
@@ -68,7 +56,7 @@ CREATE INDEX entries_event_type ON entries (event_type$seq);
 CREATE INDEX entries_submission_id ON entries (submission_id$seq);
 CREATE INDEX entries_session_event ON entries (session_id, event_type$seq)
     WHERE session_id IS NOT NULL;
-{_INDEXES}
+CREATE INDEX entries_work_order_id ON entries (work_order_id$seq) WHERE work_order_id IS NOT NULL;
 CREATE TABLE erasures (
     commitment TEXT NOT NULL PRIMARY KEY,
     seq $int NOT NULL
@@ -183,7 +171,7 @@ CREATE TABLE IF NOT EXISTS in_flight (
     hold TEXT NOT NULL DEFAULT '',
     key_id TEXT NOT NULL DEFAULT '',
     attempt BIGINT NOT NULL DEFAULT 1
-);
+) $clustered;
 CREATE TABLE IF NOT EXISTS idempotency (
     caller TEXT NOT NULL,
     idempotency_key TEXT NOT NULL,
@@ -192,7 +180,7 @@ CREATE TABLE IF NOT EXISTS idempotency (
     exchange_entry_id TEXT NOT NULL,
     until_ms BIGINT NOT NULL,
     PRIMARY KEY (caller, idempotency_key)
-);
+) $clustered;
 CREATE TABLE IF NOT EXISTS session_owners (
     session_id TEXT NOT NULL PRIMARY KEY,
     owner TEXT NOT NULL
@@ -360,9 +348,15 @@ ALTER TABLE virtual_keys ADD COLUMN $absent pass_through TEXT NOT NULL DEFAULT '
 ALTER TABLE virtual_keys ADD COLUMN $absent pass_through_unpriced TEXT NOT NULL DEFAULT '[]';
 """
 
+# Each index costs every call a page, and only rare queries compare these columns alone.
+_FEWER_INDEXES = "".join(
+    f"DROP INDEX IF EXISTS entries_{name};\n"
+    for name in ("agent_id", "tier", "contract_id", "framework_id", "model_id", "outcome")
+)
+
 _LAYOUTS = {
     1: _ENTRIES, 2: _CONTENT, 3: _STATE, 4: _RESPONSES + _OBJECTS, 5: _SUBJECTS, 6: _USAGE,
-    7: _ORDERS, 8: _KEYS_PATHS,
+    7: _ORDERS, 8: _KEYS_PATHS, 9: _FEWER_INDEXES,
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Full-text search over content.
+"""Full-text search over content, and the texts and quotes in content.
 
 The index is the engine's (SQLite FTS5, PostgreSQL ``tsvector``). Words are defined here, so that a
 search finds the same on both. Content is indexed at the next search, so writers have no cost.
@@ -6,13 +6,15 @@ search finds the same on both. Content is indexed at the next search, so writers
 
 from __future__ import annotations
 
+import contextlib
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.ledger.contents import StoredValue, texts_in
+from remit.kernel.json_text import load_exact
+from remit.ledger.contents import StoredValue
 from remit.ledger.errors import LedgerWriteError
 from remit.ledger.reader import info_number
 from remit.ledger.store import Store, Transaction
@@ -26,6 +28,10 @@ _MAX_QUERY_WORDS = 100
 _INDEXED_TO = "text_indexed_to"
 _NOT_A_WORD = re.compile(r"[\W_]+")
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff])")
+# A value that quotes an erased text of at least this length is erased with it.
+_QUOTE_CHARS = 16
+# What stands in every call and answer of a dialect, and quotes no person.
+_PROTOCOL = frozenset({"id", "include", "model", "object", "previous_response_id", "type"})
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
 
@@ -188,3 +194,54 @@ def _indexed(codec: str, value: Any) -> str:
     except RemitError:
         return ""
     return " ".join(_words_of("\n".join(texts_in(decoded)))[:_MAX_WORDS])
+
+
+def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
+    """Yield every text in a content value, in order; object keys are not yielded.
+
+    Args:
+        value: a JSON value.
+        but: names of members that are skipped, unless their values are objects.
+    """
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            inside: Iterable[Any] = item.values()
+            if but:
+                inside = [v for k, v in item.items() if k not in but or isinstance(v, dict)]
+            stack.extend(reversed(list(inside)))
+        elif isinstance(item, list):
+            stack.extend(reversed(item))
+
+
+def quotable(value: StoredValue) -> set[str]:
+    """Return the texts of a value whose quotes in other values are erased too.
+
+    Short texts, and names of the protocol, are left out.
+
+    Args:
+        value: the stored value that is erased.
+    """
+    return {text for text in _texts(value, _PROTOCOL) if len(text) >= _QUOTE_CHARS}
+
+
+def quotes(value: StoredValue, texts: Collection[str]) -> bool:
+    """Return True if a value quotes one of ``texts``.
+
+    Args:
+        value: a stored value.
+        texts: the texts, of :func:`quotable`.
+    """
+    return any(text in candidate for candidate in _texts(value) for text in texts)
+
+
+def _texts(value: StoredValue, but: Collection[str] = ()) -> Iterator[str]:
+    """Yield the texts of a stored value, and of JSON within them, such as tool arguments."""
+    for text in texts_in(value.decode(), but):
+        yield text
+        if text.lstrip()[:1] in ("{", "["):
+            with contextlib.suppress(ValueError):
+                yield from texts_in(load_exact(text.encode("utf-8", "replace")), but)

@@ -244,10 +244,7 @@ class Store(Reader):
     """
 
     outage: Outage
-
     text_sql: str
-    """The condition that finds entries by a :attr:`Filter.text`."""
-
     location: str
     size: int = 0
     seen: tuple[int, str] = (-1, "")
@@ -277,10 +274,10 @@ class Store(Reader):
         seq, entry_hash = self.seen
         if (
             seq >= 0
-            and batch.head.seen_hash != entry_hash
-            and not (batch.head.seen_hash is None and may_have_left(batch.execute, seq))
+            and batch.seen_hash != entry_hash
+            and not (batch.seen_hash is None and may_have_left(batch.execute, seq))
         ):
-            raise lost(self.location, batch.head.seq + 1, seq + 1)
+            raise lost(self.location, batch.seq + 1, seq + 1)
         if not self.is_held and self.guard is not None:
             self.guard(batch.execute)
         self.is_held = True

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger.contents import EXACT, Erased, ExactText
+from remit.ledger.contents import EXACT, Erased, ExactText, StoredValue
 from remit.ledger.errors import LedgerError, LedgerFormatError
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
 _EMPTY = b"[]"
+
+Resolve = Callable[..., Any]
+"""Returns the content of a commitment object, read by its second argument if one is given."""
 
 
 def call_body(ledger: LedgerClient | Archive, entry_id: str) -> bytes:
@@ -95,6 +99,38 @@ def wire_body(texts: Mapping[str, ExactText], cut: Iterable[Sequence[Any]]) -> b
         done = offset + len(_EMPTY)
     pieces.append(parameters[done:])
     return b"".join(pieces)
+
+
+def context_hash(metadata: Mapping[str, Any], resolve: Resolve) -> str | Erased:
+    """Return the SHA-256 of the request that an exchange recorded, in 64 hex digits.
+
+    The hash covers the body of a call over HTTP; otherwise the prompt's UTF-8, or the messages as
+    one JCS array.
+
+    Args:
+        metadata: metadata of the record, with commitments.
+        resolve: returns the content of a commitment object, or its bytes.
+
+    Returns:
+        The hash; or the mark of the first part that was erased or is missing.
+    """
+    names = {"prompt"}
+    if "cut" in metadata:
+        names = {"parameters", *(name for name, _ in metadata["cut"])}
+    texts: dict[str, Any] = {}
+    for name in sorted(names):
+        item = metadata.get(name)
+        text: Any = resolve(item, StoredValue.encoded) if isinstance(item, dict) else None
+        for part in text if isinstance(text, list) else [text]:
+            if not isinstance(part, bytes):
+                return part if isinstance(part, Erased) else Erased()
+        texts[name] = text
+    if "cut" in metadata:
+        return hashlib.sha256(wire_body(texts, metadata["cut"])).hexdigest()
+    prompt = _whole("prompt", texts)
+    if prompt[:1] == b'"':
+        prompt = orjson.loads(prompt).encode()
+    return hashlib.sha256(prompt).hexdigest()
 
 
 def _whole(name: str, texts: Mapping[str, ExactText]) -> bytes:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any, cast
 
 import httptools
 from multidict import CIMultiDict
 from typing_extensions import override
-
-from remit.providers.http_pool import HttpPool
 
 _MAX_HEADER_BYTES = 256 * 1024
 _MAX_HEADERS = 1_000
@@ -21,6 +19,8 @@ _HIGH_WATER = 256 * 1024
 
 _IDLE_S = 15.0  # Servers close connections that are idle for longer.
 _END_S = 0.01
+_TOGETHER_S = 0.1
+"""The longest delay of a deadline; a timer for each wait would cost more than the wait."""
 _COPY_BYTES = 65_536
 """Bodies below this size are copied behind the head, so that one write sends both."""
 
@@ -42,6 +42,79 @@ class BrokenError(Exception):
         self.is_http = is_http
 
 
+class HttpPool:
+    """The connections of one event loop to one server, with one timer for all their deadlines.
+
+    Attributes:
+        kept: idle connections, the latest last.
+        open: all open connections.
+        due: time of the next check of deadlines, in the loop's time; infinite without one.
+        with_loop: the generator that ends with the loop and closes all connections.
+    """
+
+    __slots__ = ("_loop", "_timer", "due", "kept", "open", "with_loop")
+
+    def __init__(self) -> None:
+        self.kept: list[HttpConnection] = []
+        self.open: set[HttpConnection] = set()
+        self.due = math.inf
+        self.with_loop: AsyncGenerator[None, None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def take(self) -> HttpConnection | None:
+        """Remove and return the most recent usable idle connection; ``None`` if there is none."""
+        while self.kept:
+            connection = self.kept.pop()
+            transport = connection.transport
+            if transport is not None and not transport.is_closing() and connection.failure is None:
+                return connection
+            connection.close()
+        return None
+
+    def lost(self, connection: HttpConnection) -> None:
+        """Forget a connection that has ended."""
+        self.open.discard(connection)
+        if connection in self.kept:
+            self.kept.remove(connection)
+        if not self.open and self._timer is not None:
+            self._timer.cancel()
+            self.due, self._timer = math.inf, None
+
+    def close(self) -> None:
+        """Close all connections without a pending answer."""
+        for connection in tuple(self.open):
+            if connection.unused:
+                connection.close()
+        self.kept.clear()
+
+    def abort(self) -> None:
+        """Close all connections."""
+        for connection in tuple(self.open):
+            connection.close()
+        self.kept.clear()
+
+    def check_by(self, deadline: float) -> None:
+        """Check the deadlines of all connections at a time, unless an earlier check is due.
+
+        Args:
+            deadline: the time, in the loop's time.
+        """
+        if deadline < self.due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self.due, self._timer = deadline, self._loop.call_at(deadline, self._check)
+
+    def _check(self) -> None:
+        now, self.due, self._timer = self._loop.time(), math.inf, None
+        for connection in tuple(self.open):
+            if connection.deadline <= now:
+                connection.overdue()
+        following = min((one.deadline for one in self.open), default=math.inf)
+        if following < math.inf:  # Several deadlines that are close to each other share a check.
+            self.check_by(max(following, now + _TOGETHER_S))
+
+
 class HttpConnection(asyncio.Protocol):
     """A connection and the answer that it is receiving.
 
@@ -52,6 +125,7 @@ class HttpConnection(asyncio.Protocol):
         begun: True if the headers of the answer have come.
         failure: the reason for which nothing more will come; ``None`` if there is none.
         status: HTTP status of the answer.
+        transport: the transport; ``None`` before the connection is made and after it is lost.
         headers: headers of the answer, case-insensitive; a name may occur more than once.
         requests: number of requests so far.
         at_end: True if the whole answer has come and has been taken.
@@ -62,21 +136,21 @@ class HttpConnection(asyncio.Protocol):
     __slots__ = (
         "_complete", "_full", "_head", "_head_bytes", "_heard", "_idle_s", "_interim", "_interims",
         "_kept", "_leaving", "_loop", "_parser", "_pass_on", "_paused", "_pieces", "_pool",
-        "_transport", "_uploading", "_waiter", "_waiting", "at_end", "begun", "deadline", "failure",
-        "headers", "requests", "status", "unused",
+        "_uploading", "_waiter", "_waiting", "_whole", "at_end", "begun", "deadline", "failure",
+        "headers", "requests", "status", "transport", "unused",
     )  # fmt: skip
 
     def __init__(self, pool: HttpPool) -> None:
         self._pool = pool
         self._loop = asyncio.get_running_loop()  # Each query costs a system call.
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | None = None
         self._parser: Any = None
         self._pass_on: Callable[[bytes], bool] | None = None
         self._pieces: list[bytes] = []
         self._waiting = 0
         self._waiter: asyncio.Future[None] | None = None
         self._complete = self._interim = self._paused = self._kept = self._leaving = False
-        self._heard = self._uploading = False
+        self._heard = self._uploading = self._whole = False
         self._full: asyncio.Future[None] | None = None  # Done once more can be written.
         self._head: list[bytes] = []
         self._head_bytes = self._interims = 0
@@ -90,21 +164,20 @@ class HttpConnection(asyncio.Protocol):
 
     # -- requests --------------------------------------------------------------------------
 
-    @property
-    def is_open(self) -> bool:
-        """True if another request may be sent."""
-        transport = self._transport
-        return transport is not None and not transport.is_closing() and self.failure is None
-
-    def request(self, head: bytes, body: bytes, timeout_s: float) -> asyncio.Future[None]:
+    def request(
+        self, head: bytes, body: bytes, timeout_s: float, whole_s: float | None = None
+    ) -> asyncio.Future[None]:
         """Send a request; return a future that is done once ``begun`` or ``failure`` is set.
 
         Args:
             head: request line and headers.
             body: the body.
             timeout_s: longest wait for the headers of the answer, in seconds.
+            whole_s: longest wait between two pieces of the answer, in seconds. The future is then
+                done only when the answer is complete or broken, or has more than 256 KiB, so that
+                the caller is woken once. None to wait for the headers alone.
         """
-        transport = self._transport
+        transport = self.transport
         assert transport is not None
         self.requests += 1
         self._complete = self._interim = self._heard = False
@@ -112,7 +185,12 @@ class HttpConnection(asyncio.Protocol):
         self._head.clear()
         self._head_bytes = self._interims = 0
         self._parser = httptools.HttpResponseParser(self)
-        waiter = self._until(timeout_s)
+        self._whole = whole_s is not None
+        self._idle_s = whole_s or 0.0
+        self.deadline = deadline = self._loop.time() + timeout_s
+        if deadline < self._pool.due:
+            self._pool.check_by(deadline)
+        waiter = self._waiter = self._loop.create_future()
         if len(body) < _COPY_BYTES:
             transport.write(head + body)
         else:
@@ -136,16 +214,16 @@ class HttpConnection(asyncio.Protocol):
         self._uploading = True
         self.deadline = math.inf  # The client may pause.
         async for piece in pieces:
-            if waiter.done() or self._transport is None:
+            if waiter.done() or self.transport is None:
                 break
-            self._transport.write(piece)
+            self.transport.write(piece)
             if (full := self._full) is not None:
-                self.deadline = self._loop.time() + timeout_s
+                self._expect(timeout_s)
                 await asyncio.wait((full, waiter), return_when=asyncio.FIRST_COMPLETED)
                 self.deadline = math.inf
         else:
             self._uploading = False
-            self.deadline = self._loop.time() + timeout_s
+            self._expect(timeout_s)
         await waiter
 
     @override
@@ -188,18 +266,32 @@ class HttpConnection(asyncio.Protocol):
         pieces.clear()
         self._waiting = 0
         self.at_end = self._complete
-        if self._paused and self._transport is not None:
+        if self._paused and self.transport is not None:
             self._paused = False
-            self._transport.resume_reading()
+            self.transport.resume_reading()
         return piece
 
+    def whole_body(self) -> bytes | None:
+        """Return the body and release the connection; None if more of the body must be awaited."""
+        if not self._complete or self.transport is None or self.failure is not None:
+            return None
+        pieces = self._pieces
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self.at_end = True
+        self.leave()
+        return body
+
     async def release(self) -> None:
+        """Do as :meth:`leave`."""
+        self.leave()
+
+    def leave(self) -> None:
         """Return the connection to its pool if the answer has ended; close it otherwise.
 
         A stream's end may arrive just after its last event. The connection waits up to 10 ms for
         this end, without delaying the caller.
         """
-        transport = self._transport
+        transport = self.transport
         if self.unused:
             return
         if transport is None or self.failure is not None or transport.is_closing():
@@ -226,8 +318,8 @@ class HttpConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Abort the connection and discard bytes in transit."""
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     def overdue(self) -> None:
         """End the present wait, because its deadline has passed."""
@@ -239,21 +331,23 @@ class HttpConnection(asyncio.Protocol):
             self.close()
 
     def _until(self, timeout_s: float) -> asyncio.Future[None]:
-        loop = self._loop
-        self.deadline = loop.time() + timeout_s
-        if self._pool.timer is None:
-            self._pool.watch()
-        waiter = self._waiter = loop.create_future()
+        self._expect(timeout_s)
+        waiter = self._waiter = self._loop.create_future()
         return waiter
 
     def _leave_unused(self, timeout_s: float) -> None:
         self.unused = True
-        self.deadline = self._loop.time() + timeout_s
-        if self._pool.timer is None:
-            self._pool.watch()
+        self._expect(timeout_s)
+
+    def _expect(self, within_s: float) -> None:
+        """Set the deadline of the present wait."""
+        self.deadline = deadline = self._loop.time() + within_s
+        if deadline < self._pool.due:
+            self._pool.check_by(deadline)
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
+        self._whole = False
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
@@ -261,7 +355,7 @@ class HttpConnection(asyncio.Protocol):
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+        self.transport = cast("asyncio.Transport", transport)
         self._pool.open.add(self)
 
     @override
@@ -299,7 +393,7 @@ class HttpConnection(asyncio.Protocol):
     @override
     def connection_lost(self, error: Exception | None) -> None:
         self._pool.lost(self)
-        self._transport = None
+        self.transport = None
         if self._complete:
             return
         if self.begun and error is None and self._ends_by_closing():
@@ -354,17 +448,22 @@ class HttpConnection(asyncio.Protocol):
         self.headers = CIMultiDict(fields)
         self.status = status
         self.begun = True
-        self._wake()
+        if self._whole:
+            self._expect(self._idle_s)
+        else:
+            self._wake()
 
     def on_body(self, data: bytes) -> None:
         """Store bytes of the body, and pause reading if too many wait."""
         self._waiting += len(data)
         if not self._leaving:
             self._pieces.append(data)
-            if self._waiting > _HIGH_WATER and not self._paused and self._transport is not None:
+            if self._waiting > _HIGH_WATER and not self._paused and self.transport is not None:
                 self._paused = True
-                self._transport.pause_reading()
-            if self._waiter is not None and self._pass_on is None:
+                self.transport.pause_reading()
+            if self._whole and not self._paused:
+                self.deadline = self._loop.time() + self._idle_s
+            elif self._waiter is not None and self._pass_on is None:
                 self._wake()
         elif self._waiting > _HIGH_WATER:
             self.close()

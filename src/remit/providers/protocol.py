@@ -307,6 +307,8 @@ class ProviderError(RemitError):
         healthy: True if the provider is healthy although ``code`` suggests otherwise.
         to_translate: True if the server has no such endpoint at present, so that the call can be
             sent in the form of the provider's main endpoint.
+        to_unfold: True if the server does not store the previous response any more, so that the
+            call can be sent with the whole conversation.
 
     Attributes:
         answer: the received part of the answer, if the provider reported its usage.
@@ -328,6 +330,7 @@ class ProviderError(RemitError):
         stale: bool = False,
         healthy: bool = False,
         to_translate: bool = False,
+        to_unfold: bool = False,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -340,6 +343,7 @@ class ProviderError(RemitError):
         self.stale = stale
         self.healthy = healthy
         self.to_translate = to_translate
+        self.to_unfold = to_unfold
 
     @property
     def speaks_of_health(self) -> bool:

@@ -130,6 +130,9 @@ class ProxiedAnswer:
         """True if the whole body has been taken."""
         return self._response.content.at_eof()
 
+    def whole_body(self) -> None:
+        """Return None: the body is read piece by piece."""
+
     async def piece(
         self, timeout_s: float, pass_on: Callable[[bytes], bool] | None = None
     ) -> bytes:

@@ -112,13 +112,13 @@ class UpstreamProvider(WireDialect):
         Raises:
             ProviderError: there is no answer, or its status is not 2xx.
         """
-        endpoint = outgoing.body.endpoint
         body = outgoing.body
+        endpoint = body.endpoint
         headers = {"content-type": body.content_type, **self._every, **outgoing.headers}
-        path = outgoing.path or endpoint.path
         reply = await self._http.send(
-            outgoing.method, path, outgoing.upload or body.raw, headers, timeouts,
-            reconnect=outgoing.reconnect,
+            outgoing.method, outgoing.path or endpoint.path, outgoing.upload or body.raw, headers,
+            timeouts, reconnect=outgoing.reconnect,
+            whole=bool(endpoint.output_limit) and not outgoing.stream and not endpoint.verbatim,
         )  # fmt: skip
         if 200 <= reply.status < 300:
             if endpoint is RESPONSES:
@@ -132,7 +132,7 @@ class UpstreamProvider(WireDialect):
             self._probe_at = time.monotonic() + _PROBE_S
             error.retryable = error.to_translate = True
         if endpoint is RESPONSES and _is_forgotten(said):
-            error.retryable = True  # The whole conversation can be sent again.
+            error.to_unfold = True
         raise error
 
     def passing(self, headers: Mapping[str, str]) -> dict[str, str]:

@@ -23,8 +23,7 @@ from aiohappyeyeballs import start_connection
 from multidict import CIMultiDict
 from yarl import URL
 
-from remit.providers.http_connection import HttpConnection
-from remit.providers.http_pool import HttpPool
+from remit.providers.http_connection import HttpConnection, HttpPool
 from remit.providers.protocol import ProviderError, Upload
 from remit.providers.upstream_errors import hide, own_cause
 from remit.providers.upstream_reply import UpstreamReply
@@ -129,6 +128,7 @@ class HttpUpstream:
         timeouts: Timeouts,
         *,
         reconnect: bool = False,
+        whole: bool = False,
     ) -> UpstreamReply:
         """Send a request once; return the reply when its headers have come.
 
@@ -139,6 +139,7 @@ class HttpUpstream:
             headers: further headers; they do not replace credentials.
             timeouts: limits of the waits.
             reconnect: True to use a new connection instead of a pooled one.
+            whole: True to wait for the whole body too, unless it is longer than 256 KiB.
 
         Returns:
             The reply, whose body is unread. Its status may be 400 or above.
@@ -147,48 +148,42 @@ class HttpUpstream:
             ProviderError: there is no answer, or a redirect. ``stale`` is set if a pooled
                 connection had been closed by the server.
         """
+        came: HttpConnection | ProxiedAnswer
         if self._proxy is not None:
             from remit.providers.proxied_http import proxied
 
             url = f"{self._base_url}{path}"
             every = {name.lower(): value for name, value in headers.items()} | self._headers
-            came: HttpConnection | ProxiedAnswer = await proxied(
-                method, url, body, every, timeouts, self._proxy, self.secrets
-            )
+            came = await proxied(method, url, body, every, timeouts, self._proxy, self.secrets)
         else:
             size = body.length if isinstance(body, Upload) else len(body)
-            came = await self._asked(self._head(method, path, size, headers), body, timeouts,
-                                     reconnect=reconnect)  # fmt: skip
+            head = self._head(method, path, size, headers)
+            loop = asyncio.get_running_loop()
+            pool = self._pools.get(loop)
+            if pool is None:
+                pool = self._pools[loop] = HttpPool()
+                pool.with_loop = self._with_loop(loop, pool)
+                await anext(pool.with_loop)
+            connection = None if reconnect or isinstance(body, Upload) else pool.take()
+            if connection is None:
+                connection = await self._connect(pool, timeouts.connect_s)
+            try:
+                if isinstance(body, Upload):
+                    await connection.upload(head, _framed(body), timeouts.first_byte_s)
+                else:
+                    whole_s = timeouts.idle_s if whole else None
+                    await connection.request(head, body, timeouts.first_byte_s, whole_s)
+            except BaseException:
+                connection.close()
+                raise
+            if not connection.begun:
+                connection.close()
+                raise _unanswered(connection, timeouts.first_byte_s)
+            came = connection
         if 300 <= came.status < 400 or came.status == 101:
             await came.aclose()
             raise self._not_followed(came)
         return UpstreamReply(came, timeouts.idle_s, self._hidden)
-
-    async def _asked(
-        self, head: bytes, body: bytes | Upload, timeouts: Timeouts, *, reconnect: bool
-    ) -> HttpConnection:
-        """Return a connection on which the answer has begun."""
-        loop = asyncio.get_running_loop()
-        pool = self._pools.get(loop)
-        if pool is None:
-            pool = self._pools[loop] = HttpPool()
-            pool.with_loop = self._with_loop(loop, pool)
-            await anext(pool.with_loop)
-        connection = None if reconnect or isinstance(body, Upload) else pool.take()
-        if connection is None:
-            connection = await self._connect(pool, timeouts.connect_s)
-        try:
-            if isinstance(body, Upload):
-                await connection.upload(head, _framed(body), timeouts.first_byte_s)
-            else:
-                await connection.request(head, body, timeouts.first_byte_s)
-        except BaseException:
-            connection.close()
-            raise
-        if connection.begun:
-            return connection
-        connection.close()
-        raise _unanswered(connection, timeouts.first_byte_s)
 
     def _head(self, method: str, path: str, size: int | None, headers: Mapping[str, str]) -> bytes:
         """Return request line and headers; without a size the body is sent in chunks.

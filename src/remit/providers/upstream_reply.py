@@ -110,7 +110,13 @@ class UpstreamReply:
         Raises:
             ProviderError: the body is longer than ``most``, or the connection breaks.
         """
-        data = await self._piece()
+        here = None
+        if self._inflate is None and not self._is_over:
+            here = self._answer.whole_body()
+        if here is not None:
+            self._is_over, data = True, here
+        else:
+            data = await self._piece()
         if not self._is_over:
             whole = io.BytesIO()  # getvalue() makes no further copy.
             whole.write(data)

@@ -32,7 +32,7 @@ __all__ = ["MODEL_CHANGED", "WireDialect", "neutral_call"]
 
 _DEFAULT_OUTPUT_TOKENS = 4096
 MODEL_CHANGED = "the provider's name of the model"
-_NO_SAMPLING_SINCE = "2026-10-21"
+_WITHOUT_OLDER_FIELDS = "2026-10-21"
 _VERSION = "anthropic-version"
 _BRIDGED = "this model takes tools only on the Responses API"
 
@@ -82,8 +82,8 @@ class WireDialect(ABC):
         if given and body is not None and body.endpoint.dialect == self.home.dialect:
             headers = {name: given[name] for name in self.forward_headers if name in given}
         target = self.target(request.model_id)
-        if headers.get(_VERSION, self.api_version) >= _NO_SAMPLING_SINCE:
-            target = replace(target, takes_sampling=False)
+        if headers.get(_VERSION, self.api_version) >= _WITHOUT_OLDER_FIELDS:
+            target = replace(target, takes_older_fields=False)
         try:
             if body is None:
                 body = self._translated(neutral_call(request), request, "", target)
@@ -97,7 +97,7 @@ class WireDialect(ABC):
                 if body.model != request.model_id:
                     name = dump(request.model_id)
                     body = body.with_member(("model",), name, MODEL_CHANGED)
-                if not target.takes_sampling or MAY_CHANGE.search(body.raw) is not None:
+                if not target.takes_older_fields or MAY_CHANGE.search(body.raw) is not None:
                     body = fitted_body(body, target)
                 if body is not request.body:
                     dropped = _left_out(request.body, body)
@@ -174,9 +174,9 @@ class WireDialect(ABC):
             if value.get("stop"):
                 where = "stop_sequences" if call.endpoint == MESSAGES.name else "stop"
                 raise cannot(where, "an end at certain texts")
-        if reasons or not (target.takes_sampling and self.send_temperature):
+        if reasons or not (target.takes_older_fields and self.send_temperature):
             for name in ("temperature", "top_p", "top_k"):
-                if (reasons or not target.takes_sampling or name == "temperature") and (
+                if (reasons or not target.takes_older_fields or name == "temperature") and (
                     value.pop(name, None) not in (None, 1)
                 ):
                     call.drop(name)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from remit.gateway import Model
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import EncodedValue
@@ -37,6 +38,7 @@ class Ranking:
         profiles: the profile of each candidate.
         encoded: ``context`` and ``profiles``, encoded.
         forms: decisions made from the ranking, keyed by everything but the prompt.
+        models: the chain as models for the gateway, keyed by the registered providers.
     """
 
     chain: tuple[Candidate, ...]
@@ -46,6 +48,7 @@ class Ranking:
     profiles: Mapping[str, Mapping[str, Any]]
     encoded: Mapping[str, EncodedValue] = field(repr=False)
     forms: dict[tuple[str, str, int, str], DecisionForm] = field(default_factory=dict, repr=False)
+    models: dict[tuple[str, ...], Sequence[Model]] = field(default_factory=dict, repr=False)
 
 
 _MAX_RANKINGS = 512

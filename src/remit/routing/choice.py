@@ -104,7 +104,12 @@ class RouteChoice(_Routed):
 
     def __init__(self, options: RouteOptions, asked: Asked, ranking: Ranking) -> None:
         self.id = new_decision_id()
-        super().__init__(self.models_of(options, ranking.chain, ranking.task), options.route)
+        registered = tuple(options.gateway.providers)
+        models = ranking.models.get(registered)
+        if models is None:
+            models = self.models_of(options, ranking.chain, ranking.task)
+            ranking.models[registered] = models
+        super().__init__(models, options.route)
         self.options = options
         self.asked = asked
         self.ranking = ranking

@@ -161,9 +161,12 @@ class Router:
             asked = asked_of(prompt, request)
         asked.emitter, asked.identity = self._emitter(request, identity), identity
         asked.on_text = call.tap.on_text
-        await self._keep_head()
+        if self.rules.weights.head is not None:
+            await self._keep_head()
         call.request = asked.request
-        return await choose_for(asked, self._options(name, _left(allowed, request.set_aside)))
+        if request.set_aside:
+            allowed = _left(allowed, request.set_aside)
+        return await choose_for(asked, self._options(name, allowed))
 
     async def aroute_text(
         self,
@@ -342,7 +345,9 @@ class Router:
     def _allowed(self, name: str, identity: Identity | None) -> Sequence[Candidate]:
         """Return the candidates of a route that a key may use; all if the key names the route."""
         candidates = self.candidates(name)
-        if identity is None or identity.may_use_model(name):
+        if identity is None or (not identity.models and identity.within is None):
+            return candidates
+        if identity.may_use_model(name):
             return candidates
         return _one_object(
             tuple(

@@ -88,7 +88,7 @@ class Agent(Generic[OutputT]):
         )
         self._tools.tools(shape.answer.tools)
         context = KernelContext(
-            root, ledger, contracts, settings, shape.agent_id, shares_sessions=shares_sessions
+            root, ledger, settings, shape.agent_id, shares_sessions=shares_sessions
         )
         worker = HO1Executor(
             runtime.gateway,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from remit.agents.supervisor import Candidate, open_threads
-from remit.contracts import ContractLoader, required_context
+from remit.contracts import PromptContract, required_context
 from remit.kernel.errors import RemitError
 from remit.kernel.installation import InstalledFiles
 from remit.kernel.root import Root
@@ -29,7 +29,6 @@ class KernelContext:
     Args:
         root: the root, whose packages bring policies as text files below ``HOT/policy/``.
         ledger: a client that reads all tiers; little of it is passed on.
-        contracts: the loader of contracts, which name their ``required_context``.
         settings: settings of the root.
         agent_id: the agent whose sessions are read.
         shares_sessions: True if open topics of one session are shown in another. False for agents
@@ -40,7 +39,6 @@ class KernelContext:
         self,
         root: Root,
         ledger: LedgerClient,
-        contracts: ContractLoader,
         settings: Settings,
         agent_id: str,
         *,
@@ -49,7 +47,6 @@ class KernelContext:
         self._root = root
         self._installed = InstalledFiles(root.path)
         self._ledger = ledger
-        self._contracts = contracts
         self._settings = settings
         self._agent_id = agent_id
         self._shares = shares_sessions
@@ -70,23 +67,21 @@ class KernelContext:
             if not thread.ref.startswith(f"THR-{session_id}-")
         ]
 
-    def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:
+    def required(self, contract: PromptContract, session_id: str) -> Mapping[str, Any]:
         """Return the required context of a contract, as far as the contract's tier may read it.
 
         The context may have at most ``tools.max_output_bytes`` bytes.
 
         Args:
-            contract_id: id of the contract, which names its ``required_context``.
+            contract: the contract, which names its ``required_context``.
             session_id: the session that the context is for.
 
         Returns:
             The values by name; empty if the contract requires none.
 
         Raises:
-            ContractError: the contract cannot be loaded; or a part of its context is missing,
-                refused or too large.
+            ContractError: a part of the context is missing, refused or too large.
         """
-        contract = self._contracts.load(contract_id)
         if not contract.required_context:
             return {}
         return required_context(

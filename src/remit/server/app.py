@@ -32,6 +32,7 @@ from remit.server import request
 from remit.server.authentication import Authenticator, from_elsewhere, is_local, open_keys
 from remit.server.batches import Batches
 from remit.server.calls import ModelCalls
+from remit.server.device_sign_in import DeviceSignIn
 from remit.server.endpoints import (
     call_routes,
     deployment_of,
@@ -192,6 +193,7 @@ class App:
         self._routes: dict[tuple[str, str], Handler] = {
             **{("GET", path): self._listing.models for path in paths_of("/models")},
             **own_key_routes(runtime.budgeter, self._authenticator),
+            **DeviceSignIn(runtime, self._keys, self._authenticator).routes(),
             **{route: handler for one in stored for route, handler in one.routes().items()},
             **(self._agents.cards() if self._agents is not None else {}),
             ("GET", "/healthz"): self._health,

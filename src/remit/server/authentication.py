@@ -33,6 +33,7 @@ from remit.kernel.exchange import PromptRequest
 from remit.ledger import LedgerClient, LedgerEntry, Prepared
 from remit.providers import Body
 from remit.runtime import Runtime
+from remit.server.device_codes import is_device_key
 from remit.server.refusals import HttpError
 from remit.server.replies import PROVE, Scope
 from remit.server.shares import SHARE, Share
@@ -148,6 +149,13 @@ def _named(caller: AuthenticatedRequest) -> dict[str, str]:
     return {field: caller.text(name) for name, field in _HEADERS.items() if name in caller.headers}
 
 
+def _subject(named: Mapping[str, str], identity: Identity) -> str:
+    """Return the person whom the content is about; a device's person unless a header names one."""
+    if "subject_id" in named:
+        return named["subject_id"]
+    return identity.user_id if is_device_key(identity.name) else ""
+
+
 def open_keys(runtime: Runtime) -> KeyStore:
     """Return the virtual keys of an open root, with the cache times of ``[auth]``.
 
@@ -227,6 +235,7 @@ class Authenticator:
         self._lookup = lookup
         self._day = 0
         self._today = ""
+        self._sessions: dict[str, str] = {}  # Sessions of today, keyed by key id.
 
     @classmethod
     def of_root(
@@ -386,14 +395,12 @@ class Authenticator:
         Raises:
             HttpError: 400, a header of Remit is invalid.
         """
-        return self._context(_named(caller), caller.identity)
-
-    def _context(self, named: Mapping[str, str], identity: Identity) -> RequestContext:
+        named, identity = _named(caller), caller.identity
         session_id = named.get("session_id", "")
         return RequestContext(
             session_id=session_id or identity.session_id or self.session_of(identity),
             named_session_id=session_id,
-            subject_id=named.get("subject_id", ""),
+            subject_id=_subject(named, identity),
             agent_id=named.get("agent_id") or identity.name,
             key_id=identity.key_id,
             work_order_id=named.get("work_order_id") or identity.work_order_id,
@@ -419,7 +426,7 @@ class Authenticator:
                 named[_HEADERS[name]] = caller.text(name)
             elif name in _PASSED_ON:
                 passed[_PASSED_ON[name]] = caller.text(name)
-        context = self._context(named, caller.identity)
+        identity = caller.identity
         for field in _UPSTREAM:
             if field in body.value:
                 raise HttpError(
@@ -436,19 +443,21 @@ class Authenticator:
             prompt="",
             prompt_pack_id="",
             contract_id=contract_id,
-            agent_id=context.agent_id,
+            agent_id=named.get("agent_id") or identity.name,
             agent_class="",
             framework_id=framework_id,
             package_id=package_id,
-            work_order_id=context.work_order_id,
-            session_id=context.session_id,
+            work_order_id=named.get("work_order_id") or identity.work_order_id,
+            session_id=(
+                named.get("session_id") or identity.session_id or self.session_of(identity)
+            ),
             tier="ho1",
             model_id=body.model,
             max_tokens=None,
             temperature=None,
             body=body,
             headers=passed or None,
-            subject_id=context.subject_id or None,
+            subject_id=_subject(named, identity) or None,
             idempotency_key=named.get("idempotency_key") or None,
         )
 
@@ -461,4 +470,9 @@ class Authenticator:
         day = int(time.time()) // _DAY_S
         if day != self._day:
             self._day, self._today = day, time.strftime("%Y%m%d", time.gmtime())
-        return default_session(identity, self._today)
+            self._sessions.clear()
+        session_id = self._sessions.get(identity.key_id)
+        if session_id is None:
+            session_id = default_session(identity, self._today)
+            self._sessions[identity.key_id] = session_id
+        return session_id

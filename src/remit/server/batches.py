@@ -17,7 +17,8 @@ from remit.gateway import BatchPlan, BatchRefusedError, entries_of_batch, owner_
 from remit.gateway.objects import KeptObject
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import RouteOutcome
-from remit.kernel.json_text import JsonTextError, elements, load, set_member, value_at
+from remit.kernel.json_members import elements, set_member, value_at
+from remit.kernel.json_text import JsonTextError, load
 from remit.providers import ProviderError
 from remit.providers.wire import BATCHES, FILES, BodyError, Dialect, ObjectBody
 from remit.server.authentication import AuthenticatedRequest

@@ -14,7 +14,8 @@ from remit.gateway import KEY_ENDED, SHUTTING_DOWN, Identity, LLMGateway
 from remit.gateway.memory import LARGE_BYTES
 from remit.kernel.errors import InvalidInputError, RemitError, let_go
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
-from remit.kernel.json_text import JsonTextError, dump, load, set_member
+from remit.kernel.json_members import set_member
+from remit.kernel.json_text import JsonTextError, dump, load
 from remit.kernel.settings import ServerSettings
 from remit.providers import Body
 from remit.providers.dialects import DialectError
@@ -156,6 +157,8 @@ class ModelCalls:
                 reply = response.reply
                 if reply is not None and len(reply.body) > LARGE_BYTES:
                     await self._large(body, asked, response, request, share)
+                elif is_own_answer(response, body.endpoint.name):
+                    request.answer(upstream_answer(response))
                 else:
                     request.answer(_whole(body, asked, response))
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - answered here

@@ -116,7 +116,7 @@ class Connection(HttpToolsProtocol):
     max_socket_bytes = 0  # the longest message on a WebSocket
 
     _strangers = Strangers()  # Shared by all connections of this process.
-    _address: str | None = None  # Set until a request brings a good key.
+    stranger_at: str | None = None  # The client's address until a request brings a good key.
     _phase = _IDLE
     _fed = 0  # Bytes received on this connection.
     _chunk = 0  # Bytes of the last read.
@@ -159,8 +159,8 @@ class Connection(HttpToolsProtocol):
         self._expect(self.header_timeout_s)
         if len(self.connections) > self._most:
             self._make_room()
-        self._address = self.client[0] if self.client else ""
-        self._strangers.add(self._address, self)
+        self.stranger_at = self.client[0] if self.client else ""
+        self._strangers.add(self.stranger_at, self)
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
@@ -207,9 +207,9 @@ class Connection(HttpToolsProtocol):
         """Note that a request came with a good key: a full server closes connections without one
         first.
         """
-        if self._address is not None:
-            self._strangers.remove(self._address, self)
-            self._address = None
+        if self.stranger_at is not None:
+            self._strangers.remove(self.stranger_at, self)
+            self.stranger_at = None
 
     def close_now(self) -> None:
         """Close the connection at once; unsent data and pending requests are dropped."""
@@ -391,7 +391,8 @@ class Connection(HttpToolsProtocol):
             cycle: Any = Call(self)
             self.cycle = cycle
             if self._running is None and not self.flow.write_paused:
-                self._start_asgi_task(cycle, handler)
+                self._running = cycle
+                cycle.start(handler)
             else:
                 self.flow.pause_reading()
                 self.pipeline.appendleft((cycle, cast("Any", handler)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Coroutine
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
@@ -18,6 +19,7 @@ from remit.server.shares import Share
 if TYPE_CHECKING:
     from remit.server.connection import Connection
 
+_value_of = itemgetter(1)
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CHUNKS = b"transfer-encoding: chunked\r\n"
@@ -101,7 +103,8 @@ class Call:
 
     def prove(self) -> None:
         """Tell the connection that the caller has a good key, so that a full server keeps it."""
-        self._connection.prove()
+        if self._connection.stranger_at is not None:
+            self._connection.prove()
 
     def take(self, data: bytes) -> None:
         """Add a piece of the body; pause reading if too much of it is unread.
@@ -278,9 +281,12 @@ class Call:
         """
         parts = [STATUS_LINE[status]]
         close = not self.whole  # Unread bytes belong to this request.
-        for name, value in (*self._connection.server_state.default_headers, *headers):
-            if _CONTROL.search(value):
-                raise ValueError(f"a header that cannot be sent: {name!r}")
+        fields = [*self._connection.server_state.default_headers, *headers]
+        # Tabs are allowed in values, so one search finds a control character in any of them.
+        if _CONTROL.search(b"\t".join(map(_value_of, fields))):
+            bad = next(name for name, value in fields if _CONTROL.search(value))
+            raise ValueError(f"a header that cannot be sent: {bad!r}")
+        for name, value in fields:
             if name == b"connection":
                 close = True
             else:

@@ -9,7 +9,8 @@ from urllib.parse import unquote
 
 import orjson
 
-from remit.kernel.json_text import JsonTextError, elements, load, set_member, spans
+from remit.kernel.json_members import elements, set_member, spans
+from remit.kernel.json_text import JsonTextError, load
 from remit.providers import ProviderError, Timeouts, UpstreamProvider
 from remit.runtime import Runtime
 from remit.server.authentication import AuthenticatedRequest, Authenticator

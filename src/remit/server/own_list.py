@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl, urlencode
 import orjson
 
 from remit.gateway import owner_of
-from remit.kernel.json_text import JsonTextError, elements, load, spans
+from remit.kernel.json_members import elements, spans
+from remit.kernel.json_text import JsonTextError, load
 from remit.providers.wire import Endpoint
 from remit.server.provider_door import ProviderDoor
 from remit.server.replies import Scope, Send, reply_json, reply_raw

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import unquote_plus
 
 from remit.gateway import owner_of
 from remit.gateway.objects import KeptObject, keep, texts_in
@@ -90,8 +90,8 @@ class PassThrough:
         if not caller.identity.may_pass(row):
             raise _not_listed(row)
         found = await door.find(ids[0], row.kind, caller, row.endpoint) if ids else None
-        query = parse_qsl(scope.get("query_string", b"").decode("latin-1"))
-        await door.require_own(texts_in([*ids[1:], *(value for _, value in query)]), caller)
+        query = unquote_plus(scope.get("query_string", b"").decode("latin-1"))
+        await door.require_own(texts_in([*ids[1:], query]), caller)
         path = with_query(row.upstream(ids), scope)
         if row.is_list and not row.changes:
             await list_own(door, row.endpoint, row.kind, scope, send)
@@ -139,7 +139,7 @@ class PassThrough:
 
     async def _allow(self, caller: AuthenticatedRequest, fields: list[tuple[str, str]]) -> None:
         """Raise HttpError if a form names an object or a model that is not the caller's."""
-        await self._door.require_own(texts_in([text for _, text in fields]), caller)
+        await self._door.require_own(texts_in([text for field in fields for text in field]), caller)
         _check_models([text for name, text in fields if name == "model"], caller)
 
 

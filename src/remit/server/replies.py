@@ -265,7 +265,7 @@ def dialect_of(path: str, headers: Headers) -> Shape:
     """
     if path.startswith("/a2a/"):
         return "a2a"
-    if path.startswith(("/anthropic/", "/v1/messages", "/messages")):
+    if path.startswith(("/anthropic/", "/v1/messages", "/messages", "/managed/")):
         return "anthropic"
     if path.startswith(("/openai/", "/v1/chat/", "/chat/")):
         return "openai"

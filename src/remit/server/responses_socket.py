@@ -18,7 +18,8 @@ import secrets
 import time
 from typing import Any
 
-from remit.kernel.json_text import JsonTextError, dump, elements, load, members, spans
+from remit.kernel.json_members import elements, members, spans
+from remit.kernel.json_text import JsonTextError, dump, load
 from remit.providers.sse import SseParser
 from remit.providers.wire import RESPONSES
 from remit.server.calls import ModelCalls
@@ -192,10 +193,10 @@ class _SocketCall:
             None before, and if it failed.
     """
 
-    deployment = query = ""
+    deployment = ""
 
     def __init__(self, socket: WebSocket, body: bytes) -> None:
-        self.path = socket.path
+        self.path, self.query = socket.path, socket.query
         self.headers = [
             each for each in _without_socket_beta(socket.headers) if each[0] not in _NOT_REPEATED
         ]

@@ -16,7 +16,8 @@ from urllib.parse import parse_qs, quote
 from remit.gateway import entries_of_call, owner_of
 from remit.gateway.objects import STORED_CHAT, KeptObject, forget
 from remit.kernel.errors import RemitError
-from remit.kernel.json_text import dump, load, set_member
+from remit.kernel.json_members import set_member
+from remit.kernel.json_text import dump, load
 from remit.ledger import (
     Content,
     EntryArchivedError,
@@ -105,9 +106,10 @@ class StoredChats:
     def _update(self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str) -> bytes:
         made = self._found(caller, name)[1]
         self._object(name, made)  # An erased completion has no metadata.
-        metadata = metadata_of(read_object(raw))
-        if metadata is None:
+        value = read_object(raw)
+        if "metadata" not in value:
             raise invalid("metadata", "metadata is missing.")
+        metadata = metadata_of(value) or {}
         named = {"key_id": caller.identity.key_id} if caller.identity.key_id else {}
         entry = LedgerEntry(
             event_type="CONVERSATION_CHANGED",

@@ -44,13 +44,15 @@ class WebSocket:
 
     Attributes:
         path: path of the request, without its query.
+        query: the query of the URL, as the client wrote it; empty for none.
         headers: headers of the handshake, names in lower case.
         response_started: True after the handshake was answered.
         keep_alive: always False: no request follows on this connection.
     """
 
     def __init__(self, connection: Connection, early: bytes, max_bytes: int) -> None:
-        self.path = connection.url.partition(b"?")[0].decode("latin-1")
+        path, _, query = connection.url.partition(b"?")
+        self.path, self.query = path.decode("latin-1"), query.decode("latin-1")
         self.headers: list[tuple[bytes, bytes]] = connection.headers
         self.response_started = self.response_complete = False
         self.keep_alive = False

@@ -1,6 +1,6 @@
 """Killed anywhere, the next command finishes or undoes it: never anything between.
 
-Every fifth event is tried; all of them with ``REMIT_TEST_KILLS=1``, which takes a minute.
+Every eleventh event is tried, and in a soak each of them.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from remit.runtime import Runtime, make_root
 from tests.packages.hostile import python
 from tests.packages.install.killing import SCENARIOS, Game
 from tests.packages.install.world import agreed, governed, managing, packed, tree
+from tests.support.soak import is_soak
 
-STRIDE = os.environ.get("REMIT_TEST_KILLS", "5")
-QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
+STRIDE = 1 if is_soak() else 11
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_an_operation_killed_anywhere_is_done_or_undone(scenario: str) -> None:
-    with tempfile.TemporaryDirectory(dir=QUICK) as top:
-        done = python("-m", "tests.packages.install.killing", top, scenario, STRIDE)
+    with tempfile.TemporaryDirectory() as top:
+        done = python("-m", "tests.packages.install.killing", top, scenario, str(STRIDE))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert not found["problems"], found["problems"]
@@ -41,13 +42,14 @@ def test_an_operation_killed_anywhere_is_done_or_undone(scenario: str) -> None:
     assert found["events"] > 60
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_disk_that_fails_anywhere_leaves_nothing_between(scenario: str) -> None:
     """From its n-th call on the disk takes nothing more, also not what would undo it."""
     seen = set()
-    with tempfile.TemporaryDirectory(dir=QUICK) as top:
+    with tempfile.TemporaryDirectory() as top:
         game = Game(Path(top), scenario)
-        for number in range(0, game.events(), 2 * int(STRIDE)):
+        for number in range(0, game.events(), 2 * STRIDE):
             root = game.copy("failing")
             code = game.fail(root, number, "ENOSPC")
             seen.add(code)

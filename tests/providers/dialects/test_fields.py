@@ -316,6 +316,42 @@ def test_a_version_that_refuses_sampling_gets_none() -> None:
     assert set(translated.dropped) == {"top_p", "top_k"}
 
 
+_CITED = [{"type": "char_location", "cited_text": "a", "document_index": 0}]
+_PLAIN = {"type": "text", "media_type": "text/plain", "data": "Notes."}
+_PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
+_ASSISTANTS_FILES = [
+    {"role": "user", "content": [{"type": "text", "text": "Hi", "citations": _CITED},
+                                 {"type": "document", "source": _PDF}]},
+    {"role": "assistant", "content": [{"type": "text", "text": "So", "citations": _CITED},
+                                      {"type": "document", "source": _PLAIN, "title": "T"},
+                                      {"type": "document", "source": _PDF}]},
+    {"role": "assistant", "content": [{"type": "document", "source": _PDF}]},
+    {"role": "user", "content": "And?"},
+]  # fmt: skip
+
+
+def test_a_version_that_refuses_an_assistants_documents_gets_their_text() -> None:
+    body = {"messages": _ASSISTANTS_FILES}
+    newer = {"anthropic-version": "2026-10-21"}
+    own = fields.sent(MESSAGES, MESSAGES, body, headers=newer)
+    asked, said, last = own.body.value["messages"]
+    assert asked["content"] == [{"type": "text", "text": "Hi"}, _ASSISTANTS_FILES[0]["content"][1]]
+    assert said["content"] == [
+        _ASSISTANTS_FILES[1]["content"][0],
+        {"type": "text", "text": "T\nNotes."},
+    ]
+    assert last == _ASSISTANTS_FILES[3]
+    paths = [change["path"] for change in own.body.changed]
+    assert [path for path in paths if path != "/model"] == [f"/messages/{n}" for n in range(3)]
+    older = fields.sent(MESSAGES, MESSAGES, body, headers={"anthropic-version": "2023-06-01"})
+    assert older.body.value["messages"] == _ASSISTANTS_FILES
+    given = {"type": "file", "file": {"file_data": "data:text/plain;base64,Tm90ZXMu"}}
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": [given]},
+                {"role": "user", "content": "And?"}]  # fmt: skip
+    translated = fields.sent(CHAT, MESSAGES, {"messages": messages}, version="2026-10-21")
+    assert translated.body.value["messages"][1]["content"] == [{"type": "text", "text": "Notes."}]
+
+
 @pytest.mark.parametrize(
     ("model", "effort", "bridged"),
     [("gpt-5.6", None, True), ("gpt-5.6-terra", "low", True), ("gpt-5.6", "none", False),

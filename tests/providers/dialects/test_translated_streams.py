@@ -262,14 +262,16 @@ def test_a_server_that_answers_whole_where_a_stream_was_asked(provider: str) -> 
 
 
 def _numbered(events: list[Any]) -> list[Any]:
-    """Events whose calls are numbered as they begin."""
+    """Events whose calls are numbered as they begin, with the input of each in one piece."""
     order: dict[int, int] = {}
-    return [
-        event
-        if getattr(event, "index", None) is None
-        else replace(event, index=order.setdefault(event.index, len(order)))
-        for event in events
-    ]
+    found: list[Any] = []
+    for event in events:
+        if getattr(event, "index", None) is not None:
+            event = replace(event, index=order.setdefault(event.index, len(order)))
+        if isinstance(event, ToolInputDelta) and isinstance(found[-1], ToolInputDelta):
+            event = replace(event, partial_json=found.pop().partial_json + event.partial_json)
+        found.append(event)
+    return found
 
 
 @pytest.mark.parametrize("client", ENDPOINTS)

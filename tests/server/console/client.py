@@ -14,8 +14,8 @@ from tests.server.running import Served
 from tests.support.waiting import until
 
 VIEWS = (
-    "/", "/console/sessions", "/console/journey", "/console/why", "/console/spend",
-    "/console/approvals", "/console/verify", "/console/proposals",
+    "/", "/console/calls", "/console/sessions", "/console/journey", "/console/why",
+    "/console/spend", "/console/approvals", "/console/verify", "/console/proposals",
 )  # fmt: skip
 
 _FORM = {"content-type": "application/x-www-form-urlencoded"}

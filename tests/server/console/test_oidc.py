@@ -178,7 +178,7 @@ def test_a_person_signs_in_and_comes_to_what_they_wanted(
     assert claims.pop("until") <= time.time() + 28_800
     assert (len(claims.pop("nonce")), len(claims.pop("settings"))) == (16, 64)
     assert claims == {"issuer": provider.url, "subject": "u-17", "name": "ann@example.org",
-                      "role": "operator"}  # fmt: skip
+                      "role": "operator", "team": ""}  # fmt: skip
     assert person.decide("/console/logout", {}).headers["location"] == "/console/login"
 
 

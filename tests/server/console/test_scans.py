@@ -21,6 +21,7 @@ from remit.runtime import Runtime
 from remit.server.authentication import DEVELOPER
 from remit.server.console import (
     approvals,
+    calls,
     decisions,
     journeys,
     now,
@@ -32,6 +33,7 @@ from remit.server.console import (
 from remit.server.console.kept_report import KeptReport
 from remit.server.console.kept_usage import KeptUsage
 from remit.server.console.pages import Asked, Page, Sources
+from remit.server.console.waiting import WaitingApprovals
 from tests.server.console.client import VIEWS
 
 LONG, CALLS = "SES-LONG0000000001", "SES-CALLS000000001"
@@ -39,7 +41,17 @@ SIZE, MORE = 26, 60  # sessions of ten turns: more than any list of a page has
 EVERY = 100  # steps of SQLite's machine
 SHOWS = {
     view.path: view.show
-    for module in (now, sessions, journeys, decisions, spend, approvals, verification, proposals)
+    for module in (
+        now,
+        calls,
+        sessions,
+        journeys,
+        decisions,
+        spend,
+        approvals,
+        verification,
+        proposals,
+    )
     for view in module.VIEWS
 }
 
@@ -55,7 +67,8 @@ class Grown:
         settings = runtime.loaded.settings.approvals
         queue = ApprovalQueue(ledger, settings)
         learned = KeptReport(runtime.root, ledger)
-        self._sources = Sources(runtime, ledger, queue, keys, KeptUsage(ledger), learned)
+        waiting = WaitingApprovals(ledger, queue)
+        self._sources = Sources(runtime, ledger, queue, keys, KeptUsage(ledger), learned, waiting)
         self._steps = 0
         store = ledger._store
         assert isinstance(store, SqliteStore)

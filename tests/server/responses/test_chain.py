@@ -67,19 +67,21 @@ def test_instructions_are_not_carried_on_and_all_else_is(
     assert item["content"] == [{"type": "input_text", "text": "which?"}]
 
 
-def test_a_provider_that_has_forgotten_is_told_all(
-    served: Served, client: openai.OpenAI, strict: Strict
+def test_a_provider_that_has_forgotten_is_told_all_without_a_retry(
+    strict: Strict, tmp_path: Path
 ) -> None:
     session = new_session()
-    first = client.responses.create(model=GPT, input="[[say a rook]]")
-    strict.forget(first.id)
-    second = client.responses.create(
-        model=GPT, input="and?", previous_response_id=first.id,
-        extra_headers={"x-remit-session": session},
-    )  # fmt: skip
-    assert second.output_text
-    assert "a rook" in json.dumps(strict.seen("/responses")[-1]["input"])
-    refused, answered = served.entries("EXCHANGE", session)
+    toml = f"{QUICK}max_retries = 0\n"
+    with serving(tmp_path / "root", strict.url, toml=toml) as served, client_of(served) as client:
+        first = client.responses.create(model=GPT, input="[[say a rook]]")
+        strict.forget(first.id)
+        second = client.responses.create(
+            model=GPT, input="and?", previous_response_id=first.id,
+            extra_headers={"x-remit-session": session},
+        )  # fmt: skip
+        assert second.output_text
+        assert "a rook" in json.dumps(strict.seen("/responses")[-1]["input"])
+        refused, answered = served.entries("EXCHANGE", session)
     assert (refused.metadata["outcome"], answered.metadata["outcome"]) == ("error", "success")
 
 

@@ -68,6 +68,12 @@ def test_a_message_is_a_recorded_call(served: Served, model: str) -> None:
     assert exchange.metadata["outcome"] == "success"
 
 
+def test_the_query_of_the_handshake_reaches_the_provider(served: Served, strict: Strict) -> None:
+    with _socket(served, path="/v1/responses?beta=true&api-version=preview") as connection:
+        _ask(connection, model=GPT, input="[[say a wren]]")
+    assert strict.query() == "beta=true"
+
+
 @models
 @pytest.mark.parametrize("store", [True, False])
 def test_a_conversation_continues_on_the_connection(

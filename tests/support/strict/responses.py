@@ -207,7 +207,10 @@ def complete(body: dict[str, Any], turn: Turn, number: int) -> dict[str, Any]:
         "temperature": body.get("temperature", 1.0),
         "text": {"format": {"type": "text"}, "verbosity": "medium", **text},
         "tool_choice": body.get("tool_choice") or "auto",
-        "tools": body.get("tools") or [],
+        "tools": [
+            {"strict": True, **tool} if tool.get("type") == "function" else tool
+            for tool in body.get("tools") or []
+        ],
         "top_logprobs": body.get("top_logprobs") or 0,
         "top_p": body.get("top_p", 1.0),
         "truncation": body.get("truncation") or "disabled",

@@ -6,8 +6,7 @@ exactly one action begin: the permit and the ``TOOL_INTENT`` are checked and wri
 transaction. Start reading at :class:`ApprovalQueue`.
 """
 
-from remit.agents.approvals.approval import Approval, ApprovalError
-from remit.agents.approvals.permit import Permit, arguments_hash
+from remit.agents.approvals.approval import Approval, ApprovalError, Permit, arguments_hash
 from remit.agents.approvals.queue import ApprovalQueue, action_fields
 
 __all__ = [

@@ -12,7 +12,9 @@ from typing import Any
 from remit.agents.approvals.approval import (
     Approval,
     ApprovalError,
+    Permit,
     approval_of,
+    arguments_hash,
     is_expired,
     is_request,
     key_person,
@@ -21,17 +23,14 @@ from remit.agents.approvals.approval import (
 from remit.agents.approvals.decision import (
     ANSWER_EVENTS,
     append_decision,
+    comparable_name,
     decision_entry,
     granted_action,
     order_ended_error,
-    subject_of,
-)
-from remit.agents.approvals.permit import Permit, arguments_hash
-from remit.agents.approvals.policy import (
-    comparable_name,
     people_required,
     represented_approver,
     require_new_vote,
+    subject_of,
 )
 from remit.agents.approvals.webhook import Webhook
 from remit.agents.tools import Tool

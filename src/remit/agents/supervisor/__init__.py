@@ -7,25 +7,23 @@ sees other sessions only through a port that the tier above fills.
 Invariants: only one process at a time works on a session; a turn is delivered only after its
 ``TURN_RECORDED`` is durable; a recorded step is never repeated.
 
-Start reading in ``supervisor.py``, then ``loop.py``.
+Start reading in ``supervisor.py``, then ``turn.py``.
 """
 
-from remit.agents.supervisor.attention import Candidate
-from remit.agents.supervisor.classification import ClassificationRules
+from remit.agents.supervisor.attention import Candidate, open_threads, thread_tools
 from remit.agents.supervisor.effects import session_effects
 from remit.agents.supervisor.exclusions import exclusion_entries
 from remit.agents.supervisor.journal import UnfinishedTurn, unfinished_turn
-from remit.agents.supervisor.plan import Plan, Planner, PlanStep, TurnContext
+from remit.agents.supervisor.plan import ClassificationRules, Plan, Planner, PlanStep, TurnContext
 from remit.agents.supervisor.quality import DEFAULT_CRITERIA, check_criteria
-from remit.agents.supervisor.services import Responder, Services
-from remit.agents.supervisor.supervisor import HO2Supervisor
-from remit.agents.supervisor.threads import open_threads, thread_tools
-from remit.agents.supervisor.turn import (
+from remit.agents.supervisor.result import (
     TurnCancelledError,
     TurnFailedError,
     TurnPendingError,
     TurnResult,
 )
+from remit.agents.supervisor.services import Responder, Services
+from remit.agents.supervisor.supervisor import HO2Supervisor
 
 __all__ = [
     "DEFAULT_CRITERIA",

@@ -104,7 +104,8 @@ class Exclusions:
         Raises:
             LedgerError: the ledger cannot be read.
         """
-        signal, ended = (-1 if seq is None else seq for seq in (marks.signal, marks.ended))
+        signal = -1 if marks.signal is None else marks.signal
+        ended = -1 if marks.ended is None else marks.ended
         if (signal, ended) == self._read:
             return
         self._read, self._ended, self.names = (signal, ended), ended, ()

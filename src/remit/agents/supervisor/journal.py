@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from remit.agents.sessions import SessionManager, latest_of
-from remit.agents.supervisor.plan import PlanStep
+from remit.agents.supervisor.plan import SUPERVISOR_STEPS, Plan, PlanStep
 from remit.agents.workorders import (
     Journal,
     OrderHistory,
@@ -22,6 +22,12 @@ from remit.agents.workorders import (
     work_order_id,
 )
 from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, is_authentic, utc_now
+
+_TURN_FIELDS = (
+    "user_input", "classification", "assembled_context", "prior_results", "rejected_because",
+    "files",
+)  # fmt: skip
+"""Fields of ``input_context`` that an order takes from its turn, not from its step."""
 
 
 class SupervisorJournal(Journal):
@@ -226,6 +232,27 @@ class RecordedOrder:
     requests: tuple[LedgerEntry, ...] = ()
     idle: bool = True
 
+    @property
+    def plan_step(self) -> PlanStep:
+        """The step that the order was planned from."""
+        order, limits = self.order, self.order.constraints
+        given = {name: v for name, v in order.input_context.items() if name not in _TURN_FIELDS}
+        return PlanStep(
+            name=self.step,
+            contract_id=limits.prompt_contract_id,
+            wo_type=order.wo_type,
+            input=given,
+            tools=limits.tools_allowed,
+            approve=limits.tools_requiring_approval,
+            depends_on=self.depends_on,
+            acceptance=order.acceptance_criteria,
+            token_budget=limits.token_budget,
+            usd_budget=limits.usd_budget,
+            turn_limit=limits.turn_limit,
+            timeout_seconds=limits.timeout_seconds,
+            output_schema=limits.output_schema,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedTurn:
@@ -265,6 +292,17 @@ class UnfinishedTurn:
         """Content blocks of the images and documents of the message."""
         contexts = (recorded.order.input_context for recorded in self.orders)
         return next((context["files"] for context in contexts if context.get("files")), ())
+
+    @property
+    def plan(self) -> Plan | None:
+        """The recorded plan of the turn; None if no plan was recorded."""
+        found = [
+            one for one in self.orders if one.attempt == 1 and one.step not in SUPERVISOR_STEPS
+        ]
+        if not found:
+            return None
+        answering = [one.step for one in found if one.planned.metadata.get("answering")]
+        return Plan(tuple(one.plan_step for one in found), answering[0] if answering else "")
 
     def find(self, step: str, attempt: int) -> RecordedOrder | None:
         """Return the order of a step and attempt; None if there is none."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from remit.agents.supervisor.failures import may_be_repeated
 from remit.agents.supervisor.journal import reasons_of
 from remit.agents.supervisor.plan import PlanStep, for_another_attempt, held_to
+from remit.agents.supervisor.result import may_be_repeated
 from remit.agents.supervisor.services import Services
 from remit.agents.worker import AttachedOrder
 from remit.agents.workorders import (
@@ -245,8 +245,7 @@ class StandaloneOrders:
         if order.state is not WorkOrderState.PLANNED:
             return order
         dispatched = self._journal.entry("WO_DISPATCHED", order.wo_id)
-        for entry in (*planned, dispatched):
-            buffer.hold(self._journal.prepared(entry))
+        self._journal.hold(*planned, dispatched, buffer=buffer)
         return moved_by(order, dispatched)
 
     def _known(self, wo_id: str) -> WorkOrder:

@@ -1,4 +1,4 @@
-"""The plan of a turn: steps and their dependencies."""
+"""The plan of a turn: steps and their dependencies, and the treatment of classified messages."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from pydantic import BaseModel, ValidationError
+
 from remit.agents.supervisor.quality import check_criteria
 from remit.agents.workorders import OrderHistory, WorkOrder, WorkOrderType
 from remit.kernel.canonical import MAX_SAFE_INTEGER
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import ConfigError, InvalidInputError
+from remit.kernel.installation import InstalledFiles
 
 _MAX_LIMIT = 1_000_000_000
 """Largest limit in dollars or seconds; a larger number is a mistake."""
@@ -175,8 +178,9 @@ class Plan:
     @property
     def answering(self) -> PlanStep:
         """The step that gives the answer: the one that ``answer`` names, else the last."""
-        wanted = self.answer or self.steps[-1].name
-        return next(step for step in self.steps if step.name == wanted)
+        if not self.answer:
+            return self.steps[-1]
+        return next(step for step in self.steps if step.name == self.answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,3 +254,73 @@ def for_another_attempt(
 
 Planner = Callable[[TurnContext], Plan | Awaitable[Plan]]
 """Makes the plan of a turn."""
+
+
+_FILE = "HO2/documents/classification.json"
+
+
+class Treatment(BaseModel, extra="forbid", frozen=True):
+    """The treatment of messages with a certain classification.
+
+    Attributes:
+        when: accepted values, keyed by label; every label must match.
+        tools: True if the answer may use tools.
+        note: text about the message for the model; empty for none.
+    """
+
+    when: Mapping[str, Sequence[str]]
+    tools: bool = True
+    note: str = ""
+
+    def applied_to(self, step: PlanStep) -> PlanStep:
+        """Return the answering step; without its tools if the treatment forbids them.
+
+        The step keeps its tools if its acceptance demands one (``tools_used``).
+
+        Args:
+            step: the agent's answering step.
+        """
+        if self.tools or step.acceptance.get("tools_used"):
+            return step
+        return replace(step, tools=(), approve=())
+
+
+class ClassificationRules(BaseModel, extra="forbid", frozen=True):
+    """Treatments, of which the first match applies.
+
+    Attributes:
+        rules: the treatments, in the order of their precedence.
+    """
+
+    rules: Sequence[Treatment] = ()
+
+    @classmethod
+    def installed(cls, files: InstalledFiles) -> Self:
+        """Return the rules of a root's packages; no rules in a root of an earlier version.
+
+        Raises:
+            ConfigError: the file does not contain rules.
+        """
+        if _FILE not in files.paths("HO2/documents/"):
+            return cls()
+        try:
+            return cls.model_validate_json(files.read(_FILE))
+        except ValidationError as error:
+            raise ConfigError(
+                f"The classification rules are invalid: {error}",
+                next_step=f"Correct {_FILE} in its package and install a new version of it.",
+            ) from error
+
+    def treatment(self, classification: Mapping[str, Any] | None) -> Treatment:
+        """Return the treatment of a message; the default without a classification or match.
+
+        The default allows tools and adds no note.
+
+        Args:
+            classification: values keyed by label; None without one.
+        """
+        labels = classification or {}
+        for rule in self.rules:
+            if all(labels.get(name) in values for name, values in rule.when.items()):
+                return rule
+        return Treatment(when={})

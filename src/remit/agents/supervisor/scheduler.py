@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.agents.supervisor.effects import remaining_effects, unknown_effects
-from remit.agents.supervisor.journal import RecordedOrder, UnfinishedTurn
+from remit.agents.supervisor.effects import carried_effects, remaining_effects, unknown_effects
+from remit.agents.supervisor.journal import UnfinishedTurn
 from remit.agents.supervisor.plan import (
-    SUPERVISOR_STEPS,
     Plan,
     PlanStep,
     for_another_attempt,
@@ -32,14 +31,9 @@ from remit.agents.workorders import (
     moved_by,
     work_order_id,
 )
+from remit.contracts import PromptContract
 from remit.kernel.loops import abandon
 from remit.ledger import LedgerEntry
-
-_TURN_FIELDS = (
-    "user_input", "classification", "assembled_context", "prior_results", "rejected_because",
-    "files",
-)  # fmt: skip
-"""Fields of ``input_context`` that an order takes from its turn, not from its step."""
 
 _DEPENDENCY_FAILURE = "a step that it waits for did not give a result"
 
@@ -59,6 +53,8 @@ class Scheduler:
         agent: the agent that now answers the turn.
         handed: ids of the agents to which the session was handed over, in order.
         last_number: number of the latest planned order.
+        contracts: contracts that the turn has loaded, newest versions, keyed by contract id.
+        carried: effects of tools that the turn took over from earlier ones.
     """
 
     def __init__(
@@ -71,6 +67,8 @@ class Scheduler:
     ) -> None:
         self._services = services
         self.agent = services.agent
+        self.contracts: dict[str, PromptContract] = {}
+        self.carried = carried_effects(services)
         self._agents: dict[str, Responder] = {}
         self.handed: tuple[str, ...] = ()
         self._journal = services.journal
@@ -102,22 +100,21 @@ class Scheduler:
             to = self.agent.handoffs.get(agent_id)
             if to is None:
                 return False
-            self.agent = to
+            self.agent, self.contracts = to, {}
             self.handed += (agent_id,)
         return True
 
-    def remaining_effects(self, carried: Sequence[Effect], *, answered: bool) -> list[Effect]:
-        """Return the effects of tools that the turn leaves for the next prompt.
+    def remaining_effects(self, *, answered: bool) -> list[Effect]:
+        """Return the effects of tools that the turn leaves for the next prompt, carried and own.
 
         Args:
-            carried: effects that the turn took over.
             answered: True if the answer was delivered; then only open outcomes remain.
         """
-        known = self._before is None and not any(order.has_unknown for order in self.orders)
-        if answered and not carried and known:
+        unknown = [order for order in self.orders if order.has_unknown]
+        if answered and self._before is None and not (self.carried or unknown):
             return []  # The usual case needs no query.
         return remaining_effects(
-            self._journal.ledger, carried, self.orders, self._agents, answered=answered
+            self._journal.ledger, self.carried, self.orders, self._agents, answered=answered
         )
 
     def unknown_effects(self, except_order: str = "") -> list[Effect]:
@@ -153,39 +150,30 @@ class Scheduler:
                 ).tool_results()
         return tuple(found)
 
+    @property
     def ids(self) -> list[str]:
-        """Return the ids of the turn's orders, in the order of their plans."""
+        """The ids of the turn's orders, in the order of their plans."""
         return list(self._orders)
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """The sum of the orders' usage, as plain data; ``cost_usd`` is None if one is unknown."""
+        return WorkOrderCost.sum([order.cost for order in self._orders.values()]).to_dict()
 
     def waiting_for(self) -> tuple[str, ...]:
         """Return the ids of requests that a person must decide before the turn can continue."""
         return tuple(request for order in self.orders for request in order.waiting_for)
 
-    def recorded_plan(self) -> Plan | None:
-        """Return the recorded plan of an interrupted turn; None if no plan was recorded."""
-        found = [
-            recorded
-            for recorded in (self._before.orders if self._before else ())
-            if recorded.attempt == 1 and recorded.step not in SUPERVISOR_STEPS
-        ]
-        if not found:
-            return None
-        steps = tuple(_step_of(recorded) for recorded in found)
-        answering = [
-            recorded.step for recorded in found if recorded.planned.metadata.get("answering")
-        ]
-        return Plan(steps, answering[0] if answering else "")
-
-    async def run(
+    def run(
         self,
         step: PlanStep,
         context: Mapping[str, Any],
         attempt: int = 1,
         listen: EventSink | None = None,
-    ) -> WorkOrder:
-        """Plan, dispatch and run a step, or resume it; return its order.
+    ) -> Awaitable[WorkOrder]:
+        """Plan a step, or resume it; return an awaitable that runs it and gives its order.
 
-        The order has ended, or waits for a person. A recorded order of the step and attempt is
+        The order then has ended, or waits for a person. A recorded order of the step and attempt is
         continued, and an ended one returned as it is. Failures that a model or tool caused may
         exclude it.
 
@@ -202,17 +190,18 @@ class Scheduler:
         order, entries = self._planned(step, context, attempt)
         prior = {name: self._steps[name] for name in step.depends_on if name in self._steps}
         self._is_concurrent = False
-        return order if order.ended else await self._work(order, prior, entries, listen)
+        return self._work(order, prior, entries, listen)
 
-    async def retry(
+    def retry(
         self,
         step: PlanStep,
         rejected: WorkOrder,
         context: Mapping[str, Any],
         attempt: int,
         listen: EventSink,
-    ) -> WorkOrder:
-        """Run another attempt at a step (:func:`for_another_attempt`); return its order.
+    ) -> Awaitable[WorkOrder]:
+        """Run another attempt at a step (:func:`for_another_attempt`); return as
+        :meth:`run` does.
 
         Args:
             step: the step.
@@ -224,16 +213,18 @@ class Scheduler:
         history = OrderHistory(self._journal.ledger, rejected.wo_id, rejected.session_id)
         worker = self.agent.worker
         step, context = for_another_attempt(step, context, history, worker.is_repeatable)
-        return await self.run(step, context, attempt, listen)
+        return self.run(step, context, attempt, listen)
 
-    async def run_plan(
+    def run_plan(
         self,
         plan: Plan,
         context: Mapping[str, Any],
         listen: EventSink,
         attention: Mapping[str, Any] | None,
-    ) -> WorkOrder:
-        """Run all steps of a plan, independent steps concurrently; return the answering order.
+    ) -> Awaitable[WorkOrder]:
+        """Plan all steps; return an awaitable that runs them and gives the answering order.
+
+        Independent steps run concurrently.
 
         A step whose dependency failed is recorded as failed with ``cancelled``. Steps that wait for
         a person hold up only the steps that need them. Text of other steps than the answering one
@@ -258,13 +249,16 @@ class Scheduler:
                     details["attention"] = dict(attention)
             self._steps[step.name], new = self._planned(step, context, 1, **details)
             entries += new
-        answering = plan.answering.name
         self._is_concurrent = len(plan.steps) > 1
-        if not self._is_concurrent:
-            order = self._steps[answering]
-            if not (order.ended or order.waiting_for):
-                order = self._steps[answering] = await self._work(order, {}, entries, listen)
-            return order
+        if self._is_concurrent:
+            return self._work_concurrently(plan, entries, listen)
+        return self._work(self._steps[plan.answering.name], {}, entries, listen)
+
+    async def _work_concurrently(
+        self, plan: Plan, entries: Sequence[LedgerEntry], listen: EventSink
+    ) -> WorkOrder:
+        """Write the plan's ``entries``, run its orders, and return the answering one."""
+        answering = plan.answering.name
         self._journal.hold(*entries)
         await self._journal.flush()
         others = functools.partial(_without_text, listen)
@@ -307,7 +301,9 @@ class Scheduler:
         entries: Sequence[LedgerEntry],
         listen: EventSink | None,
     ) -> WorkOrder:
-        """Run an order; dispatch a planned one after ``entries``."""
+        """Run an order that has not ended; dispatch a planned one after ``entries``."""
+        if order.ended:
+            return order
         # Concurrent steps must not wait for the writes of others.
         buffer = WriteBuffer() if self._is_concurrent else self._journal.buffer
         if order.state is WorkOrderState.PLANNED:
@@ -316,8 +312,8 @@ class Scheduler:
             dispatched = self._journal.entry(
                 "WO_DISPATCHED", order.wo_id, **({"prior_results": results} if results else {})
             )
-            for entry in (*entries, dispatched):  # The worker's first write includes them.
-                buffer.hold(self._journal.prepared(entry))
+            # The worker's first write includes these.
+            self._journal.hold(*entries, dispatched, buffer=buffer)
             order = self._orders[order.wo_id] = moved_by(order, dispatched)
         given = _with_effects(_with_prior(order, prior), self.unknown_effects(order.wo_id))
         done = await self._agents[order.wo_id].worker.aexecute(
@@ -329,6 +325,7 @@ class Scheduler:
             hold_end=not self._is_concurrent,
             check=self._check,
             principal=self._services.session.principal,
+            contract=self.contracts.get(order.constraints.prompt_contract_id),
         )
         self._orders[order.wo_id] = done
         suspects = ["model", "tool"] if done.met_fault else []
@@ -430,39 +427,6 @@ class Scheduler:
         return order, entries
 
 
-def _step_of(recorded: RecordedOrder) -> PlanStep:
-    """Return the step of a recorded order."""
-    order, limits = recorded.order, recorded.order.constraints
-    return PlanStep(
-        name=recorded.step,
-        contract_id=limits.prompt_contract_id,
-        wo_type=order.wo_type,
-        input={
-            name: value for name, value in order.input_context.items() if name not in _TURN_FIELDS
-        },
-        tools=limits.tools_allowed,
-        approve=limits.tools_requiring_approval,
-        depends_on=recorded.depends_on,
-        acceptance=order.acceptance_criteria,
-        token_budget=limits.token_budget,
-        usd_budget=limits.usd_budget,
-        turn_limit=limits.turn_limit,
-        timeout_seconds=limits.timeout_seconds,
-        output_schema=limits.output_schema,
-    )
-
-
-def total_cost(orders: Sequence[WorkOrder]) -> dict[str, Any]:
-    """Return the sum of the orders' usage, as plain data.
-
-    ``cost_usd`` is None if a price is unknown.
-
-    Args:
-        orders: the orders.
-    """
-    return WorkOrderCost.sum(order.cost for order in orders).to_dict()
-
-
 def _with_prior(order: WorkOrder, prior: Mapping[str, WorkOrder]) -> WorkOrder:
     """Return the order with the results of its dependencies."""
     if not prior:
@@ -477,6 +441,8 @@ def _with_prior(order: WorkOrder, prior: Mapping[str, WorkOrder]) -> WorkOrder:
 
 def _with_effects(order: WorkOrder, effects: Sequence[Effect]) -> WorkOrder:
     """Return the order with further effects of its turn to show."""
+    if not effects:
+        return order
     assembled = order.input_context.get("assembled_context") or {}
     shown = list(assembled.get("effects") or ())
     known = {effect.get("key") for effect in shown}

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from remit.agents.outputs import OutputType
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor.attention import Candidate
-from remit.agents.supervisor.classification import ClassificationRules
 from remit.agents.supervisor.exclusions import Exclusions
 from remit.agents.supervisor.journal import SupervisorJournal
-from remit.agents.supervisor.plan import Planner, PlanStep
+from remit.agents.supervisor.plan import ClassificationRules, Plan, Planner, PlanStep
 from remit.agents.supervisor.quality import QualityGate
 from remit.agents.tools import tool_id_of
 from remit.agents.worker import HO1Executor
+from remit.contracts import PromptContract
 from remit.kernel.settings import SupervisorSettings
 from remit.ledger import LedgerPort, Transaction
 
@@ -46,17 +46,17 @@ class ContextPort(Protocol):
         """
         ...
 
-    def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:
+    def required(self, contract: PromptContract, session_id: str) -> Mapping[str, Any]:
         """Return the context that a contract's ``required_context`` asks for; empty if none.
 
         Args:
-            contract_id: the contract.
+            contract: the contract.
             session_id: the session of the turn.
         """
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Responder:
     """An agent that answers a session: its own agent, or one that it was handed over to.
 
@@ -80,6 +80,15 @@ class Responder:
         agent's id.
         """
         return tool_id_of(f"transfer_to_{self.agent_id}")
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of a turn without a planner: the answering step alone.
+
+        Raises:
+            InvalidInputError: no answer can meet the step's acceptance criteria.
+        """
+        return Plan((self.answer,))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,31 +1,29 @@
 """The turns of one session, one at a time: started, resumed, cancelled, recorded.
 
-Start reading at :meth:`HO2Supervisor.ahandle_turn`; :mod:`remit.agents.supervisor.loop` has the
-steps of a turn.
+Start reading at :meth:`HO2Supervisor.ahandle_turn`; :mod:`remit.agents.supervisor.turn` has
+the steps of a turn.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from remit.agents.outputs import OutputType
 from remit.agents.sessions import latest_of
-from remit.agents.supervisor.attention import Candidate
-from remit.agents.supervisor.effects import carried_effects
+from remit.agents.supervisor.attention import Candidate, consolidate, known_threads
 from remit.agents.supervisor.journal import (
     UnfinishedTurn,
     handed_to,
     unfinished_turn,
 )
-from remit.agents.supervisor.loop import TurnLoop
 from remit.agents.supervisor.orders import StandaloneOrders
+from remit.agents.supervisor.result import TurnCancelledError, TurnPendingError, TurnResult
 from remit.agents.supervisor.scheduler import Scheduler
 from remit.agents.supervisor.services import Services
-from remit.agents.supervisor.threads import consolidate, known_threads
-from remit.agents.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResult
+from remit.agents.supervisor.turn import TurnRun
 from remit.agents.workorders import EventSink, OrderRecordError, TurnResumed
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import sound_text
@@ -33,8 +31,6 @@ from remit.ledger import LedgerClosedError, LedgerEntry, LedgerError
 
 if TYPE_CHECKING:
     from remit.gateway.leases import Lease
-
-_T = TypeVar("_T")
 
 _CANCELLED = "(The turn was cancelled before there was an answer.)"
 _ABANDONED = "(The turn was interrupted before there was an answer.)"
@@ -98,17 +94,15 @@ class HO2Supervisor:
         if not user_message.strip():
             raise InvalidInputError("The message is blank.", next_step="Pass a text.")
 
-        async def work(lease: Lease) -> TurnResult:
+        async with self._held() as lease:
             before = self._unfinished()
             if before is not None:
                 if before.waiting_for:
                     raise TurnPendingError(before.waiting_for)
                 self._services.exclusions.observe(before.orders[-1].order.wo_id)
                 await self._abandon(before, lease, _ABANDONED, "abandoned")
-            turn = self._loop(user_message, files, None, lease, output, on_event)
+            turn = self._turn(user_message, files, None, lease, output, on_event)
             return await self._finish(turn, lease)
-
-        return await self._alone(work)
 
     async def aresume(
         self, *, output: OutputType[Any] | None = None, on_event: EventSink | None = None
@@ -133,7 +127,7 @@ class HO2Supervisor:
             LedgerError: an entry could not be written.
         """
 
-        async def work(lease: Lease) -> TurnResult | None:
+        async with self._held() as lease:
             before = self._unfinished()
             if before is None:
                 return None
@@ -144,13 +138,11 @@ class HO2Supervisor:
                 )
             if on_event is not None:
                 on_event(TurnResumed(before.message))
-            turn = self._loop(before.message, before.files, before, lease, output, on_event)
+            turn = self._turn(before.message, before.files, before, lease, output, on_event)
             if before.idle and before.requests:
                 turn.restore(before)
                 return turn.result("", before.turn_number)
             return await self._finish(turn, lease)
-
-        return await self._alone(work)
 
     async def acancel(self) -> bool:
         """End the session's unfinished turn without an answer; return False if there is none.
@@ -162,20 +154,18 @@ class HO2Supervisor:
             LedgerError: an entry could not be written.
         """
 
-        async def work(lease: Lease) -> bool:
+        async with self._held() as lease:
             before = self._unfinished()
             if before is None:
                 return False
             await self._abandon(before, lease, _CANCELLED, "cancelled")
             return True
 
-        return await self._alone(work)
-
     async def aconsolidate(self) -> None:
         """Record the threads that the session leaves open, by a model call.
 
         Does nothing unless ``[supervisor] consolidate`` is set. See
-        :func:`remit.agents.supervisor.threads.consolidate`.
+        :func:`remit.agents.supervisor.attention.consolidate`.
         """
         if self._services.config.consolidate:
             await consolidate(self._services, self.orders)
@@ -185,8 +175,13 @@ class HO2Supervisor:
         ledger = self._services.ledger
         return unfinished_turn(ledger, self._session.session_id, self._session.turn_count)
 
-    async def _alone(self, work: Callable[[Lease], Awaitable[_T]]) -> _T:
-        """Run ``work`` under the session's lease and return its result."""
+    @contextlib.asynccontextmanager
+    async def _held(self) -> AsyncIterator[Lease]:
+        """Hold the session's lease while the block runs, and read what others have changed.
+
+        Raises:
+            TurnCancelledError: somebody requested the block to stop.
+        """
         task = asyncio.current_task()
         assert task is not None
 
@@ -207,7 +202,7 @@ class HO2Supervisor:
                 if self._services.agent.handoffs:
                     self._handed = handed_to(ledger, session.session_id, self._latest)
             try:
-                return await work(lease)
+                yield lease
             except asyncio.CancelledError:
                 if not lease.stop_requested:
                     raise
@@ -239,23 +234,19 @@ class HO2Supervisor:
         scheduler.restore()
         await scheduler.end_all()
         lease.check()
-        effects = scheduler.remaining_effects(carried_effects(self._services), answered=False)
+        effects = scheduler.remaining_effects(answered=False)
         await self._session.aadd_turn(before.message, response, outcome=outcome, effects=effects)
 
     def _scheduler(
         self, before: UnfinishedTurn | None, lease: Lease, output: OutputType[Any] | None = None
     ) -> Scheduler:
-        def guard() -> None:
-            lease.check()
-            self._journal.check()
-
         number, self._number = self._number, None
         if number is None:
             number = self._journal.last_number(self._latest)
         check = None if output is None else output.problem
-        return Scheduler(self._services, guard, before, number, check)
+        return Scheduler(self._services, lease.check, before, number, check)
 
-    def _loop(
+    def _turn(
         self,
         message: str,
         files: Sequence[Mapping[str, Any]],
@@ -263,7 +254,7 @@ class HO2Supervisor:
         lease: Lease,
         output: OutputType[Any] | None,
         on_event: EventSink | None,
-    ) -> TurnLoop:
+    ) -> TurnRun:
         output = _agreed(before, output, self._services.output)
         scheduler = self._scheduler(before, lease, output)
         handed = self._handed
@@ -272,11 +263,11 @@ class HO2Supervisor:
         scheduler.hand_over(handed)
         if before is not None:  # The interrupted process may not have observed its failures.
             self._services.exclusions.observe(before.orders[-1].order.wo_id)
-        return TurnLoop(
+        return TurnRun(
             self._services, self._open_threads, message, files, scheduler, before, output, on_event
         )
 
-    async def _finish(self, turn: TurnLoop, lease: Lease) -> TurnResult:
+    async def _finish(self, turn: TurnRun, lease: Lease) -> TurnResult:
         """Run a turn, record it unless it waits for a person, and return its result."""
         try:
             try:
@@ -296,7 +287,7 @@ class HO2Supervisor:
                 lease.check()
                 await turn.scheduler.end_all()
                 await self._journal.flush()
-                effects = turn.remaining_effects(answered=False)
+                effects = turn.scheduler.remaining_effects(answered=False)
                 await self._session.aadd_turn(
                     turn.message, _CANCELLED, outcome="cancelled", effects=effects
                 )
@@ -306,12 +297,12 @@ class HO2Supervisor:
         entry_id = await self._recorded(turn, lease)
         return turn.result(entry_id, self._session.turn_count)
 
-    async def _recorded(self, turn: TurnLoop, lease: Lease) -> str:
+    async def _recorded(self, turn: TurnRun, lease: Lease) -> str:
         """Record the turn and return the entry's id; a later request to stop has no effect."""
         buffer = self._journal.buffer
         await buffer.settle()
         lease.check()
-        effects = turn.remaining_effects(answered=not turn.outcome)
+        effects = turn.scheduler.remaining_effects(answered=not turn.outcome)
 
         async def record() -> str:
             entry_id = await self._session.aadd_turn(

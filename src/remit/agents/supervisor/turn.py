@@ -1,119 +1,498 @@
-"""The result of a turn, and the errors of turns."""
+"""The loop of a turn, step by step.
+
+    1. Classify the message, if configured.
+    2. Select what to show of the conversation, threads and policy (attention).
+    3. Make the plan, or restore the recorded one.
+    4. Run the plan's work orders; hand over to other agents if an order asks for it.
+    5. Verify the answer at the quality gate; try again a limited number of times.
+    6. Deliver the answer, wait for a person, or escalate.
+
+If the loop itself fails, the agent answers directly, without the plan (degradation).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, cast
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
-from remit.agents.outputs import OutputT
-from remit.agents.workorders import ApprovalNeeded
-from remit.kernel.errors import RemitError
+from remit.agents.outputs import OutputType
+from remit.agents.sessions import Turn
+from remit.agents.supervisor.attention import Candidate, choose, proposed_entries
+from remit.agents.supervisor.journal import UnfinishedTurn
+from remit.agents.supervisor.plan import HANDOFF_STEPS, Plan, PlanStep, Treatment, TurnContext
+from remit.agents.supervisor.quality import answer_text
+from remit.agents.supervisor.result import (
+    LOOP_FAILURES,
+    PROVIDER_FAILURES,
+    TurnFailedError,
+    TurnResult,
+    can_change,
+    loop_failure,
+    no_answer,
+)
+from remit.agents.supervisor.scheduler import Scheduler
+from remit.agents.supervisor.services import Services
+from remit.agents.workorders import (
+    AnswerRejected,
+    ApprovalNeeded,
+    Degraded,
+    EventSink,
+    PartialOutput,
+    TextDelta,
+    TurnEvent,
+    WorkOrder,
+    WorkOrderState,
+    WorkOrderType,
+)
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.loops import call_in_thread
+from remit.ledger import LedgerError
+
+_log = logging.getLogger("remit.supervisor")
+
+_CLASSIFY = PlanStep("scope", "PRC-CLASSIFY-001", WorkOrderType.CLASSIFY)
+_VERIFY = PlanStep("verify", "PRC-VERIFY-001")
+
+_DIRECT = "direct"
 
 
-class TurnPendingError(RemitError):
-    """The session's last turn waits for a person, so that no new turn can begin.
+class TurnRun:
+    """A turn in progress and its intermediate results.
+
+    Args:
+        services: the collaborators of the session's supervisor.
+        threads: returns the open threads that the session knows.
+        message: the user's message.
+        files: content blocks of its images and documents.
+        scheduler: runs the turn's orders.
+        before: the recorded part of the turn; None for a new one.
+        output: type of the answer; None for text.
+        on_event: receives the events; None for no listener.
 
     Attributes:
-        request_ids: ids of the ``APPROVAL_REQUESTED`` entries that wait for a decision.
+        response: the text for the user, once there is one.
+        waiting: True if the turn waits for a person.
     """
 
-    def __init__(self, request_ids: tuple[str, ...]) -> None:
-        super().__init__(
-            f"The last turn of this session waits for {', '.join(request_ids)}.",
-            next_step="Decide with `remit approve`, then resume the session; or cancel the turn.",
-        )
-        self.request_ids = request_ids
-
-
-class TurnCancelledError(RemitError):
-    """Somebody requested the turn to stop; completed steps are recorded.
-
-    The end of the turn is recorded too.
-    """
-
-
-class TurnFailedError(RemitError):
-    """The turn has no output, because it failed or waits for a person.
-
-    Attributes:
-        code: ``error_code`` of the turn; empty while it waits.
-        detail: ``error_detail`` of the turn.
-    """
-
-    def __init__(self, code: str, detail: str) -> None:
-        if code:
-            said = detail if detail.startswith(code) else f"{code}: {detail}"
-            message, step = f"The turn failed: {said}.", "Look at `failed` before `output`."
-        else:
-            message, step = "The turn waits for a person.", "Decide, then resume the session."
-        super().__init__(message, next_step=step)
-        self.code = code
-        self.detail = detail
-
-
-@dataclass(frozen=True, slots=True)
-class TurnResult(Generic[OutputT]):
-    """A turn that was delivered, or that waits for a person.
-
-    Attributes:
-        response: text for the user: the agent's answer, or a sentence that explains why there is
-            none.
-        error_code: why the turn failed; empty otherwise. The failure code of the work order,
-            ``answer_rejected`` after the quality gate, or the code of a failed loop.
-        error_detail: details for logs and support; never shown to the customer.
-        wo_chain_summary: id, type, state, error and cost of each work order.
-        cost_summary: sum of the orders' usage; see :class:`WorkOrderCost` for its names.
-        session_id: the session of the turn.
-        quality_gate_passed: True if the response is the agent's answer and passed the gate; False
-            for a notice and for a degraded answer.
-        tool_results: results of tools in this turn, as data.
-        classification: classification of the message; None without one.
-        degraded: True if the loop failed. A response that is not a notice then comes from a direct
-            call, and meets the agent's acceptance criteria.
-        turn_entry_id: id of the ``TURN_RECORDED``; empty while the turn waits.
-        turn_number: number of the turn in the session, from 1.
-        waiting_for: tool calls that wait for a person. After the decision, ``resume()`` continues
-            the turn in any process.
-    """
-
-    response: str
-    wo_chain_summary: tuple[Mapping[str, Any], ...]
-    cost_summary: Mapping[str, Any]
-    session_id: str
-    quality_gate_passed: bool
-    tool_results: tuple[Mapping[str, Any], ...] = ()
-    classification: Mapping[str, Any] | None = None
-    degraded: bool = False
-    turn_entry_id: str = ""
-    turn_number: int = 0
-    waiting_for: tuple[ApprovalNeeded, ...] = ()
-    error_code: str = ""
-    error_detail: str = ""
-    _output: Any = None
+    def __init__(
+        self,
+        services: Services,
+        threads: Callable[[], Sequence[Candidate]],
+        message: str,
+        files: Sequence[Mapping[str, Any]],
+        scheduler: Scheduler,
+        before: UnfinishedTurn | None,
+        output: OutputType[Any] | None,
+        on_event: EventSink | None,
+    ) -> None:
+        self._services = services
+        self._threads = threads
+        self._config = services.config
+        self._journal = services.journal
+        self._session = services.session
+        self.message = message
+        self._files = files
+        self.scheduler = scheduler
+        self._before = before
+        self._output = output
+        self._on_event = on_event
+        self._asked: dict[str, ApprovalNeeded] = {}
+        self._classification: Mapping[str, Any] | None = None
+        self.response = ""
+        self.waiting = False
+        self._error = ("", "")
+        self._degraded = False
+        self._delivered: WorkOrder | None = None
+        self._treatment = Treatment(when={})
+        self._withholds = False  # True: stream the text only after acceptance.
+        self._has_withheld = False
 
     @property
-    def output(self) -> OutputT:
-        """The answer: a value of the output type, the data of the contract, or the text.
+    def outcome(self) -> str:
+        """The ``outcome`` of ``TURN_RECORDED``: ``notice`` if the turn failed, ``degraded`` if the
+        loop failed and the agent answered directly, else empty.
+        """
+        if self._error[0]:
+            return "notice"
+        return "degraded" if self._degraded else ""
+
+    async def run(self) -> None:
+        """Answer the message, or leave the turn waiting for a person.
+
+        Runs the turn's orders and records verdicts. A rejected last attempt appends an
+        ``ESCALATION`` and leaves a notice as response.
+
+        At most ``max_retries`` further attempts are made, and none if another attempt cannot end
+        differently (:func:`~remit.agents.supervisor.result.can_change`). A failed classification
+        does not fail the turn.
 
         Raises:
-            TurnFailedError: the turn failed or waits; ``failed`` and ``waiting`` tell.
+            TurnFailedError: the machinery around the model failed; :meth:`degrade` can still
+                answer.
+            InvalidInputError: the planner's plan is not valid for the agent.
+            LedgerError: an entry could not be written.
         """
-        if self.failed or self.waiting:
-            raise TurnFailedError(self.error_code, self.error_detail)
-        return cast(OutputT, self._output)
+        if self._before is not None and self._before.find(_DIRECT, 1) is not None:
+            raise TurnFailedError("interrupted", "The loop failed before the interruption.")
+        plan = self._before.plan if self._before is not None else None
+        shown, record = None, None
+        if self._config.classify:  # A failed classification does not fail the turn.
+            order = await self.scheduler.run(_CLASSIFY, {"user_input": self.message})
+            done = order.state is WorkOrderState.COMPLETED
+            self._classification = order.output_result if done else None
+            if self._classification is not None and self._services.planner is None:
+                self._treatment = self._services.rules().treatment(self._classification)
+        if plan is None:
+            shown, record = self._attend()
+            plan = await self._plan(shown)
+            if self._output is not None and self._output.schema is not None:
+                plan = plan.giving(self._output.schema)
+        answering = plan.answering
+        self._withholds = bool(answering.acceptance.get("must_not_contain"))
+        context = self._input(shown or self._attend()[0], answering)
+        rejected: list[str] = []
+        for attempt in range(1, self._config.max_retries + 2):
+            if attempt == 1:
+                order = await self.scheduler.run_plan(plan, context, self._listen, record)
+            else:
+                again = {**context, "rejected_because": rejected} if rejected else context
+                again = self._with_effects(again)
+                order = await self.scheduler.retry(answering, order, again, attempt, self._listen)
+            order, answering, context = await self._handed_over(order, answering, context, attempt)
+            requests = self.scheduler.waiting_for()
+            if requests and order.state is not WorkOrderState.FAILED:
+                self._park(requests)
+                return
+            error = order.error or {}
+            code = str(error.get("code", ""))
+            if code in LOOP_FAILURES:
+                raise TurnFailedError(code, error.get("message", ""))
+            reasons = await self._verify(order, attempt)
+            if not reasons:
+                self._deliver(order)
+                return
+            if code not in PROVIDER_FAILURES:  # Only answers can be rejected.
+                rejected = reasons
+            again_left = attempt <= self._config.max_retries and can_change(order)
+            if answering.output_schema is not None and code == "output_schema_invalid":
+                again_left = False  # The worker has already asked twice.
+            self._listen(AnswerRejected(tuple(reasons), again_left))
+            if not again_left:
+                break
+        ids = self.scheduler.ids
+        if self._before is None or not self._journal.has(
+            event_type="ESCALATION", submission_id=ids[-1]
+        ):
+            await self._journal.write("ESCALATION", ids[-1], reasons=reasons, work_order_ids=ids)
+        self._fail(code or "answer_rejected", "; ".join(reasons))
 
-    @property
-    def failed(self) -> bool:
-        """True if the turn ended without an answer; ``error_code`` has the reason."""
-        return bool(self.error_code)
+    def _with_effects(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the context with a report of tool effects that must not be repeated."""
+        left = [
+            one for one in self.scheduler.remaining_effects(answered=False) if not one.repeatable
+        ]
+        assembled = dict(context["assembled_context"])
+        if left:
+            assembled["effects"] = [effect.to_dict() for effect in left]
+        return {**context, "assembled_context": assembled}
 
-    @property
-    def notice(self) -> bool:
-        """True if the response explains why there is no answer, or that the turn waits."""
-        return self.failed or self.waiting
+    async def _handed_over(
+        self, order: WorkOrder, step: PlanStep, context: dict[str, Any], attempt: int
+    ) -> tuple[WorkOrder, PlanStep, dict[str, Any]]:
+        """Return the answer of the agent to which an order handed the session over, if it did.
 
-    @property
-    def waiting(self) -> bool:
-        """True if the turn waits for a person."""
-        return bool(self.waiting_for)
+        The answer must match the turn's output type. The agent sees earlier results of tools.
+        """
+        first = HANDOFF_STEPS.index(step.name) + 1 if step.name in HANDOFF_STEPS else 0
+        for name in HANDOFF_STEPS[first:]:
+            output = order.output_result
+            to = output.get("handed_to") if isinstance(output, Mapping) else None
+            if not to or not self.scheduler.hand_over([to]):
+                break
+            agent = self.scheduler.agent
+            results = [used for used in order.tool_results if used["tool_id"] != agent.tool_id]
+            prior = [*context.get("prior_results", ())]
+            if results:
+                prior.append(
+                    {"step": step.name, "wo_id": order.wo_id, "output": {"tool_results": results}}
+                )
+            step = replace(agent.answer, name=name, output_schema=step.output_schema)
+            self._withholds |= bool(step.acceptance.get("must_not_contain"))
+            context = {**context, **self._input(self._attend()[0], step), "prior_results": prior}
+            order = await self.scheduler.run(step, context, attempt, self._listen)
+        return order, step, context
+
+    def _deliver(self, order: WorkOrder) -> None:
+        self.response, self._delivered, self._error = answer_text(order), order, ("", "")
+        self._withholds = False
+        if self._has_withheld:
+            typed = order.constraints.output_schema is not None
+            data = order.output_result["output"] if typed else None
+            self._listen(PartialOutput(data) if typed else TextDelta(self.response))
+
+    def _fail(self, code: str, detail: str) -> None:
+        self.response, self._error = no_answer(code), (code, detail)
+
+    async def degrade(self, error: Exception) -> None:
+        """Have the agent answer directly after the loop failed, and record the reason.
+
+        Ends unfinished orders and appends a ``DEGRADATION``. Instructions, contract and acceptance
+        criteria still apply. Tools that may not run twice are excluded. If no answer is possible
+        under these conditions, the response is a notice. No direct answer is attempted if the agent
+        has tools and all of them are excluded, or if without a planner the contract or prompt pack
+        cannot be used; the turn then ends with the failure.
+
+        Args:
+            error: the loop's error.
+
+        Raises:
+            LedgerError: an entry could not be written.
+        """
+        code, message = loop_failure(error)
+        self._degraded = True
+        await self.scheduler.end_all()
+        if self._before is None or self._before.find(_DIRECT, 1) is None:
+            ids = self.scheduler.ids
+            await self._journal.write(
+                "DEGRADATION",
+                ids[-1] if ids else "",
+                error_code=code,
+                error_message=message,
+            )
+        self._listen(Degraded(f"{code}: {message}"))
+        self._fail(code, message)
+        agent = self.scheduler.agent.answer
+        repeatable = self.scheduler.agent.worker.is_repeatable
+        tools = tuple(id_ for id_ in agent.tools if repeatable(id_) and id_ not in agent.approve)
+        lost = code in LOOP_FAILURES and self._services.planner is None
+        if lost or (agent.tools and not tools):
+            return
+        try:
+            schema = self._output.schema if self._output is not None else None
+            step = replace(agent, name=_DIRECT, tools=tools, approve=(), output_schema=schema)
+            self._withholds = bool(step.acceptance.get("must_not_contain"))
+            self._has_withheld = False
+            self.scheduler.carried = tuple(self.scheduler.remaining_effects(answered=False))
+            context = self._input(self._attend()[0], step)
+            order = await self.scheduler.run(step, context, listen=self._listen)
+            reasons = await self._verify(order, 1)
+        except LedgerError:
+            raise
+        except Exception as again:  # noqa: BLE001 - there is no answer, and a word why
+            reasons = [loop_failure(again)[1]]
+        if reasons:
+            self._fail(code, f"{message} Without it: {'; '.join(reasons)}")
+        else:
+            self._deliver(order)
+
+    def restore(self, before: UnfinishedTurn) -> None:
+        """Leave the turn waiting for the same requests, because nobody has decided.
+
+        The orders are restored, and the listener gets an :class:`ApprovalNeeded` for each request.
+        Nothing is written.
+
+        Args:
+            before: the interrupted turn.
+        """
+        self.scheduler.restore()
+        for entry in before.requests:
+            data = entry.metadata
+            self._listen(
+                ApprovalNeeded(
+                    entry.id, entry.submission_id, data["tool_id"], data["arguments"], data["kind"]
+                )
+            )
+        self._park(before.waiting_for)
+
+    def result(self, entry_id: str, turn_number: int) -> TurnResult:
+        """Return the result of the turn for the caller.
+
+        Args:
+            entry_id: id of the ``TURN_RECORDED``; empty while the turn waits.
+            turn_number: number of the turn, from 1.
+        """
+        orders = self.scheduler.orders
+        requests = self.scheduler.waiting_for() if self.waiting else ()
+        output = self._output_of(self._delivered)
+        return TurnResult(
+            response=self.response,
+            wo_chain_summary=tuple(_summary(order) for order in orders),
+            cost_summary=self.scheduler.cost,
+            session_id=self._session.session_id,
+            quality_gate_passed=not (self.outcome or self.waiting),
+            tool_results=self.scheduler.tool_results(),
+            classification=self._classification,
+            degraded=self._degraded,
+            turn_entry_id=entry_id,
+            turn_number=turn_number,
+            waiting_for=tuple(
+                self._asked[request] for request in requests if request in self._asked
+            ),
+            error_code=self._error[0],
+            error_detail=self._error[1],
+            _output=output,
+        )
+
+    def _output_of(self, order: WorkOrder | None) -> Any:
+        """Return the result of the delivered order: a value of the output type, data, or text."""
+        if order is None:  # The turn has no new answer.
+            return self.response
+        if order.constraints.output_schema is not None:
+            data = order.output_result["output"]
+            try:
+                return data if self._output is None else self._output.value(data)
+            except ValueError as error:  # An earlier version of the type accepted it.
+                self._error = ("output_schema_invalid", str(error))
+                return None
+        result = order.output_result
+        is_text = isinstance(result, Mapping) and "finish_reason" in result
+        return self.response if is_text else result
+
+    def _listen(self, event: TurnEvent) -> None:
+        """Store an event and pass it to the listener; log an error of the listener."""
+        if self._withholds and isinstance(event, TextDelta | PartialOutput):
+            self._has_withheld = True
+            return
+        if isinstance(event, PartialOutput) and self._output is not None:
+            event = PartialOutput(self._output.partial(event.data))
+        if isinstance(event, ApprovalNeeded):
+            self._asked[event.request_id] = event
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(event)
+        except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001 - only a listener
+            _log.exception("a listener to the events of a turn failed")
+
+    def _park(self, requests: tuple[str, ...]) -> None:
+        self.waiting = True
+        self.response = f"Waiting for a person to decide: {', '.join(requests)}."
+
+    def _attend(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the texts to show in this turn and the record of their selection."""
+        turns = self._recent_turns()
+        candidates = [*self._threads()]
+        if (pushing := self._services.agent.context) is not None:
+            candidates += pushing.policies()
+        return choose(
+            turns,
+            self._session.turn_count - len(turns),
+            candidates,
+            self._config.attention,
+            self._config.context_tokens,
+            datetime.now(UTC),
+        )
+
+    def _recent_turns(self) -> list[Turn]:
+        """Return the turns to show to the model: between half of ``context_turns`` and all of them.
+
+        The window advances by half its width at a time. Between two advances the shown conversation
+        grows only at its end, so that prompt caches of providers and shared message lists in the
+        ledger apply.
+        """
+        most, count = self._config.context_turns, self._session.turn_count
+        if count > most:
+            step = max(1, most // 2)
+            count -= -(-(count - most) // step) * step
+        return self._session.recent_turns(count)
+
+    async def _plan(self, shown: Mapping[str, Any]) -> Plan:
+        """Return the plan of the turn, limited to the agent's tools and approvals."""
+        agent, planner = self.scheduler.agent.answer, self._services.planner
+        if planner is None:
+            step = self._treatment.applied_to(agent)
+            return self.scheduler.agent.plan if step is agent else Plan((step,))
+        context = TurnContext(self.message, self._classification, shown, agent.tools)
+        try:
+            async with asyncio.timeout(self._config.planner_timeout_s):
+                # A slow planner in a thread does not delay other turns.
+                made = await call_in_thread("remit-planner", lambda: planner(context))
+                plan = await made if inspect.isawaitable(made) else made
+        except TimeoutError as error:
+            raise TurnFailedError(
+                "planner_timeout",
+                f"the planner gave no plan within {self._config.planner_timeout_s:g} s",
+            ) from error
+        if not isinstance(plan, Plan):
+            raise InvalidInputError(
+                f"The planner returned a {type(plan).__name__} instead of a Plan."
+            )
+        return plan.within(agent)
+
+    def _input(self, shown: Mapping[str, Any], step: PlanStep) -> dict[str, Any]:
+        """Return the context that all orders of the plan have in common."""
+        assembled = dict(shown)
+        if self.scheduler.carried:
+            assembled["effects"] = [effect.to_dict() for effect in self.scheduler.carried]
+        if self._treatment.note:
+            assembled["note"] = self._treatment.note
+        contract_id, pushing = step.contract_id, self.scheduler.agent.context
+        if pushing is not None and contract_id:
+            contract = self.scheduler.agent.worker.contracts.load(contract_id)
+            self.scheduler.contracts[contract_id] = contract
+            required = pushing.required(contract, self._session.session_id)
+            if required:
+                assembled["required"] = dict(required)
+        return {
+            "user_input": self.message,
+            "classification": self._classification,
+            "assembled_context": assembled,
+            **({"files": list(self._files)} if self._files else {}),
+        }
+
+    async def _verify(self, order: WorkOrder, attempt: int) -> list[str]:
+        """Return why an answer must not be delivered; empty if it may.
+
+        The rules are applied first, then a second opinion if configured. A recorded verdict is not
+        made again.
+        """
+        verdict = self._before.verdicts.get(order.wo_id) if self._before else None
+        if verdict is not None:
+            return list(verdict)
+        reasons = self._services.gate.reasons(order, lambda: self._journal.shown(order.wo_id))
+        if not reasons and self._config.verify:
+            reasons = await self._second_opinion(order, attempt)
+        threads = [] if reasons else proposed_entries(self._services, order)
+        await self._journal.checked(
+            order, self.scheduler.ids, self.scheduler.cost, reasons, attempt, threads
+        )
+        if reasons:
+            self._services.exclusions.observe(order.wo_id, "contract")
+        return reasons
+
+    async def _second_opinion(self, order: WorkOrder, attempt: int) -> list[str]:
+        """Return a reviewer's objections to the answer; a failed review is an objection."""
+        context = {
+            "user_input": self.message,
+            "answer": answer_text(order),
+            "tool_results": [
+                *(effect.to_dict() for effect in self.scheduler.carried),
+                *order.tool_results,
+            ],
+            "acceptance_criteria": dict(order.acceptance_criteria),
+        }
+        review = await self.scheduler.run(_VERIFY, context, attempt)
+        if review.state is not WorkOrderState.COMPLETED:
+            error = review.error or {}
+            return [f"the review failed: {error.get('code', '')}: {error.get('message', '')}"]
+        verdict: Mapping[str, Any] = review.output_result
+        if verdict.get("verdict") == "accept":
+            return []
+        return [str(reason) for reason in verdict.get("reasons", ())] or ["the reviewer said no"]
+
+
+def _summary(order: WorkOrder) -> dict[str, Any]:
+    cost = order.cost.to_dict()
+    names = ("llm_calls", "tool_calls", "total_tokens", "cost_usd", "elapsed_ms")
+    return {
+        "wo_id": order.wo_id,
+        "wo_type": str(order.wo_type),
+        "state": str(order.state),
+        "error": dict(order.error) if order.error else None,
+        **{name: cost[name] for name in names},
+    }

@@ -25,10 +25,8 @@ from remit.agents.tools.definition import (
     is_tool_id,
     tool_id_of,
 )
-from remit.agents.tools.dispatcher import ToolDispatcher, ToolResult
-from remit.agents.tools.entry_points import TOOL_GROUP
-from remit.agents.tools.pin import Pin, PinnedTool
-from remit.agents.tools.pins import Pins
+from remit.agents.tools.dispatcher import TOOL_GROUP, ToolDispatcher, ToolResult
+from remit.agents.tools.pins import Pin, PinnedTool, Pins
 from remit.kernel import lazy_names
 
 if TYPE_CHECKING:

@@ -1,4 +1,6 @@
-"""Execution of tools: arguments are checked, time and output limited, exceptions contained."""
+"""Tools by id, and their execution: arguments are checked, time and output limited, exceptions
+contained.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
+from remit.agents.tools.decorator import tool
 from remit.agents.tools.definition import (
     Context,
     Tool,
@@ -20,12 +24,73 @@ from remit.agents.tools.definition import (
     UnknownToolError,
     active_call,
 )
-from remit.agents.tools.entry_points import TOOL_GROUP, load_tool, offered_ids
 from remit.agents.tools.output import Illustrated, json_output
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import abandon, at_home, call_in_thread, run_blocking
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import ToolSettings
+
+TOOL_GROUP = "remit.tools"
+
+
+def load_tool(tool_id: str) -> Tool | None:
+    """Import and return the installed tool with an id; None if no distribution offers it.
+
+    Runs the distribution's code. A plain function becomes a tool with the id.
+
+    Args:
+        tool_id: the id, which is the entry point's name.
+
+    Raises:
+        ToolError: two distributions offer the id, the import fails, or the object is not a tool
+            with that id.
+    """
+    found = list(entry_points(group=TOOL_GROUP, name=tool_id))
+    if not found:
+        return None
+    if len({entry.value for entry in found}) > 1:
+        raise ToolError(
+            f"Several installed distributions offer a tool {tool_id!r}: "
+            f"{', '.join(sorted(_distribution(entry) for entry in found))}.",
+            next_step="Uninstall all but one of them.",
+        )
+    return _load(found[0], tool_id)
+
+
+def offered_ids() -> set[str]:
+    """Return the ids of the tools that installed distributions offer, without importing them."""
+    return {entry.name for entry in entry_points(group=TOOL_GROUP)}
+
+
+def _load(entry: EntryPoint, tool_id: str) -> Tool:
+    name = f"The tool {tool_id!r} of {_distribution(entry)} ({entry.value})"
+    try:
+        found = entry.load()
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise ToolError(
+            f"{name} cannot be imported: {type(error).__name__}: {error}.",
+            next_step="Fix or uninstall that distribution, or take the tool off the list.",
+        ) from error
+    if isinstance(found, Tool):
+        if found.tool_id != tool_id:
+            raise ToolError(
+                f"{name} has the id {found.tool_id!r}.",
+                next_step="Give the entry point and the tool the same name.",
+            )
+        return found
+    if not inspect.isfunction(found):
+        raise ToolError(
+            f"{name} is a {type(found).__name__}, neither a Tool nor a function.",
+            next_step="Point the entry point at a function, or at a result of @remit.tool.",
+        )
+    return tool(tool_id=tool_id)(found)
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else "an unnamed distribution"
+
 
 # Maximum wait for a cancelled sub-agent to record its end, seconds.
 _SUB_AGENT_END_S = 10.0
@@ -85,12 +150,12 @@ class ToolDispatcher:
         secrets: ConfiguredSecrets | None = None,
     ) -> None:
         self._tools: dict[str, Tool] = {}
-        for tool in tools:
-            if tool.tool_id in self._tools:
+        for given in tools:
+            if given.tool_id in self._tools:
                 raise ToolError(
-                    f"Two tools have the id {tool.tool_id!r}.", next_step="Rename one of them."
+                    f"Two tools have the id {given.tool_id!r}.", next_step="Rename one of them."
                 )
-            self._tools[tool.tool_id] = tool
+            self._tools[given.tool_id] = given
         self._settings = settings
         self._secrets = secrets
         self._running: set[asyncio.Task[ToolResult]] = set()

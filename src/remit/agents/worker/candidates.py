@@ -16,14 +16,18 @@ from dataclasses import dataclass
 from itertools import chain
 
 from remit.agents.tools import Tool
-from remit.agents.worker.arguments import (
+from remit.agents.worker.words import (
     bare_words,
+    content_stems,
+    is_grammar,
     names,
+    plain,
     schemas_for_names,
+    speller,
+    stem,
     taken_values,
     takes_free_text,
 )
-from remit.agents.worker.english import content_stems, is_grammar, plain, speller, stem
 
 _FILE_NAME = re.compile(r"[\w/-]*\w\.[a-z][a-z0-9]{0,4}\b")
 _ID = re.compile(r"\b([A-Z]{2,})-[\w-]+")

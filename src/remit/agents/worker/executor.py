@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from remit.agents.tools import ToolDispatcher, ToolError, UnknownToolError
-from remit.agents.worker.execution import (
-    BudgetPort,
-    Execution,
-    WorkFailedError,
-    WorkParkedError,
-)
+from remit.agents.tools import ToolDispatcher
 from remit.agents.worker.external_order import AttachedOrder
-from remit.agents.worker.run import Run
+from remit.agents.worker.failures import WorkFailedError, WorkParkedError, failure_of
+from remit.agents.worker.run import OrderRun
 from remit.agents.workorders import (
     NOBODY,
     EventSink,
-    OrderRecordError,
     Principal,
     Usage,
     WorkOrder,
@@ -28,15 +21,64 @@ from remit.agents.workorders import (
     WriteBuffer,
     moved_by,
 )
-from remit.contracts import ContractError, ContractLoader
+from remit.contracts import ContractError, ContractLoader, PromptContract
+from remit.kernel.budget import BudgetCheckResult, BudgetLimits, BudgetScope
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import GatewayPort
 from remit.kernel.loops import run_blocking
 from remit.kernel.settings import WorkerSettings
-from remit.ledger import LedgerClosedError, LedgerPort, LedgerWriteError
+from remit.ledger import LedgerClosedError, LedgerPort, LedgerWriteError, Transaction
 
-_log = logging.getLogger("remit.worker")
 _CANCELLED = WorkFailedError("cancelled", "the order was cancelled")
+
+
+class BudgetPort(Protocol):
+    """The part of a budgeter that the worker uses."""
+
+    def allocation(
+        self, scope: BudgetScope, limits: BudgetLimits, by: str
+    ) -> Callable[[Transaction], str]:
+        """Return a function that sets the limits of a scope in a transaction.
+
+        Args:
+            scope: the budgets.
+            limits: the limits to set.
+            by: recorded as the allocating agent.
+        """
+        ...
+
+    def check(self, scope: BudgetScope) -> BudgetCheckResult:
+        """Return whether a request of the scope would be allowed, and what remains.
+
+        Nothing is reserved.
+
+        Args:
+            scope: the accounts of the request, with its tokens.
+        """
+        ...
+
+    def paid(
+        self,
+        scope: BudgetScope,
+        nano: int,
+        reason: str,
+        then: Callable[[Transaction], str],
+        *,
+        enforce: bool,
+    ) -> Callable[[Transaction], str]:
+        """Return a function that charges a sum and runs ``then`` in the same transaction.
+
+        The function returns why the action is refused, by the budgets or by ``then``; empty if it
+        is not.
+
+        Args:
+            scope: the budgets.
+            nano: the sum, in billionths of a US dollar.
+            reason: recorded with the charge.
+            then: the action that is paid for.
+            enforce: True to refuse an action that the budgets cannot pay.
+        """
+        ...
 
 
 class HO1Executor:
@@ -120,6 +162,7 @@ class HO1Executor:
         hold_end: bool = False,
         check: Callable[[Any], str] | None = None,
         principal: Principal = NOBODY,
+        contract: PromptContract | None = None,
     ) -> WorkOrder:
         """Execute a dispatched order, or resume an interrupted one, and record its end.
 
@@ -141,6 +184,8 @@ class HO1Executor:
             check: returns what is wrong with the data of an order with an output schema, or an
                 empty text; the schema alone decides if None.
             principal: the user, key and team on whose behalf the session works.
+            contract: the newest version of the order's contract, if the caller has just loaded it;
+                None to load it.
 
         Returns:
             The order, completed or failed. An order that waits for a person stays ``executing``,
@@ -153,36 +198,34 @@ class HO1Executor:
             RemitError: the error of ``guard``; nothing more is recorded, and the order is left to
                 its present owner.
         """
-        order = _executing(work_order)
-        execution = Execution(
-            self, order, on_event, guard, fresh=fresh, buffer=buffer, check=check,
+        run = OrderRun(
+            self, _executing(work_order), on_event, guard, fresh=fresh, buffer=buffer, check=check,
             principal=principal,
         )  # fmt: skip
-        if (ended := execution.history.ended) is not None:
-            return moved_by(order, ended)
-        run = Run(execution)
-        output = None
+        if (ended := run.history.ended) is not None:
+            return moved_by(run.order, ended)
+        output: Any = None
+        error: WorkFailedError | None = None
         try:
-            timeout_s = order.constraints.timeout_seconds or self.config.timeout_s
+            timeout_s = work_order.constraints.timeout_seconds or self.config.timeout_s
             async with asyncio.timeout(timeout_s):
-                output = await run.work()
-            error = None
+                output = await run.work(contract)
         except WorkParkedError as parked:
-            execution.check()
+            run.check()
             return await run.park(parked.request_ids)
         except TimeoutError:
             error = WorkFailedError("timeout", f"the order did not end within {timeout_s:g} s")
         except asyncio.CancelledError:
-            execution.check()
+            run.check()
             await run.end(None, _CANCELLED)
             raise
         except (LedgerClosedError, LedgerWriteError):
             raise  # Nothing can be recorded, so the order stays open.
         except Exception as failed:
-            if execution.is_lost:
+            if run.is_lost:
                 raise
-            error = _failure(failed)
-        execution.check()
+            error = failure_of(failed)
+        run.check()
         return await run.end(output, error, hold=hold_end)
 
     def is_repeatable(self, tool_id: str) -> bool:
@@ -240,7 +283,7 @@ class HO1Executor:
         Args:
             work_order: the order; its entries are read.
         """
-        return Run(Execution(self, work_order)).cost()
+        return OrderRun(self, work_order).cost()
 
     async def acancel(self, work_order: WorkOrder) -> WorkOrder:
         """End a dispatched or interrupted order that will not be resumed, and its sub-agents' work.
@@ -252,32 +295,16 @@ class HO1Executor:
             OrderRecordError: the order was never dispatched, or is given in an ended state.
             LedgerError: an entry could not be written.
         """
-        order = _executing(work_order)
-        execution = Execution(self, order)
-        if (ended := execution.history.ended) is not None:
-            return moved_by(order, ended)
-        return await Run(execution).cancel(_CANCELLED)
+        run = OrderRun(self, _executing(work_order))
+        if (ended := run.history.ended) is not None:
+            return moved_by(run.order, ended)
+        return await run.cancel(_CANCELLED)
 
 
 def _executing(order: WorkOrder) -> WorkOrder:
     if order.state is WorkOrderState.EXECUTING:
         return order
     return order.moved_to(WorkOrderState.EXECUTING, by="ho1")
-
-
-def _failure(error: Exception) -> WorkFailedError:
-    """Return the recorded failure for an exception."""
-    if isinstance(error, WorkFailedError):
-        return error
-    if isinstance(error, OrderRecordError):
-        return WorkFailedError("record_erased", error.message)
-    if isinstance(error, ContractError):
-        return WorkFailedError(error.code, error.message)
-    if isinstance(error, (UnknownToolError, ToolError)):
-        return WorkFailedError("tool_not_allowed", error.message)
-    _log.warning("an order failed unexpectedly: %s", type(error).__name__)
-    _log.debug("the order failed here", exc_info=error)
-    return WorkFailedError("internal_error", f"{type(error).__name__} in the worker")
 
 
 def _methods(port: type) -> list[str]:

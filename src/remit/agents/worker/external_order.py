@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.tools import Tool, ToolResult
-from remit.agents.worker.execution import Execution, WorkFailedError, WorkParkedError
-from remit.agents.worker.run import CALL_FIELDS, Run
-from remit.agents.worker.toolbox import Toolbox
+from remit.agents.worker.failures import WorkFailedError, WorkParkedError
+from remit.agents.worker.run import CALL_FIELDS, OrderRun
 from remit.agents.workorders import WorkOrder, WriteBuffer
 from remit.kernel.budget import BudgetLimits, BudgetScope, nano_of
 from remit.kernel.canonical import exact_json
@@ -71,7 +70,7 @@ class AttachedOrder:
         Raises:
             UnknownToolError: a tool does not exist.
         """
-        return self._toolbox.available()
+        return self._run.toolbox.available()
 
     async def begin(self) -> None:
         """Record that the order is executed, and allocate its limits; write the buffered entries.
@@ -83,17 +82,17 @@ class AttachedOrder:
             InvalidInputError: the order has ended.
             LedgerError: an entry could not be written.
         """
-        execution = self._execution
-        if execution.history.ended is not None:
+        run = self._run
+        if run.history.ended is not None:
             raise InvalidInputError(
                 f"The order {self.order.wo_id} has ended.",
                 next_step="Start a run with another key.",
             )
-        is_new = execution.history.began is None
+        is_new = run.history.began is None
         if not is_new:
             self._load_arguments()
-            self._interrupted_keys = set(execution.history.intents)
-        Run(execution).begin()
+            self._interrupted_keys = set(run.history.intents)
+        run.begin()
         if is_new:
             constraints = self.order.constraints
             usd = constraints.usd_budget
@@ -104,7 +103,7 @@ class AttachedOrder:
                     constraints.turn_limit or None,
                 )
             )
-        await execution.journal.flush()
+        await run.journal.flush()
         self._reload()
 
     async def use(self, tool_id: str, arguments: Any, call_id: str) -> ToolResult:
@@ -136,14 +135,14 @@ class AttachedOrder:
         self._interrupted_keys.discard(key)
         if self._is_waiting:  # Decisions of people are only in the ledger.
             self._is_waiting = bool(self._reload().history.undecided)
-        toolbox, journal = self._toolbox, self._execution.journal
+        run = self._run
         try:
-            return await toolbox.use(tool_id, arguments, key)
+            return await run.toolbox.use(tool_id, arguments, key)
         except WorkParkedError:
             self._is_waiting = True
             raise
         finally:
-            await journal.flush()
+            await run.journal.flush()
 
     def _key(self, call_id: str, tool_id: str, arguments: Any) -> str:
         """Return the idempotency key of a call: its id, and the number of earlier calls with it."""
@@ -176,29 +175,29 @@ class AttachedOrder:
             RemitError: the error of the guard, if the order is no longer this process's.
             LedgerError: an entry could not be written.
         """
-        await self._execution.journal.flush()
-        execution = self._reload()
-        execution.check()
-        self._record_calls(execution)
+        await self._run.journal.flush()
+        run = self._reload()
+        run.check()
+        self._record_calls(run)
         self._allocate(BudgetLimits(turns=0))  # No further model call may be made for the order.
-        await execution.journal.flush()
+        await run.journal.flush()
         output: dict[str, Any] | None = None
         if error is None:
             is_data = not isinstance(result, (str, type(None)))
             output = {
                 "text": _encode(result).decode() if is_data else result or "",
                 "finish_reason": "stop",
-                "tool_results": execution.history.tool_results(),
+                "tool_results": run.history.tool_results(),
             }
             if is_data:
                 output["output"] = result
-        ended = await Run(self._reload(), self._started).end(output, error, hold=True)
+        ended = await self._reload().end(output, error, hold=True)
         if result is None:  # Without a text, only the order's own criteria apply.
             criteria = {**_NO_TEXT_CRITERIA, **ended.acceptance_criteria}
             ended = replace(ended, acceptance_criteria=criteria)
         return await self._gate(ended)
 
-    def _record_calls(self, execution: Execution) -> None:
+    def _record_calls(self, run: OrderRun) -> None:
         """Note each model call that was made in the order's name and is not noted yet."""
         exchanges = list(self._entries("EXCHANGE"))
         known = {str(entry.metadata.get("retry_of", "")) for entry in exchanges}
@@ -206,26 +205,28 @@ class AttachedOrder:
         for entry in exchanges:
             if entry.id not in known:
                 data = {name: entry.metadata[name] for name in CALL_FIELDS}
-                execution.journal.note("LLM_CALL", exchange_entry_id=entry.id, **data)
+                run.journal.note("LLM_CALL", exchange_entry_id=entry.id, **data)
 
     def _entries(self, event_type: str, *, with_content: bool = False) -> Iterable[LedgerEntry]:
-        return self._execution.journal.ledger.query(
+        return self._run.journal.ledger.query(
             work_order_id=self.order.wo_id, session_id=self.order.session_id,
             event_type=event_type, with_content=with_content,
         )  # fmt: skip
 
-    def _reload(self) -> Execution:
-        """Read the order's entries again, and rebuild the execution from them."""
-        execution = Execution(self._services, self.order, None, self._guard, buffer=self._buffer)
-        self._execution, self._toolbox = execution, Toolbox(execution, self._interrupted_keys)
-        return execution
+    def _reload(self) -> OrderRun:
+        """Read the order's entries again, and return a run that begins with them."""
+        self._run = OrderRun(
+            self._services, self.order, None, self._guard, buffer=self._buffer,
+            interrupted=self._interrupted_keys, started=self._started,
+        )  # fmt: skip
+        return self._run
 
     def _allocate(self, limits: BudgetLimits) -> None:
         """Allocate limits to the order with the next write."""
         if (budgeter := self._services.budgeter) is not None:
             scope = BudgetScope(self.order.session_id, self.order.wo_id)
             by = self._services.agent_id
-            self._execution.journal.hold(budgeter.allocation(scope, limits, by))
+            self._run.journal.hold(budgeter.allocation(scope, limits, by))
 
 
 def _encode(arguments: Any) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from pydantic_core import from_json
 
-from remit.agents.worker.execution import WorkFailedError
+from remit.agents.worker.failures import WorkFailedError
 from remit.agents.workorders import PartialOutput
 from remit.kernel.exchange import Message
 from remit.kernel.json_text import JsonTextError, load_answer

@@ -1,41 +1,65 @@
-"""The steps of one execution: contract, prompt, tool loop, schemas and the recorded end."""
+"""The run of one work order, step by step.
+
+    1. Load the contract and its prompt pack, begin (``WO_EXECUTING``), check the input, allocate
+       the order's limits (:meth:`OrderRun.work`).
+    2. Build the request; for a model without tool calls, choose and run a tool first.
+    3. Call the model and the tools that it asks for in turn, until it answers
+       (:meth:`OrderRun._converse`).
+    4. Check the answer against its schema; ask once more for a usable one.
+    5. Record the end and the cost (:meth:`OrderRun.end`), or wait for a person
+       (:meth:`OrderRun.park`).
+
+``calls.py`` makes the model calls, ``toolbox.py`` runs the tools. The executor limits the time and
+turns errors into recorded failures.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.agents.files import attached, with_note
-from remit.agents.worker.calls import ModelCalls
-from remit.agents.worker.conversation import shorten
-from remit.agents.worker.execution import Execution, WorkFailedError
-from remit.agents.worker.model_answer import (
+from remit.agents.worker.calls import (
+    ModelCalls,
     cut_short,
     sendable,
+    shorten,
     stop_problem,
     with_distinct_ids,
 )
+from remit.agents.worker.failures import WorkFailedError
 from remit.agents.worker.output import OutputSchema
 from remit.agents.worker.replies import asks_for_help, fixed_answer, help_text
 from remit.agents.worker.toolbox import Toolbox
 from remit.agents.worker.toolchoice import ToolChooser
 from remit.agents.workorders import (
-    Answer,
+    NOBODY,
     AnswerRejected,
     Effect,
+    EventSink,
+    Journal,
+    OrderHistory,
+    Principal,
     TextDelta,
+    TurnEvent,
     WorkOrder,
     WorkOrderCost,
     WorkOrderType,
+    WriteBuffer,
     effects_text,
     moved_by,
 )
 from remit.contracts import ContractError, PromptContract, PromptPack
 from remit.kernel.budget import BudgetLimits, BudgetScope, nano_of
-from remit.kernel.exchange import Message, PromptRequest, conversation
+from remit.kernel.errors import RemitError
+from remit.kernel.exchange import conversation
 from remit.kernel.schemas import first_problem
+from remit.ledger import ScopedLedger
+
+if TYPE_CHECKING:
+    from remit.agents.worker.executor import HO1Executor
 
 _REFUSAL_CODES = ("approval_denied", "approval_invalid", "tool_not_allowed")
 CALL_FIELDS = (
@@ -43,32 +67,107 @@ CALL_FIELDS = (
 )  # fmt: skip
 
 
-class Run:
-    """The steps of one execution.
+class OrderRun:
+    """The run of one order in state ``executing``: its state and its steps.
 
     Args:
-        execution: the execution.
+        services: the worker.
+        order: the order.
+        on_event: receives text and tool events; None for no listener.
+        guard: raises if the order is no longer this worker's; None for no check.
+        fresh: True if the caller has seen that nothing but the plan is recorded.
+        buffer: holds the caller's unwritten entries; the order's entries follow them. None for a
+            new one.
+        check: see :meth:`remit.agents.worker.HO1Executor.aexecute`.
+        principal: the user, key and team on whose behalf the session works.
+        interrupted: keys of calls that another program made before it was restarted.
         started: time of its start by ``time.perf_counter``; now if None.
+
+    Attributes:
+        is_lost: True once ``guard`` has raised: the order is another worker's.
     """
 
-    def __init__(self, execution: Execution, started: float | None = None) -> None:
-        self._execution = execution
-        self._services = execution.services
-        self._order = execution.order
-        self._journal = execution.journal
-        self._history = execution.history
-        self._calls = ModelCalls(execution)
-        self._toolbox = Toolbox(execution)
+    def __init__(
+        self,
+        services: HO1Executor,
+        order: WorkOrder,
+        on_event: EventSink | None = None,
+        guard: Callable[[], None] | None = None,
+        *,
+        fresh: bool = False,
+        buffer: WriteBuffer | None = None,
+        check: Callable[[Any], str] | None = None,
+        principal: Principal = NOBODY,
+        interrupted: Collection[str] = (),
+        started: float | None = None,
+    ) -> None:
+        self.services = services
+        self.principal = principal
+        self.order = order
+        self._on_event = on_event
+        self._guard = guard
+        self.is_lost = False
+        ledger = ScopedLedger(services.ledger, tier="ho1", work_order_id=order.wo_id)
+        self.journal = Journal(
+            ledger,
+            "ho1",
+            order.session_id,
+            services.agent_id,
+            services.agent_class,
+            work_order_id=order.wo_id,
+            buffer=buffer,
+            subject_id=principal.subject_id,
+        )
+        self.history = OrderHistory(ledger, order.wo_id, order.session_id, fresh=fresh).load()
+        self.calls = ModelCalls(self)
+        self.toolbox = Toolbox(self, interrupted)
         self._output: OutputSchema | None = None
-        if (schema := self._order.constraints.output_schema) is not None:
-            self._output = OutputSchema(schema, execution.check_output, execution.emit)
+        if (schema := order.constraints.output_schema) is not None:
+            self._output = OutputSchema(schema, check, self.emit)
         self._started = time.perf_counter() if started is None else started
 
-    async def work(self) -> Any:
-        """Execute the order's remaining steps; return its result.
+    @property
+    def scope(self) -> BudgetScope:
+        """The budgets to which the order's usage is charged."""
+        return BudgetScope(
+            self.order.session_id, self.order.wo_id, self.services.agent_id,
+            user_id=self.principal.user_id or None, team_id=self.principal.team_id or None,
+            organisation_id=self.principal.organisation_id or None,
+            charged_to=self.principal.charged_to,
+        )  # fmt: skip
+
+    def check(self) -> None:
+        """Raise the error of a failed write, or the guard's if the order is no longer this
+        worker's.
+
+        Sets ``is_lost`` in the second case.
+        """
+        self.journal.buffer.check()
+        if self._guard is None:
+            return
+        try:
+            self._guard()
+        except RemitError:
+            self.is_lost = True
+            raise
+
+    def emit(self, event: TurnEvent) -> None:
+        """Pass an event to the listener, if there is one.
+
+        Args:
+            event: an event of the turn; an error of the listener is raised.
+        """
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def work(self, contract: PromptContract | None = None) -> Awaitable[Any]:
+        """Begin the order; return an awaitable of its result, which takes the remaining steps.
 
         The result is data under a contract's output schema, otherwise an object with ``text``,
         ``finish_reason`` and ``tool_results``. Calls models and tools, and notes their entries.
+
+        Args:
+            contract: the newest version of the contract, if the caller has loaded it.
 
         Raises:
             WorkFailedError: the order cannot be completed.
@@ -76,17 +175,17 @@ class Run:
             ContractError: the contract or its prompt pack cannot be used.
             UnknownToolError: a tool of the order does not exist.
         """
-        order = self._order
+        order = self.order
         if order.wo_type is WorkOrderType.TOOL_CALL:
             self.begin()
-            return await self._run_tools()
+            return self._run_tools()
         try:
-            contract, pack = self._contract()
+            contract, pack = self._contract(contract)
         except ContractError:
             self.begin()
             raise
-        self._journal.prompts_used = [contract.prompt_pack_id]
-        self._journal.agent_class = contract.agent_class or self._services.agent_class
+        self.journal.prompts_used = [contract.prompt_pack_id]
+        self.journal.agent_class = contract.agent_class or self.services.agent_class
         self.begin(
             contract_version=contract.version,
             contract_digest=contract.digest,
@@ -96,7 +195,7 @@ class Run:
         if problem:
             raise WorkFailedError("input_schema_invalid", problem)
         self._allocate()
-        return await self._ask(contract, pack)
+        return self._converse(contract, pack)
 
     def begin(self, **pinned: str) -> None:
         """Note ``WO_EXECUTING``, and after an interruption the model calls not noted yet.
@@ -106,13 +205,13 @@ class Run:
         Args:
             pinned: versions and digests of contract and prompt pack, recorded with the entry.
         """
-        if self._history.began is None:
-            self._journal.note("WO_EXECUTING", **pinned)
+        if self.history.began is None:
+            self.journal.note("WO_EXECUTING", **pinned)
             return
-        for entry in self._history.unnoted:
+        for entry in self.history.unnoted:
             data = {name: entry.metadata[name] for name in CALL_FIELDS}
-            self._journal.note("LLM_CALL", exchange_entry_id=entry.id, **data)
-        self._journal.note("WO_EXECUTING", **pinned, resumed=True)
+            self.journal.note("LLM_CALL", exchange_entry_id=entry.id, **data)
+        self.journal.note("WO_EXECUTING", **pinned, resumed=True)
 
     async def park(self, request_ids: tuple[str, ...]) -> WorkOrder:
         """Write the noted entries and return the order as waiting for these requests.
@@ -123,8 +222,8 @@ class Run:
         Raises:
             LedgerError: an entry could not be written.
         """
-        await self._journal.flush()
-        return replace(self._order, waiting_for=request_ids, cost=self.cost())
+        await self.journal.flush()
+        return replace(self.order, waiting_for=request_ids, cost=self.cost())
 
     def cost(self) -> WorkOrderCost:
         """Return the order's cost so far, with its tools and sub-agents.
@@ -133,15 +232,15 @@ class Run:
         price. ``elapsed_ms`` is the time since this process began to execute the order.
         """
         # A tool may call models too, whose usage only the ledger shows.
-        used = self._calls.used if not self._toolbox.calls else None
-        used = self._history.usage() if used is None else used
-        used.include(self._toolbox.usage())
+        used = self.calls.used if not self.toolbox.calls else None
+        used = self.history.usage() if used is None else used
+        used.include(self.toolbox.usage())
         return WorkOrderCost(
             used.input_tokens,
             used.output_tokens,
             used.input_tokens + used.output_tokens,
             used.calls,
-            self._toolbox.calls,
+            self.toolbox.calls,
             round((time.perf_counter() - self._started) * 1000, 3),
             used.cost_usd if used.priced else None,
         )
@@ -161,25 +260,25 @@ class Run:
         Raises:
             LedgerError: this or an earlier entry could not be written.
         """
-        self._journal.check()
-        if error is not None or self._toolbox.has_unknown:
-            await self._toolbox.report_unknown()
+        self.check()
+        if error is not None or self.toolbox.has_unknown:
+            await self.toolbox.report_unknown()
         cost = self.cost()
         if error is None:
-            entry = self._journal.entry("WO_COMPLETED", output_result=output, cost=cost.to_dict())
+            entry = self.journal.entry("WO_COMPLETED", output_result=output, cost=cost.to_dict())
         else:
-            entry = self._journal.entry(
+            entry = self.journal.entry(
                 "WO_FAILED", error_code=error.code, error_message=error.message,
                 cost=cost.to_dict(),
             )  # fmt: skip
         if hold:
-            self._journal.hold(entry)
+            self.journal.hold(entry)
         else:
-            await self._journal.write_all([entry])
-        met_fault = self._calls.met_fault or self._toolbox.met_fault
+            await self.journal.write_all([entry])
+        met_fault = self.calls.met_fault or self.toolbox.met_fault
         return replace(
-            moved_by(self._order, entry),
-            met_fault=met_fault, has_unknown=self._toolbox.has_unknown or error is not None,
+            moved_by(self.order, entry),
+            met_fault=met_fault, has_unknown=self.toolbox.has_unknown or error is not None,
         )  # fmt: skip
 
     async def cancel(self, error: WorkFailedError) -> WorkOrder:
@@ -195,21 +294,22 @@ class Run:
             LedgerError: an entry could not be written.
         """
         self.begin()
-        await self._toolbox.cancel_sub_agents()
+        await self.toolbox.cancel_sub_agents()
         return await self.end(None, error)
 
-    def _contract(self) -> tuple[PromptContract, PromptPack]:
+    def _contract(self, contract: PromptContract | None) -> tuple[PromptContract, PromptPack]:
         """Return the contract and its prompt pack; for a resumed order the recorded versions.
 
         Raises:
             ContractError: either was changed after the order began.
         """
-        contract_id = self._order.constraints.prompt_contract_id
-        began = self._history.began.metadata if self._history.began is not None else {}
-        contract = self._services.contracts.load(contract_id, began.get("contract_version"))
-        if (aside := self._order.constraints.set_aside) and not began and contract.name in aside:
-            contract = self._services.contracts.in_place_of(contract, aside) or contract
-        pack = self._services.contracts.load_pack(contract.prompt_pack_id)
+        contract_id = self.order.constraints.prompt_contract_id
+        began = self.history.began.metadata if self.history.began is not None else {}
+        if contract is None or began:
+            contract = self.services.contracts.load(contract_id, began.get("contract_version"))
+        if (aside := self.order.constraints.set_aside) and not began and contract.name in aside:
+            contract = self.services.contracts.in_place_of(contract, aside) or contract
+        pack = self.services.contracts.load_pack(contract.prompt_pack_id)
         for name, digest, recorded in (
             (contract_id, contract.digest, began.get("contract_digest")),
             (contract.prompt_pack_id, pack.digest, began.get("prompt_pack_digest")),
@@ -217,19 +317,19 @@ class Run:
             if recorded is not None and recorded != digest:
                 raise ContractError(
                     "contract_schema_invalid",
-                    f"{name} was changed after {self._order.wo_id} began with it.",
+                    f"{name} was changed after {self.order.wo_id} began with it.",
                     next_step="Put the former text back, or give the change a new version.",
                 )
         return contract, pack
 
     async def _run_tools(self) -> dict[str, Any]:
         """Run the tools of a ``tool_call`` order, one after the other."""
-        self._toolbox.available()  # Raises before the first call if a tool does not exist.
-        context = self._order.input_context
+        self.toolbox.available()  # Raises before the first call if a tool does not exist.
+        context = self.order.input_context
         wanted = context.get("tool_calls") or [context]
         for number, call in enumerate(wanted):
-            key = f"{self._order.wo_id}/call/{number}"
-            result = await self._toolbox.use(
+            key = f"{self.order.wo_id}/call/{number}"
+            result = await self.toolbox.use(
                 str(call.get("tool_id", "")), call.get("arguments", {}), key
             )
             if result.status == "refused":
@@ -237,146 +337,132 @@ class Run:
                 raise WorkFailedError(
                     code if code in _REFUSAL_CODES else "tool_not_allowed", result.error
                 )
-        return {"tool_results": self._toolbox.results}
+        return {"tool_results": self.toolbox.results}
 
-    async def _ask(self, contract: PromptContract, pack: PromptPack) -> Any:
-        request, output = self._calls.request(contract), self._output
+    async def _converse(self, contract: PromptContract, pack: PromptPack) -> Any:
+        """Call the model and its tools in turn, from the last recorded answer to the final one."""
+        if self.history.began is not None:
+            await self.journal.flush()  # A new allocation of the order takes effect.
+        request, output = self.calls.request(contract), self._output
         if output is not None:
-            schema = self._order.constraints.output_schema
+            schema = self.order.constraints.output_schema
             request = replace(request, structured_output=True, output_schema=schema)
-        tools = self._toolbox.available()
-        variables = dict(self._order.input_context)
+        tools = self.toolbox.available()
+        variables = dict(self.order.input_context)
         assembled = variables.get("assembled_context") or {}
-        history = conversation(
-            (str(turn["user_message"]), str(turn["response"]))
-            for turn in assembled.get("turns") or ()
-        )
-        effects = effects_text([Effect.of_dict(one) for one in assembled.get("effects") or ()])
-        small = self._services.config.small_model
-        able = self._services.gateway.capabilities(request)
-        of_system = bool(tools) or contract.agent_class == "ADMIN"
-        data = contract.output_schema is not None or output is not None
-        speaks = able.prose or data or not of_system
-        native = able.native_tools and speaks
+        turns = assembled.get("turns") or ()
+        past = conversation([(str(t["user_message"]), str(t["response"])) for t in turns])
+        effects = effects_text([*map(Effect.of_dict, assembled.get("effects") or ())])
+        small, able = self.services.config.small_model, self.services.gateway.capabilities(request)
+        is_data = contract.output_schema is not None or output is not None
+        speaks = able.prose or is_data or not (tools or contract.agent_class == "ADMIN")
+        native = variables["native_tools"] = able.native_tools and speaks
         if output is not None and not able.structured_output:
             request = replace(request, structured_output=None)
-        variables["native_tools"] = native
         if not native:
             most = min(request.max_tokens or small.max_tokens, small.max_tokens)
             request = replace(request, max_tokens=most)
         if contract.agent_class == "ADMIN" and asks_for_help(str(variables["user_input"])):
             return self._print(_join(effects, help_text(tools)))
         if not speaks or (tools and not native):
-            chooser = ToolChooser(self._execution, self._calls, self._toolbox)
+            chooser = ToolChooser(self)
             message = str(variables["user_input"])
             used = variables["tool_results"] = await chooser.choose(tools, message)
-            if self._toolbox.handed_to:
+            if self.toolbox.handed_to:
                 return self._handover()
             if not speaks:
                 text = fixed_answer(message, used, tools, chooser.choice)
                 return self._print(_join(effects, text))
             tools = []
-            first = max(0, len(history) - 2 * small.context_turns)
-            history = [] if variables["tool_results"] else history[first:]
-
-        def render() -> list[Message]:
+            first = max(0, len(past) - 2 * small.context_turns)
+            past = [] if used else past[first:]
+        definitions = [tool.definition() for tool in tools]
+        on_text = None
+        if self._on_event is not None and output is not None:
+            on_text = output.take
+        elif self._on_event is not None and not is_data:  # Data for programs is not streamed.
+            on_text = self._emit_text
+        answer = self.history.last_answer(contract.contract_id)
+        if answer is not None:
+            messages = list(answer.messages)
+        else:
             note = _join(effects, str(assembled.get("note") or ""))
-            messages = with_note(pack.render(variables, history), note)
+            messages = with_note(pack.render(variables, past), note)
             if files := variables.get("files"):
                 messages = attached(messages, files)
             if output is not None and messages[-1]["role"] == "assistant":
                 messages = messages[:-1]  # A prefilled answer would not begin as data does.
             if output is not None and not able.structured_output:
-                return output.with_schema(messages)
-            return messages
-
-        definitions = [tool.definition() for tool in tools]
-        answer = await self._converse(contract, request, render, definitions)
-        if self._toolbox.handed_to:
-            return self._handover()
-        if contract.output_schema is not None and output is None:
-            return await _parse_output(contract.output_schema, answer.text)
-        result = {
-            "text": answer.text,
-            "finish_reason": answer.finish_reason,
-            "tool_results": self._toolbox.results,
-        }
-        return result if output is None else {**result, "output": output.data(answer.text)}
-
-    async def _converse(
-        self,
-        contract: PromptContract,
-        request: PromptRequest,
-        render: Callable[[], list[Message]],
-        definitions: Sequence[Mapping[str, Any]],
-    ) -> Answer:
-        """Call the model and its tools in turn, from the last recorded answer to the final one."""
-        on_text, output = None, self._output
-        if self._execution.on_event is None:
-            pass
-        elif output is not None:
-            on_text = output.take
-        elif contract.output_schema is None:
-            on_text = self._emit_text  # With an output schema, the text is data for programs.
-        answer = self._history.last_answer(contract.contract_id)
-        messages = list(answer.messages) if answer is not None else render()
+                messages = output.with_schema(messages)
         while True:
             if answer is None:
                 if output is not None:
                     output.begin()
-                answer = await self._calls.ask(
-                    request, messages, tools=definitions, on_text=on_text
-                )
+                call = self.calls.prepare(request, messages, tools=definitions)
+                response = await self.services.gateway.aroute(call, on_text=on_text)
+                answer = self.calls.answer(response, messages)
             if (stopped := stop_problem(answer)) is not None:
                 raise stopped
             blocks = with_distinct_ids(answer.blocks, messages)
             uses = [block for block in blocks if block.get("type") == "tool_use"]
-            if not uses or not (definitions or self._toolbox.withheld):
+            if not uses or not (definitions or self.toolbox.withheld):
                 problem = "" if output is None else await output.problem(answer.text)
                 if output is None or not problem:
-                    return answer
+                    break
                 if answer.finish_reason == "length":
                     raise cut_short(answer)
                 output.repair(messages, answer.text or "…", problem)
-                self._execution.emit(AnswerRejected((problem,), True))
+                self.emit(AnswerRejected((problem,), True))
                 answer = None
                 continue
             messages.append({"role": "assistant", "content": sendable(blocks)})
-            able = self._services.gateway.capabilities(request)
-            results = await self._toolbox.answer(
+            able = self.services.gateway.capabilities(request)
+            results = await self.toolbox.answer(
                 uses, answer.exchange_entry_id, takes_images=able.images
             )
-            if self._toolbox.handed_to:
-                return answer  # Another agent answers the rest of the session.
+            if self.toolbox.handed_to:
+                return self._handover()  # Another agent answers the rest of the session.
             messages.append({"role": "user", "content": results})
-            if (most := self._services.context_tokens) is not None:
-                messages = shorten(messages, most)
+            if (most_tokens := self.services.context_tokens) is not None:
+                messages = shorten(messages, most_tokens)
             answer = None
+        if contract.output_schema is not None and output is None:
+            own = OutputSchema(contract.output_schema, None, self.emit)
+            if problem := await own.problem(answer.text):
+                reason = f"the answer is not usable: {problem}"
+                raise WorkFailedError("output_schema_invalid", reason)
+            return own.data(answer.text)
+        result = {
+            "text": answer.text,
+            "finish_reason": answer.finish_reason,
+            "tool_results": self.toolbox.results,
+        }
+        return result if output is None else {**result, "output": output.data(answer.text)}
 
     def _handover(self) -> dict[str, Any]:
         """Return the result of an order that hands its session to another agent."""
         return {
-            "text": "", "finish_reason": "", "tool_results": self._toolbox.results,
-            "handed_to": self._toolbox.handed_to,
+            "text": "", "finish_reason": "", "tool_results": self.toolbox.results,
+            "handed_to": self.toolbox.handed_to,
         }  # fmt: skip
 
     def _print(self, text: str) -> dict[str, Any]:
         """Return the result of an order whose answer code wrote."""
         self._emit_text(text)
         return {
-            "text": text, "finish_reason": "stop", "tool_results": self._toolbox.results,
+            "text": text, "finish_reason": "stop", "tool_results": self.toolbox.results,
             "printed": True,
         }  # fmt: skip
 
     def _emit_text(self, text: str) -> None:
-        self._execution.emit(TextDelta(text))
+        self.emit(TextDelta(text))
 
     def _allocate(self) -> None:
         """Allocate the order's own limits with the next write, if it sets any."""
-        constraints = self._order.constraints
+        constraints = self.order.constraints
         if not constraints.token_budget and constraints.usd_budget is None:
             return
-        if self._services.budgeter is None:
+        if self.services.budgeter is None:
             if constraints.usd_budget is not None:
                 raise WorkFailedError(
                     "budget_exhausted", "the order has a USD budget, but budgets are off"
@@ -386,22 +472,10 @@ class Run:
         limits = BudgetLimits(
             constraints.token_budget or None, None if usd is None else nano_of(usd)
         )
-        scope = BudgetScope(self._order.session_id, self._order.wo_id)
-        by = self._services.agent_id
-        self._journal.hold(self._services.budgeter.allocation(scope, limits, by))
-        self._calls.initial_tokens = limits.tokens
-
-
-async def _parse_output(schema: Mapping[str, Any], text: str) -> Any:
-    """Return the data of an answer under a contract's output schema.
-
-    Raises:
-        WorkFailedError: ``output_schema_invalid``.
-    """
-    output = OutputSchema(schema, None, lambda _: None)
-    if problem := await output.problem(text):
-        raise WorkFailedError("output_schema_invalid", f"the answer is not usable: {problem}")
-    return output.data(text)
+        scope = BudgetScope(self.order.session_id, self.order.wo_id)
+        by = self.services.agent_id
+        self.journal.hold(self.services.budgeter.allocation(scope, limits, by))
+        self.calls.initial_tokens = limits.tokens
 
 
 def _join(*parts: str) -> str:

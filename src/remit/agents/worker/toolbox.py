@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.agents.approvals import Permit
 from remit.agents.tools import (
@@ -18,11 +18,9 @@ from remit.agents.tools import (
     given_deps,
     is_tool_id,
 )
-from remit.agents.worker.conversation import result_text, with_images
-from remit.agents.worker.execution import Execution, WorkFailedError, WorkParkedError
-from remit.agents.worker.model_answer import UNKNOWN_TOOL, tool_arguments
-from remit.agents.worker.permissions import Permissions, not_run_again
-from remit.agents.worker.repeats import Repeats
+from remit.agents.worker.calls import UNKNOWN_TOOL, result_text, tool_arguments, with_images
+from remit.agents.worker.failures import WorkFailedError, WorkParkedError
+from remit.agents.worker.permissions import Permissions, Repeats, not_run_again
 from remit.agents.workorders import (
     Effect,
     OrderHistory,
@@ -43,6 +41,9 @@ from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerEntry, content
 
+if TYPE_CHECKING:
+    from remit.agents.worker.run import OrderRun
+
 _REPETITION_NOTE = (
     "this is its result from work that ended without an answer. It was not run a second time: "
     "call it once more only if it is to run twice."
@@ -53,7 +54,7 @@ class Toolbox:
     """Runs the tools that one order may use.
 
     Args:
-        execution: the execution of the order.
+        run: the run of the order.
         interrupted: keys of calls that another program made before it was restarted; its new calls
             have new keys.
 
@@ -65,29 +66,30 @@ class Toolbox:
         handed_to: id of the agent to which a call handed the session over; empty if none did.
     """
 
-    def __init__(self, execution: Execution, interrupted: Collection[str] = ()) -> None:
-        self._execution = execution
-        self._dispatcher = execution.services.tools
-        self._order = execution.order
-        self._allowed = execution.order.constraints.tools_allowed
-        self._journal = execution.journal
-        self._permissions = Permissions(execution)
-        self._history = execution.history
-        self._limit = execution.services.config.tool_limit
-        self._slots = asyncio.Semaphore(execution.services.config.tools_at_once)
+    def __init__(self, run: OrderRun, interrupted: Collection[str] = ()) -> None:
+        self._run = run
+        self._dispatcher = run.services.tools
+        self._order = run.order
+        self._allowed = run.order.constraints.tools_allowed
+        self._journal = run.journal
+        self._permissions = Permissions(run)
+        self._history = run.history
+        self._limit = run.services.config.tool_limit
+        self._slots = asyncio.Semaphore(run.services.config.tools_at_once)
         self._begun = len(self._history.intents)
         self._running = 0
         self.calls = 0
         self.met_fault = False
-        self.withheld = _withheld_tools(execution.order)
+        self.withheld = _withheld_tools(run.order)
         self.handed_to = ""
         self._sub_sessions = set(self._history.sub_sessions)
         self._begun_tools = self._history.begun_tools.copy()
-        context = execution.order.input_context.get("assembled_context") or {}
+        context = run.order.input_context.get("assembled_context") or {}
         self._repeats = Repeats(
             [Effect.of_dict(one) for one in context.get("effects") or ()],
             self._history, self._tool, interrupted,
         )  # fmt: skip
+        self._has_unknown = False
         self._results: dict[str, dict[str, Any]] = {}
         for key, entry in self._history.tool_calls.items():
             self._count(key, entry.metadata, ran=bool(self._history.intents[key]))
@@ -100,8 +102,7 @@ class Toolbox:
     @property
     def has_unknown(self) -> bool:
         """True if the outcome of a call, or of one in a sub-agent, may be unknown."""
-        statuses = {result["status"] for result in self._results.values()}
-        return bool(self._sub_sessions or statuses & {"timeout", "unknown"})
+        return bool(self._sub_sessions) or self._has_unknown
 
     def usage(self) -> Usage:
         """Return the prices of the tools that ran, and the usage of their sub-agents."""
@@ -109,7 +110,7 @@ class Toolbox:
         for price in self._permissions.paid:
             used.pay(price)
         for session_id in self._sub_sessions:
-            used.include(self._execution.services.session_usage(session_id))
+            used.include(self._run.services.session_usage(session_id))
         return used
 
     async def cancel_sub_agents(self) -> None:
@@ -243,7 +244,7 @@ class Toolbox:
         if permit is not None:
             arguments = permit.instead_of(arguments)
             size = len(exact_json(arguments))
-        return await self._run(tool_id, arguments, size, key, permit)
+        return await self._execute(tool_id, arguments, size, key, permit)
 
     async def _admit(
         self, tool_id: str, arguments: dict[str, Any], key: str
@@ -311,7 +312,7 @@ class Toolbox:
             return None if denied is None else (denied, None)
         if effect.status == "ok":
             return ToolResult("ok", effect.result, note=_REPETITION_NOTE), None
-        effect = with_decision(effect, self._execution.services.ledger)
+        effect = with_decision(effect, self._run.services.ledger)
         if effect.decision == "granted":
             return None
         if effect.decision == "denied":
@@ -359,7 +360,7 @@ class Toolbox:
         refused = result.status == "refused"
         return ("" if refused else self._permissions.note_of_edit(key)) + result_text(result)
 
-    async def _run(
+    async def _execute(
         self, tool_id: str, arguments: dict[str, Any], size: int, key: str, permit: Permit | None
     ) -> ToolResult:
         attempt = self._history.intents[key] + 1
@@ -370,13 +371,12 @@ class Toolbox:
             self._sub_sessions.add(further["sub_session_id"])
         order = self._order
         call: Context[Any] = Context(
-            tool_id, key, order.wo_id, order.session_id, self._execution.services.agent_id,
-            self._execution.principal, given_deps.get(),
-            lambda *how_far: self._execution.emit(ToolProgress(tool_id, *how_far)),
+            tool_id, key, order.wo_id, order.session_id, self._run.services.agent_id,
+            self._run.principal, given_deps.get(),
+            lambda *how_far: self._run.emit(ToolProgress(tool_id, *how_far)),
         )  # fmt: skip
         async with self._slots:
-            self._journal.check()
-            self._execution.check()
+            self._run.check()
             intent = self._journal.entry(
                 "TOOL_INTENT", tool_id=tool_id, arguments=arguments, idempotency_key=key, **further
             )
@@ -384,7 +384,7 @@ class Toolbox:
                 refusal = ToolResult("refused", error=problem)
                 self._repeats.release(key)
                 return self._record(tool_id, arguments, size, refusal, key, ran=False)
-            self._execution.emit(ToolStarted(tool_id, arguments))
+            self._run.emit(ToolStarted(tool_id, arguments))
             self._running += 1
             try:
                 result = await self._dispatcher.aexecute(tool_id, arguments, call=call)
@@ -397,7 +397,7 @@ class Toolbox:
                 self._running -= 1
             if result.status == "waiting":  # The call has not ended; the order waits with it.
                 for request in result.output:
-                    self._execution.emit(request)
+                    self._run.emit(request)
                 raise WorkParkedError(tuple(request.request_id for request in result.output))
             if tool.sub_agent is not None and result.status != "ok":
                 effects = effects_text(tool.sub_agent.effects(key), "Before it ended,")
@@ -462,11 +462,12 @@ class Toolbox:
         else:  # The next entry is written at once and commits this one too.
             self._journal.hold(entry)
         self._count(key, {**data, "tool_id": tool_id}, ran=ran)
-        self._execution.emit(ToolEnded(tool_id, result.status, result.output, result.error))
+        self._run.emit(ToolEnded(tool_id, result.status, result.output, result.error))
         return result
 
     def _count(self, key: str, data: Mapping[str, Any], *, ran: bool) -> None:
         self.calls += ran
+        self._has_unknown |= data["status"] in ("timeout", "unknown")
         self._results[key] = {
             "tool_id": data["tool_id"],
             "status": data["status"],

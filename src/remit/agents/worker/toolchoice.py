@@ -10,24 +10,22 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from remit.agents.tools import Tool, ToolResult
-from remit.agents.worker.arguments import narrow_schema, only_value
-from remit.agents.worker.calls import ModelCalls
+from remit.agents.worker.calls import result_text, stop_problem
 from remit.agents.worker.candidates import Choice, choose
-from remit.agents.worker.conversation import result_text
-from remit.agents.worker.english import with_digits
-from remit.agents.worker.execution import Execution
-from remit.agents.worker.model_answer import stop_problem
-from remit.agents.worker.toolbox import Toolbox
+from remit.agents.worker.words import narrow_schema, only_value, with_digits
 from remit.kernel.errors import excerpt
 from remit.kernel.exchange import Message, conversation
 from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.schemas import first_problem
 from remit.ledger import Erased
+
+if TYPE_CHECKING:
+    from remit.agents.worker.run import OrderRun
 
 _log = logging.getLogger("remit.worker")
 
@@ -39,19 +37,15 @@ class ToolChooser:
     """Chooses the tool that a message calls for, and runs it.
 
     Args:
-        execution: the execution of the order.
-        calls: makes the model calls.
-        toolbox: runs and records the tool.
+        run: the run of the order.
 
     Attributes:
         choice: the result of the rules; empty before :meth:`choose`, and if the order was resumed.
     """
 
-    def __init__(self, execution: Execution, calls: ModelCalls, toolbox: Toolbox) -> None:
-        self._execution = execution
-        self._contracts = execution.services.contracts
-        self._calls = calls
-        self._toolbox = toolbox
+    def __init__(self, run: OrderRun) -> None:
+        self._run = run
+        self._contracts = run.services.contracts
         self._exchange_id = ""
         self.choice = Choice()
 
@@ -70,7 +64,7 @@ class ToolChooser:
             WorkParkedError: the call waits for a person.
             WorkFailedError: the model refused or gave no answer, or a call must not be repeated.
         """
-        earlier = self._execution.history.last_tool_use()
+        earlier = self._run.history.last_tool_use()
         if earlier is not None and not isinstance(earlier.metadata["arguments"], Erased):
             # A recorded choice is kept, even if the tools have changed.
             tool_id, arguments = earlier.metadata["tool_id"], earlier.metadata["arguments"]
@@ -82,11 +76,11 @@ class ToolChooser:
                 message = with_digits(message)
                 chosen = await self._choice(tools, message)
                 arguments = {} if chosen is None else await self._arguments(chosen, message)
-            key = f"{self._execution.order.wo_id}/{self._exchange_id}/0"
+            key = f"{self._run.order.wo_id}/{self._exchange_id}/0"
         if chosen is None:
             return []
-        result = await self._toolbox.use(chosen.tool_id, arguments, key)
-        self._toolbox.note_handoff(chosen.tool_id, result)
+        result = await self._run.toolbox.use(chosen.tool_id, arguments, key)
+        self._run.toolbox.note_handoff(chosen.tool_id, result)
         status: str = result.status
         text = _in_words(chosen, result)
         if status == "ok":
@@ -160,16 +154,17 @@ class ToolChooser:
         Raises:
             WorkFailedError: the model refused, or stopped without an answer.
         """
-        answer = self._execution.history.last_answer(contract_id)
+        answer = self._run.history.last_answer(contract_id)
         if answer is None:
             contract = self._contracts.load(contract_id)
             pack = self._contracts.load_pack(contract.prompt_pack_id)
-            journal = self._execution.journal
+            journal = self._run.journal
             previous, journal.prompts_used = journal.prompts_used, [contract.prompt_pack_id]
             try:
-                answer = await self._calls.ask(
-                    self._calls.request(contract), pack.render(variables, history), schema=schema
-                )
+                calls, messages = self._run.calls, pack.render(variables, history)
+                call = calls.prepare(calls.request(contract), messages, schema=schema)
+                response = await self._run.services.gateway.aroute(call)
+                answer = calls.answer(response, messages)
             finally:
                 journal.prompts_used = previous
         self._exchange_id = answer.exchange_entry_id

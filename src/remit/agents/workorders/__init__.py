@@ -32,26 +32,9 @@ from remit.agents.workorders.events import (
     TurnResumed,
 )
 from remit.agents.workorders.history import Answer, OrderHistory
-from remit.agents.workorders.journal import Journal, WriteBuffer
-from remit.agents.workorders.order import (
-    OrderRecordError,
-    WorkOrder,
-    WorkOrderConstraints,
-    WorkOrderCost,
-    WorkOrderState,
-    WorkOrderType,
-    work_order_id,
-)
-from remit.agents.workorders.principal import (
-    NOBODY,
-    Caller,
-    Principal,
-    callers_of,
-    session_usage,
-    sub_session_id,
-    tools_usage,
-)
-from remit.agents.workorders.record import (
+from remit.agents.workorders.journal import (
+    Journal,
+    WriteBuffer,
     moved_by,
     plan_of,
     recorded_order,
@@ -59,7 +42,23 @@ from remit.agents.workorders.record import (
     trace_hash,
     trace_hash_of,
 )
-from remit.agents.workorders.usage import Usage
+from remit.agents.workorders.order import (
+    NOBODY,
+    Caller,
+    OrderRecordError,
+    Principal,
+    Usage,
+    WorkOrder,
+    WorkOrderConstraints,
+    WorkOrderCost,
+    WorkOrderState,
+    WorkOrderType,
+    callers_of,
+    session_usage,
+    sub_session_id,
+    tools_usage,
+    work_order_id,
+)
 
 __all__ = [
     "NOBODY",

@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from remit.agents.workorders.effects import Effect, effect_of
-from remit.agents.workorders.order import OrderRecordError
-from remit.agents.workorders.usage import Usage
+from remit.agents.workorders.order import OrderRecordError, Usage
 from remit.kernel.exchange import Message
 from remit.ledger import Erased, LedgerEntry, LedgerPort, is_authentic
 
@@ -58,13 +57,20 @@ class OrderHistory:
         """The first ``WO_EXECUTING``; without one, nothing else is looked for."""
         if not fresh:
             self.began = next(self._entries("WO_EXECUTING", limit=1, with_content=False), None)
+        if self.began is None:  # Every property of an order without a step is empty.
+            vars(self).update(
+                ended=None, intents=Counter(), _begun=[], begun_tools=Counter(), sub_sessions=set(),
+                paid=[], tool_calls={}, requests=[], decisions={}, llm_calls=0, unnoted=[],
+                _noted_exchanges=[], _exchanges=[], asked_about={},
+            )  # fmt: skip
 
     def load(self) -> OrderHistory:
         """Read now everything that a worker needs to continue the order; return the history.
 
         Afterwards these properties cost no query and show no later entry.
         """
-        _ = self.intents, self.tool_calls, self.requests, self.decisions, self.llm_calls
+        if self.began is not None:
+            _ = self.intents, self.tool_calls, self.requests, self.decisions, self.llm_calls
         return self
 
     @cached_property
@@ -93,11 +99,10 @@ class OrderHistory:
         known = {entry.metadata["idempotency_key"]: entry for entry in self._begun}
         return Counter(entry.metadata["tool_id"] for entry in known.values())
 
-    @property
+    @cached_property
     def paid(self) -> list[float]:
         """Prices of the tool calls that began, in US dollars; free calls are left out."""
-        prices = (entry.metadata.get("price_usd") for entry in self._begun)
-        return [price for price in prices if price]
+        return [price for e in self._begun if (price := e.metadata.get("price_usd"))]
 
     @cached_property
     def sub_sessions(self) -> set[str]:
@@ -153,6 +158,8 @@ class OrderHistory:
         Args:
             key: idempotency key of the call.
         """
+        if not self.decisions:
+            return None
         grants = (
             self.decisions[request.id]
             for request in self.requests
@@ -217,16 +224,12 @@ class OrderHistory:
         Raises:
             OrderRecordError: the content of that answer, or of its messages, was erased.
         """
-        entry_id = next(
-            (
-                entry.id
-                for entry in reversed(self._exchanges)
-                if entry.metadata["contract_id"] == contract_id
-            ),
-            None,
-        )
-        if entry_id is None:
+        if not self._exchanges:
             return None
+        under = [e.id for e in self._exchanges if e.metadata["contract_id"] == contract_id]
+        if not under:
+            return None
+        entry_id = under[-1]
         data = self._ledger.read(entry_id).metadata
         blocks = data.get("content_blocks") or ()
         sent = data["prompt"]

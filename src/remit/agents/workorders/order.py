@@ -1,15 +1,20 @@
-"""The work order and its state machine."""
+"""The work order: its state machine, its usage, and the principal for whom it works."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
-from remit.kernel.errors import RemitError
+from remit.kernel.budget import BudgetScope
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.exchange import MAX_ID_CHARS
+from remit.ledger import LedgerEntry, LedgerPort, require_plain_text
 
 
 class WorkOrderState(StrEnum):
@@ -141,19 +146,17 @@ class WorkOrderCost:
         Args:
             costs: costs of orders.
         """
-        listed = list(costs)
-        used = [cost for cost in listed if cost.llm_calls or cost.total_tokens]
-        prices = [cost.cost_usd for cost in used if cost.cost_usd is not None]
-        known = used and len(prices) == len(used)
-        return cls(
-            sum(cost.input_tokens for cost in listed),
-            sum(cost.output_tokens for cost in listed),
-            sum(cost.total_tokens for cost in listed),
-            sum(cost.llm_calls for cost in listed),
-            sum(cost.tool_calls for cost in listed),
-            round(sum(cost.elapsed_ms for cost in listed), 3),
-            float(sum(Decimal(str(price)) for price in prices)) if known else None,
-        )
+        counts, elapsed_ms, usd, known, used = [0] * 5, 0.0, Decimal(0), True, False
+        for cost in costs:
+            for index, name in enumerate(cls.__slots__[:5]):
+                counts[index] += getattr(cost, name)
+            elapsed_ms += cost.elapsed_ms
+            if cost.llm_calls or cost.total_tokens:
+                used, known = True, known and cost.cost_usd is not None
+                usd += Decimal(str(cost.cost_usd or 0))
+        total = cls(*counts)
+        cost_usd = float(usd) if used and known else None
+        return dataclasses.replace(total, elapsed_ms=round(elapsed_ms, 3), cost_usd=cost_usd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,3 +257,227 @@ def work_order_id(session_id: str, sequence: int) -> str:
         sequence: number of the order in the session.
     """
     return f"WO-{session_id}-{sequence:03d}"
+
+
+class Usage:
+    """The sum of exchanges.
+
+    Args:
+        exchanges: ``EXCHANGE`` entries to begin with.
+
+    Attributes:
+        calls: number of exchanges.
+        input_tokens: sum of input tokens.
+        output_tokens: sum of output tokens.
+        priced: number of exchanges and tools with a known price.
+        unpriced: number of exchanges that used tokens at an unknown price.
+    """
+
+    def __init__(self, exchanges: Iterable[LedgerEntry] = ()) -> None:
+        self.calls = self.input_tokens = self.output_tokens = self.priced = self.unpriced = 0
+        self._usd = Decimal(0)
+        for entry in exchanges:
+            self.add(entry)
+
+    def add(self, exchange: LedgerEntry) -> None:
+        """Add an ``EXCHANGE`` entry.
+
+        Args:
+            exchange: the entry; its content is not needed.
+        """
+        data = exchange.metadata
+        self.count(data["input_tokens"], data["output_tokens"], data.get("cost_usd"))
+
+    def count(self, input_tokens: int, output_tokens: int, usd: float | None) -> None:
+        """Add an exchange by its tokens and price.
+
+        A call without a price counts as unpriced only if it used tokens.
+
+        Args:
+            input_tokens: tokens sent.
+            output_tokens: tokens received.
+            usd: price in US dollars; None if unknown.
+        """
+        self.calls += 1
+        self.input_tokens += input_tokens
+        self.output_tokens += output_tokens
+        if usd is not None:
+            self._usd += Decimal(str(usd))
+            self.priced += 1
+        elif input_tokens or output_tokens:
+            self.unpriced += 1
+
+    def pay(self, usd: float) -> None:
+        """Add the price of a tool, US dollars."""
+        self._usd += Decimal(str(usd))
+        self.priced += 1
+
+    def include(self, other: Usage) -> None:
+        """Add another sum to this one; the other is unchanged.
+
+        Args:
+            other: the sum to add.
+        """
+        self.calls += other.calls
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        self.priced += other.priced
+        self.unpriced += other.unpriced
+        self._usd += other._usd
+
+    @property
+    def cost_usd(self) -> float | None:
+        """The sum of all prices in US dollars; None if one is unknown, 0 without prices."""
+        return None if self.unpriced else float(self._usd)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The tool call that a sub-agent's session answers.
+
+    Attributes:
+        session_id: session of the calling agent.
+        work_order_id: order that made the call.
+        agent_id: calling agent.
+        idempotency_key: key of the tool call.
+    """
+
+    session_id: str
+    work_order_id: str
+    agent_id: str
+    idempotency_key: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the caller as ``SESSION_START`` records it."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, recorded: Any) -> Caller | None:
+        """Return the caller from the ``caller`` field of a ``SESSION_START``.
+
+        None if the field is no object; absent members become empty texts.
+
+        Args:
+            recorded: the field's value.
+        """
+        if not isinstance(recorded, Mapping):
+            return None
+        return cls(*(str(recorded.get(name, "")) for name in cls.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The user, person and key that a session works for.
+
+    Raises:
+        InvalidInputError: the user or the person is longer than an id may be, or contains
+            characters that not every database stores.
+
+    Attributes:
+        user_id: user whose budget is charged; empty for none.
+        subject_id: person whom the content is about, for erasure; empty for nobody.
+        callers: the calls that the session is a part of, from its own caller outwards.
+        key_id: virtual key whose limits apply; empty for none.
+        team_id: team of that key.
+        organisation_id: organisation of that key.
+    """
+
+    user_id: str = ""
+    subject_id: str = ""
+    callers: tuple[Caller, ...] = ()
+    key_id: str = ""
+    team_id: str = ""
+    organisation_id: str = ""
+
+    def __post_init__(self) -> None:
+        for name, value in (("user", self.user_id), ("subject_id", self.subject_id)):
+            require_plain_text(name, value)
+            if len(value) > MAX_ID_CHARS:
+                raise InvalidInputError(
+                    f"{name} has {len(value):,} characters; an id has at most {MAX_ID_CHARS}."
+                )
+
+    @property
+    def charged_to(self) -> tuple[str, ...]:
+        """Accounts that calls are charged to as well as those of the session.
+
+        They belong to the key, and to the sessions and orders of the callers.
+        """
+        own = BudgetScope(key_id=self.key_id).path if self.key_id else ()
+        return own + tuple(
+            key
+            for caller in reversed(self.callers)
+            for key in BudgetScope(caller.session_id, caller.work_order_id, caller.agent_id).path
+        )
+
+
+NOBODY = Principal()
+"""Of a session that works for anyone who talks to it."""
+
+
+def sub_session_id(idempotency_key: str) -> str:
+    """Return the id of the session that answers a tool call: ``SES-`` and 16 characters.
+
+    Equal keys give equal ids.
+
+    Args:
+        idempotency_key: idempotency key of the tool call.
+    """
+    digest = hashlib.sha256(idempotency_key.encode()).digest()
+    return f"SES-{base64.b32encode(digest[:10]).decode()}"
+
+
+def callers_of(ledger: LedgerPort, session_id: str) -> tuple[Caller, ...]:
+    """Return the calls that a recorded session is a part of, from its own caller outwards.
+
+    Empty for a session that no agent called.
+
+    Args:
+        ledger: contains the sessions.
+        session_id: the session.
+    """
+    found: list[Caller] = []
+    while (caller := _caller_of(ledger, session_id)) is not None and caller not in found:
+        found.append(caller)
+        session_id = caller.session_id
+    return tuple(found)
+
+
+def _caller_of(ledger: LedgerPort, session_id: str) -> Caller | None:
+    for entry in ledger.query(
+        session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
+    ):
+        return Caller.of(entry.metadata.get("caller"))
+    return None
+
+
+def tools_usage(ledger: LedgerPort, session_id: str) -> Usage:
+    """Return the prices of a session's tools together with the usage of its sub-agents.
+
+    Read from the ``TOOL_INTENT`` entries; each sub-agent's session counts once.
+
+    Args:
+        ledger: a handle that may read the session and its sub-agents' sessions.
+        session_id: the session.
+    """
+    used, seen = Usage(), set()
+    for entry in ledger.query(session_id=session_id, event_type="TOOL_INTENT", with_content=False):
+        if price := entry.metadata.get("price_usd"):
+            used.pay(price)
+        name = entry.metadata.get("sub_session_id")
+        if name and name not in seen:
+            seen.add(name)
+            used.include(session_usage(ledger, str(name)))
+    return used
+
+
+def session_usage(ledger: LedgerPort, session_id: str) -> Usage:
+    """Return the usage of a session's exchanges, with its tools and sub-agents. Read-only.
+
+    Args:
+        ledger: contains the session.
+        session_id: the session.
+    """
+    used = Usage(ledger.query(session_id=session_id, event_type="EXCHANGE", with_content=False))
+    used.include(tools_usage(ledger, session_id))
+    return used

@@ -119,7 +119,7 @@ class KeyStore(Closeable):
         Raises:
             AuthUnavailableError: as :meth:`authenticate`.
         """
-        cache = self._require_cache()
+        cache = self._cache or self._require_cache()
         if isinstance(token, str) and len(token) <= MAX_KEY_CHARS and token.isascii():
             return cache.by_secret(hashlib.sha256(token.encode("ascii")).digest())
         return None

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from remit.gateway.budget.account import CHANGING, FIELDS, MINUTE_S, Account
 from remit.gateway.budget.errors import BudgetRefusedError
-from remit.gateway.budget.holds import Hold
-from remit.gateway.budget.raised_bounds import RaisedBounds, payer_of, row_of
+from remit.gateway.budget.holds import Hold, RaisedBounds, payer_of, row_of
 from remit.gateway.budget.resets import window_entry
 from remit.kernel.budget import Amount, BudgetStatus, TokenUsage
 from remit.ledger import Clock, LedgerEntry

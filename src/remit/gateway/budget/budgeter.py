@@ -9,9 +9,8 @@ from typing import Any
 from remit.gateway.budget.account import FIELDS
 from remit.gateway.budget.accounts import Accounts, of_now
 from remit.gateway.budget.errors import BudgetRefusedError
-from remit.gateway.budget.holds import Hold
+from remit.gateway.budget.holds import Hold, RaisedBounds
 from remit.gateway.budget.projection import BUDGETS
-from remit.gateway.budget.raised_bounds import RaisedBounds
 from remit.gateway.budget.resets import reset_metadata
 from remit.kernel.budget import (
     Amount,

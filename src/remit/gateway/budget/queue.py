@@ -61,12 +61,15 @@ class WaitingRoom:
 
     Args:
         wait_ms: longest wait in milliseconds; then the refusal is final.
+
+    Attributes:
+        queues: the waiting calls in their order, keyed by scope; empty if no call waits.
     """
 
     def __init__(self, wait_ms: int) -> None:
         self._longest_s = wait_ms / 1000
         self._lock = threading.Lock()
-        self._queues: dict[str, list[_Ticket]] = {}
+        self.queues: dict[str, list[_Ticket]] = {}
         self._numbers = count()
 
     async def admit(self, scopes: Sequence[str], reserve: Callable[[bool], Awaitable[_T]]) -> _T:
@@ -120,30 +123,25 @@ class WaitingRoom:
 
         Call this when a reservation on the scopes was released.
         """
-        if not self._queues:
+        if not self.queues:
             return
         with self._lock:
-            first = [queue[0] for scope in scopes if (queue := self._queues.get(scope))]
+            first = [queue[0] for scope in scopes if (queue := self.queues.get(scope))]
         for ticket in first:
             ticket.wake()
-
-    @property
-    def is_empty(self) -> bool:
-        """True if no call waits."""
-        return not self._queues
 
     @property
     def waiting(self) -> int:
         """Number of waiting calls."""
         with self._lock:
-            return sum(map(len, self._queues.values()))
+            return sum(map(len, self.queues.values()))
 
     def _is_waited_for(self, scopes: Sequence[str]) -> bool:
-        return bool(self._queues) and self._waited_for(scopes) is not None
+        return bool(self.queues) and self._waited_for(scopes) is not None
 
     def _waited_for(self, scopes: Sequence[str]) -> str | None:
         with self._lock:
-            return next((scope for scope in scopes if scope in self._queues), None)
+            return next((scope for scope in scopes if scope in self.queues), None)
 
     def _ahead_of(self, ticket: _Ticket, scopes: Sequence[str]) -> str | None:
         """Return a scope on which an earlier call waits, the ticket's own scope first; else
@@ -151,7 +149,7 @@ class WaitingRoom:
         """
         with self._lock:
             for scope in (ticket.scope, *scopes):
-                queue = self._queues.get(scope)
+                queue = self.queues.get(scope)
                 if queue and queue[0] < ticket:
                     return scope
         return None
@@ -166,15 +164,15 @@ class WaitingRoom:
     def _join(self, ticket: _Ticket, scope: str) -> None:
         ticket.scope = scope
         with self._lock:
-            insort(self._queues.setdefault(scope, []), ticket)
+            insort(self.queues.setdefault(scope, []), ticket)
 
     def _leave(self, ticket: _Ticket) -> None:
         """Remove a ticket from its queue and wake the next one."""
         with self._lock:
-            queue = self._queues[ticket.scope]
+            queue = self.queues[ticket.scope]
             queue.remove(ticket)
             following = queue[0] if queue else None
             if following is None:
-                del self._queues[ticket.scope]
+                del self.queues[ticket.scope]
         if following is not None:
             following.wake()

@@ -14,10 +14,6 @@ class ToolApprovalSettings(Section):
 
     Raises:
         ValueError: there are fewer approvers than ``people``.
-
-    Attributes:
-        people: number of different people who must approve, 1 to 20.
-        approvers: names or user ids that may approve; empty for any operator.
     """
 
     people: int = Field(1, ge=1, le=20, description="number of different people who must approve")
@@ -37,13 +33,6 @@ class ApprovalSettings(Section):
 
     Raises:
         ValueError: the webhook is not an http(s) address, or has no secret.
-
-    Attributes:
-        valid_s: seconds until an unused approval expires.
-        webhook: http(s) address that is notified of each request; empty for none.
-        webhook_secret: secret that signs the messages; required with a webhook.
-        webhook_content: True to include the tool's arguments in the messages.
-        tools: rules of approval, keyed by tool id.
     """
 
     valid_s: float = Field(86400.0, gt=0, description="seconds until an unused approval expires")

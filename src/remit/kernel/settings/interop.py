@@ -13,14 +13,6 @@ class McpRule(Section):
     """``[[mcp.NAME.rules]]``: the tools of the server that `remit mcp gateway` lets a key call.
 
     The first rule whose ``keys``, ``tools`` and ``arguments`` all match decides.
-
-    Attributes:
-        effect: ``allow``, ``deny``, or ``ask``: every call waits for a person.
-        keys: patterns of key names; empty for all.
-        tools: patterns of tool names; empty for all.
-        arguments: JSON Schema that the arguments must match; empty for any.
-        price_usd: US dollars charged to the key's budgets for each call.
-        calls_per_minute: most calls per minute for each user or key; 0 for no limit.
     """
 
     effect: Literal["allow", "deny", "ask"] = Field(
@@ -46,21 +38,6 @@ class McpServerSettings(Section):
 
     Raises:
         ValueError: both ``command`` and ``url`` are given, or neither.
-
-    Attributes:
-        command: program that Remit starts and talks to over stdio.
-        args: arguments of the program.
-        env: environment variables of the program; it inherits only a few others, such as PATH.
-        cwd: working directory of the program; empty for that of Remit.
-        url: URL of a streamable HTTP server.
-        headers: headers that are sent with every request to the server.
-        timeout_s: timeout of a tool call, in seconds; ``None`` for ``tools.timeout_s``.
-        start_timeout_s: timeout of the start, and of listing the tools, in seconds.
-        stop_timeout_s: seconds to exit before SIGTERM, and again before SIGKILL.
-        max_message_bytes: largest message from the server; a longer one closes the connection.
-        tools: tools of the server that agents may use; empty for all.
-        idempotent: name patterns of tools that run again after a crash.
-        rules: access rules of ``remit mcp gateway``, in order.
     """
 
     command: str = Field("", description="program to start; Remit talks to it over stdio")
@@ -108,30 +85,7 @@ class McpServerSettings(Section):
 
 
 class McpEndpointSettings(Section):
-    """``[mcp_server]``: Remit itself as an MCP server (``remit mcp``).
-
-    Attributes:
-        host: address that ``remit mcp --http`` listens on.
-        port: its port; 0 for any free one.
-        allowed_hosts: further host names accepted in the Host header.
-        allowed_origins: further web origins accepted in the Origin header.
-        max_message_bytes: largest message from a client.
-        max_sessions: largest number of open sessions.
-        session_idle_s: idle seconds after which a session is closed.
-        sessions_per_caller: largest number of sessions of each user or key.
-        calls_at_once: largest number of concurrent ``router_route`` calls, and of calls of all
-            other tools; more wait.
-        calls_per_caller: the same limit for each user or key, over HTTP.
-        calls_waiting: largest number of waiting calls of each user or key; more are refused.
-        thoughts_per_minute: most thoughts per minute of each user or key with the role agent; 0 for
-            no limit.
-        timeout_s: timeout of tools that call no model, in seconds.
-        route_timeout_s: timeout of ``router_route``, in seconds.
-        max_output_bytes: largest result; longer texts are truncated.
-        max_text_chars: longest prompt or thought, in characters.
-        max_unread: largest number of unread answers over stdio; then no more requests are read.
-        drain_s: seconds to finish running calls over stdio before the exit.
-    """
+    """``[mcp_server]``: Remit itself as an MCP server (``remit mcp``)."""
 
     host: str = Field(description="address that `remit mcp --http` listens on")
     port: int = Field(ge=0, le=65535, description="port; 0: any free port")
@@ -183,14 +137,7 @@ class McpEndpointSettings(Section):
 
 
 class A2aSettings(Section):
-    """``[a2a.NAME]``: another agent, reached over A2A through ``/a2a/NAME`` of `remit serve`.
-
-    Attributes:
-        url: URL of the agent's JSON-RPC interface.
-        card: URL of the agent card; empty for the well-known path on the same host.
-        api_key: key that is sent as a bearer token; empty for none.
-        price_usd: US dollars charged for each message.
-    """
+    """``[a2a.NAME]``: another agent, reached over A2A through ``/a2a/NAME`` of `remit serve`."""
 
     url: str = Field(min_length=1, description="URL of the agent's JSON-RPC interface")
     card: str = Field(

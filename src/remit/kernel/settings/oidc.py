@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, model_validator
@@ -18,21 +18,9 @@ class OidcSettings(Section):
     Nothing is checked if ``issuer`` is empty: then people sign in by key only.
 
     Raises:
-        ValueError: a URL is not https, the public URL has a path, or client id, scope ``openid`` or
-            roles are missing.
-
-    Attributes:
-        issuer: issuer URL of the provider.
-        client_id: client id of this server at the provider.
-        client_secret: secret of the client; empty for a public client, protected by PKCE.
-        public_url: URL under which browsers reach this server.
-        label: name of the provider on the login page; empty for its host.
-        scopes: scopes to request; must contain ``openid``.
-        name_claim: claim with the person's name, which is recorded.
-        role_claim: claim with the person's roles; a dotted name leads into objects.
-        roles: role of Remit, keyed by value of that claim; the first match applies.
-        lasts_s: lifetime of a login in seconds, at most 28,800.
-        timeout_s: longest wait for an answer of the provider, in seconds.
+        ValueError: a URL is not https, the public URL has a path, client id, scope ``openid`` or
+            roles are missing, ``devices`` is set without an issuer, or a role ``agent`` without
+            ``devices``.
     """
 
     issuer: str = Field("", description="issuer URL of the provider; empty: sign-in by key only")
@@ -60,9 +48,20 @@ class OidcSettings(Section):
         min_length=1,
         description="claim with the person's roles; a dotted name leads into objects",
     )
-    roles: dict[str, Literal["auditor", "operator", "admin"]] = Field(
+    roles: dict[str, Literal["agent", "auditor", "operator", "admin"]] = Field(
         default_factory=dict,
         description="role for each value of that claim; the first entry that matches applies",
+    )
+    teams: dict[str, str] = Field(
+        default_factory=dict,
+        description="team id for each value of that claim; the first entry that matches applies",
+    )
+    devices: bool = Field(
+        False, description="true: programs such as Claude Code sign in for a person by a code"
+    )
+    managed_settings: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="Claude Code's managed settings for each team id; '*' for all others",
     )
     lasts_s: int = Field(28_800, ge=60, le=28_800, description="lifetime of a login, in seconds")
     timeout_s: float = Field(
@@ -72,6 +71,8 @@ class OidcSettings(Section):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if not self.issuer:
+            if self.devices:
+                raise ValueError("devices need an issuer: people approve them with their account")
             return self
         for name in ("issuer", "public_url"):
             if problem := _problem(getattr(self, name)):
@@ -84,6 +85,8 @@ class OidcSettings(Section):
             raise ValueError("scopes lack openid")
         if not self.roles:
             raise ValueError("no value of role_claim has a role: nobody could sign in")
+        if "agent" in self.roles.values() and not self.devices:
+            raise ValueError("only devices can use the role agent: set devices, or another role")
         return self
 
 

@@ -13,13 +13,6 @@ class QueueSettings(Section):
     """``[worker.queues.NAME]``: limits of the orders of a queue, over all workers.
 
     0 is no limit. Starts per minute are spread evenly: 60 is one a second.
-
-    Attributes:
-        at_once: largest number of running orders of the queue.
-        key_at_once: largest number of running orders of each key.
-        model_at_once: largest number of running orders of each model.
-        key_per_minute: most starts per minute of each key.
-        model_per_minute: most starts per minute of each model.
     """
 
     at_once: int = Field(0, ge=0, description="maximum number of running orders of the queue")
@@ -36,16 +29,7 @@ class QueueSettings(Section):
 
 
 class OrderSettings(Section):
-    """``[worker.orders]``: how ``remit worker`` does submitted orders.
-
-    Attributes:
-        engine: ``table`` to dispatch orders from the orders table, ``dbos`` to let DBOS do it.
-        at_once: largest number of concurrent orders of one worker.
-        max_attempts: attempts before an order fails, unless the order states a number.
-        retry_base_s: first wait before a retry, in seconds.
-        retry_max_s: longest wait before a retry, in seconds.
-        drain_s: seconds to finish turns after SIGTERM; other workers continue the rest.
-    """
+    """``[worker.orders]``: how ``remit worker`` does submitted orders."""
 
     engine: Literal["table", "dbos"] = Field(
         "table",

@@ -13,20 +13,7 @@ _Seconds = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class RoutedModelSettings(Section):
-    """``[routing.models.NAME]``: a model and its properties.
-
-    Attributes:
-        provider: id of the provider that serves the model.
-        served_as: the provider's name of the model; empty if it is NAME.
-        abilities: quality in percent, keyed by task; ``general`` for all other tasks.
-        input_usd_per_million: input price for scoring, if the price table has none.
-        output_usd_per_million: output price for scoring, if the price table has none.
-        context_tokens: context window in tokens; 0 for that of the price table.
-        tokens_per_s: output tokens per second; 0 if unknown.
-        languages: ISO 639 codes of languages that the model handles well; empty if unknown.
-        tools: True if the model accepts tool definitions.
-        images: True if the model accepts images.
-    """
+    """``[routing.models.NAME]``: a model and its properties."""
 
     provider: str = Field(description="id of the provider that serves the model")
     served_as: str = Field("", description="provider's name of the model, if different")
@@ -56,15 +43,7 @@ class RoutedModelSettings(Section):
 
 
 class StageSettings(Section):
-    """An element of a route's ``stages``.
-
-    Attributes:
-        name: name of the stage, unique within the route.
-        contract: contract that builds the prompt; empty to send the request unchanged.
-        models: models of the stage; empty for those of the route.
-        revises: True if the stage's answer replaces the current one; False if it is a note for
-            later stages.
-    """
+    """An element of a route's ``stages``."""
 
     name: str = Field(description="unique within the route")
     contract: str = Field(
@@ -86,20 +65,6 @@ class RouteSettings(Section):
     Raises:
         ValueError: stages are given in another mode, or missing in a pipeline; a stage's name or a
             model occurs twice; or the last stage is a note.
-
-    Attributes:
-        mode: ``single`` for one model, ``ensemble`` for several in parallel, ``pipeline`` for
-            stages.
-        models: names of ``[routing.models]``; empty for all available ones and the default model.
-        task: task of the calls; empty to detect it from each prompt.
-        operator_preference: preference that replaces ``routing.operator_preference``; empty for
-            that.
-        size: number of models that an ensemble calls.
-        join: how an ensemble's answers are combined: ``vote``, ``judge`` or ``fields``.
-        judge: models that judge the answers; empty for the ensemble's own models.
-        timeout_s: seconds after which answers of an ensemble are ignored.
-        max_usd: largest possible cost of an ensemble in US dollars; fewer models are called to fit.
-        stages: the stages of a pipeline, in order.
     """
 
     mode: Literal["single", "ensemble", "pipeline"] = Field(
@@ -154,11 +119,6 @@ class ExplorationSettings(Section):
 
     Raises:
         ValueError: there is a share, but ``usd_per_day`` is 0.
-
-    Attributes:
-        share: share of decisions that try a random candidate first, 0 to 0.5; 0 for none.
-        tasks: tasks that are explored; empty for all.
-        usd_per_day: largest cost of exploration in US dollars per day (UTC).
     """
 
     share: float = Field(
@@ -181,20 +141,7 @@ class ExplorationSettings(Section):
 
 
 class RoutingSettings(Section):
-    """``[routing]``: how a model is chosen for calls that name a route.
-
-    Attributes:
-        rules: file of the scoring rules, relative to the root.
-        operator_preference: default preference of routes; empty for none.
-        model_timeout_s: timeout of a model call, in seconds.
-        emitter_timeout_s: longest wait for a decision's emitter, in seconds.
-        reliability_decisions: number of latest decisions that reliability is computed from; 0 for
-            not at all.
-        set_aside: models that routes use only as a last resort.
-        exploration: how often another model than the best is tried.
-        models: models to choose from, keyed by name.
-        routes: routes, keyed by name.
-    """
+    """``[routing]``: how a model is chosen for calls that name a route."""
 
     rules: str = Field(description="file of the scoring rules, relative to the root")
     operator_preference: str = Field(

@@ -17,18 +17,7 @@ _PROSE = "false: the model only selects a tool, and Remit prints the result as t
 
 
 class LedgerSettings(Section):
-    """``[ledger]``: place and name of the record, its content, retention and checkpoints.
-
-    Attributes:
-        path: file of the ledger, relative to the root, or a ``postgresql://`` URL.
-        content_keys: metadata keys whose values are content, which can be erased.
-        lock_timeout_s: longest wait for another writer, in seconds.
-        origin: unique name of the log, a URL without a scheme; if empty, ``init`` chooses it for
-            good.
-        checkpoint_every_entries: a checkpoint is signed after this many entries.
-        checkpoint_every_s: a checkpoint of new entries is signed after this many seconds.
-        retention_days: days until content may be erased, keyed by event type; ``*`` for all others.
-    """
+    """``[ledger]``: place and name of the record, its content, retention and checkpoints."""
 
     path: str = Field(
         description="file of the ledger, relative to the root; or a postgresql:// URL (prefer "
@@ -52,14 +41,7 @@ class LedgerSettings(Section):
 
 
 class ModelSettings(Section):
-    """``[model]``: which model answers.
-
-    Attributes:
-        default: ``auto``, a provider id, a model id, or ``provider/model``.
-        auto_order: providers that ``auto`` tries in order; the first one with a key or base URL is
-            taken, else ``local``.
-        prefixes: provider id, keyed by prefix of a model's name.
-    """
+    """``[model]``: which model answers."""
 
     default: str = Field(
         description="'auto', a provider id, a model id, or provider/model; auto takes the first "
@@ -70,28 +52,7 @@ class ModelSettings(Section):
 
 
 class ProviderSettings(Section):
-    """``[providers.NAME]``: how one provider is reached.
-
-    Attributes:
-        kind: wire format, ``anthropic`` or ``openai``.
-        base_url: base URL; the environment variable takes precedence.
-        api_key: API key; the environment variable takes precedence.
-        base_url_env: environment variable that holds the base URL.
-        api_key_env: environment variable that holds the key.
-        default_model: model of calls that name none.
-        api_version: value of the ``anthropic-version`` header.
-        max_output_tokens: ``max_tokens`` that is sent if the API requires one and the caller gave
-            none.
-        send_temperature: False for models that reject a temperature.
-        native_tools: False if the worker selects tools through a JSON Schema.
-        prose: False if the model only selects a tool, and Remit prints the result.
-        structured_output: False if output by JSON Schema is not supported.
-        images: False if images in tool results are replaced by a note.
-        responses: False if Responses calls are translated.
-        forward_headers: client headers that are forwarded.
-        max_completion_tokens_models: name prefixes of models that require
-            ``max_completion_tokens``.
-    """
+    """``[providers.NAME]``: how one provider is reached."""
 
     kind: Literal["anthropic", "openai"] = Field(description="wire format of the provider")
     base_url: str = Field(description="base URL; the environment variable takes precedence")
@@ -128,17 +89,7 @@ class ProviderSettings(Section):
 
 
 class LocalModelSettings(Section):
-    """``[local]``: the model that runs in this process.
-
-    Attributes:
-        model: name of a downloaded or added model.
-        context_tokens: context window in tokens.
-        threads: number of threads; 0 for one per core.
-        cache_dir: directory of model weights; empty for the user's cache.
-        native_tools: True if the model's chat template supports tools.
-        prose: False if the model only selects a tool, and Remit prints the result.
-        repeat_penalty: penalty for repetition; above 1 keeps small models from looping.
-    """
+    """``[local]``: the model that runs in this process."""
 
     model: str = Field(description="name of a downloaded or added model")
     context_tokens: int = Field(ge=256, description="context window")
@@ -154,23 +105,7 @@ class LocalModelSettings(Section):
 
 
 class GatewaySettings(Section):
-    """``[gateway]``: limits of a call.
-
-    Attributes:
-        timeout_ms: longest wait for the first byte of an answer.
-        connect_timeout_ms: longest wait for a connection.
-        idle_timeout_ms: longest wait between bytes of an answer.
-        max_retries: largest number of retries after retryable failures.
-        retry_base_ms: first wait before a retry.
-        retry_max_ms: longest wait before a retry.
-        lease_margin_ms: time after the timeout until a call counts as lost.
-        failure_threshold: number of failures that open a circuit breaker.
-        recovery_timeout_ms: time until an open breaker allows a trial call.
-        orphan_policy: ``charge`` or ``release`` the reservation of an unanswered call.
-        fallbacks: fallback models in order, keyed by model.
-        idempotency_hours: hours for which an idempotency key returns the recorded answer.
-        recover_every_s: seconds between a server's searches for calls of dead processes.
-    """
+    """``[gateway]``: limits of a call."""
 
     timeout_ms: int = Field(gt=0, description="longest wait for the first byte of an answer")
     connect_timeout_ms: int = Field(10_000, gt=0, description="longest wait for a connection")
@@ -204,24 +139,7 @@ class GatewaySettings(Section):
 
 
 class BudgetSettings(Section):
-    """``[budget]``: limits given to what Remit starts itself. 0 means no limit.
-
-    Attributes:
-        mode: effect of a spent budget: ``enforce`` refuses calls, ``warn`` allows them, ``off``
-            checks none.
-        session_tokens: token limit of a session.
-        session_turns: limit of model calls of a session.
-        work_order_tokens: token limit of a work order.
-        wait_ms: longest wait for budget that other calls have reserved; 0 to refuse immediately.
-        free_providers: providers whose models are free.
-        allow_unpriced: True to allow models without a price despite a dollar limit.
-        server_tool_uses: assumed uses of provider-run tools if a call sets no maximum.
-        estimated_bytes_per_token: bytes per token, to estimate the usage of an interrupted stream.
-        thinking_models: name prefixes of further models with hidden reasoning; an interrupted
-            stream of these is charged at its upper bound.
-        prices: file of prices that override the shipped ones, relative to the root; empty for
-            ``prices.toml``.
-    """
+    """``[budget]``: limits given to what Remit starts itself. 0 means no limit."""
 
     mode: Literal["enforce", "warn", "off"] = Field(
         description="what happens when a budget is spent"
@@ -255,12 +173,7 @@ class BudgetSettings(Section):
 
 
 class LeaseSettings(Section):
-    """``[leases]``: locks on sessions and orders between processes that share a root.
-
-    Attributes:
-        lasts_s: seconds until the work of an unreachable process is taken over.
-        session_wait_s: longest wait for another process that uses the same session, in seconds.
-    """
+    """``[leases]``: locks on sessions and orders between processes that share a root."""
 
     lasts_s: float = Field(
         gt=0, description="time until the work of an unreachable process is taken over"
@@ -271,12 +184,7 @@ class LeaseSettings(Section):
 
 
 class AuthSettings(Section):
-    """``[auth]``: how fresh the view of the keys must be.
-
-    Attributes:
-        revocation_s: seconds within which a key revoked by another process is refused.
-        stale_after_s: every call is refused if the keys could not be read for this many seconds.
-    """
+    """``[auth]``: how fresh the view of the keys must be."""
 
     revocation_s: float = Field(
         gt=0, description="time within which a key revoked by another process is refused"
@@ -287,32 +195,7 @@ class AuthSettings(Section):
 
 
 class ServerSettings(Section):
-    """``[server]``: the HTTP server.
-
-    Attributes:
-        host: address to listen on.
-        port: port to listen on; 0 for any free one.
-        workers: number of server processes.
-        max_body_bytes: largest request body.
-        memory_bytes: memory for bodies and answers in one process; above it, new bodies are refused
-            and the largest answer is aborted.
-        max_header_bytes: largest request line with headers.
-        header_timeout_s: seconds for the headers to arrive.
-        body_timeout_s: seconds for a body to arrive, and for a client that stops reading.
-        keep_alive_s: seconds until an idle connection is closed.
-        max_connections: largest number of connections of one process.
-        notice_s: seconds after SIGTERM during which calls are accepted but ``/readyz`` reports not
-            ready.
-        drain_s: seconds to finish running calls after that.
-        open_tenants: largest number of open tenants in one process; the least recently used is
-            closed.
-        contract_id: contract of calls that name none.
-        log_format: ``text`` or ``json``, on stderr.
-        log_level: lowest level that is logged.
-        metrics_open: True to serve ``/metrics`` without authentication.
-        cors_origins: allowed CORS origins, or ``*``; empty for none.
-        oidc: sign-in by an OpenID Connect provider.
-    """
+    """``[server]``: the HTTP server."""
 
     host: str = Field(description="address to listen on")
     port: int = Field(ge=0, le=65535, description="port to listen on; 0: any free port")
@@ -365,15 +248,7 @@ class ServerSettings(Section):
 
 
 class TelemetrySettings(Section):
-    """``[telemetry]``: metrics and traces.
-
-    Attributes:
-        max_models: largest number of models with metrics of their own; others count as ``other``.
-        otlp_endpoint: OTLP/HTTP URL for spans; empty for that of the ``OTEL_`` variables, if any.
-        service_name: ``service.name`` of spans; empty for that of the ``OTEL_`` variables, else
-            ``remit``.
-        capture_content: True to include prompts and answers in spans.
-    """
+    """``[telemetry]``: metrics and traces."""
 
     max_models: int = Field(
         ge=1,
@@ -389,12 +264,7 @@ class TelemetrySettings(Section):
 
 
 class SmallModelSettings(Section):
-    """``[worker.small_model]``: the prompt of a model without native tools.
-
-    Attributes:
-        context_turns: largest number of recent turns in the prompt.
-        max_tokens: largest number of tokens of an answer.
-    """
+    """``[worker.small_model]``: the prompt of a model without native tools."""
 
     context_turns: int = Field(
         ge=0, description="maximum number of recent turns shown to the model"
@@ -403,17 +273,7 @@ class SmallModelSettings(Section):
 
 
 class WorkerSettings(Section):
-    """``[worker]``: bounds of a work order.
-
-    Attributes:
-        turn_limit: largest number of model calls of one order.
-        tool_limit: largest number of tool calls of one order; more are refused.
-        tools_at_once: largest number of concurrent tool calls of one order.
-        timeout_s: timeout of an order, in seconds.
-        small_model: limits for models without native tools.
-        orders: how ``remit worker`` does submitted orders.
-        queues: limits of queues, keyed by queue name.
-    """
+    """``[worker]``: bounds of a work order."""
 
     turn_limit: int = Field(ge=1, description="maximum number of model calls of one order")
     tool_limit: int = Field(
@@ -433,14 +293,7 @@ class WorkerSettings(Section):
 
 
 class ToolSettings(Section):
-    """``[tools]``: bounds of a tool.
-
-    Attributes:
-        timeout_s: timeout of a tool call, in seconds.
-        max_output_bytes: largest result of a tool.
-        reason_chars: longest reason of an entry in ADMIN's ``query_ledger``, in characters.
-        hidden_files: name patterns of files that ADMIN neither lists nor reads.
-    """
+    """``[tools]``: bounds of a tool."""
 
     timeout_s: float = Field(gt=0, description="timeout of a tool call")
     max_output_bytes: int = Field(ge=256, description="maximum size of a tool result")
@@ -451,32 +304,13 @@ class ToolSettings(Section):
 
 
 class AttentionSettings(Section):
-    """``[supervisor.attention]``: context of a turn in addition to the conversation.
-
-    Attributes:
-        tokens: largest estimated number of tokens of this context; 0 for none.
-    """
+    """``[supervisor.attention]``: context of a turn in addition to the conversation."""
 
     tokens: int = Field(ge=0, description="maximum estimated tokens of the attention context")
 
 
 class SupervisorSettings(Section):
-    """``[supervisor]``: how a turn is planned and checked.
-
-    Attributes:
-        classify: True to classify each message before it is answered.
-        verify: True to have every answer judged under PRC-VERIFY-001.
-        consolidate: True to find open questions at the end of a session, under PRC-CONSOLIDATE-001.
-        threads: True to give models with native tools ``open_thread`` and ``close_thread``.
-        max_retries: largest number of retries after a rejected answer.
-        planner_timeout_s: timeout of a planner, in seconds.
-        context_turns: largest number of recent turns in the prompt.
-        context_tokens: largest estimated number of tokens of these turns.
-        error_markers: prefixes that mark a failed answer.
-        claim_patterns: regular expressions of sentences that claim a look-up; without a tool
-            result, matching sentences are not delivered.
-        attention: context in addition to the conversation.
-    """
+    """``[supervisor]``: how a turn is planned and checked."""
 
     classify: bool = Field(description="classify each message before answering")
     verify: bool = Field(description="judge every answer under PRC-VERIFY-001")
@@ -501,19 +335,7 @@ class SupervisorSettings(Section):
 
 
 class PackageIndexSettings(Section):
-    """``[packages.index]``: bounds on package indexes, and lifetimes of their signatures.
-
-    Attributes:
-        metadata_bytes: largest metadata file of an index.
-        root_rotations: largest number of new root versions in one refresh.
-        redirects: largest number of redirects for one file.
-        timeout_s: seconds without data from an index server after which a download fails.
-        download_s: timeout of one file, in seconds.
-        root_days: for publishers, days until a signed root expires.
-        targets_days: for publishers, days until a signed list of packages expires.
-        snapshot_days: for publishers, days until a snapshot expires.
-        timestamp_days: for publishers, days until a timestamp expires.
-    """
+    """``[packages.index]``: bounds on package indexes, and lifetimes of their signatures."""
 
     metadata_bytes: int = Field(ge=1, description="maximum size of a metadata file of an index")
     root_rotations: int = Field(
@@ -529,20 +351,7 @@ class PackageIndexSettings(Section):
 
 
 class PackageSettings(Section):
-    """``[packages]``: bounds on reading, storing and changing packages.
-
-    Attributes:
-        compressed_bytes: largest compressed archive.
-        unpacked_bytes: largest unpacked archive, headers included.
-        ratio: largest compression ratio of an archive.
-        files: largest number of files in a package, its manifest included.
-        file_bytes: largest file in a package.
-        envelope_bytes: largest signature file of a package.
-        lock_timeout_s: longest wait for another operation on the same root, in seconds.
-        keep_versions: archives of each package that stay for a rollback, the installed one
-            included.
-        index: limits of package indexes.
-    """
+    """``[packages]``: bounds on reading, storing and changing packages."""
 
     compressed_bytes: int = Field(ge=1, description="maximum size of a compressed archive")
     unpacked_bytes: int = Field(
@@ -566,11 +375,7 @@ class PackageSettings(Section):
 
 
 class GateSettings(Section):
-    """``[gates]``: how much the gates read.
-
-    Attributes:
-        full_entries: ledgers with at most this many entries are always verified completely.
-    """
+    """``[gates]``: how much the gates read."""
 
     full_entries: int = Field(
         ge=0, description="ledgers with up to this many entries are always read completely"
@@ -578,13 +383,7 @@ class GateSettings(Section):
 
 
 class ChatSettings(Section):
-    """``[chat]``: the ADMIN shell.
-
-    Attributes:
-        agent_id: agent that answers in ``remit chat``.
-        tools_allowed: tools that this agent may use.
-        history_file: file of the input history, relative to the root.
-    """
+    """``[chat]``: the ADMIN shell."""
 
     agent_id: str = Field(description="agent that answers in `remit chat`")
     tools_allowed: list[str] = Field(description="tools that this agent may use")
@@ -596,29 +395,6 @@ class Settings(Section):
 
     Each field is the section of the same name; ``providers``, ``mcp`` and ``a2a`` are keyed by the
     NAME of their tables. The keys in ``providers`` are provider ids.
-
-    Attributes:
-        ledger: place, name, content and retention of the record.
-        model: the default model.
-        providers: providers of models, keyed by id.
-        local: the model that runs in this process.
-        gateway: timeouts, retries and fallbacks of calls.
-        routing: models and routes to choose from.
-        budget: limits of sessions and work orders.
-        leases: locks between processes.
-        auth: how fast a revoked key is refused.
-        server: the HTTP server.
-        telemetry: metrics and spans.
-        worker: limits of work orders.
-        tools: limits of tools.
-        approvals: approvals of tool calls.
-        mcp_server: Remit as an MCP server.
-        mcp: MCP servers, keyed by name.
-        a2a: agents of others, keyed by name.
-        supervisor: planning and checks of turns.
-        packages: limits of packages and indexes.
-        gates: how much the gates read.
-        chat: the ADMIN shell.
     """
 
     ledger: LedgerSettings

@@ -20,9 +20,10 @@ from remit.ledger.client import LedgerClient
 from remit.ledger.contents import StoredValue, commitments_in
 from remit.ledger.entry import entry_id as format_id
 from remit.ledger.entry import parse_entry_id
-from remit.ledger.erasure import Beside, ErasureReport, quotable, quotes
+from remit.ledger.erasure import Beside, ErasureReport
 from remit.ledger.errors import LedgerError
 from remit.ledger.record import columns_of
+from remit.ledger.search import quotable, quotes
 from remit.ledger.subjects import BY_SUBJECT
 
 __all__ = ["erase_archived", "purge", "retain_archived"]

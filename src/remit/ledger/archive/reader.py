@@ -26,7 +26,7 @@ from remit.ledger.errors import (
 )
 from remit.ledger.queries import Equalities, Order, instant, to_seq
 from remit.ledger.ranges import ArchivedRange
-from remit.ledger.reader import EntryRow, decode_record
+from remit.ledger.reader import EntryRow, decode_record, filled_metadata
 from remit.ledger.record import columns_of
 
 __all__ = ["Archive"]
@@ -365,7 +365,7 @@ def _entry(line: Line, resolve: Any) -> LedgerEntry:
     return LedgerEntry(
         **{name: record[name] for name in names},
         reason=str(fill(record["reason"], resolve) if resolve else record["reason"]),
-        metadata=fill(record["metadata"], resolve) if resolve else record["metadata"],
+        metadata=filled_metadata(record, resolve) if resolve else record["metadata"],
         entry_hash=line.entry_hash,
     )
 

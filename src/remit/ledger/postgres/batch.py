@@ -9,10 +9,11 @@ from typing import Any
 import psycopg
 from typing_extensions import override
 
-from remit.ledger.batch import Batch, Head, keys_of, prepared_in
+from remit.ledger.batch import Batch, Rows
 from remit.ledger.errors import LedgerLayoutError, LedgerRollbackError
 from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
-from remit.ledger.postgres.connection import Rows, Writer, is_connection_error
+from remit.ledger.postgres.connection import Rows as Found
+from remit.ledger.postgres.connection import Writer, is_connection_error
 from remit.ledger.postgres.schema import begin
 from remit.ledger.preparation import Key
 from remit.ledger.schema import LAYOUT_VERSION, TABLES
@@ -83,13 +84,13 @@ class PostgresBatch(Batch):
         seen: int,
     ) -> None:  # fmt: skip
         # The engine compresses by itself (TOAST).
-        super().__init__(Head.of((None,) * 6), content_keys, _NO_COMPRESSION)
+        super().__init__(content_keys, _NO_COMPRESSION)
+        self.set_head((None,) * 6)  # a stage may look as it opens
         self._writer = writer
         # All that is read before the first unit takes one round trip.
         begin(writer)
         head = writer.ask(_HEAD, (seen,))
-        keys = list(keys_of(units))
-        found = writer.ask(_FOUND, _arrays(keys))
+        self.look_up(units)
         tails = list(dict.fromkeys(_tails_of(units)))
         steps = writer.ask(_STEPS, _arrays(tails)) if tails else ()
         self._asked_head = head
@@ -97,9 +98,8 @@ class PostgresBatch(Batch):
         ((*row, layout, self._now_ms),) = head
         if layout != LAYOUT_VERSION:
             raise LedgerLayoutError(location, layout, LAYOUT_VERSION)
-        self.head = Head.of(row)
+        self.set_head(row)
         self._began = self._heard = time.monotonic_ns()
-        self._learn(keys, found)
         self._steps |= dict(steps)
 
     @property
@@ -120,7 +120,7 @@ class PostgresBatch(Batch):
         """This batch's :attr:`now_ms`, in milliseconds since 1970: the server has one clock."""
         return self.now_ms
 
-    def _read(self, sql: str, parameters: Sequence[Any]) -> Rows:
+    def _read(self, sql: str, parameters: Sequence[Any]) -> Found:
         self._heard = time.monotonic_ns()
         return self._writer.fetch(sql, parameters)
 
@@ -157,15 +157,14 @@ class PostgresBatch(Batch):
         self.flush()
         return self._writer.ask(sql, parameters)
 
-    def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
-        for table, rows in collected:
+    def _insert_all(self, collected: Rows) -> None:
+        for table, rows in collected.items():
             if table == "usage":  # A statement can change a row only once.
                 rows = added(rows)
             self._writer.put(_INTO[table], [list(column) for column in zip(*rows, strict=True)])
 
     def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
-        rows: list[Any] = self._writer.fetch(_FOUND, _arrays(keys))
-        return rows
+        return self._writer.ask(_FOUND, _arrays(keys))
 
     def _savepoint(self, verb: str) -> None:
         if verb == "ROLLBACK TO":
@@ -203,7 +202,9 @@ def _tails_of(units: Sequence[Unit]) -> Iterable[Key]:
     """Yield the keys of the last messages of lists that belong to a session."""
     return (
         (prepared.keys[0][0], message.digest)
-        for prepared in prepared_in(units)
+        for unit in units
+        for prepared in unit.prepared or getattr(unit.step, "prepared", ())
+        if prepared.keys
         for item in prepared.contents
         if isinstance(item, list)
         for message in item[-_TAIL:]

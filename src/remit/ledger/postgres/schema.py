@@ -120,6 +120,7 @@ MIGRATIONS: dict[int, str] = {
     6: declare(POSTGRES, 6),
     7: declare(POSTGRES, 7),
     8: declare(POSTGRES, 8),
+    9: declare(POSTGRES, 9),
 }
 """The statements of each migration, keyed by the layout version that it leads to. The first layout
 on PostgreSQL is 2."""

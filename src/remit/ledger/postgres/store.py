@@ -195,15 +195,15 @@ class PostgresStore(Store):
         """Do the units up to the commit."""
         writer = self._writer
         batch = PostgresBatch(writer, self.location, units, self._content_keys, self.seen[0])
-        if batch.head.seen_hash != self.seen[1] or not self.is_held:
+        if batch.seen_hash != self.seen[1] or not self.is_held:
             self._hold(batch)
-        first = batch.head.seq + 1
+        first = batch.seq + 1
         results = [batch.do(unit) for unit in units]
         batch.flush()
-        size = batch.head.seq + 1
+        size = batch.seq + 1
         # What shows, should the commit not be answered, whether it took place: the last entry's
         # hash, which no other can have; without an entry, a mark of this writer's own.
-        seen = sign = (size - 1, batch.head.entry_hash)
+        seen = sign = (size - 1, batch.entry_hash)
         if size == first:
             sign = (-1, secrets.token_hex(8))
             writer.put(_WRITE_MARK, (self._name, sign[1]))

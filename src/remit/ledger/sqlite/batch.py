@@ -11,7 +11,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from remit.ledger.batch import Batch, Head
+from remit.ledger.batch import Batch, Rows
 from remit.ledger.clock import BootClock
 from remit.ledger.errors import LedgerLayoutError, LedgerRollbackError
 from remit.ledger.preparation import Key
@@ -21,7 +21,8 @@ from remit.ledger.usage import ON_CONFLICT
 RECORD_SQL = "CAST(record AS BLOB)"
 """Reads a record as bytes, also where they are no text."""
 
-_ROWS = (32, 16, 8, 4, 2, 1)  # sizes of multi-row statements, so few that they stay cached
+# Sizes of multi-row statements, so few that they stay cached.
+_ROWS = (32, 16, 8, 7, 6, 5, 4, 3, 2, 1)
 # A person may be named twice; a hash inserted earlier must not stop the tree from growing.
 # All else fails, to be undone by the owner of the transaction or savepoint: to undo the statement
 # alone, SQLite would write down every page before it changes.
@@ -45,7 +46,8 @@ _FIND = {
 _HEAD = """
     SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),
            (SELECT max(step_id) FROM message_steps),
-           (SELECT entry_hash FROM entries WHERE seq = ?)
+           (SELECT entry_hash FROM entries WHERE seq = ?),
+           (SELECT user_version FROM pragma_user_version)
     FROM (SELECT 1) LEFT JOIN (SELECT seq, entry_hash, timestamp FROM entries
                                ORDER BY seq DESC LIMIT 1) AS e"""
 _ENGINE_FAILURES = frozenset(
@@ -111,18 +113,6 @@ def _decode(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _parts(rows: Sequence[tuple[Any, ...]]) -> list[tuple[int, tuple[Any, ...]]]:
-    """Return ``rows`` as the parameters of few statements, each with its number of rows."""
-    parts = []
-    start, count = 0, len(rows)
-    for size in _ROWS:
-        while count - start >= size:
-            part = rows[start : start + size]
-            parts.append((size, tuple(itertools.chain.from_iterable(part))))
-            start += size
-    return parts
-
-
 class SqliteBatch(Batch):
     """A :class:`~remit.ledger.batch.Batch` on SQLite, in a transaction that the store began.
 
@@ -132,6 +122,9 @@ class SqliteBatch(Batch):
         compress_above: stored values longer than this many bytes are compressed.
         clock: the clock that all writers share.
         seen: sequence number of the last entry that the store saw.
+
+    Attributes:
+        layout: the layout version of the file.
     """
 
     ENGINE_ERRORS = (sqlite3.Error,)
@@ -145,8 +138,9 @@ class SqliteBatch(Batch):
         clock: BootClock,
         seen: int,
     ) -> None:
-        head = Head.of(connection.execute(_HEAD, (seen,)).fetchone())
-        super().__init__(head, content_keys, compress_above)
+        super().__init__(content_keys, compress_above)
+        *head, self.layout = connection.execute(_HEAD, (seen,)).fetchone()
+        self.set_head(head)
         self._connection = connection
         self._clock = clock
 
@@ -163,6 +157,11 @@ class SqliteBatch(Batch):
         return time.time_ns() // 1_000_000
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        try:  # Nearly all statements end here; the rest costs a call.
+            return self._connection.execute(sql, parameters).fetchall()
+        except sqlite3.OperationalError as error:
+            if "decode to UTF-8" not in str(error):
+                raise
         return read_rows(self._connection, sql, parameters)
 
     @override
@@ -170,15 +169,29 @@ class SqliteBatch(Batch):
         """Run a portable statement once for each of ``rows``, at once."""
         self._connection.executemany(sql, rows)
 
-    def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
-        for table, rows in collected:
-            execute, statements = self._connection.execute, _INTO[table]
-            for size, values in _parts(rows):
-                execute(statements[size], values)
+    def _insert_all(self, collected: Rows) -> None:
+        execute = self._connection.execute
+        for table, rows in collected.items():
+            statements = _INTO[table]
+            if len(rows) == 1:
+                execute(statements[1], rows[0])
+                continue
+            start, count = 0, len(rows)
+            while start < count:
+                size = next(filter((count - start).__ge__, _ROWS))
+                part = rows[start : start + size]
+                execute(statements[size], [*itertools.chain.from_iterable(part)])
+                start += size
 
     def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
-        execute = self._connection.execute
-        return [row for size, values in _parts(keys) for row in execute(_FIND[size], values)]
+        found: list[tuple[str, bytes, int, str, bytes]] = []
+        start, count = 0, len(keys)
+        while start < count:
+            size = next(filter((count - start).__ge__, _ROWS))
+            part = keys[start : start + size]
+            found += self._connection.execute(_FIND[size], [*itertools.chain.from_iterable(part)])
+            start += size
+        return found
 
     def _savepoint(self, verb: str) -> None:
         self._connection.execute(f"{verb} unit")

@@ -82,12 +82,9 @@ def _declare_state(connection: sqlite3.Connection) -> None:
 
     A foreign column or trigger is not dropped with a table, because verification has to find it.
     """
-    with contextlib.closing(sqlite3.connect(":memory:")) as scratch:
-        scratch.executescript(declare(SQLITE, 3))
-        declared = dict(scratch.execute(_TABLE_SQL))
     found = dict(connection.execute(_TABLE_SQL))
     indexes: dict[str, str] = {}
-    for table, sql in declared.items():
+    for table, sql in _declared_state().items():
         if table in found and squeezed(found[table]) != squeezed(sql):
             indexes |= _rebuild(connection, table, sql)
     _run(connection, declare(SQLITE, 3))
@@ -95,6 +92,13 @@ def _declare_state(connection: sqlite3.Connection) -> None:
     for name, sql in indexes.items():
         if name not in there:
             connection.execute(sql)
+
+
+def _declared_state() -> dict[str, str]:
+    """Return the statement of each table of layout 3, by name."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as scratch:
+        scratch.executescript(declare(SQLITE, 3))
+        return dict(scratch.execute(_TABLE_SQL))
 
 
 def _rebuild(connection: sqlite3.Connection, table: str, sql: str) -> dict[str, str]:
@@ -210,6 +214,15 @@ def _add_up_usage(connection: sqlite3.Connection) -> None:
     )
 
 
+def _drop_indexes(connection: sqlite3.Connection) -> None:
+    """Drop the indexes that cost more than they help, and store two tables by their keys."""
+    declared, found = _declared_state(), dict(connection.execute(_TABLE_SQL))
+    for table in ("idempotency", "in_flight"):
+        if squeezed(found[table]) != squeezed(declared[table]):
+            _rebuild(connection, table, declared[table])
+    _run(connection, declare(SQLITE, 9))
+
+
 def _declare(layout: int) -> Callable[[sqlite3.Connection], None]:
     """Return a migration that only runs the declarations of a layout."""
     return lambda connection: _run(connection, declare(SQLITE, layout))
@@ -223,5 +236,6 @@ _STEPS = {
     6: _add_up_usage,
     7: _declare(7),
     8: _declare(8),
+    9: _drop_indexes,
 }
 """The migrations, keyed by the layout version that each leads to."""

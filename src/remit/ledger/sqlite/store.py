@@ -229,14 +229,13 @@ class SqliteStore(Store):
                 writer.execute("ROLLBACK")
             self._clock.settle(writer, write=True)
             writer.execute("BEGIN IMMEDIATE")
-            ((layout,),) = writer.execute("PRAGMA user_version")
-            if layout != LAYOUT_VERSION:
-                raise LedgerLayoutError(str(self._path), layout, LAYOUT_VERSION)
             batch = SqliteBatch(
                 writer, self._content_keys, self._compress_above, self._clock, self.seen[0]
             )
+            if batch.layout != LAYOUT_VERSION:
+                raise LedgerLayoutError(str(self._path), batch.layout, LAYOUT_VERSION)
             self._same.require(deep=True)
-            if batch.head.seen_hash != self.seen[1] or not self.is_held:
+            if batch.seen_hash != self.seen[1] or not self.is_held:
                 self._hold(batch)
             batch.look_up(units)
             batch.open_stages(units)
@@ -267,7 +266,7 @@ class SqliteStore(Store):
             raise
         finally:
             self._turns.give_back()
-        self.size, self.seen = batch.head.seq + 1, (batch.head.seq, batch.head.entry_hash)
+        self.size, self.seen = batch.seq + 1, (batch.seq, batch.entry_hash)
         if (
             self.outage.reason and writer.total_changes > before
         ):  # A commit without changes proves nothing.

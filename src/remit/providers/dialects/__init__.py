@@ -13,7 +13,6 @@ Start reading in :mod:`remit.providers.dialects.model_call`, then
 :mod:`remit.providers.dialects.endpoints`.
 """
 
-from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.endpoints import (
     StreamReader,
     read_answer,
@@ -22,9 +21,9 @@ from remit.providers.dialects.endpoints import (
     write_answer,
     write_request,
 )
-from remit.providers.dialects.errors import error_body
+from remit.providers.dialects.errors import DialectError, error_body
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
-from remit.providers.dialects.responses.answer import response_object
+from remit.providers.dialects.responses.response_object import response_object
 from remit.providers.dialects.sound import SoundStream, sound_answer
 from remit.providers.dialects.streaming import StreamWriter, stream_events
 from remit.providers.dialects.usage import reported

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
-from remit.providers.dialects.dialect_error import DialectError
+from remit.providers.dialects.errors import refuse
 
 __all__ = [
-    "checked_body",
-    "flag",
-    "list_or_none",
-    "max_tokens",
-    "model_name",
-    "number",
-    "object_or_none",
-    "refuse",
-    "temperature",
-    "text",
-    "text_or_none",
-    "unread",
-]
+    "checked_body", "content", "max_tokens", "model_name", "number", "optional", "read_common",
+    "refuse", "required", "text",
+]  # fmt: skip
 
 _MAX_DEPTH = 100
 _MAX_TOKENS = 10**9
@@ -29,12 +19,12 @@ _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 _MODEL = re.compile("[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,512}")
 _PLAIN_KEY = re.compile("[A-Za-z0-9_-]{1,64}")
 
+_KINDS: dict[type, str] = {
+    bool: "a boolean", dict: "an object", int: "a whole number", list: "a list", str: "a text",
+}  # fmt: skip
+_T = TypeVar("_T")
+
 _Problem = tuple[str, list[str | int]]
-
-
-def refuse(what: str, param: str | None) -> DialectError:
-    """Return the error for the value at ``param``; ``what`` completes the sentence."""
-    return DialectError(f"{param or 'The request body'} {what}.", param=param)
 
 
 def checked_body(body: Any) -> dict[str, Any]:
@@ -48,8 +38,7 @@ def checked_body(body: Any) -> dict[str, Any]:
     problem = _problem(body, 1)
     if problem is not None:
         what, path = problem
-        param = _param(path)
-        raise DialectError(f"{param or 'The request body'} {what}.", param=param)
+        raise refuse(what, _param(path))
     return body
 
 
@@ -128,30 +117,85 @@ def temperature(body: dict[str, Any]) -> float | None:
     return float(value)
 
 
-def flag(holder: dict[str, Any], key: str, param: str) -> bool:
-    """Return a boolean, False if missing; raise DialectError for another type."""
+def optional(holder: dict[str, Any], key: str, kind: type[_T], where: str = "") -> _T | None:
+    """Return the value at ``key``; None if missing or null.
+
+    Args:
+        holder: the object.
+        key: the member.
+        kind: ``bool``, ``dict``, ``int``, ``list`` or ``str``.
+        where: the object's place in the body; empty for the body itself.
+
+    Raises:
+        DialectError: the value is of another type.
+    """
     value = holder.get(key)
+    if value is not None and type(value) is not kind:
+        raise refuse(f"is not {_KINDS[kind]}", f"{where}.{key}" if where else key)
+    return value
+
+
+def required(holder: dict[str, Any], key: str, kind: type[_T], where: str) -> _T:
+    """Return the value at ``key``; raise DialectError if it is missing or of another type.
+
+    The arguments are those of :func:`optional`.
+    """
+    value = optional(holder, key, kind, where)
     if value is None:
-        return False
-    if type(value) is not bool:
-        raise refuse("is not a boolean", param)
+        raise refuse(f"is not {_KINDS[kind]}", f"{where}.{key}")
     return value
 
 
-def list_or_none(holder: dict[str, Any], key: str, param: str) -> list[Any] | None:
-    """Return a list, None if missing; raise DialectError for another type."""
-    value = holder.get(key)
-    if value is not None and type(value) is not list:
-        raise refuse("is not a list", param)
-    return value
+def read_common(
+    body: dict[str, Any], endpoint: str, known: Mapping[str, frozenset[str]]
+) -> dict[str, Any]:
+    """Return the fields of a :class:`ModelCall` that all dialects spell alike.
+
+    Args:
+        body: the checked body.
+        endpoint: its endpoint.
+        known: as for :func:`unread`, with the names of the body's own members at the place ``""``.
+
+    Raises:
+        DialectError: a field is malformed.
+    """
+    own = known[""]
+    inner = {place: names for place, names in known.items() if place}
+    return {
+        "endpoint": endpoint,
+        "model": model_name(body),
+        "temperature": temperature(body),
+        "top_p": number(body, "top_p", 1),
+        "stream": optional(body, "stream", bool) or False,
+        "other": {key: value for key, value in body.items() if key not in own},
+        "dropped": unread(body, inner),
+    }
 
 
-def object_or_none(holder: dict[str, Any], key: str, param: str) -> dict[str, Any] | None:
-    """Return an object, None if missing; raise DialectError for another type."""
-    value = holder.get(key)
-    if value is not None and type(value) is not dict:
-        raise refuse("is not an object", param)
-    return value
+def content(
+    value: Any, where: str, read: Callable[[dict[str, Any], str, str], dict[str, Any]]
+) -> str | list[dict[str, Any]]:
+    """Return a message's content: a text, or its parts as ``read`` returns them.
+
+    Args:
+        value: the client's value.
+        where: its place, for errors.
+        read: reads one part, given the part, its type and its place.
+
+    Raises:
+        DialectError: the content is neither a text nor a list of objects with a type.
+    """
+    if type(value) is str:
+        return value
+    if type(value) is not list:
+        raise refuse("is neither a text nor a list of parts", where)
+    parts = []
+    for index, part in enumerate(value):
+        at = f"{where}[{index}]"
+        if type(part) is not dict:
+            raise refuse("is not an object", at)
+        parts.append(read(part, text(part, "type", at), at))
+    return parts
 
 
 def text(holder: dict[str, Any], key: str, where: str, *, empty: bool = False) -> str:
@@ -175,14 +219,6 @@ def number(holder: dict[str, Any], key: str, most: float = _MAX_TOKENS) -> float
         raise refuse("is not a number", key)
     if not 0 <= value <= most:
         raise refuse(f"is not a number from 0 to {most:g}", key)
-    return value
-
-
-def text_or_none(holder: dict[str, Any], key: str, param: str) -> str | None:
-    """Return a text, None if missing; raise DialectError for another type."""
-    value = holder.get(key)
-    if value is not None and type(value) is not str:
-        raise refuse("is not a text", param)
     return value
 
 

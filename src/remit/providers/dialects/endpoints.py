@@ -6,31 +6,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remit.kernel.exchange import StreamEvent
-from remit.providers.dialects.chat import answer as chat_answer
+from remit.kernel.exchange import BlockEnd, StreamEvent, ToolUseStart, text_of
 from remit.providers.dialects.chat import request_reader as chat_reader
 from remit.providers.dialects.chat import request_writer as chat_writer
+from remit.providers.dialects.chat import stream_writer as chat_stream
 from remit.providers.dialects.chat.stream_reader import ChatReader
-from remit.providers.dialects.chat.stream_writer import ChatWriter
-from remit.providers.dialects.dialect_error import DialectError
-from remit.providers.dialects.messages import answer as messages_answer
+from remit.providers.dialects.errors import DialectError, unreadable
 from remit.providers.dialects.messages import request_reader as messages_reader
 from remit.providers.dialects.messages import request_writer as messages_writer
+from remit.providers.dialects.messages import stream_writer as messages_stream
 from remit.providers.dialects.messages.stream_reader import MessagesReader
-from remit.providers.dialects.messages.stream_writer import MessagesWriter
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.responses import answer as responses_answer
 from remit.providers.dialects.responses import request_reader as responses_reader
 from remit.providers.dialects.responses import request_writer as responses_writer
 from remit.providers.dialects.responses.stream_reader import ResponsesReader
 from remit.providers.dialects.responses.stream_writer import ResponsesWriter
 from remit.providers.dialects.sound import SoundStream, sound_answer
 from remit.providers.dialects.streaming import StreamWriter, stream_events
-from remit.providers.dialects.unreadable import unreadable
+from remit.providers.dialects.usage import reported
 from remit.providers.protocol import ProviderResponse
 from remit.providers.sse import SseParser
 from remit.providers.wire.answer import StreamSum
-from remit.providers.wire.answers import stream_sum
+from remit.providers.wire.answers import answer_facts, stream_sum
 
 __all__ = [
     "StreamReader",
@@ -48,38 +45,25 @@ class _Dialect:
 
     read_request: Callable[[Any], ModelCall]
     write_request: Callable[..., dict[str, Any]]
-    read_answer: Callable[[Mapping[str, Any]], ProviderResponse]
-    whole: Callable[[dict[str, Any], ProviderResponse], dict[str, Any]]
     reader: type[ChatReader] | type[ResponsesReader] | type[MessagesReader]
     writer: Callable[..., StreamWriter]
+    whole: Callable[[dict[str, Any], ProviderResponse], dict[str, Any]]
 
 
 _DIALECTS = {
     "openai.chat": _Dialect(
-        chat_reader.read_request,
-        chat_writer.write_request,
-        chat_answer.read_answer,
-        chat_answer.whole,
-        ChatReader,
-        ChatWriter,
+        chat_reader.read_request, chat_writer.write_request, ChatReader, chat_stream.ChatWriter,
+        chat_stream.whole,
     ),
     "openai.responses": _Dialect(
-        responses_reader.read_request,
-        responses_writer.write_request,
-        responses_answer.read_answer,
-        responses_answer.whole,
-        ResponsesReader,
-        ResponsesWriter,
+        responses_reader.read_request, responses_writer.write_request, ResponsesReader,
+        ResponsesWriter, lambda value, answer: value,
     ),
     "anthropic.messages": _Dialect(
-        messages_reader.read_request,
-        messages_writer.write_request,
-        messages_answer.read_answer,
-        messages_answer.whole,
-        MessagesReader,
-        MessagesWriter,
+        messages_reader.read_request, messages_writer.write_request, MessagesReader,
+        messages_stream.MessagesWriter, messages_stream.whole,
     ),
-}
+}  # fmt: skip
 
 
 def _dialect(endpoint: str) -> _Dialect:
@@ -127,7 +111,7 @@ def write_request(
 
 
 def read_answer(endpoint: str, answer: Mapping[str, Any]) -> ProviderResponse:
-    """Return an answer of ``endpoint`` in neutral form.
+    """Return an answer of ``endpoint`` in neutral form, read as a stream of one event.
 
     Args:
         endpoint: the provider's endpoint, such as ``openai.chat``.
@@ -138,10 +122,34 @@ def read_answer(endpoint: str, answer: Mapping[str, Any]) -> ProviderResponse:
             translated.
         ProviderError: the answer reports an error.
     """
-    read = _dialect(endpoint).read_answer
-    if not isinstance(answer, Mapping):
+    total = stream_sum(endpoint)
+    reader = StreamReader(endpoint, total)
+    total.add("", b"", answer)
+    events = reader.feed(answer)
+    if not total.is_whole:
         raise unreadable("it")
-    return sound_answer(read(answer))
+    blocks: list[dict[str, Any]] = []
+    places: dict[int | None, int] = {}
+    for event in (*events, *reader.finish()):
+        if type(event) is ToolUseStart:  # A call stands where it begins.
+            places[event.index] = len(blocks)
+            blocks.append({})
+        elif type(event) is BlockEnd and event.index is None:
+            blocks.append(event.block)
+        elif type(event) is BlockEnd:
+            blocks[places[event.index]] = event.block
+    found = answer_facts(endpoint, answer)
+    return sound_answer(
+        ProviderResponse(
+            content=text_of(blocks),
+            model=found.model,
+            finish_reason=found.finish_reason,
+            failure=found.failure,
+            request_id=found.request_id,
+            content_blocks=tuple(blocks),
+            **reported(found.usage),
+        )
+    )
 
 
 def write_answer(
@@ -208,7 +216,7 @@ class StreamReader:
             raise unreadable("an event")
         if self._own is not None:
             self._own.add("", b"", data)
-        return self._texts.repaired(self._reader.feed(data))
+        return self._read(self._reader.feed, data)
 
     def finish(self) -> list[StreamEvent]:
         """Return the last neutral events, once the stream has ended.
@@ -216,7 +224,15 @@ class StreamReader:
         Raises:
             DialectError: a part of the answer does not have the API's form.
         """
-        return self._texts.repaired(self._reader.finish())
+        return self._read(self._reader.finish)
+
+    def _read(self, read: Callable[..., list[StreamEvent]], *data: Any) -> list[StreamEvent]:
+        try:
+            return self._texts.repaired(read(*data))
+        except DialectError as error:
+            if error.param is None:
+                raise
+            raise unreadable(error.param) from error  # of a part that requests have as well
 
 
 def stream_writer(

@@ -1,10 +1,14 @@
-"""Error bodies in each dialect's form; the official SDKs choose their exception by them."""
+"""The error of a call or an answer that a dialect cannot express, and error bodies by dialect."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["error_body"]
+from remit.kernel.errors import RemitError
+from remit.providers.protocol import ProviderError
+
+__all__ = ["DialectError", "error_body", "failed", "refuse", "shaped", "unreadable"]
 
 _OPENAI = {
     401: "authentication_error",
@@ -25,6 +29,46 @@ _ANTHROPIC = {
     529: "overloaded_error",
 }
 _SPENT = ("budget", "quota")
+
+
+class DialectError(RemitError):
+    """A body that is invalid, or that another dialect cannot express.
+
+    Args:
+        message: the fault; quotes nothing of the body.
+        param: the field at fault, such as ``messages[1].content``; None for the whole body.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None, next_step: str = "") -> None:
+        super().__init__(message, next_step=next_step)
+        self.param = param
+
+
+def refuse(what: str, param: str | None) -> DialectError:
+    """Return the error for the value at ``param``; ``what`` completes the sentence."""
+    return DialectError(f"{param or 'The request body'} {what}.", param=param)
+
+
+def unreadable(where: str) -> DialectError:
+    """Return the error for an answer whose part ``where`` does not have the API's form."""
+    return DialectError(
+        f"The provider's answer cannot be translated: {where} does not have the API's form."
+    )
+
+
+def shaped(value: Any, kind: type, where: str) -> Any:
+    """Return ``value`` if it is of the type ``kind``; else raise the error of an answer whose part
+    ``where`` does not have the API's form.
+    """
+    if type(value) is not kind:
+        raise unreadable(where)
+    return value
+
+
+def failed(error: Any) -> ProviderError:
+    """Return the error that a provider reports in place of an answer or event."""
+    said = error.get("message", error) if isinstance(error, Mapping) else error
+    return ProviderError("SERVER_ERROR", str(said), True, maybe_billed=True)
 
 
 def error_body(

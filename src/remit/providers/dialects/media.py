@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.providers.dialects import _checks as checks
-from remit.providers.dialects.dialect_error import DialectError
+from remit.providers.dialects.errors import DialectError
+from remit.providers.dialects.model_call import ModelCall
+from remit.providers.dialects.refusals import cannot, foreign_part, words_of
 
 __all__ = [
     "document_block",
     "file_fields",
     "image_url",
     "messages_source",
+    "openai_part",
     "plain_document",
     "source_of_url",
     "with_failure",
@@ -146,6 +149,52 @@ def file_fields(block: Mapping[str, Any]) -> dict[str, Any]:
         data = base64.b64encode(source["data"].encode("utf-8", "replace")).decode()
         return {"filename": name, "file_data": f"data:{_TEXT};base64,{data}"}
     raise _foreign_file(block)
+
+
+def openai_part(
+    call: ModelCall, block: Mapping[str, Any], where: str, *, flat: bool
+) -> dict[str, Any]:
+    """Return a block of a user, a system or a tool as a part of OpenAI's two dialects.
+
+    Args:
+        call: the request; hints that the part cannot have are added to its ``dropped``.
+        block: the block.
+        where: its place, for errors.
+        flat: True for Responses, False for Chat Completions.
+
+    Raises:
+        DialectError: the API has no such part.
+    """
+    kind, text = block["type"], "input_text" if flat else "text"
+    for name in ("cache_control", "citations", "context"):
+        if block.get(name) and not (name == "citations" and kind == "document"):
+            call.drop(name)
+    if kind in ("text", "refusal"):
+        return {"type": text, "text": block[kind]}
+    if kind == "image":
+        url = image_url(block)
+        if flat:
+            detail = str(block.get("detail", "auto"))
+            return {"type": "input_image", "image_url": url, "detail": detail}
+        more = {"detail": block["detail"]} if "detail" in block else {}
+        return {"type": "image_url", "image_url": {"url": url, **more}}
+    where = str(block.get("at", where))
+    words = words_of(block)
+    if kind == "document":
+        if (block.get("citations") or {}).get("enabled"):
+            raise cannot(f"{where}.citations", "citations")
+        if not flat or block["source"].get("type") == "content":
+            words = plain_document(block)
+        if words is None:
+            fields = file_fields(block)
+            if flat:
+                return {"type": "input_file", **fields}
+            if "file_url" in fields:
+                raise cannot(where, "a document by its URL")
+            return {"type": "file", "file": fields}
+    if words is None:
+        raise foreign_part(where, "the Responses API" if flat else "Chat Completions")
+    return {"type": text, "text": words}
 
 
 def messages_source(block: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from remit.providers.dialects.dialect_error import DialectError
+from remit.providers.dialects.errors import DialectError
 from remit.providers.dialects.model_call import ModelCall
 
 __all__ = ["cannot", "foreign_part", "leave_out_rest", "words_of"]

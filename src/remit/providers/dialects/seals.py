@@ -15,21 +15,16 @@ import orjson
 
 from remit.providers.dialects.arguments import json_text
 
-__all__ = [
-    "encrypted_of",
-    "google_extra",
-    "is_marked",
-    "read_encrypted",
-    "read_signature",
-    "signature_of",
-    "thought_seal",
-]
+__all__ = ["google_extra", "is_marked", "read_seal", "seal_of", "thought_seal"]
 
-_OPENAI = "remit-openai-reasoning:"
-_SIGNATURE = "remit-anthropic-signature:"
-_REDACTED = "remit-anthropic-redacted:"
-_GOOGLE = "remit-google-signature:"
-_DETAILS = "remit-openrouter-details:"
+_MARKS = {
+    "data": "remit-anthropic-redacted:",
+    "encrypted": "remit-openai-reasoning:",
+    "thought_signature": "remit-google-signature:",
+    "details": "remit-openrouter-details:",
+    "signature": "remit-anthropic-signature:",
+}
+"""The member of a thinking block that holds a seal → the mark for clients of other dialects."""
 _MARK = "remit-"
 
 
@@ -57,67 +52,51 @@ def google_extra(signature: str) -> dict[str, Any]:
     return {"google": {"thought_signature": signature}}
 
 
-def signature_of(block: Mapping[str, Any]) -> str:
-    """Return the ``signature`` of a thinking block for a client of the Messages API."""
-    if isinstance(block.get("encrypted"), str):
-        return f"{_OPENAI}{block.get('item_id', '')}:{block['encrypted']}"
-    if "thought_signature" in block:
-        return f"{_GOOGLE}{block['thought_signature']}"
-    if "details" in block:
-        return _sealed_details(block["details"])
-    return str(block.get("signature") or "")
+def seal_of(block: Mapping[str, Any], own: str) -> str | None:
+    """Return the seal of a thinking block for a client; None if nothing is sealed.
+
+    Args:
+        block: the block.
+        own: the member whose seals belong to providers of the client's dialect: ``signature`` or
+            ``encrypted``. These are not marked.
+    """
+    for name, mark in _MARKS.items():
+        if not (value := block.get(name)):
+            continue
+        if name == own:
+            return str(value)
+        if name == "encrypted":
+            value = f"{block.get('item_id', '')}:{value}"
+        elif name == "details":
+            value = base64.b64encode(json_text(value).encode()).decode()
+        return f"{mark}{value}"
+    return None
 
 
-def read_signature(signature: str) -> dict[str, Any]:
-    """Return the keys of a thinking block that its ``signature`` stands for."""
-    if signature.startswith(_OPENAI):
-        item, _, sealed = signature[len(_OPENAI) :].partition(":")
-        return {"encrypted": sealed, "item_id": item}
-    if signature.startswith(_GOOGLE):
-        return {"thought_signature": signature[len(_GOOGLE) :]}
-    if signature.startswith(_DETAILS):
-        return _read_details(signature)
-    return {"signature": signature} if signature else {"raw": True}
+def read_seal(seal: str, own: str) -> dict[str, Any]:
+    """Return the members of a thinking block that a seal stands for; empty for no seal.
 
-
-def encrypted_of(block: Mapping[str, Any]) -> str | None:
-    """Return the ``encrypted_content`` for a client of Responses; None if nothing is sealed."""
-    if block["type"] == "redacted_thinking":
-        return f"{_REDACTED}{block.get('data', '')}"
-    if isinstance(block.get("encrypted"), str):
-        return str(block["encrypted"])
-    if "thought_signature" in block:
-        return f"{_GOOGLE}{block['thought_signature']}"
-    if "details" in block:
-        return _sealed_details(block["details"])
-    signature = block.get("signature")
-    return f"{_SIGNATURE}{signature}" if signature else None
-
-
-def read_encrypted(block: dict[str, Any], sealed: str | None, item_id: Any) -> dict[str, Any]:
-    """Return a thinking block with the keys that its ``encrypted_content`` stands for."""
-    if not sealed:
-        return block
-    if sealed.startswith(_REDACTED):
-        return {"type": "redacted_thinking", "data": sealed[len(_REDACTED) :]}
-    if sealed.startswith(_GOOGLE):
-        return {**block, "thought_signature": sealed[len(_GOOGLE) :]}
-    if sealed.startswith(_SIGNATURE):
-        return {**block, "signature": sealed[len(_SIGNATURE) :]}
-    if sealed.startswith(_DETAILS):
-        return {**block, **_read_details(sealed)}
-    block = {**block, "encrypted": sealed}
-    return {**block, "item_id": item_id} if isinstance(item_id, str) else block
-
-
-def _sealed_details(details: Any) -> str:
-    return _DETAILS + base64.b64encode(json_text(details).encode()).decode()
+    Args:
+        seal: the seal, as the client sent it.
+        own: as for :func:`seal_of`.
+    """
+    for name, mark in _MARKS.items():
+        if name == own or not seal.startswith(mark):
+            continue
+        value = seal[len(mark) :]
+        if name == "encrypted":
+            item, _, value = value.partition(":")
+            return {"encrypted": value, "item_id": item}
+        if name == "details":
+            return _read_details(value)
+        return {"type": "redacted_thinking", "data": value} if name == "data" else {name: value}
+    return {own: seal} if seal else {}
 
 
 def _read_details(sealed: str) -> dict[str, Any]:
     """Return OpenRouter's ``reasoning_details`` of a seal; without them if it was altered."""
     try:
-        details = orjson.loads(base64.b64decode(sealed[len(_DETAILS) :], validate=True))
+        details = orjson.loads(base64.b64decode(sealed, validate=True))
     except (binascii.Error, ValueError):
         return {"raw": True}
     return {"raw": True, "details": details} if isinstance(details, list) else {"raw": True}

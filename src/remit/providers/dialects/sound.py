@@ -13,25 +13,18 @@ from typing import Any
 import orjson
 from msgspec.structs import replace as replace_fields
 
-from remit.kernel.exchange import (
-    BlockEnd,
-    RefusalDelta,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolInputDelta,
-    ToolUseStart,
-)
+from remit.kernel import exchange
+from remit.kernel.exchange import StreamEvent
 from remit.kernel.json_text import sound, sound_text
 from remit.providers.protocol import ProviderResponse
 
 __all__ = ["SoundStream", "sound_answer"]
 
 _PIECE = {
-    TextDelta: "text",
-    ThinkingDelta: "text",
-    RefusalDelta: "text",
-    ToolInputDelta: "partial_json",
+    exchange.TextDelta: "text",
+    exchange.ThinkingDelta: "text",
+    exchange.RefusalDelta: "text",
+    exchange.ToolInputDelta: "partial_json",
 }
 """The field that holds the text of an event that continues one."""
 
@@ -73,10 +66,10 @@ class SoundStream:
             field = _PIECE.get(type(event))
             if field is not None:
                 self._continue(event, field, found)
-            elif type(event) is BlockEnd:
+            elif type(event) is exchange.BlockEnd:
                 self._end(event.index, found)
                 found.append(replace(event, block=sound(event.block)))
-            elif type(event) is ToolUseStart:
+            elif type(event) is exchange.ToolUseStart:
                 name, identity = sound_text(event.name), sound_text(event.id)
                 found.append(replace(event, id=identity, name=name))
             else:
@@ -102,5 +95,7 @@ class SoundStream:
             del self._halves[of]
             kind, _ = of
             found.append(
-                ToolInputDelta(index or 0, "\ufffd") if kind is ToolInputDelta else kind("\ufffd")
+                exchange.ToolInputDelta(index or 0, "\ufffd")
+                if kind is exchange.ToolInputDelta
+                else kind("\ufffd")
             )

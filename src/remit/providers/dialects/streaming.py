@@ -6,15 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from remit.kernel.exchange import (
-    BlockEnd,
-    RefusalDelta,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolInputDelta,
-    ToolUseStart,
-)
+from remit.kernel import exchange
+from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.arguments import arguments_text, json_text
 from remit.providers.protocol import ProviderResponse
 
@@ -62,17 +55,17 @@ def stream_events(answer: ProviderResponse) -> list[StreamEvent]:
     for index, block in enumerate(blocks):
         kind = block["type"]
         if kind == "tool_use":
-            events.append(ToolUseStart(index, block["id"], block["name"]))
-            events.append(ToolInputDelta(index, arguments_text(block["input"])))
-            events.append(BlockEnd(block, index))
+            events.append(exchange.ToolUseStart(index, block["id"], block["name"]))
+            events.append(exchange.ToolInputDelta(index, arguments_text(block["input"])))
+            events.append(exchange.BlockEnd(block, index))
             continue
         if kind == "text" and block["text"]:
-            events.append(TextDelta(block["text"]))
+            events.append(exchange.TextDelta(block["text"]))
         elif kind == "refusal" and block["refusal"]:
-            events.append(RefusalDelta(block["refusal"]))
+            events.append(exchange.RefusalDelta(block["refusal"]))
         elif kind == "thinking" and block["thinking"]:
-            events.append(ThinkingDelta(block["thinking"], raw=block.get("raw") is True))
-        events.append(BlockEnd(block))
+            events.append(exchange.ThinkingDelta(block["thinking"], raw=block.get("raw") is True))
+        events.append(exchange.BlockEnd(block))
     return events
 
 

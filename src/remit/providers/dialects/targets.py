@@ -19,6 +19,7 @@ import orjson
 
 from remit.kernel.json_text import dump
 from remit.providers.dialects.arguments import json_text, read_arguments
+from remit.providers.dialects.media import plain_document
 from remit.providers.dialects.messages.client_tools import as_function
 from remit.providers.dialects.messages.request_writer import in_plain_round
 from remit.providers.dialects.names import wire_id
@@ -42,7 +43,7 @@ _REASON = "this provider refuses what another provider made"
 _PLAIN_ROUND = "a round of tools that began without this provider's thoughts ends without them"
 _SCHEMA = "this provider refuses keywords of the tool's schema"
 _LONG = "this provider accepts only a shorter text, so its SHA-256 is sent"
-_NO_SAMPLING = "this version of the API refuses the field"
+_OLDER_FIELD = "this version of the API refuses the field"
 _THOUGHTS = ("reasoning_content", "reasoning")
 _DONE = {"role": "assistant", "content": "Done."}
 _SAMPLING = ("temperature", "top_p", "top_k")
@@ -78,7 +79,9 @@ class Target:
         takes_user_after_tool: a user's message may follow the results of tools.
         needs_google: the first call of each message must have one (Gemini 3 and later).
         takes_hints: parts, messages and tools of Chat Completions may have ``cache_control``.
-        takes_sampling: the body may have ``temperature``, ``top_p`` and ``top_k``.
+        takes_older_fields: the version of the Messages API is before 2026-10-21. From then on the
+            body has no ``temperature``, ``top_p`` and ``top_k``, an assistant's message no
+            documents, and a user's text no ``citations``.
         needs_signature: a thinking block of the Messages API needs the provider's signature.
         takes_openai_seals: reasoning items of Responses may be encrypted by OpenAI.
         nine_letters: ids of tool calls are exactly nine letters and digits (Mistral).
@@ -98,7 +101,7 @@ class Target:
     takes_user_after_tool: bool = True
     needs_google: bool = False
     takes_hints: bool = True
-    takes_sampling: bool = True
+    takes_older_fields: bool = True
     needs_signature: bool = False
     takes_openai_seals: bool = True
     nine_letters: bool = False
@@ -176,10 +179,15 @@ def fitted_body(body: Body, target: Target) -> Body:
     """Return a client's body adapted to the provider; the changes are noted in it."""
     if body.endpoint.name not in _MESSAGES:
         return body
-    if not target.takes_sampling and body.endpoint.dialect == "anthropic":
+    if not target.takes_older_fields and body.endpoint.dialect == "anthropic":
         for name in _SAMPLING:
             if name in body.value:
-                body = body.without_member((name,), _NO_SAMPLING)
+                body = body.without_member((name,), _OLDER_FIELD)
+        if type(messages := body.value.get("messages")) is list:
+            newer = {place: _newer(one) for place, one in enumerate(messages)}
+            changed = {place: new and dump(new) for place, new in newer.items()
+                       if new is not messages[place]}  # fmt: skip
+            body = body.with_elements("messages", changed, _OLDER_FIELD) if changed else body
     given = body.value
     for name, new in fitted_value(body.endpoint.name, given, target).items():
         old = given[name]
@@ -226,6 +234,8 @@ def fitted_value(
         return fitted
     name, fit = found
     if type(listed := given.get(name)) is list:
+        if translated and endpoint == "anthropic.messages" and not target.takes_older_fields:
+            listed = [new for new in map(_newer, listed) if new is not None]
         messages = [fit(one, target) if type(one) is dict else one for one in listed]
         if endpoint == "openai.chat" and not target.takes_user_after_tool:
             for place in range(1, len(messages)):
@@ -349,6 +359,34 @@ def _message(message: dict[str, Any], target: Target) -> dict[str, Any] | None:
         return message
     kept = [block for block in kept if block is not None]
     return {**message, "content": kept} if kept else None
+
+
+def _newer(message: Any) -> Any:
+    """Return a message as the Messages API takes it since 2026-10-21; None if nothing is left.
+
+    A document of an assistant becomes text, or is left out if it is not text.
+    """
+    content = message.get("content") if type(message) is dict else None
+    if type(content) is not list:
+        return message
+    newer = []
+    for block in content:
+        kind = block.get("type") if type(block) is dict else None
+        if kind == "document" and message.get("role") == "assistant":
+            source, title = block.get("source"), block.get("title")
+            titled = {"source": source, "title": title if type(title) is str else None}
+            if type(source) is dict and (text := plain_document(titled)):
+                newer.append({"type": "text", "text": text})
+            continue
+        if message.get("role") == "user" and kind == "text":
+            block = _with(block, {}, ("citations",) if block.get("citations") else ())
+        elif kind == "tool_result" and type(block.get("content")) is list:
+            inner = _newer({"role": "user", "content": block["content"]})
+            block = _with(block, {"content": inner["content"]}, ())
+        newer.append(block)
+    if len(newer) == len(content) and _same_list(content, newer) is content:
+        return message
+    return {**message, "content": newer} if newer else None
 
 
 def _block(block: Any, target: Target, said: bool) -> Any:

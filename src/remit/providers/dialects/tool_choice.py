@@ -1,4 +1,7 @@
-"""Tools and the choice among them in OpenAI's two dialects."""
+"""Tools, the choice among them, and the form of the answer in OpenAI's two dialects.
+
+Chat Completions nests an object under its type where Responses has one flat object.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.providers.dialects import _checks as checks
+from remit.providers.dialects.model_call import ResponseFormat
 from remit.providers.dialects.names import ToolNames
+from remit.providers.dialects.refusals import cannot
 
-__all__ = ["custom_schema", "read_choice", "read_format", "read_stop", "write_choice"]
+__all__ = [
+    "described", "read_choice", "read_response_format", "read_stop", "read_tool",
+    "write_choice",
+]  # fmt: skip
 
 _FROM_OPENAI = {"auto": "auto", "none": "none", "required": "any"}
 _TO_OPENAI = {"auto": "auto", "none": "none", "any": "required"}
@@ -115,30 +123,105 @@ def read_stop(value: Any, param: str) -> tuple[str, ...]:
     raise checks.refuse("is neither a text nor a list of texts", param)
 
 
-def read_format(tool: dict[str, Any], where: str, *, nested: bool) -> dict[str, Any] | None:
-    """Return a custom tool's ``format`` in the form of Responses; None for plain text.
+def read_tool(tool: Any, where: str, *, nested: bool) -> dict[str, Any]:
+    """Return a function or custom tool in neutral form; any other tool as ``other``.
+
+    Args:
+        tool: the client's value.
+        where: its place, for errors.
+        nested: as for :func:`read_choice`.
 
     Raises:
-        DialectError: the format is malformed.
+        DialectError: the tool is malformed.
     """
-    wanted = checks.object_or_none(tool, "format", f"{where}.format")
+    if type(tool) is not dict:
+        raise checks.refuse("is not an object", where)
+    kind = checks.text(tool, "type", where)
+    if kind not in ("function", "custom"):
+        return {"type": "other", "value": tool, "at": where}
+    inner, at = tool, where
+    if nested:
+        inner, at = checks.required(tool, kind, dict, where), f"{where}.{kind}"
+    neutral: dict[str, Any] = {"name": checks.text(inner, "name", at), "at": where}
+    if description := checks.optional(inner, "description", str, at):
+        neutral["description"] = description
+    if kind == "custom":
+        neutral["custom"] = True
+        if wanted := _grammar(inner, at, nested):
+            neutral["format"] = wanted
+        return neutral
+    schema = checks.optional(inner, "parameters", dict, at)
+    neutral["input_schema"] = {"type": "object", "properties": {}} if schema is None else schema
+    if (strict := checks.optional(inner, "strict", bool, at)) is not None:
+        neutral["strict"] = strict
+    for holder in (tool, inner) if nested else ():
+        if isinstance(holder.get("cache_control"), dict):
+            neutral["cache_control"] = holder["cache_control"]
+    return neutral
+
+
+def _grammar(tool: dict[str, Any], where: str, nested: bool) -> dict[str, Any] | None:
+    """Return a custom tool's ``format`` in the form of Responses; None for plain text."""
+    wanted = checks.optional(tool, "format", dict, where)
     if wanted is None or wanted.get("type") == "text":
         return None
+    at = f"{where}.format"
     if wanted.get("type") != "grammar":
-        raise checks.refuse("is neither 'text' nor 'grammar'", f"{where}.format.type")
-    at = f"{where}.format.grammar" if nested else f"{where}.format"
-    grammar = wanted.get("grammar") if nested else wanted
-    if not isinstance(grammar, dict):
-        raise checks.refuse("is not an object", at)
-    return {
-        "type": "grammar",
-        "syntax": checks.text(grammar, "syntax", at),
-        "definition": checks.text(grammar, "definition", at),
-    }
+        raise checks.refuse("is neither 'text' nor 'grammar'", f"{at}.type")
+    if nested:
+        wanted, at = checks.required(wanted, "grammar", dict, at), f"{at}.grammar"
+    words = {name: checks.text(wanted, name, at) for name in ("syntax", "definition")}
+    return {"type": "grammar", **words}
 
 
-def custom_schema(tool: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return description and schema of a tool with free text input, sent as a function."""
+def read_response_format(
+    holder: dict[str, Any], key: str, where: str, *, nested: bool
+) -> ResponseFormat | None:
+    """Return the required form of the answer; None for plain text.
+
+    Args:
+        holder: the object with the form.
+        key: its member.
+        where: the object's place; empty for the body.
+        nested: as for :func:`read_choice`.
+
+    Raises:
+        DialectError: the form is malformed.
+    """
+    wanted = checks.optional(holder, key, dict, where)
+    at = f"{where}.{key}" if where else key
+    kind = "text" if wanted is None else checks.text(wanted, "type", at)
+    if wanted is None or kind == "text":
+        return None
+    if kind == "json_object":
+        return ResponseFormat()
+    if kind != "json_schema":
+        raise checks.refuse("is none of the forms of the API", f"{at}.type")
+    if nested:
+        wanted, at = checks.required(wanted, kind, dict, at), f"{at}.{kind}"
+    read = checks.optional if nested else checks.required
+    return ResponseFormat(
+        schema=read(wanted, "schema", dict, at),
+        name=checks.optional(wanted, "name", str, at) or "",
+        strict=checks.optional(wanted, "strict", bool, at),
+        description=checks.optional(wanted, "description", str, at) or "",
+    )
+
+
+def described(tool: Mapping[str, Any], where: str) -> tuple[str, dict[str, Any]]:
+    """Return description and schema of a tool that is sent as a function.
+
+    Args:
+        tool: the neutral tool; one with free text input gets a schema with one text.
+        where: its place, for errors.
+
+    Raises:
+        DialectError: only another provider has the tool.
+    """
+    if tool.get("custom") is not True:
+        if "input_schema" not in tool:
+            raise cannot(where, "a tool that only its own provider has")
+        return str(tool.get("description", "")), tool["input_schema"]
     said = [str(tool.get("description") or "")]
     if wanted := tool.get("format"):
         said.append(_GRAMMAR.format(**wanted))

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import orjson
 from msgspec import Struct
@@ -48,8 +48,10 @@ class AnswerFacts(Struct):
     failure: str = ""
 
 
-class StreamSum(Protocol):
+class StreamSum:
     """The sum of a stream of server-sent events: the answer so far. No method raises.
+
+    A whole answer in place of events, by a server that does not stream, counts as one event.
 
     Attributes:
         pieces: number of pieces of content so far: text, tool input, thinking, refusals,
@@ -57,32 +59,46 @@ class StreamSum(Protocol):
         size: their UTF-8 bytes.
         error: the error that an event reported; else None.
         is_last: True if the client needs nothing after the event just added.
+        is_whole: True if an event was a whole answer.
         at_once: matches every event that may be the last or report an error; such events must be
             parsed as they come. None if all must be.
     """
 
-    at_once: ClassVar[re.Pattern[bytes] | None]
+    at_once: ClassVar[re.Pattern[bytes] | None] = None
 
-    pieces: int
-    size: int
-    error: Any
-    is_last: bool
+    __slots__ = ("_ended", "error", "is_last", "is_whole", "pieces", "size")
+
+    def __init__(self) -> None:
+        self.pieces = 0
+        self.size = 0
+        self.error: Any = None
+        self.is_last = False
+        self.is_whole = False
+        self._ended = False
 
     @property
     def ended(self) -> bool:
         """True if the dialect's end of the stream was seen, also after a failed answer."""
+        return self._ended
 
     @property
     def first(self) -> bool:
         """True if content has begun."""
+        return self.pieces > 0
 
     @property
     def text(self) -> str:
         """The text so far, as in :attr:`AnswerFacts.text`."""
+        return self.facts().text
 
     @property
     def usage(self) -> Usage | None:
         """The usage reported so far; once ``ended``, that of the whole answer or None."""
+        return self.facts().usage
+
+    def facts(self) -> AnswerFacts:
+        """Return the facts of the answer so far."""
+        return AnswerFacts()
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """Add one event.
@@ -95,6 +111,7 @@ class StreamSum(Protocol):
         Returns:
             The parsed data; None for ``[DONE]`` and for data that is not JSON.
         """
+        raise NotImplementedError
 
     def appended(self, value: Any) -> tuple[str, Pieces] | None:
         """Return the text of an event and the pieces it was appended to.
@@ -104,9 +121,17 @@ class StreamSum(Protocol):
         Args:
             value: the parsed data of the event added last, or of one with another text.
         """
+        return None
 
     def answer(self) -> dict[str, Any]:
         """Return the answer so far, also after the stream broke off."""
+        raise NotImplementedError
+
+    def measure(self, text: str) -> None:
+        """Count a piece of content, unless it is empty."""
+        if text:
+            self.pieces += 1
+            self.size += len(text) if text.isascii() else bytes_of(text)
 
 
 def read_event(data: bytes) -> Any:

@@ -10,18 +10,13 @@ from typing import Any
 from msgspec import Struct
 
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_members import elements, members, remove_member, set_member, spans, value_at
 from remit.kernel.json_text import (
     JsonTextError,
     RepeatedNameError,
-    elements,
     has_more_values,
     load,
     load_unique,
-    members,
-    remove_member,
-    set_member,
-    spans,
-    value_at,
 )
 from remit.providers.wire.endpoint import Endpoint
 

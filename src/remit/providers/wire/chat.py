@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from remit.providers.wire.answer import AnswerFacts, bytes_of, read_event, string, texts
+from remit.providers.wire.answer import AnswerFacts, StreamSum, bytes_of, read_event, string, texts
 from remit.providers.wire.delta import Pieces, grow, grow_calls, settled
 from remit.providers.wire.finish import ended_by
 from remit.providers.wire.usage import Usage, continued, read_usage
@@ -60,10 +60,11 @@ def facts(answer: Any) -> AnswerFacts:
         content = content or any(map(_says, choices))  # type: ignore[arg-type]
         more = True
     model, own_id = answer.get("model"), answer.get("id")
-    if not more:
-        more = not answer.keys() <= _PLAIN_ANSWER and _has_beside(answer)
-        if choice.get("logprobs") is not None or not choice.keys() <= _PLAIN_CHOICE:
-            more = more or _has_more(choice)
+    more = more or choice.get("logprobs") not in (None, [])
+    if not answer.keys() <= _PLAIN_ANSWER:
+        more = more or _has_more(answer, _PLAIN_ANSWER)
+    if not choice.keys() <= _PLAIN_CHOICE:
+        more = more or _has_more(choice, _PLAIN_CHOICE)
     reason, failure = ended_by(choice.get("finish_reason"), calls=bool(message.get("tool_calls")))
     return AnswerFacts(
         text,
@@ -76,16 +77,12 @@ def facts(answer: Any) -> AnswerFacts:
     )
 
 
-def _message(choice: dict[str, Any]) -> dict[str, Any]:
-    message = choice.get("message")
-    return message if type(message) is dict else choice
-
-
 def _says(choice: Any) -> bool:
     """Return True if a choice contains anything that a model wrote."""
     if type(choice) is not dict:
         return False
-    message = _message(choice)
+    message = choice.get("message")
+    message = message if type(message) is dict else choice
     return bool(message.get("content") or message.get("text")) or _says_more(message)
 
 
@@ -100,11 +97,10 @@ def _says_more(message: dict[str, Any]) -> bool:
     return False
 
 
-def _has_more(choice: dict[str, Any]) -> bool:
-    """Return True if a choice contains more than its message."""
+def _has_more(holder: dict[str, Any], plain: frozenset[str]) -> bool:
+    """Return True if an answer or a choice has other members than ``plain``, such as citations."""
     return any(
-        (key == "logprobs" or key not in _PLAIN_CHOICE) and value is not None and value != []
-        for key, value in choice.items()
+        key not in plain and value is not None and value != [] for key, value in holder.items()
     )
 
 
@@ -121,14 +117,6 @@ def _usage_in(answer: dict[str, Any], content: bool) -> Usage | None:
     return read_usage(usage, content=content, answer=answer)
 
 
-def _has_beside(answer: dict[str, Any]) -> bool:
-    """Return True if the answer contains more than choices, such as citations."""
-    return any(
-        key not in _PLAIN_ANSWER and value is not None and value != []
-        for key, value in answer.items()
-    )
-
-
 class _Choice:
     """The state of one choice of a stream."""
 
@@ -141,7 +129,7 @@ class _Choice:
         self.whole: dict[str, Any] | None = None  # a choice that came in one piece
 
 
-class ChatSum:
+class ChatSum(StreamSum):
     """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`.
 
     The stream has ended once every begun choice has ended or ``[DONE]`` came, unless an event was
@@ -155,20 +143,15 @@ class ChatSum:
         rb'error|base_resp|"success"|\.failed|\[DONE\]|\\u00[2-7]'
     )
 
-    __slots__ = (
-        "_choices", "_done", "_head", "_usage", "error", "is_last", "kind", "pieces", "size",
-    )  # fmt: skip
+    __slots__ = ("_choices", "_done", "_head", "_usage", "kind")
 
     def __init__(self, kind: str = "chat.completion") -> None:
+        super().__init__()
         self.kind = kind
-        self.pieces = 0
-        self.size = 0
-        self.error: Any = None
         self._head: dict[str, Any] = {"object": kind}
         self._usage: Any = None
         self._choices: dict[int, _Choice] = {}
         self._done = False
-        self.is_last = False
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
@@ -223,7 +206,8 @@ class ChatSum:
             else:
                 self._add_delta(state, delta)
         elif type(choice.get("message")) is dict:
-            state.whole = choice
+            state.whole, state.message = choice, choice["message"]
+            self.is_whole = True
             self._count(choice["message"])
         elif type(text := choice.get("text")) is str:
             grow(state.message, {"text": text})
@@ -256,9 +240,7 @@ class ChatSum:
 
     def _count(self, value: Any, depth: int = 0) -> None:
         if type(value) is str:
-            if value:
-                self.pieces += 1
-                self.size += bytes_of(value)
+            self.measure(value)
         elif depth > 8:
             return
         elif type(value) is list:
@@ -303,8 +285,13 @@ class ChatSum:
 
     @property
     def first_choice(self) -> _Choice | None:
-        """The choice with the lowest index; None before any."""
-        return self._choices[min(self._choices)] if self._choices else None
+        """The first choice; None before any."""
+        return next(iter(self._in_order()), None)
+
+    def _in_order(self) -> list[_Choice]:
+        """Return the choices by index; those of a whole answer as they stand there."""
+        places = self._choices if self.is_whole else sorted(self._choices)
+        return [self._choices[place] for place in places]
 
     @property
     def request_id(self) -> str:
@@ -323,32 +310,15 @@ class ChatSum:
             for state in self._choices.values()
         )
 
-    @property
-    def first(self) -> bool:
+    def facts(self) -> AnswerFacts:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return self.pieces > 0
-
-    @property
-    def text(self) -> str:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        if (state := self.first_choice) is None:
-            return ""
-        if state.whole is not None:
-            return facts({"choices": [state.whole]}).text
-        return texts(settled(state.message.get("content", state.message.get("text"))))
-
-    @property
-    def usage(self) -> Usage | None:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer()).usage
+        return facts(self.answer())
 
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         answer = dict(self._head)
         if self._choices:
-            answer["choices"] = [
-                self._settled(self._choices[index]) for index in sorted(self._choices)
-            ]
+            answer["choices"] = [self._settled(choice) for choice in self._in_order()]
         elif not answer.get("error"):
             answer["choices"] = []
         if self._usage is not None:

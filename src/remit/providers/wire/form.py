@@ -56,29 +56,18 @@ class FormBody(Body):
         """Return the parsed form.
 
         Raises:
-            BodyError: the form is malformed, lacks the model that the endpoint needs, or has a text
-                field twice, since servers differ which of the two counts.
+            BodyError: as :meth:`ArrivingForm.feed`; or the form lacks the model that the endpoint
+                needs.
         """
-        value: dict[str, Any] = {}
-        places: dict[str, tuple[int, int]] = {}
-        seconds: float | None = 0.0
-        for name, head, start, end in _parts(raw, content_type):
-            found = _read(head, raw[start:end])
-            is_file = isinstance(found, dict)
-            if not is_file:
-                places[name] = (start, end)
-            elif endpoint in (TRANSCRIPTIONS, TRANSLATIONS) and seconds is not None:
-                more = longest_seconds(raw[start:end])
-                seconds = None if more is None else seconds + more
-            if name in value and not name.endswith("[]") and not (is_file and name not in places):
-                raise BodyError(f"the form contains {name[:100]} twice.", name[:100])
-            if name not in value:
-                value[name] = found
-            elif isinstance(value[name], list):
-                value[name].append(found)
-            else:
-                value[name] = [value[name], found]
-        body = cls(endpoint, raw, value, [], content_type, places=places, seconds=seconds)
+        form = ArrivingForm.of(endpoint, content_type)
+        form.feed(raw)
+        form.feed(b"")
+        sounds = form.files if endpoint in (TRANSCRIPTIONS, TRANSLATIONS) else ()
+        lengths = [longest_seconds(raw[start:end]) for start, end in sounds]
+        known = [length for length in lengths if length is not None]
+        seconds = sum(known) if len(known) == len(lengths) else None
+        value = form.value
+        body = cls(endpoint, raw, value, [], content_type, places=form.places, seconds=seconds)
         if endpoint.has_model:
             require_model(value, endpoint)
         return body
@@ -185,10 +174,16 @@ class ArrivingForm(Body):
 
     ``raw`` is empty. ``value`` grows as :meth:`feed` reads the form, and is that of a
     :class:`FormBody` at the end. Only ``value`` is recorded.
+
+    Attributes:
+        places: start and end of each text field in the form.
+        files: start and end of each file.
     """
 
+    files: list[tuple[int, int]] = []  # noqa: RUF012 - each instance gets its own
     _mark: bytes = b""
     _unread: bytes = b"\r\n"  # The boundary may be the first line.
+    _at: int = -2  # offset of the unread bytes
     _head: bytes | None = None  # The head of the part that is read; empty before the first.
     _is_new: bool = False
     _name: str = ""
@@ -205,7 +200,8 @@ class ArrivingForm(Body):
         Raises:
             BodyError: the type is not ``multipart/form-data``, or has no boundary.
         """
-        return cls(endpoint, b"", {}, [], content_type, _mark=b"\r\n" + _mark_of(content_type))
+        mark = b"\r\n" + _mark_of(content_type)
+        return cls(endpoint, b"", {}, [], content_type, places={}, _mark=mark)
 
     def feed(self, data: bytes) -> list[tuple[str, str]]:
         """Read more of the form; return name and text of the text fields that are whole now.
@@ -232,7 +228,8 @@ class ArrivingForm(Body):
         unread, mark = self._unread, self._mark
         if self._head == b"":  # behind a boundary
             if unread.startswith(b"--"):
-                self._ended, self._unread = True, unread[2:]
+                self._ended = True
+                self._skip(2)
                 return False
             start = unread.find(b"\r\n", 0, 256)
             end = unread.find(b"\r\n\r\n", max(start, 0), _MAX_HEADER_BYTES)
@@ -241,26 +238,31 @@ class ArrivingForm(Body):
                     raise BodyError("The form is truncated or has too many parts.")
                 return False
             self._begin(unread[start + 2 : end])
-            self._unread = unread[end + 4 :]
+            self._skip(end + 4)
             return True
         if self._is_new:
             if len(unread) < len(mark):
                 return False
             self._is_new = False
             if unread.startswith(mark[2:]):  # The line end of the head is that of the boundary.
-                unread = b"\r\n" + unread
+                self._unread = unread = b"\r\n" + unread
+                self._at -= 2
         end = unread.find(mark)
         content = unread[:end] if end >= 0 else unread[: max(0, len(unread) - len(mark))]
         if self._head is not None:
             self._add(content)
-        self._unread = unread[len(content) :]
+        self._skip(len(content))
         if end < 0:
             return False
         if self._head is not None:
             self._end(found)
-        self._unread = self._unread[len(mark) :]
+        self._skip(len(mark))
         self._head = b""
         return True
+
+    def _skip(self, size: int) -> None:
+        self._unread = self._unread[size:]
+        self._at += size
 
     def _begin(self, head: bytes) -> None:
         self._parts += 1
@@ -281,10 +283,14 @@ class ArrivingForm(Body):
 
     def _end(self, found: list[tuple[str, str]]) -> None:
         name, part = self._name, _read(self._head or b"", self._text)
+        place = (self._at - self._size, self._at)
         if isinstance(part, dict):
             part |= {"bytes": self._size, "sha256": self._file.hexdigest()}
+            self.files.append(place)
         else:
             found.append((name, part))
+            assert self.places is not None
+            self.places[name] = place
         known = self.value.get(name)
         if known is None:
             self.value[name] = part
@@ -334,33 +340,6 @@ def _name_of(head: bytes) -> str:
     return name
 
 
-def _parts(raw: bytes, content_type: str) -> list[tuple[str, bytes, int, int]]:
-    """Return name, header lines, and start and end of the content of each part.
-
-    Raises:
-        BodyError: the form is malformed or too large.
-    """
-    mark = _mark_of(content_type)
-    at = 0 if raw.startswith(mark) else raw.find(b"\r\n" + mark) + 2
-    if at == 1:
-        raise BodyError("The form does not contain its boundary.")
-    parts: list[tuple[str, bytes, int, int]] = []
-    while True:
-        at += len(mark)
-        if raw[at : at + 2] == b"--":
-            if raw[at + 2 :].strip():
-                raise BodyError(_AFTER_END)
-            return parts
-        start = raw.find(b"\r\n", at, at + 256)
-        head_end = raw.find(b"\r\n\r\n", start, start + _MAX_HEADER_BYTES) if start >= 0 else -1
-        end = raw.find(b"\r\n" + mark, head_end + 2) if head_end >= 0 else -1
-        if end < 0 or len(parts) >= _MAX_PARTS:
-            raise BodyError("The form is truncated or has too many parts.")
-        head = raw[start + 2 : head_end]
-        parts.append((_name_of(head), head, min(head_end + 4, end), end))
-        at = end + 2
-
-
 def _parameters(text: bytes) -> list[tuple[str, str]]:
     return [
         (name.decode().lower(), (quoted or bare).decode("utf-8", "replace"))
@@ -377,6 +356,4 @@ def _read(head: bytes, content: bytes) -> Any:
     return {
         "filename": parameters.get("filename", parameters.get("filename*", "")),
         "content_type": kind[1].strip().decode("latin-1") if kind is not None else "",
-        "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
     }

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from remit.kernel.json_text import JsonTextError, elements, load_unique, member, value_at
-from remit.providers.wire.answer import AnswerFacts, bytes_of, read_event, string, texts
+from remit.kernel.json_members import elements, member, value_at
+from remit.kernel.json_text import JsonTextError, load_unique
+from remit.providers.wire.answer import AnswerFacts, StreamSum, read_event, string
 from remit.providers.wire.delta import Pieces, grow, settled
 from remit.providers.wire.finish import ended_by
 from remit.providers.wire.usage import Usage, continued, read_usage
@@ -109,34 +110,29 @@ def _with_searches(usage: Usage, blocks: Any) -> Usage:
     return replace(usage, server_tool_uses={"web_search": searches}) if searches else usage
 
 
-class MessageSum:
+class MessageSum(StreamSum):
     """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`."""
 
-    at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(rb"error|\.failed|message|\\u00[2-7]")
+    at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
+        rb'error|\.failed|message|"content"|\\u00[2-7]'
+    )
 
-    __slots__ = (
-        "_blocks", "_input", "_message", "_output_told", "_texts", "_usage", "ended", "error",
-        "is_last", "pieces", "size",
-    )  # fmt: skip
+    __slots__ = ("_blocks", "_input", "_message", "_output_told", "_texts", "_usage")
 
     def __init__(self) -> None:
-        self.ended = False
-        self.pieces = 0
-        self.size = 0
-        self.error: Any = None
+        super().__init__()
         self._message: dict[str, Any] = {}
         self._usage: dict[str, Any] | None = None
         self._output_told = False  # the count at the start is of what was made by then
         self._blocks: list[tuple[int, dict[str, Any]]] = []
         self._input: dict[int, Pieces] = {}  # Keyed by the block's place in _blocks.
         self._texts: dict[int, Pieces] = {}  # Growing texts, keyed by index.
-        self.is_last = False
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         self.is_last = False
         event = read_event(data) if value is None else value
-        if type(event) is not dict or self.ended:
+        if type(event) is not dict or self._ended:
             return event
         kind = event.get("type") or name
         if kind == "content_block_delta":
@@ -152,13 +148,13 @@ class MessageSum:
         elif kind == "message_delta":
             self._end(event)
         elif kind == "message_stop":
-            self.ended = self.error is None
+            self._ended = self.error is None
             self.is_last = True
         elif kind == "error":
             self.error = event.get("error") or event
-        elif kind == "message":  # the whole, by a server that does not stream
+        elif kind == "message" or type(event.get("content")) is list:
             self._start(event)
-            self._output_told = self.ended = self.is_last = True
+            self._output_told = self._ended = self.is_last = self.is_whole = True
         return event
 
     def _start(self, message: dict[str, Any]) -> None:
@@ -179,7 +175,7 @@ class MessageSum:
         self._place(index, dict(given))
         for key in _CONTENT:
             if (text := given.get(key)) and type(text) is str:
-                self._count(text)
+                self.measure(text)
         if given.get("type") == "fallback":  # the model that goes on is the one that answered
             to = given.get("to")
             if type(to) is dict and type(to.get("model")) is str:
@@ -203,7 +199,7 @@ class MessageSum:
             if type(text) is str:
                 if text:
                     self._texts[index].append(text)
-                    self._count(text)
+                    self.measure(text)
                 return
         at = self._at(index, kind)
         block = self._blocks[at][1]
@@ -212,7 +208,7 @@ class MessageSum:
             piece = rest.pop("partial_json", None)
             if type(piece) is str:
                 self._input.setdefault(at, Pieces()).append(piece)
-                self._count(piece)
+                self.measure(piece)
         elif kind == "citations_delta":
             if "citation" in rest:
                 citation = rest.pop("citation")
@@ -224,14 +220,14 @@ class MessageSum:
             for key, value in rest.items():
                 block[key] = value
                 if type(value) is str and key == "content":
-                    self._count(value)
+                    self.measure(value)
             return
         elif kind != "text_delta" and kind != "thinking_delta":
             for value in rest.values():
                 if type(value) is str:
-                    self._count(value)
+                    self.measure(value)
         elif type(text := rest.get(_DELTAS[kind])) is str:
-            self._count(text)
+            self.measure(text)
         grow(block, rest)
         if type(block.get("text")) is not Pieces:
             self._texts.pop(index, None)
@@ -269,15 +265,10 @@ class MessageSum:
             if usage.get("output_tokens") is not None:
                 self._output_told = True
 
-    def _count(self, text: str) -> None:
-        if text:
-            self.pieces += 1
-            self.size += len(text) if text.isascii() else bytes_of(text)
-
     def appended(self, value: Any) -> tuple[str, Pieces] | None:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         delta = value.get("delta") if type(value) is dict else None
-        if type(delta) is not dict or value.get("type") != "content_block_delta" or self.ended:
+        if type(delta) is not dict or value.get("type") != "content_block_delta" or self._ended:
             return None
         text, index = delta.get("text"), value.get("index")
         if delta.get("type") != "text_delta" or len(delta) != 2 or type(index) is not int:
@@ -304,18 +295,9 @@ class MessageSum:
             whole["input"] = _input(pieces)
         return whole
 
-    @property
-    def first(self) -> bool:
+    def facts(self) -> AnswerFacts:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return self.pieces > 0
-
-    @property
-    def text(self) -> str:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        texts_in_order = [
-            block.get("text") for _, block in self._in_order() if block.get("type") == "text"
-        ]
-        return "".join(texts(settled(text)) for text in texts_in_order)
+        return facts(self.answer())
 
     @property
     def usage(self) -> Usage | None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from remit.providers.wire.answer import AnswerFacts, bytes_of, read_event, string
+from remit.providers.wire.answer import AnswerFacts, StreamSum, read_event, string
 from remit.providers.wire.delta import Pieces, grow, settled
 from remit.providers.wire.finish import ended_by
 from remit.providers.wire.usage import Usage, is_count, plus, read_usage
@@ -189,7 +189,7 @@ def _copied(value: dict[str, Any], depth: int = 0) -> dict[str, Any]:
     }
 
 
-class ResponseSum:
+class ResponseSum(StreamSum):
     """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`.
 
     The last event contains the whole answer. Earlier events count only if it is missing or has no
@@ -197,25 +197,21 @@ class ResponseSum:
     """
 
     at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
-        rb'error|"object"|response\.done|\.(?:failed|completed|incomplete|cancelled)|\\u00[2-7]'
+        rb'error|"object"|"output"|response\.done|\.(?:failed|completed|incomplete|cancelled)|\\u00[2-7]'
     )
 
-    __slots__ = ("_items", "_response", "ended", "error", "is_last", "pieces", "size")
+    __slots__ = ("_items", "_response")
 
     def __init__(self) -> None:
-        self.ended = False
-        self.pieces = 0
-        self.size = 0
-        self.error: Any = None
+        super().__init__()
         self._response: dict[str, Any] = {}
         self._items: dict[int, dict[str, Any]] = {}
-        self.is_last = False
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         self.is_last = False
         event = read_event(data) if value is None else value
-        if type(event) is not dict or self.ended:
+        if type(event) is not dict or self._ended:
             return event
         kind = event.get("type") or name
         if type(kind) is not str:
@@ -233,14 +229,15 @@ class ResponseSum:
                 self._response = response
         elif kind == "error":
             self.error = event.get("error") or event
-        elif event.get("object") == "response":  # the whole, by a server that does not stream
+        elif event.get("object") == "response" or type(event.get("output")) is list:
+            self.is_whole = True
             self._end("", event)
         elif error := event.get("error"):
             self.error = error
         return event
 
     def _end(self, kind: str, response: Any) -> None:
-        self.ended = self.is_last = True
+        self._ended = self.is_last = True
         if type(response) is dict:
             output = response.get("output")
             if not output and self._items:  # some servers leave out what they said before
@@ -290,9 +287,8 @@ class ResponseSum:
 
     def _add_delta(self, stem: str, event: dict[str, Any]) -> None:
         delta = event.get("delta")
-        if type(delta) is str and delta and not stem.endswith("audio"):
-            self.pieces += 1
-            self.size += len(delta) if delta.isascii() else bytes_of(delta)
+        if type(delta) is str and not stem.endswith("audio"):
+            self.measure(delta)
         if stem in _PARTS:
             part, member = self._part(stem, event), _PARTS[stem][3]
             if type(logprobs := event.get("logprobs")) is list and logprobs:
@@ -368,30 +364,15 @@ class ResponseSum:
                 parts += [part for part in more if type(part) is dict]
         for part in parts:
             for key in ("text", "refusal", "arguments", "input", "code"):
-                if type(text := part.get(key)) is str and text:
-                    self.pieces += 1
-                    self.size += bytes_of(text)
+                if type(text := part.get(key)) is str:
+                    self.measure(text)
 
     def _output(self) -> list[Any]:
         return [settled(self._items[index]) for index in sorted(self._items)]
 
-    def appended(self, value: Any) -> None:
-        """None: its events are numbered."""
-
-    @property
-    def first(self) -> bool:
+    def facts(self) -> AnswerFacts:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return self.pieces > 0
-
-    @property
-    def text(self) -> str:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer()).text
-
-    @property
-    def usage(self) -> Usage | None:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer()).usage
+        return facts(self.answer())
 
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

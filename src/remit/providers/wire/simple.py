@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, ClassVar
+from typing import Any
 
-from remit.providers.wire.answer import AnswerFacts, bytes_of, read_event, string
+from remit.providers.wire.answer import AnswerFacts, StreamSum, read_event, string
 from remit.providers.wire.usage import (
     Usage,
     is_count,
@@ -75,25 +74,19 @@ def _facts(answer: dict[str, Any], usage: Usage | None) -> AnswerFacts:
     )
 
 
-class EventSum:
+class EventSum(StreamSum):
     """The sum of a stream of images or sound; see :class:`~remit.providers.wire.answer.StreamSum`.
 
     Pictures are gathered under ``data``, sound under ``audio``, a transcript under ``text``. Other
     members of final events are added as they are.
     """
 
-    at_once: ClassVar[re.Pattern[bytes] | None] = None
-
-    __slots__ = ("_answer", "_text", "ended", "error", "is_last", "pieces", "size")
+    __slots__ = ("_answer", "_text")
 
     def __init__(self) -> None:
-        self.ended = False
-        self.pieces = 0
-        self.size = 0
-        self.error: Any = None
+        super().__init__()
         self._answer: dict[str, Any] = {}
         self._text: list[str] = []
-        self.is_last = False
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
@@ -112,7 +105,7 @@ class EventSum:
             self._end(event)
         elif "type" not in event:  # the whole, by a server that does not stream
             self._answer = event
-            self.ended = self.is_last = True
+            self._ended = self.is_last = True
         return event
 
     def _add_delta(self, event: dict[str, Any]) -> None:
@@ -121,11 +114,10 @@ class EventSum:
             self.pieces += 1
         elif type(text := event.get("delta")) is str and text:
             self._text.append(text)
-            self.pieces += 1
-            self.size += bytes_of(text)
+            self.measure(text)
 
     def _end(self, event: dict[str, Any]) -> None:
-        self.ended = self.is_last = True
+        self._ended = self.is_last = True
         answer = self._answer
         for key, value in event.items():
             if key == "b64_json":
@@ -138,23 +130,9 @@ class EventSum:
             elif key not in _NOT_IN_ANSWER:
                 answer[key] = value
 
-    def appended(self, value: Any) -> None:
-        """Return None: events are always parsed."""
-
-    @property
-    def first(self) -> bool:
+    def facts(self) -> AnswerFacts:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return self.pieces > 0
-
-    @property
-    def text(self) -> str:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return string(self._answer.get("text")) or "".join(self._text)
-
-    @property
-    def usage(self) -> Usage | None:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self._answer).usage
+        return facts(self.answer())
 
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

@@ -24,7 +24,9 @@ from remit.runtime import Runtime
 from remit.server.authentication import Authenticator
 from remit.server.console import (
     approvals,
+    calls,
     decisions,
+    device,
     journeys,
     now,
     proposals,
@@ -46,6 +48,8 @@ from remit.server.console.pages import (
     View,
     templates,
 )
+from remit.server.console.waiting import WaitingApprovals
+from remit.server.device_sign_in import PAGE
 from remit.server.refusals import HttpError
 from remit.server.replies import (
     PROVE,
@@ -63,8 +67,8 @@ from remit.views.page import style_hash
 _log = logging.getLogger("remit.server.console")
 
 _VIEWS = (
-    *now.VIEWS, *sessions.VIEWS, *journeys.VIEWS, *decisions.VIEWS, *spend.VIEWS,
-    *approvals.VIEWS, *verification.VIEWS, *proposals.VIEWS,
+    *now.VIEWS, *calls.VIEWS, *sessions.VIEWS, *journeys.VIEWS, *decisions.VIEWS, *spend.VIEWS,
+    *approvals.VIEWS, *verification.VIEWS, *proposals.VIEWS, *device.VIEWS,
 )  # fmt: skip
 _LOGOUT, _LIVE, _FIND = (f"{PREFIX}/{name}" for name in ("logout", "live", "find"))
 _THREADS = 2  # Pages share the CPU with model calls, so few threads render them.
@@ -110,13 +114,15 @@ class Console:
         wait_s = min(settings.ledger.lock_timeout_s, _MAX_RETRY_S)
         own = settings.ledger.model_copy(update={"lock_timeout_s": wait_s})
         self._ledger = open_root_ledger(runtime.root, own, signing=False)
+        approvals_read = ApprovalQueue(self._ledger, settings.approvals)
         self._sources = Sources(
             runtime,
             self._ledger,
-            ApprovalQueue(self._ledger, settings.approvals),
+            approvals_read,
             Directory(self._ledger),
             KeptUsage(self._ledger),
             KeptReport(runtime.root, self._ledger),
+            WaitingApprovals(self._ledger, approvals_read),
         )
         self._entrance = Entrance(runtime, keys, authenticator)
         self._threads = ThreadPoolExecutor(_THREADS, "remit-console")
@@ -194,7 +200,7 @@ class Console:
                 raise not_own()
             if path == _LOGOUT:
                 return self._entrance.leave(scope)
-        if not identity.may("read"):
+        if path != PAGE and not identity.may("read"):
             said = f"The role {identity.role} may not read the ledger."
             raise HttpError(403, "forbidden", said)
         if path == _LIVE:
@@ -233,9 +239,12 @@ class Console:
             made = view.show(self._sources, asked)
         if isinstance(made, Answer):
             return made
-        return self._rendered(made, login, asked.path, view.path)
+        waiting = len(self._sources.waiting.read()) if asked.identity.may("read") else 0
+        return self._rendered(made, login, asked.path, view.path, waiting)
 
-    def _rendered(self, page: Page, login: Login | None, path: str, at: str) -> Answer:
+    def _rendered(
+        self, page: Page, login: Login | None, path: str, at: str, waiting: int = 0
+    ) -> Answer:
         identity, token = login or (None, "")
         text = (
             templates()
@@ -247,6 +256,7 @@ class Console:
                 identity=identity,
                 token=token,
                 signs_out=not self._entrance.is_open,
+                waiting_approvals=waiting,
             )
         )
         return Answer(page.status, text.encode("utf-8", "replace"), _HTML, page.headers)

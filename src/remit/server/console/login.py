@@ -56,7 +56,7 @@ class Logins:
         lasts_s = LASTS_S
         if not identity.key_id:
             claims = {"issuer": self._oidc.issuer, "subject": identity.user_id,
-                      "name": identity.name, "role": identity.role,
+                      "name": identity.name, "role": identity.role, "team": identity.team_id,
                       "settings": self._settings}  # fmt: skip
             lasts_s = self._oidc.lasts_s
         return self._cookie.begin({**claims, "nonce": secrets.token_hex(8)}, lasts_s, secure=secure)
@@ -88,7 +88,9 @@ class Logins:
             except AuthenticationError:
                 return None
         elif self._oidc.issuer and claims["settings"] == self._settings:
-            identity = Identity(claims["name"], claims["role"], user_id=claims["subject"])
+            identity = Identity(
+                claims["name"], claims["role"], user_id=claims["subject"], team_id=claims["team"]
+            )
         else:
             return None
         return identity, self._cookie.signature(f"form {value}")
@@ -105,10 +107,10 @@ def login_cookie(secret: bytes) -> SignedCookie:
 
 def _digest(oidc: OidcSettings) -> str:
     """Return a digest of the settings that a person's login depends on."""
-    fields = oidc.model_dump(exclude={"client_secret", "label", "timeout_s", "roles"})
-    return sha256_hex(
-        canonical_json({**fields, "roles": [list(one) for one in oidc.roles.items()]})
-    )
+    named = {"issuer", "client_id", "public_url", "scopes", "name_claim", "role_claim", "lasts_s"}
+    fields = oidc.model_dump(include=named)
+    ordered = {name: [*getattr(oidc, name).items()] for name in ("roles", "teams")}
+    return sha256_hex(canonical_json({**fields, **ordered}))
 
 
 __all__ = ["COOKIE", "LASTS_S", "Login", "Logins", "login_cookie"]

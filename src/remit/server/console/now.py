@@ -1,24 +1,40 @@
-"""The start page: calls in flight, latest calls and events that need attention."""
+"""The start page: today's figures, open approvals, refusals, alarms and the latest calls."""
 
 from __future__ import annotations
 
 import heapq
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger.usage import QUARTER_S
+from remit.server.console.kept_usage import added_up
 from remit.server.console.pages import Asked, Page, Sources, View
-from remit.server.console.rows import ALARMS, WAITING, alarm_row, call_row
+from remit.server.console.rows import ALARMS, alarm_row, call_row, key_names
+from remit.views import wording
 from remit.views.entries import place_of
 
 _CALLS = 25
 _ALARMS = 12
 _UNDER_WAY = 50
+_REFUSALS = 500  # refused requests of the last day that are grouped
+_GROUPS = 10
+_TIMED = 200  # latest calls of a day of which the durations are compared
+_APPROVALS = 10
+_LATE = timedelta(minutes=30)  # A commit may be late, and clocks differ.
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """Return the start page: calls in flight, latest calls, open circuits and alarms.
+    """Return the start page.
 
-    Alarms are entries that need attention.
+    The page shows today's figures against yesterday's, open approval requests, refused requests of
+    the last 24 hours in groups, calls in flight, open circuits, alarms and the latest calls. Days
+    are days of UTC.
 
     Args:
         sources: the data sources.
@@ -31,10 +47,23 @@ def show(sources: Sources, asked: Asked) -> Page:
         for (provider, model), breaker in sorted(sources.runtime.gateway.breakers.items())
         if str(breaker.state).upper() != "CLOSED"
     ]
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    timed = _latest(ledger, "EXCHANGE", today, _TIMED)
+    waiting = sources.waiting.read()
+    refused, is_cut = _refused(ledger)
     return Page(
         "now.html.j2",
         {
             "entries": ledger.count(),
+            "days": [
+                ("Today", _figures(sources, today, _durations(timed))),
+                ("Yesterday", _yesterday(sources, today - timedelta(days=1))),
+            ],
+            "timed": _TIMED,
+            "approvals": waiting[:_APPROVALS],
+            "more_approvals": len(waiting) - _APPROVALS,
+            "refused": refused,
+            "refused_most": _REFUSALS if is_cut else 0,
             "under_way": _under_way(ledger),
             "calls": [call_row(entry) for entry in exchanges],
             "alarms": [alarm_row(entry) for entry in _alarms(ledger)],
@@ -46,13 +75,105 @@ def show(sources: Sources, asked: Asked) -> Page:
     )
 
 
+def _figures(sources: Sources, begin: datetime, durations: list[float]) -> dict[str, str]:
+    """Return spend, calls and failed calls of a day, and percentiles of the given durations."""
+    end = begin + timedelta(days=1)
+    first, last = (int(one.timestamp()) // QUARTER_S for one in (begin, end))
+    windows = sources.usage.read("", first, last, "UTC", hourly=False)
+    used = added_up([row for _, rows in windows for row in rows])
+    rate = f" ({100 * used.failed / used.calls:.1f} %)" if used.calls else ""
+    return {
+        "spend": wording.dollars(used.nano / 1e9),
+        "calls": f"{used.calls:,}",
+        "failed": f"{used.failed:,}{rate}",
+        "p50": wording.duration(_percentile(durations, 0.5)),
+        "p95": wording.duration(_percentile(durations, 0.95)),
+    }
+
+
+def _yesterday(sources: Sources, begin: datetime) -> dict[str, str]:
+    """Return the figures of a past day; they are computed once, as a past day does not change."""
+    if (known := sources.past_days.get(begin)) is not None:
+        return known
+    timed = sources.ledger.query(
+        event_type="EXCHANGE", order="desc", since=begin, until=begin + timedelta(days=1),
+        limit=_TIMED, with_content=False,
+    )  # fmt: skip
+    figures = _figures(sources, begin, _durations(timed))
+    sources.past_days.clear()
+    if datetime.now(UTC) > begin + timedelta(days=1) + _LATE:
+        sources.past_days[begin] = figures
+    return figures
+
+
+def _latest(ledger: LedgerClient, event: str, since: datetime, most: int) -> list[LedgerEntry]:
+    """Return at most ``most`` of the latest entries of an event type that are not older."""
+    least = since.isoformat(timespec="microseconds")[:19]
+    found = ledger.query(event_type=event, order="desc", limit=most, with_content=False)
+    return list(itertools.takewhile(lambda entry: entry.timestamp >= least, found))
+
+
+def _durations(entries: Iterable[LedgerEntry]) -> list[float]:
+    """Return the durations of successful calls in milliseconds, ascending."""
+    return sorted(
+        entry.metadata["latency_ms"]
+        for entry in entries
+        if entry.metadata.get("outcome") == "success"
+        and wording.is_number(entry.metadata.get("latency_ms"))
+    )
+
+
+def _percentile(ascending: list[float], share: float) -> float | None:
+    """Return the smallest value that at least this share of the values does not exceed."""
+    if not ascending:
+        return None
+    return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
+
+
+def _refused(ledger: LedgerClient) -> tuple[list[dict[str, Any]], bool]:
+    """Return the refused requests of the last 24 hours by key, model and reason, most first.
+
+    The second value is True if there were more requests than are read.
+    """
+    since = datetime.now(UTC) - timedelta(days=1)
+    found = _latest(ledger, "PROMPT_REJECTED", since, _REFUSALS)
+    names = ("key_id", "requested_model_id", "error_code", "agent_id")
+    groups: Counter[tuple[str, ...]] = Counter()
+    latest: dict[tuple[str, ...], LedgerEntry] = {}
+    for entry in found:
+        group = tuple(
+            value if isinstance(value := entry.metadata.get(name), str) else "" for name in names
+        )
+        groups[group] += 1
+        latest.setdefault(group, entry)
+    most = groups.most_common(_GROUPS)
+    keys = key_names(ledger, {group[0] for group, _ in most})
+    shown = []
+    for group, count in most:
+        key_id, model, code, agent = group
+        filters = {"outcome": "refused", "since": "24h", "error": code, "key": key_id,
+                   "agent": agent}  # fmt: skip
+        address = urlencode({name: value for name, value in filters.items() if value})
+        shown.append(
+            {
+                "count": count,
+                "key": keys.get(key_id, key_id) or agent,
+                "model": model,
+                "reason": wording.words_of(code),
+                "at": latest[group].timestamp,
+                "calls": f"/console/calls?{address}",
+            }
+        )
+    return shown, len(found) == _REFUSALS
+
+
 def _under_way(ledger: LedgerClient) -> list[dict[str, Any]]:
     rows = ledger.select(
         "SELECT dispatch_entry_id, session_id, agent_id, contract_id, attempt FROM in_flight "
         "ORDER BY dispatch_entry_id LIMIT ?",
         (_UNDER_WAY,),
     )
-    began = {entry.id: entry for entry in _entries(ledger, [str(row[0]) for row in rows])}
+    began = {entry.id: entry for entry in ledger.read_many(str(row[0]) for row in rows)}
     names = ("id", "session_id", "agent_id", "contract_id", "attempt")
     return [
         dict(zip(names, row, strict=True), since=began[row[0]].timestamp if row[0] in began else "")
@@ -60,15 +181,11 @@ def _under_way(ledger: LedgerClient) -> list[dict[str, Any]]:
     ]
 
 
-def _entries(ledger: LedgerClient, ids: list[str]) -> list[LedgerEntry]:
-    return list(ledger.read_many(ids))
-
-
 def _alarms(ledger: LedgerClient) -> list[LedgerEntry]:
     """Return the latest events that need attention, newest first."""
     found = (
         ledger.query(event_type=event, order="desc", limit=_ALARMS, with_content=False)
-        for event in (*ALARMS, *WAITING)
+        for event in ALARMS
     )
     merged = heapq.merge(*found, key=lambda entry: -place_of(entry.id))
     return [entry for entry, _ in zip(merged, range(_ALARMS), strict=False)]

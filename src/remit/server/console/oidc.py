@@ -345,10 +345,11 @@ class SignIn:
 
 
 def person_of(claims: Mapping[str, Any], settings: OidcSettings) -> Identity:
-    """Return the identity of a person: name, role, and the provider's subject as user id.
+    """Return the identity of a person: name, role, team, and the provider's subject as user id.
 
     The subject stays the same if the name changes. The first entry of ``[server.oidc.roles]`` that
-    is among the person's values of ``role_claim`` gives the role.
+    is among the person's values of ``role_claim`` gives the role, and the first such entry of
+    ``[server.oidc.teams]`` the team.
 
     Args:
         claims: claims of a verified ID token.
@@ -376,9 +377,10 @@ def person_of(claims: Mapping[str, Any], settings: OidcSettings) -> Identity:
     for part in [claim] if claim in claims else claim.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None
     values = found if isinstance(found, list) else [found]
+    team = next((team for value, team in settings.teams.items() if value in values), "")
     for value, role in settings.roles.items():
         if value in values:
-            return Identity(name, role, user_id=subject)
+            return Identity(name, role, user_id=subject, team_id=team)
     raise SignInError(
         "Your account has no role here.",
         next_step=f"The operator of this server assigns roles by the claim {claim}.",

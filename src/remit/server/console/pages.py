@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -17,11 +18,13 @@ from remit.runtime import Runtime
 from remit.server.console.assets import address_of, style
 from remit.server.console.kept_report import KeptReport
 from remit.server.console.kept_usage import KeptUsage
+from remit.server.console.waiting import WaitingApprovals
 from remit.server.replies import Answer
 from remit.views.page import environment
 
 NAVIGATION = (
     ("/", "Now"),
+    ("/console/calls", "Calls"),
     ("/console/sessions", "Sessions"),
     ("/console/journey", "Journey"),
     ("/console/why", "Why this model"),
@@ -44,6 +47,8 @@ class Sources:
         owners: the names of users, teams and organisations.
         usage: cached usage and costs.
         learned: the cached learning report.
+        waiting: the approval requests that wait for a person.
+        past_days: figures of past days that the start page computed, by the beginning of the day.
     """
 
     runtime: Runtime
@@ -52,6 +57,8 @@ class Sources:
     owners: Directory
     usage: KeptUsage
     learned: KeptReport
+    waiting: WaitingApprovals
+    past_days: dict[datetime, dict[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

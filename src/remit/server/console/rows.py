@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from remit.ledger import LedgerEntry
+from remit.ledger import LedgerClient, LedgerEntry
 from remit.views import wording
 
 ALARMS = (
     "BUDGET_WARNING", "DEGRADATION", "ESCALATION", "EXCHANGE_ORPHANED", "GATE_FAILED",
-    "PROMPT_REJECTED", "SIGNAL_OBSERVED",
+    "SIGNAL_OBSERVED",
 )  # fmt: skip
-"""Event types that may need attention."""
+"""Event types that may need attention, except for refused requests, which are shown in groups."""
 
 WAITING = ("APPROVAL_REQUESTED",)
 
@@ -86,6 +86,20 @@ def alarm_row(entry: LedgerEntry) -> dict[str, Any]:
             or _plain(entry.reason),
         ],
     }
+
+
+def key_names(ledger: LedgerClient, key_ids: Collection[str]) -> dict[str, str]:
+    """Return the names of some virtual keys, keyed by id; unknown ids are left out.
+
+    Args:
+        ledger: the ledger that records the keys.
+        key_ids: ids of at most a page's keys.
+    """
+    marks = ", ".join("?" * len(key_ids))
+    rows = ledger.select(
+        f"SELECT key_id, name FROM usage_keys WHERE key_id IN ({marks})", tuple(key_ids)
+    )
+    return {str(key_id): str(name) for key_id, name in rows}
 
 
 def time_of(timestamp: str) -> str:

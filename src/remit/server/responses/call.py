@@ -13,7 +13,8 @@ import orjson
 
 from remit.gateway import MAX_ID_CHARS, Attempt, Candidate, Failure, KeptId
 from remit.kernel.errors import RemitError
-from remit.kernel.json_text import JsonTextError, dump, elements, load, set_member, spans
+from remit.kernel.json_members import elements, set_member, spans
+from remit.kernel.json_text import JsonTextError, dump, load
 from remit.ledger import Content, is_plain_text
 from remit.providers import Body, ProviderResponse
 from remit.providers.dialects import (

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from remit.gateway import Identity, NotYoursError, TooLongError, check_session, owner_of
-from remit.kernel.json_text import elements, spans
+from remit.kernel.json_members import elements, spans
 from remit.kernel.settings import ServerSettings
 from remit.ledger import (
     Content,

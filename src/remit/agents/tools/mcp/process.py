@@ -31,7 +31,8 @@ from mcp.types import (
 )
 
 from remit.agents.tools.definition import ToolError
-from remit.kernel.json_text import member, sound
+from remit.kernel.json_members import member
+from remit.kernel.json_text import sound
 from remit.kernel.settings import McpServerSettings
 
 _Received = MemoryObjectSendStream[SessionMessage | Exception]

@@ -39,8 +39,7 @@ from remit.agents.tools.mcp.results import mcp_schema, mcp_tool_id, tool_output
 from remit.agents.tools.mcp.secrets import McpSecrets
 from remit.agents.tools.mcp.texts import PinnedTexts
 from remit.agents.tools.mcp.transports import mcp_transport
-from remit.agents.tools.pin import PinnedTool
-from remit.agents.tools.pins import Pins
+from remit.agents.tools.pins import PinnedTool, Pins
 from remit.kernel.errors import ConfigError, excerpt
 from remit.kernel.loops import Closeable, call_in_thread
 from remit.kernel.schemas import schema_problem

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from remit.agents.tools.definition import ToolError
-from remit.agents.tools.pin import OfferedText, PinnedTool
-from remit.agents.tools.pins import INSTRUCTIONS, Pins
+from remit.agents.tools.pins import INSTRUCTIONS, OfferedText, PinnedTool, Pins
 from remit.kernel.canonical import sha256_hex
 
 MCP_LISTS = {

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
 from mcp.client.stdio import get_default_environment
+from mcp.client.streamable_http import streamable_http_client
 
 from remit.agents.tools.mcp.connection import Transport
 from remit.agents.tools.mcp.process import ServerProcess
 from remit.agents.tools.mcp.secrets import McpSecrets
-from remit.agents.tools.mcp.web import web_streams
 from remit.kernel.settings import McpServerSettings
 
 
@@ -32,3 +37,61 @@ def mcp_transport(
     environment = {**get_default_environment(), **secrets.filled(settings.env)}
     process = ServerProcess(settings, environment)
     return process.streams, process
+
+
+@asynccontextmanager
+async def web_streams(
+    url: str, headers: Mapping[str, str], limit: int, connect_s: float
+) -> AsyncIterator[Any]:
+    """Open the message streams to an MCP endpoint; close them at the end of the context.
+
+    There is no time limit for an answer; the caller sets it. A longer or compressed answer ends
+    with an error of the HTTP client.
+
+    There is no time limit for an answer; the caller sets it.
+
+    Args:
+        url: the endpoint.
+        headers: headers of every request.
+        limit: maximum size of a message in bytes.
+        connect_s: time limit for connecting, seconds.
+
+    Raises:
+        httpx2.StreamError: an answer is longer than ``limit``, or compressed; raised where the
+            stream is read.
+    """
+
+    async def bound(response: httpx2.Response) -> None:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise httpx2.StreamError("The server compressed its answer without being asked.")
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            response.stream = _Bounded(response.stream, limit)
+
+    async with (
+        httpx2.AsyncClient(
+            headers={**headers, "accept-encoding": "identity"},
+            timeout=httpx2.Timeout(connect_s, read=None),
+            event_hooks={"response": [bound]},
+        ) as client,
+        streamable_http_client(url, http_client=client, max_sse_event_size=limit) as streams,
+    ):
+        yield streams
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A response body that raises an error when it exceeds its limit."""
+
+    def __init__(self, body: Any, limit: int) -> None:
+        self._body = body
+        self._limit = limit
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        remaining = self._limit
+        async for chunk in self._body:
+            remaining -= len(chunk)
+            if remaining < 0:
+                raise httpx2.StreamError(f"The answer is longer than {self._limit:,} bytes.")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._body.aclose()

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from remit.kernel.exchange import Message
 from remit.providers.dialects import _checks as checks
-from remit.providers.dialects.arguments import read_arguments
-from remit.providers.dialects.chat.answer import citations_in, thoughts_in
-from remit.providers.dialects.dialect_error import DialectError
+from remit.providers.dialects.arguments import input_of, read_arguments
+from remit.providers.dialects.errors import DialectError
 from remit.providers.dialects.media import document_block, source_of_url
-from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
+from remit.providers.dialects.model_call import ModelCall, Reasoning
 from remit.providers.dialects.seals import thought_seal
-from remit.providers.dialects.tool_choice import read_choice, read_format, read_stop
+from remit.providers.dialects.tool_choice import (
+    read_choice,
+    read_response_format,
+    read_stop,
+    read_tool,
+)
 
-__all__ = ["read_request"]
+__all__ = ["citations_in", "read_call", "read_request", "thoughts_in"]
 
 ENDPOINT = "openai.chat"
-_FIELDS = frozenset(
-    (
-        "model", "messages", "max_tokens", "max_completion_tokens", "temperature", "tools",
-        "tool_choice", "parallel_tool_calls", "response_format", "stop", "top_p", "top_k",
-        "reasoning_effort", "reasoning", "thinking", "user", "stream", "web_search_options",
-        "functions", "function_call", "stream_options",
-    )
-)  # fmt: skip
 _KNOWN = {
+    "": frozenset(
+        ("model", "messages", "max_tokens", "max_completion_tokens", "temperature", "tools",
+         "tool_choice", "parallel_tool_calls", "response_format", "stop", "top_p", "top_k",
+         "reasoning_effort", "reasoning", "thinking", "user", "stream", "web_search_options",
+         "functions", "function_call", "stream_options")
+    ),
     "messages[]": frozenset(
         ("role", "content", "name", "tool_calls", "tool_call_id", "refusal", "audio", "annotations",
          "reasoning_content", "reasoning", "reasoning_details", "cache_control", "function_call")
@@ -62,30 +65,21 @@ def read_request(body: Any) -> ModelCall:
             raise DialectError(f"{key} is not supported.", param=key, next_step=_USE_TOOLS)
     limit = checks.max_tokens(body, "max_completion_tokens")
     older = checks.max_tokens(body, "max_tokens")
-    options = checks.object_or_none(body, "stream_options", "stream_options")
-    parallel = body.get("parallel_tool_calls")
-    if parallel is not None:
-        parallel = checks.flag(body, "parallel_tool_calls", "parallel_tool_calls")
-    usage = "stream_options.include_usage"
+    options = checks.optional(body, "stream_options", dict) or {}
+    usage = checks.optional(options, "include_usage", bool, "stream_options")
     return ModelCall(
-        endpoint=ENDPOINT,
-        model=checks.model_name(body),
+        **checks.read_common(body, ENDPOINT, _KNOWN),
         messages=_messages(body.get("messages")),
         max_tokens=older if limit is None else limit,
-        temperature=checks.temperature(body),
         tools=_tools(body),
         tool_choice=read_choice(body.get("tool_choice"), nested=True),
-        parallel_tools=parallel,
-        response_format=_format(body),
+        parallel_tools=checks.optional(body, "parallel_tool_calls", bool),
+        response_format=read_response_format(body, "response_format", "", nested=True),
         stop=read_stop(body.get("stop"), "stop"),
-        top_p=checks.number(body, "top_p", 1),
         top_k=checks.number(body, "top_k"),
         reasoning=_reasoning(body),
-        user=checks.text_or_none(body, "user", "user"),
-        stream=checks.flag(body, "stream", "stream"),
-        include_usage=options is not None and checks.flag(options, "include_usage", usage),
-        other={key: value for key, value in body.items() if key not in _FIELDS},
-        dropped=checks.unread(body, _KNOWN),
+        user=checks.optional(body, "user", str),
+        include_usage=usage or False,
     )
 
 
@@ -95,28 +89,24 @@ def _reasoning(body: dict[str, Any]) -> Reasoning | None:
     The fields are ``reasoning_effort``, and Anthropic's ``thinking`` or OpenRouter's
     ``reasoning``, which clients add to the body.
     """
-    effort = checks.text_or_none(body, "reasoning_effort", "reasoning_effort") or None
-    thinking = checks.object_or_none(body, "thinking", "thinking")
+    effort = checks.optional(body, "reasoning_effort", str) or None
+    thinking = checks.optional(body, "thinking", dict)
     if thinking is not None:
         kind = checks.text(thinking, "type", "thinking")
         if kind == "disabled":
             return Reasoning(effort=effort or "none")
         if "budget_tokens" in thinking:
-            budget = thinking["budget_tokens"]
-            if type(budget) is not int:
-                raise checks.refuse("is not a whole number", "thinking.budget_tokens")
-            return Reasoning(effort=effort, budget_tokens=budget)
-        own = checks.text_or_none(thinking, "effort", "thinking.effort") or None
+            tokens = checks.required(thinking, "budget_tokens", int, "thinking")
+            return Reasoning(effort=effort, budget_tokens=tokens)
+        own = checks.optional(thinking, "effort", str, "thinking") or None
         return Reasoning(effort=effort or own, adaptive=True)
-    wanted = checks.object_or_none(body, "reasoning", "reasoning")
+    wanted = checks.optional(body, "reasoning", dict)
     if wanted is None:
         return Reasoning(effort=effort) if effort else None
-    effort = effort or checks.text_or_none(wanted, "effort", "reasoning.effort") or None
+    effort = effort or checks.optional(wanted, "effort", str, "reasoning") or None
     if wanted.get("enabled") is False:
         return Reasoning(effort="none")
-    budget = wanted.get("max_tokens")
-    if budget is not None and type(budget) is not int:
-        raise checks.refuse("is not a whole number", "reasoning.max_tokens")
+    budget = checks.optional(wanted, "max_tokens", int, "reasoning")
     summary = "omitted" if wanted.get("exclude") is True else None
     if effort is None and budget is None and wanted.get("enabled") is not True:
         return None
@@ -153,7 +143,7 @@ def _messages(items: Any) -> list[Message]:
         message: Message = {"role": role, "content": _hinted(item, _content(item, where))}
         if role == "developer":
             message |= {"role": "system", "developer": True}
-        if name := checks.text_or_none(item, "name", f"{where}.name"):
+        if name := checks.optional(item, "name", str, where):
             message["name"] = name
         messages.append(message)
     return messages
@@ -168,13 +158,8 @@ def _hinted(item: dict[str, Any], content: str | list[Any]) -> str | list[Any]:
     return [*parts[:-1], {"cache_control": hint, **parts[-1]}]
 
 
-def _content(item: dict[str, Any], where: str) -> str | list[Any]:
-    content = item.get("content")
-    if type(content) is str:
-        return content
-    if type(content) is not list:
-        raise checks.refuse("is neither a text nor a list of parts", f"{where}.content")
-    return [_part(part, f"{where}.content[{index}]") for index, part in enumerate(content)]
+def _content(item: dict[str, Any], where: str) -> str | list[dict[str, Any]]:
+    return checks.content(item.get("content"), f"{where}.content", _part)
 
 
 def _said(item: dict[str, Any], where: str) -> str | list[Any]:
@@ -194,7 +179,7 @@ def _said(item: dict[str, Any], where: str) -> str | list[Any]:
         blocks += content
     elif content:
         blocks.append({"type": "text", "text": content})
-    if refusal := checks.text_or_none(item, "refusal", f"{where}.refusal"):
+    if refusal := checks.optional(item, "refusal", str, where):
         blocks.append({"type": "refusal", "refusal": refusal})
         plain = False
     if cited := citations_in(item.get("annotations")):
@@ -206,9 +191,9 @@ def _said(item: dict[str, Any], where: str) -> str | list[Any]:
     if item.get("audio") is not None:
         blocks.append(_other(item["audio"], f"{where}.audio"))
         plain = False
-    calls = checks.list_or_none(item, "tool_calls", f"{where}.tool_calls")
+    calls = checks.optional(item, "tool_calls", list, where)
     for number, call in enumerate(calls or ()):
-        block = _call(call, f"{where}.tool_calls[{number}]")
+        block = read_call(call, f"{where}.tool_calls[{number}]")
         if seal := thought_seal(call):
             blocks.append(seal)
         blocks.append(block)
@@ -220,28 +205,22 @@ def _other(value: Any, where: str) -> dict[str, Any]:
     return {"type": "other", "endpoint": ENDPOINT, "value": value, "at": where}
 
 
-def _part(part: Any, where: str) -> dict[str, Any]:
-    if type(part) is not dict:
-        raise checks.refuse("is not an object", where)
-    kind = checks.text(part, "type", where)
+def _part(part: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
     block: dict[str, Any]
     if kind in ("text", "refusal"):
         block = {"type": kind, kind: checks.text(part, kind, where, empty=True)}
     elif kind == "image_url":
-        image = part.get("image_url")
+        at, image = f"{where}.image_url", part.get("image_url")
         if type(image) is str:  # Some servers and clients send a plain URL.
             image = {"url": image}
         if type(image) is not dict:
-            raise checks.refuse("is not an object", f"{where}.image_url")
-        source = source_of_url(checks.text(image, "url", f"{where}.image_url"))
-        block = {"type": "image", "source": source, "at": where}
+            raise checks.refuse("is not an object", at)
+        block = {"type": "image", "source": source_of_url(checks.text(image, "url", at))}
+        block["at"] = where
         if isinstance(image.get("detail"), str):
             block["detail"] = image["detail"]
     elif kind == "file":
-        file = part.get("file")
-        if type(file) is not dict:
-            raise checks.refuse("is not an object", f"{where}.file")
-        block = document_block(file, f"{where}.file")
+        block = document_block(checks.required(part, kind, dict, where), f"{where}.file")
     else:
         return _other(part, where)
     if isinstance(part.get("cache_control"), dict):
@@ -249,91 +228,75 @@ def _part(part: Any, where: str) -> dict[str, Any]:
     return block
 
 
-def _call(call: Any, where: str) -> dict[str, Any]:
+def read_call(call: Any, where: str, own_id: str = "") -> dict[str, Any]:
+    """Return a tool call in neutral form.
+
+    Args:
+        call: the call.
+        where: its place, for errors.
+        own_id: the id of a call of an answer. Its arguments may be absent or an object, as some
+            servers write them. Empty for a call in a request.
+
+    Raises:
+        DialectError: the call is malformed.
+    """
     if type(call) is not dict:
         raise checks.refuse("is not an object", where)
     kind = call.get("type", "function")
     if kind not in ("function", "custom"):
         raise checks.refuse("is neither 'function' nor 'custom'", f"{where}.type")
-    called, at = call.get(kind), f"{where}.{kind}"
-    if type(called) is not dict:
-        raise checks.refuse("is not an object", at)
-    block: dict[str, Any] = {
-        "type": "tool_use",
-        "id": checks.text(call, "id", where),
-        "name": checks.text(called, "name", at),
-    }
+    called, at = checks.required(call, kind, dict, where), f"{where}.{kind}"
+    identity = own_id or checks.text(call, "id", where)
+    block = {"type": "tool_use", "id": identity, "name": checks.text(called, "name", at)}
     if kind == "custom":
-        block |= {"input": {"input": checks.text(called, "input", at, empty=True)}, "custom": True}
-    else:
-        block["input"] = read_arguments(checks.text(called, "arguments", at, empty=True))
-    return block
+        value = {"input": checks.text(called, "input", at, empty=True)}
+        return {**block, "input": value, "custom": True}
+    if own_id:
+        return {**block, "input": input_of(called.get("arguments"))}
+    return {**block, "input": read_arguments(checks.text(called, "arguments", at, empty=True))}
+
+
+def thoughts_in(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a message's thinking as a list of one block; empty without thinking.
+
+    OpenRouter's ``reasoning_details`` are a part of the block, since OpenRouter wants them back.
+    """
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    details = message.get("reasoning_details")
+    block: dict[str, Any] = {"type": "thinking", "thinking": "", "raw": True}
+    if isinstance(details, list) and details:
+        block["details"] = details
+        block["thinking"] = "".join(
+            str(part.get("text") or part.get("summary") or "")
+            for part in details
+            if isinstance(part, dict)
+        )
+    if isinstance(thought, str) and thought:
+        block["thinking"] = thought
+    return [block] if block["thinking"] or "details" in block else []
+
+
+def citations_in(noted: Any) -> list[dict[str, Any]]:
+    """Return a message's ``annotations`` as citations of its text."""
+    return [
+        {"type": "url_citation", **note["url_citation"]}
+        for note in (noted if isinstance(noted, list) else ())
+        if isinstance(note, dict) and isinstance(note.get("url_citation"), dict)
+    ]
 
 
 def _tools(body: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    items = checks.list_or_none(body, "tools", "tools") or []
-    tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(items)]
-    search = checks.object_or_none(body, "web_search_options", "web_search_options")
+    items = checks.optional(body, "tools", list) or []
+    tools = [read_tool(tool, f"tools[{index}]", nested=True) for index, tool in enumerate(items)]
+    search = checks.optional(body, "web_search_options", dict)
     if search is not None:
-        tool: dict[str, Any] = {"type": "web_search", "at": "web_search_options"}
-        place = checks.object_or_none(search, "user_location", "web_search_options.user_location")
+        at = "web_search_options"
+        tool: dict[str, Any] = {"type": "web_search", "at": at}
+        place = checks.optional(search, "user_location", dict, at)
         if place is not None:
-            near = place.get("approximate")
-            if type(near) is not dict:
-                at = "web_search_options.user_location.approximate"
-                raise checks.refuse("is not an object", at)
+            near = checks.required(place, "approximate", dict, f"{at}.user_location")
             tool["user_location"] = {"type": "approximate", **near}
         if "search_context_size" in search:
             tool["search_context_size"] = search["search_context_size"]
         tools.append(tool)
     return tuple(tools)
-
-
-def _tool(tool: Any, where: str) -> dict[str, Any]:
-    if type(tool) is not dict:
-        raise checks.refuse("is not an object", where)
-    kind = checks.text(tool, "type", where)
-    if kind not in ("function", "custom"):
-        return {"type": "other", "value": tool, "at": where}
-    at, inner = f"{where}.{kind}", tool.get(kind)
-    if type(inner) is not dict:
-        raise checks.refuse("is not an object", at)
-    neutral: dict[str, Any] = {"name": checks.text(inner, "name", at), "at": where}
-    if description := checks.text_or_none(inner, "description", f"{at}.description"):
-        neutral["description"] = description
-    if kind == "custom":
-        neutral["custom"] = True
-        if wanted := read_format(inner, at, nested=True):
-            neutral["format"] = wanted
-        return neutral
-    schema = checks.object_or_none(inner, "parameters", f"{at}.parameters")
-    neutral["input_schema"] = {"type": "object", "properties": {}} if schema is None else schema
-    if inner.get("strict") is not None:
-        neutral["strict"] = checks.flag(inner, "strict", f"{at}.strict")
-    for holder in (tool, inner):
-        if isinstance(holder.get("cache_control"), dict):
-            neutral["cache_control"] = holder["cache_control"]
-    return neutral
-
-
-def _format(body: dict[str, Any]) -> ResponseFormat | None:
-    wanted = checks.object_or_none(body, "response_format", "response_format")
-    if wanted is None:
-        return None
-    kind = checks.text(wanted, "type", "response_format")
-    if kind == "text":
-        return None
-    if kind == "json_object":
-        return ResponseFormat()
-    if kind != "json_schema":
-        raise checks.refuse("is none of the forms of the API", "response_format.type")
-    at = "response_format.json_schema"
-    held = checks.object_or_none(wanted, "json_schema", at)
-    if held is None:
-        raise checks.refuse("is missing", at)
-    return ResponseFormat(
-        schema=checks.object_or_none(held, "schema", f"{at}.schema"),
-        name=checks.text_or_none(held, "name", f"{at}.name") or "",
-        strict=None if held.get("strict") is None else checks.flag(held, "strict", f"{at}.strict"),
-        description=checks.text_or_none(held, "description", f"{at}.description") or "",
-    )

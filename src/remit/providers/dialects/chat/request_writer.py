@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from remit.providers.dialects.arguments import arguments_text
 from remit.providers.dialects.effort import openai_effort
-from remit.providers.dialects.media import file_fields, image_url, plain_document, with_failure
+from remit.providers.dialects.media import openai_part, with_failure
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames, wire_id
-from remit.providers.dialects.refusals import cannot, foreign_part, leave_out_rest, words_of
+from remit.providers.dialects.refusals import cannot, leave_out_rest
 from remit.providers.dialects.rounds import in_rounds
 from remit.providers.dialects.schemas import function_schema, named_schema
 from remit.providers.dialects.seals import google_extra
-from remit.providers.dialects.tool_choice import custom_schema, write_choice
+from remit.providers.dialects.tool_choice import described, write_choice
 
 __all__ = ["write_request"]
 
@@ -105,7 +105,7 @@ def _said(call: ModelCall, content: Sequence[Any], where: str, names: ToolNames)
         elif kind in ("redacted_thinking", "server_tool"):
             call.drop("thinking" if kind == "redacted_thinking" else "web_search")
         else:
-            parts.append(_part(call, block, f"{where}.content[{at}]"))
+            parts.append(openai_part(call, block, f"{where}.content[{at}]", flat=False))
     turn["content"] = _joined(parts) if parts else None
     if not parts and not calls and "refusal" not in turn:
         turn["content"] = ""
@@ -129,7 +129,7 @@ def _user_turns(
     for at, block in enumerate(content):
         place = f"{where}.content[{at}]"
         if block["type"] != "tool_result":
-            parts.append(_part(call, block, place))
+            parts.append(openai_part(call, block, place, flat=False))
             continue
         if "cache_control" in block:
             call.drop("cache_control")
@@ -137,8 +137,8 @@ def _user_turns(
         if not isinstance(given, str):
             seen = [part for part in given if part["type"] in _MEDIA]
             rest = [part for part in given if part["type"] not in _MEDIA]
-            parts += [_part(call, part, place) for part in seen]
-            given = _joined([_part(call, part, place) for part in rest])
+            parts += [openai_part(call, part, place, flat=False) for part in seen]
+            given = _joined([openai_part(call, part, place, flat=False) for part in rest])
             given = given or (_SEE_NEXT if seen else "")
         given = with_failure(block, given)
         turns.append(
@@ -154,33 +154,6 @@ def _joined(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
     if all(part["type"] == "text" for part in parts):
         return "".join([part["text"] for part in parts])
     return parts
-
-
-def _part(call: ModelCall, block: Mapping[str, Any], where: str) -> dict[str, Any]:
-    kind = block["type"]
-    for name in ("cache_control", "citations", "context"):
-        if block.get(name) and not (name == "citations" and kind == "document"):
-            call.drop(name)
-    if kind in ("text", "refusal"):
-        return {"type": "text", "text": block[kind]}
-    if kind == "image":
-        image = {"url": image_url(block)}
-        if "detail" in block:
-            image["detail"] = block["detail"]
-        return {"type": "image_url", "image_url": image}
-    at = str(block.get("at", where))
-    if kind == "document":
-        if (block.get("citations") or {}).get("enabled"):
-            raise cannot(f"{at}.citations", "citations")
-        if (text := plain_document(block)) is not None:
-            return {"type": "text", "text": text}
-        fields = file_fields(block)
-        if "file_url" in fields:
-            raise cannot(at, "a document by its URL")
-        return {"type": "file", "file": fields}
-    if (words := words_of(block)) is not None:
-        return {"type": "text", "text": words}
-    raise foreign_part(at, "Chat Completions")
 
 
 def _call(block: dict[str, Any], names: ToolNames) -> dict[str, Any]:
@@ -205,12 +178,7 @@ def _tool(
             raise cannot(where, "a search of the web by the provider")
         call.drop("tools[].web_search")  # no search of the web is wanted, and none is made
         return None
-    if tool.get("custom") is True:
-        description, schema = custom_schema(tool)
-    elif "input_schema" in tool:
-        description, schema = tool.get("description", ""), tool["input_schema"]
-    else:
-        raise cannot(where, "a tool that only its own provider has")
+    description, schema = described(tool, where)
     if "cache_control" in tool:
         call.drop("cache_control")
     function: dict[str, Any] = {"name": names.sent(tool["name"])}

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
-from remit.kernel.exchange import (
-    BlockEnd,
-    RefusalDelta,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolInputDelta,
-    ToolUseStart,
-)
+from remit.kernel import exchange
+from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.arguments import arguments_text
-from remit.providers.dialects.chat.answer import call_id, citations_in, read_answer, tool_call
+from remit.providers.dialects.chat.request_reader import citations_in, read_call, thoughts_in
+from remit.providers.dialects.errors import failed, shaped, unreadable
 from remit.providers.dialects.seals import thought_seal
-from remit.providers.dialects.streaming import FreeInput, stream_events
-from remit.providers.dialects.unreadable import failed, unreadable
+from remit.providers.dialects.streaming import FreeInput
 from remit.providers.wire.chat import ChatSum
 from remit.providers.wire.delta import Cursor, Pieces, settled
 
@@ -70,9 +64,6 @@ class ChatReader:
         choice = self._sum.first_choice
         if choice is None or self._ended:
             return []
-        if choice.whole is not None:  # a server that does not stream
-            self._ended = True
-            return stream_events(read_answer(self._sum.answer()))
         events: list[StreamEvent] = []
         message = choice.message
         for kind, keys in _KINDS:
@@ -83,14 +74,15 @@ class ChatReader:
                         self._open = kind
                     self._pieces.append(new)
                     if kind == "thinking":
-                        events.append(ThinkingDelta(new, raw=True))
+                        events.append(exchange.ThinkingDelta(new, raw=True))
+                    elif kind == "text":
+                        events.append(exchange.TextDelta(new))
                     else:
-                        events.append(TextDelta(new) if kind == "text" else RefusalDelta(new))
+                        events.append(exchange.RefusalDelta(new))
                     break
-        calls = message.get("tool_calls")
-        for number, call in enumerate(calls if isinstance(calls, list) else ()):
+        for number, call in enumerate(shaped(message.get("tool_calls") or [], list, "tool_calls")):
             if not isinstance(call, dict):
-                raise unreadable("delta.tool_calls")
+                raise unreadable("tool_calls")
             self._call(number, call, events)
         return events
 
@@ -114,13 +106,17 @@ class ChatReader:
         details = message.get("reasoning_details")
         left = settled(details[self._details :]) if isinstance(details, list) else []
         self._details += len(left)
-        if kind == "thinking" or left:
-            block = {"type": "thinking", "thinking": text if kind == "thinking" else "",
-                     "raw": True}  # fmt: skip
-            thought = BlockEnd({**block, "details": left} if left else block)
-            if kind == "thinking":
-                events.append(thought)
-                return
+        thoughts: list[StreamEvent] = []
+        thought = text if kind == "thinking" else ""
+        for block in thoughts_in({"reasoning_content": thought, "reasoning_details": left}):
+            if not thought and any(self._cursors[key].size for key in _THOUGHTS):
+                block["thinking"] = ""  # It was told before its details came.
+            elif not thought and block["thinking"]:
+                thoughts.append(exchange.ThinkingDelta(block["thinking"], raw=True))
+            thoughts.append(exchange.BlockEnd(block))
+        if kind == "thinking":
+            events += thoughts
+            return
         if kind:
             block = {"type": kind, kind: text}
             noted = message.get("annotations")
@@ -129,9 +125,8 @@ class ChatReader:
                 self._cited = len(noted)
                 if cited:
                     block["citations"] = cited
-            events.append(BlockEnd(block))
-        if left:
-            events.append(thought)
+            events.append(exchange.BlockEnd(block))
+        events += thoughts
 
     def _call(self, number: int, call: dict[str, Any], events: list[StreamEvent]) -> None:
         if number == len(self._calls):
@@ -161,16 +156,23 @@ class ChatReader:
             if new.strip():
                 raise unreadable("delta.tool_calls")
         elif new:
-            events.append(ToolInputDelta(number, new))
+            events.append(exchange.ToolInputDelta(number, new))
 
     def _begin(
         self, number: int, call: dict[str, Any], name: str, events: list[StreamEvent]
     ) -> None:
         self._calls[number].begun = True
         if seal := thought_seal(settled(call)):
-            events.append(BlockEnd(seal))
-        identity = call_id(call, self._sum.request_id, number)
-        events.append(ToolUseStart(number, identity, name))
+            events.append(exchange.BlockEnd(seal))
+        events.append(exchange.ToolUseStart(number, self._call_id(number, call), name))
+
+    def _call_id(self, number: int, call: dict[str, Any]) -> str:
+        """Return a call's id. An absent one is made, different in each answer."""
+        identity = call.get("id")
+        if isinstance(identity, str) and identity:
+            return identity
+        digest = hashlib.sha256(f"{self._sum.request_id}:{number}".encode("utf-8", "surrogatepass"))
+        return f"call_{digest.hexdigest()[:24]}"
 
     def _is_whole(self, number: int) -> bool:
         if self._calls[number].free is not None:
@@ -192,13 +194,13 @@ class ChatReader:
             if not name or not isinstance(name, str):
                 raise unreadable("delta.tool_calls")
             self._begin(number, call, name, events)
-        block = tool_call(_named(call), number, self._sum.request_id)
+        block = read_call(_named(call), "tool_calls", self._call_id(number, call))
         state.ended = True
         if state.free is not None:
-            events.append(ToolInputDelta(number, state.free.end()))
+            events.append(exchange.ToolInputDelta(number, state.free.end()))
         elif not state.cursor.size and block["input"]:
-            events.append(ToolInputDelta(number, arguments_text(block["input"])))
-        events.append(BlockEnd(block, number))
+            events.append(exchange.ToolInputDelta(number, arguments_text(block["input"])))
+        events.append(exchange.BlockEnd(block, number))
 
     def finish(self) -> list[StreamEvent]:
         """Return the ends of all open blocks, once the stream has ended.

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remit.kernel.exchange import (
-    BlockEnd,
-    RefusalDelta,
-    StreamEvent,
-    TextDelta,
-    ToolInputDelta,
-    ToolUseStart,
-)
+from remit.kernel import exchange
+from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.arguments import arguments_text, free_text, json_text
-from remit.providers.dialects.chat.answer import finish_word, web_annotations
-from remit.providers.dialects.errors import error_body
+from remit.providers.dialects.citations import annotations_of
+from remit.providers.dialects.errors import error_body, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
-from remit.providers.dialects.unreadable import unreadable
 from remit.providers.dialects.usage import chat_usage
 from remit.providers.protocol import ProviderResponse
 
-__all__ = ["ChatWriter"]
+__all__ = ["ChatWriter", "whole"]
+
+_WORDS = {"length": "length", "tool_use": "tool_calls", "content_filter": "content_filter"}
 
 
 class _Call:
@@ -55,21 +51,22 @@ class ChatWriter:
 
     def event(self, event: StreamEvent) -> bytes:
         """Return the chunks of one neutral event."""
-        if isinstance(event, TextDelta):
+        if isinstance(event, exchange.TextDelta):
             return self._chunk({"content": event.text})
-        if isinstance(event, ToolInputDelta):
+        if isinstance(event, exchange.ToolInputDelta):
             return self._input(event)
-        if isinstance(event, ToolUseStart):
+        if isinstance(event, exchange.ToolUseStart):
             return self._begin(event)
-        if isinstance(event, BlockEnd):
+        if isinstance(event, exchange.BlockEnd):
             return self._end(event)
-        if isinstance(event, RefusalDelta):
+        if isinstance(event, exchange.RefusalDelta):
             return self._chunk({"refusal": event.text})
         return self._chunk({"reasoning_content": event.text}) if event.text else b""
 
     def end(self, answer: ProviderResponse) -> bytes:
         """Return the last chunks, with usage if the client asked for it."""
-        last = self._chunk({}, finish_word(answer.finish_reason, bool(self._calls)))
+        word = _WORDS.get(answer.finish_reason, "tool_calls" if self._calls else "stop")
+        last = self._chunk({}, word)
         if self._include_usage:
             last += _data({**self._head, "choices": [], "usage": chat_usage(answer)})
         return last + b"data: [DONE]\n\n"
@@ -78,7 +75,7 @@ class ChatWriter:
         """Return an error that ends the stream."""
         return _data(error_body("openai.chat", status, code, message))
 
-    def _begin(self, event: ToolUseStart) -> bytes:
+    def _begin(self, event: exchange.ToolUseStart) -> bytes:
         block = {"name": event.name}
         call = _Call(len(self._calls), self._names.is_custom(block))
         self._calls[event.index] = call
@@ -86,7 +83,7 @@ class ChatWriter:
         called = {"name": self._names.own(event.name), piece: ""}
         return self._called(call, {"id": event.id, "type": kind, kind: called})
 
-    def _input(self, event: ToolInputDelta) -> bytes:
+    def _input(self, event: exchange.ToolInputDelta) -> bytes:
         call = self._calls.get(event.index)
         if call is None:
             raise unreadable("the input of a tool that has not been called")
@@ -95,14 +92,14 @@ class ChatWriter:
         call.has_input = True
         return self._called(call, {"function": {"arguments": event.partial_json}})
 
-    def _end(self, event: BlockEnd) -> bytes:
+    def _end(self, event: exchange.BlockEnd) -> bytes:
         block = event.block
         if event.index is None:
             if block["type"] != "text":
                 return b""
-            before = len(web_annotations(self._texts))
+            before = len(_annotations(self._texts))
             self._texts.append(block)
-            noted = web_annotations(self._texts)[before:] if block.get("citations") else []
+            noted = _annotations(self._texts)[before:] if block.get("citations") else []
             return self._chunk({"annotations": noted}) if noted else b""
         call = self._calls.get(event.index)
         if call is None:
@@ -124,3 +121,35 @@ class ChatWriter:
 
 def _data(value: dict[str, Any]) -> bytes:
     return b"data: " + json_text(value).encode() + b"\n\n"
+
+
+def _annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the web citations of all texts as annotations, by place in the joined text."""
+    noted: list[dict[str, Any]] = []
+    start = 0
+    for block in blocks:
+        if block["type"] != "text":
+            continue
+        for annotation in annotations_of(block, start):
+            if annotation["type"] == "url_citation":
+                held = {key: value for key, value in annotation.items() if key != "type"}
+                noted.append({"type": "url_citation", "url_citation": held})
+        start += len(block["text"])
+    return noted
+
+
+def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
+    """Return a ``chat.completion`` with the members that its stream leaves out.
+
+    Args:
+        value: the sum of the stream.
+        answer: the answer.
+    """
+    (choice,) = value["choices"]
+    said = choice["message"]
+    first = {name: said[name] for name in ("role", "reasoning_content") if name in said}
+    message = choice["message"] = {**first, **said}  # The thoughts stand before the text.
+    message.setdefault("refusal", None)
+    if not message["content"] and (message.get("tool_calls") or message["refusal"]):
+        message["content"] = None
+    return {**value, "usage": chat_usage(answer)}

@@ -7,8 +7,8 @@ from typing import Any
 
 from remit.kernel.exchange import text_of
 from remit.providers.dialects.arguments import free_text
-from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.effort import messages_thinking, takes_both, takes_sampling
+from remit.providers.dialects.errors import DialectError
 from remit.providers.dialects.media import messages_source
 from remit.providers.dialects.messages.tools import tool_fields
 from remit.providers.dialects.model_call import ModelCall

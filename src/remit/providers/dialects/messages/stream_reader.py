@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remit.kernel.exchange import (
-    BlockEnd,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolInputDelta,
-    ToolUseStart,
-)
-from remit.providers.dialects.arguments import json_text
-from remit.providers.dialects.messages.answer import read_block
-from remit.providers.dialects.unreadable import failed, shaped, unreadable
+from remit.kernel import exchange
+from remit.kernel.exchange import StreamEvent
+from remit.providers.dialects.arguments import input_of, json_text
+from remit.providers.dialects.errors import failed, shaped, unreadable
+from remit.providers.dialects.messages.request_reader import read_block
 from remit.providers.wire.delta import Cursor
 from remit.providers.wire.messages import MessageSum
 
 __all__ = ["MessagesReader"]
 
+_READ = ("text", "thinking", "redacted_thinking", "tool_use")
 _GROWS = {"text": "text", "thinking": "thinking"}
 _OF_A_BLOCK = ("content_block_delta", "content_block_stop")
 _TEXT_OF = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json",
@@ -48,13 +43,16 @@ class MessagesReader:
             ProviderError: the event reports an error.
         """
         kind = data.get("type")
-        if kind == "error":
+        if kind == "error" or (kind is None and data.get("error") and "content" not in data):
             raise failed(data.get("error"))
+        whole = isinstance(data.get("content"), list)  # a server that does not stream
+        for block in data["content"] if whole else ():
+            shaped(block, dict, "content")
         _check(kind, data)
         events: list[StreamEvent] = []
         while self._begun < self._sum.count:
             for earlier in tuple(self._open):  # Only calls come at the same time.
-                if self._sum.block(earlier).get("type") != "tool_use" or kind == "message":
+                if self._sum.block(earlier).get("type") != "tool_use" or whole:
                     self._end(earlier, events)
             self._begin(self._begun, events)
             self._begun += 1
@@ -65,7 +63,7 @@ class MessagesReader:
             self._grow(at, events)
             if kind == "content_block_stop":
                 self._end(at, events)
-        elif kind == "message":  # a server that does not stream
+        elif whole:
             events += self.finish()
         return events
 
@@ -86,10 +84,10 @@ class MessagesReader:
         if block.get("type") == "tool_use":
             identity = shaped(block.get("id"), str, "content_block.id")
             name = shaped(block.get("name"), str, "content_block.name")
-            events.append(ToolUseStart(at, identity, name))
+            events.append(exchange.ToolUseStart(at, identity, name))
             given = block.get("input")
             if isinstance(given, dict) and given:
-                events.append(ToolInputDelta(at, json_text(given)))
+                events.append(exchange.ToolInputDelta(at, json_text(given)))
         self._grow(at, events)
 
     def _grow(self, at: int, events: list[StreamEvent]) -> None:
@@ -97,19 +95,21 @@ class MessagesReader:
         kind = str(block.get("type"))
         if kind == "tool_use":
             if new := self._open[at].new(self._sum.inputs(at)):
-                events.append(ToolInputDelta(at, new))
+                events.append(exchange.ToolInputDelta(at, new))
         elif key := _GROWS.get(kind):
             value = block.get(key, "")
             if not isinstance(value, (str, list)):
                 raise unreadable(f"content_block.{key}")
             if new := self._open[at].new(value):
-                events.append(TextDelta(new) if key == "text" else ThinkingDelta(new))
+                events.append(
+                    exchange.TextDelta(new) if key == "text" else exchange.ThinkingDelta(new)
+                )
 
     def _end(self, at: int, events: list[StreamEvent]) -> None:
         del self._open[at]
-        block = read_block(self._sum.whole(at), "content_block", self._queries)
+        block = _read(self._sum.whole(at), self._queries)
         if block is not None:
-            events.append(BlockEnd(block, at if block["type"] == "tool_use" else None))
+            events.append(exchange.BlockEnd(block, at if block["type"] == "tool_use" else None))
 
 
 def _check(kind: Any, data: Mapping[str, Any]) -> None:
@@ -122,3 +122,41 @@ def _check(kind: Any, data: Mapping[str, Any]) -> None:
         key = _TEXT_OF.get(delta_kind) if isinstance(delta_kind, str) else None
         if key is not None:
             shaped(delta.get(key), str, f"delta.{key}")
+
+
+def _read(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, Any] | None:
+    """Return one block of an answer in neutral form; None for blocks without meaning elsewhere.
+
+    A search and its result become one block.
+
+    Args:
+        block: the block.
+        queries: search queries, keyed by the search's id; added to.
+    """
+    kind = block.get("type")
+    if kind == "server_tool_use" and block.get("name") == "web_search":
+        asked = block.get("input")
+        query = asked.get("query") if isinstance(asked, dict) else None
+        queries[str(block.get("id"))] = [query] if isinstance(query, str) else []
+    elif kind == "web_search_tool_result":
+        return _search(block, queries)
+    elif kind in _READ:
+        if kind == "tool_use":
+            block = {**block, "input": input_of(block.get("input"))}
+        for name, shape in (("citations", list), ("signature", str)):
+            if type(block.get(name)) is not shape:  # An answer stays readable without them.
+                block = {**block, name: None}
+        return read_block(block, str(kind), "content_block")
+    return None
+
+
+def _search(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, Any]:
+    identity = str(block.get("tool_use_id"))
+    found = block.get("content")
+    sources = [
+        {key: result[key] for key in ("url", "title") if isinstance(result.get(key), str)}
+        for result in (found if isinstance(found, list) else [])
+        if isinstance(result, dict) and isinstance(result.get("url"), str)
+    ]
+    asked = queries.get(identity, [])
+    return {"type": "server_tool", "id": identity, "queries": asked, "sources": sources}

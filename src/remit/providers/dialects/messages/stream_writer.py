@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from remit.kernel.exchange import (
-    BlockEnd,
-    RefusalDelta,
-    StreamEvent,
-    TextDelta,
-    ToolInputDelta,
-    ToolUseStart,
-)
+from remit.kernel import exchange
+from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.arguments import json_text
-from remit.providers.dialects.errors import error_body
-from remit.providers.dialects.messages.answer import finish_word, write_block
+from remit.providers.dialects.citations import citations_of
+from remit.providers.dialects.errors import error_body, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
+from remit.providers.dialects.seals import seal_of
 from remit.providers.dialects.streaming import sse
-from remit.providers.dialects.unreadable import unreadable
 from remit.providers.dialects.usage import messages_usage
 from remit.providers.protocol import ProviderResponse
 
-__all__ = ["MessagesWriter"]
+__all__ = ["MessagesWriter", "whole"]
+
+_WORDS = {"length": "max_tokens", "tool_use": "tool_use", "content_filter": "refusal"}
+_SEARCH = "web_search"
 
 _TEXT = {"type": "text", "text": ""}
 _THINKING = {"type": "thinking", "thinking": "", "signature": ""}
@@ -64,19 +62,19 @@ class MessagesWriter:
         if isinstance(self._open, int) and getattr(event, "index", None) != self._open:
             self._waiting.append(event)
             return b""
-        if isinstance(event, TextDelta):
+        if isinstance(event, exchange.TextDelta):
             return self._piece("text", _TEXT, {"type": "text_delta", "text": event.text})
-        if isinstance(event, ToolInputDelta):
+        if isinstance(event, exchange.ToolInputDelta):
             return self._input(event)
-        if isinstance(event, ToolUseStart):
+        if isinstance(event, exchange.ToolUseStart):
             name = self._names.own(event.name)
             self._has_input = False
             return self._begin(
                 event.index, {"type": "tool_use", "id": event.id, "name": name, "input": {}}
             )
-        if isinstance(event, BlockEnd):
+        if isinstance(event, exchange.BlockEnd):
             return self._end(event)
-        if isinstance(event, RefusalDelta):
+        if isinstance(event, exchange.RefusalDelta):
             return self._piece("refusal", _TEXT, {"type": "text_delta", "text": event.text})
         if not event.text:
             return b""
@@ -89,7 +87,9 @@ class MessagesWriter:
         last = self._stop()
         while self._waiting:
             last += self._replay() + self._stop()
-        reason = finish_word(answer.finish_reason, self._kinds)
+        calls = {"tool_use", "refusal"} & self._kinds
+        word = "tool_use" if "tool_use" in calls else "refusal" if calls else "end_turn"
+        reason = _WORDS.get(answer.finish_reason, word)
         delta = {"stop_reason": reason, "stop_sequence": None}
         last += sse("message_delta", {"delta": delta, "usage": messages_usage(answer)})
         return last + sse("message_stop", {})
@@ -98,7 +98,7 @@ class MessagesWriter:
         """Return an error that ends the stream."""
         return sse("error", error_body("anthropic.messages", status, code, message))
 
-    def _input(self, event: ToolInputDelta) -> bytes:
+    def _input(self, event: exchange.ToolInputDelta) -> bytes:
         if self._open != event.index:
             raise unreadable("the input of a tool that has not been called")
         if not event.partial_json:
@@ -106,7 +106,7 @@ class MessagesWriter:
         self._has_input = True
         return self._delta({"type": "input_json_delta", "partial_json": event.partial_json})
 
-    def _end(self, event: BlockEnd) -> bytes:
+    def _end(self, event: exchange.BlockEnd) -> bytes:
         block = event.block
         kind = block["type"]
         self._kinds.add(kind)
@@ -119,7 +119,7 @@ class MessagesWriter:
                 rest = self._delta({"type": "input_json_delta", "partial_json": piece})
             return rest + self._stop() + self._replay()
         wire = b""
-        for whole in write_block(block, self._names, self._answer_id):
+        for whole in _blocks(block, self._names, self._answer_id):
             wire += self._whole(kind, whole)
         return wire
 
@@ -180,3 +180,62 @@ def _estimate(call: ModelCall) -> int:
         elif isinstance(value, (list, tuple)):
             left += value
     return max(1, size // _CHARACTERS_PER_TOKEN)
+
+
+def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
+    """Return a ``message`` with the usage of the whole answer and an object as input of each call.
+
+    Args:
+        value: the sum of the message's stream, in which an incomplete input is a text.
+        answer: the answer.
+    """
+    calls = [block for block in answer.content_blocks if block["type"] == "tool_use"]
+    used = [block for block in value["content"] if block["type"] == "tool_use"]
+    for block, call in zip(used, calls, strict=False):
+        block["input"] = call["input"]
+    return {**value, "usage": messages_usage(answer)}
+
+
+def _blocks(block: Mapping[str, Any], names: ToolNames, search_id: str) -> list[dict[str, Any]]:
+    """Return a neutral block of an answer as blocks of a ``message``.
+
+    Args:
+        block: the block.
+        names: names of the call's tools.
+        search_id: the id of a search that has no id of its own.
+    """
+    kind = block["type"]
+    if kind == "text":
+        text: dict[str, Any] = {"type": kind, "text": block["text"]}
+        cited = citations_of(block)
+        return [{**text, "citations": cited} if cited else text]
+    if kind == "refusal":
+        return [{"type": "text", "text": block["refusal"]}]
+    if kind == "thinking":
+        seal = seal_of(block, "signature") or ""
+        return [{"type": kind, "thinking": block["thinking"], "signature": seal}]
+    if kind == "redacted_thinking":
+        return [{"type": kind, "data": block["data"]}]
+    if kind == "tool_use":
+        head = {"type": kind, "id": block["id"], "name": names.own(block["name"])}
+        return [{**head, "input": block["input"]}]
+    if kind == "server_tool":
+        return _search_blocks(block, f"srvtoolu_{search_id}")
+    return []
+
+
+def _search_blocks(block: Mapping[str, Any], search_id: str) -> list[dict[str, Any]]:
+    identity = block.get("id") or search_id
+    query = " ".join(block.get("queries", ()))
+    results = [
+        {
+            "type": "web_search_result",
+            "url": source["url"],
+            "title": source.get("title", source["url"]),
+            "encrypted_content": "",
+            "page_age": None,
+        }
+        for source in block.get("sources", ())
+    ]
+    asked = {"type": "server_tool_use", "id": identity, "name": _SEARCH, "input": {"query": query}}
+    return [asked, {"type": "web_search_tool_result", "tool_use_id": identity, "content": results}]

@@ -8,7 +8,7 @@ from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
 from remit.providers.dialects.refusals import cannot
 from remit.providers.dialects.schemas import flat_schema, messages_schema
-from remit.providers.dialects.tool_choice import custom_schema
+from remit.providers.dialects.tool_choice import described
 
 __all__ = ["tool_fields"]
 
@@ -79,14 +79,9 @@ def _tool(
         if type(uses := call.other.get("max_tool_calls")) is int and uses > 0:
             search.setdefault("max_uses", uses)
         return search
-    if tool.get("custom") is True:
-        description, schema = custom_schema(tool)
-    elif "input_schema" in tool:
-        description, schema = tool.get("description", ""), tool["input_schema"]
-    elif native and kind != "other":
+    if native and kind != "other" and "input_schema" not in tool and "custom" not in tool:
         return dict(tool)
-    else:
-        raise cannot(where, "a tool that only its own provider has")
+    description, schema = described(tool, where)
     if tool.get("strict") is True:
         schema = messages_schema(schema)
     wire: dict[str, Any] = {"name": names.sent(tool["name"])}

@@ -6,11 +6,11 @@ from typing import Any
 
 from remit.providers.dialects import _checks as checks
 from remit.providers.dialects.arguments import read_arguments
-from remit.providers.dialects.dialect_error import DialectError
+from remit.providers.dialects.errors import DialectError
 from remit.providers.dialects.media import document_block, source_of_url
 from remit.providers.dialects.names import namespaced
 from remit.providers.dialects.responses.client_tools import read_call, read_output
-from remit.providers.dialects.seals import read_encrypted
+from remit.providers.dialects.seals import read_seal
 
 __all__ = ["read_item"]
 
@@ -69,29 +69,19 @@ def _message(item: dict[str, Any], where: str) -> tuple[str, Any]:
     role, content = item.get("role"), item.get("content")
     if not isinstance(role, str) or role not in _ROLES:
         raise checks.refuse("is none of the roles of the API", f"{where}.role")
-    if type(content) is str:
-        if role == "assistant":
-            return role, [{"type": "text", "text": content}]
-        return role, content
-    return role, _parts(content, f"{where}.content")
+    read = checks.content(content, f"{where}.content", _part)
+    if role == "assistant" and isinstance(read, str):
+        return role, [{"type": "text", "text": read}]
+    return role, read
 
 
-def _parts(content: Any, where: str) -> list[dict[str, Any]]:
-    if type(content) is not list:
-        raise checks.refuse("is neither a text nor a list of parts", where)
-    return [_part(part, f"{where}[{index}]") for index, part in enumerate(content)]
-
-
-def _part(part: Any, where: str) -> dict[str, Any]:
-    if type(part) is not dict:
-        raise checks.refuse("is not an object", where)
-    kind = checks.text(part, "type", where)
+def _part(part: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
     if kind in _TEXTS:
         block: dict[str, Any] = {
             "type": "text",
             "text": checks.text(part, "text", where, empty=True),
         }
-        if cited := checks.list_or_none(part, "annotations", f"{where}.annotations"):
+        if cited := checks.optional(part, "annotations", list, where):
             block["citations"] = cited
         return block
     if kind == "refusal":
@@ -105,7 +95,7 @@ def _part(part: Any, where: str) -> dict[str, Any]:
 
 def _image(part: dict[str, Any], where: str) -> dict[str, Any]:
     block: dict[str, Any]
-    url = checks.text_or_none(part, "image_url", f"{where}.image_url")
+    url = checks.optional(part, "image_url", str, where)
     if url:
         block = {"type": "image", "source": source_of_url(url), "at": where}
     else:
@@ -119,7 +109,7 @@ def _image(part: dict[str, Any], where: str) -> dict[str, Any]:
 
 def _call(item: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
     name = checks.text(item, "name", where)
-    if namespace := checks.text_or_none(item, "namespace", f"{where}.namespace"):
+    if namespace := checks.optional(item, "namespace", str, where):
         name = namespaced(namespace, name)
     block: dict[str, Any] = {
         "type": "tool_use",
@@ -133,30 +123,28 @@ def _call(item: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
 
 
 def _output(item: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
-    content = item.get("output")
-    if type(content) is not str:
-        content = _parts(content, f"{where}.output")
-    block = {
-        "type": "tool_result",
-        "tool_use_id": checks.text(item, "call_id", where),
-        "content": content,
-    }
+    identity = checks.text(item, "call_id", where)
+    content = checks.content(item.get("output"), f"{where}.output", _part)
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": identity, "content": content}
     return {**block, "custom": True} if kind == "custom_tool_call_output" else block
 
 
 def _thinking(item: dict[str, Any], where: str) -> dict[str, Any]:
-    sealed = checks.text_or_none(item, "encrypted_content", f"{where}.encrypted_content")
+    sealed = checks.optional(item, "encrypted_content", str, where)
     raw = _texts(item, "content", where)
     block: dict[str, Any] = {"type": "thinking"}
     if raw:
         block |= {"thinking": "".join(raw), "raw": True}
     else:
         block["thinking"] = "\n\n".join(_texts(item, "summary", where))
-    return read_encrypted(block, sealed, item.get("id"))
+    block |= read_seal(sealed or "", "encrypted")
+    if sealed and block.get("encrypted") == sealed and isinstance(item.get("id"), str):
+        block["item_id"] = item["id"]
+    return block
 
 
 def _texts(item: dict[str, Any], key: str, where: str) -> list[str]:
-    parts = checks.list_or_none(item, key, f"{where}.{key}") or []
+    parts = checks.optional(item, key, list, where) or []
     texts = []
     for index, part in enumerate(parts):
         if type(part) is not dict:

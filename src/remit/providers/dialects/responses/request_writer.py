@@ -7,10 +7,10 @@ from typing import Any
 
 from remit.providers.dialects.arguments import arguments_text, free_text
 from remit.providers.dialects.effort import openai_effort, takes_effort
-from remit.providers.dialects.media import file_fields, image_url, plain_document, with_failure
+from remit.providers.dialects.media import openai_part, with_failure
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames, wire_id
-from remit.providers.dialects.refusals import cannot, foreign_part, leave_out_rest, words_of
+from remit.providers.dialects.refusals import cannot, foreign_part, leave_out_rest
 from remit.providers.dialects.rounds import in_rounds
 from remit.providers.dialects.schemas import function_schema, named_schema
 from remit.providers.dialects.tool_choice import write_choice
@@ -185,13 +185,13 @@ def _given(
     for at, block in enumerate(content):
         place = f"{where}.content[{at}]"
         if block["type"] != "tool_result":
-            parts.append(_part(call, block, place))
+            parts.append(openai_part(call, block, place, flat=True))
             continue
         if "cache_control" in block:
             call.drop("cache_control")
         given = block["content"]
         if not isinstance(given, str):
-            given = [_part(call, part, place) for part in given]
+            given = [openai_part(call, part, place, flat=True) for part in given]
         given = with_failure(block, given)
         identity = wire_id(block["tool_use_id"])
         kind = "custom_tool_call_output" if identity in custom else "function_call_output"
@@ -199,28 +199,6 @@ def _given(
     if parts or not items:
         items.append({"type": "message", "role": role, "content": parts})
     return items
-
-
-def _part(call: ModelCall, block: Mapping[str, Any], where: str) -> dict[str, Any]:
-    kind = block["type"]
-    for name in ("cache_control", "citations", "context"):
-        if block.get(name) and not (name == "citations" and kind == "document"):
-            call.drop(name)
-    if kind in ("text", "refusal"):
-        return {"type": "input_text", "text": block[kind]}
-    if kind == "image":
-        detail = str(block.get("detail", "auto"))
-        return {"type": "input_image", "image_url": image_url(block), "detail": detail}
-    where = str(block.get("at", where))
-    if kind == "document":
-        if (block.get("citations") or {}).get("enabled"):
-            raise cannot(f"{where}.citations", "citations")
-        if block["source"].get("type") == "content" and (text := plain_document(block)) is not None:
-            return {"type": "input_text", "text": text}
-        return {"type": "input_file", **file_fields(block)}
-    if (words := words_of(block)) is not None:
-        return {"type": "input_text", "text": words}
-    raise foreign_part(where, "the Responses API")
 
 
 def _add_tools(call: ModelCall, names: ToolNames, body: dict[str, Any]) -> None:

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remit.kernel.exchange import (
-    BlockEnd,
-    RefusalDelta,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolInputDelta,
-    ToolUseStart,
-)
-from remit.providers.dialects.arguments import arguments_text
-from remit.providers.dialects.dialect_error import DialectError
-from remit.providers.dialects.responses.answer import read_answer, read_output_item
-from remit.providers.dialects.streaming import FreeInput, stream_events
-from remit.providers.dialects.unreadable import failed, shaped, unreadable
+from remit.kernel import exchange
+from remit.kernel.exchange import StreamEvent
+from remit.providers.dialects.arguments import arguments_text, json_text
+from remit.providers.dialects.errors import failed, shaped, unreadable
+from remit.providers.dialects.responses.items import read_item
+from remit.providers.dialects.streaming import FreeInput
 from remit.providers.wire.delta import Cursor, settled
 from remit.providers.wire.responses import ResponseSum
 
@@ -60,19 +52,15 @@ class ResponsesReader:
         """
         kind = data.get("type")
         if not isinstance(kind, str):
-            if data.get("object") != "response":
-                raise unreadable("type")
             kind, data = "response.completed", {"response": data}
+        answer = data.get("response")
+        error = answer.get("error") if isinstance(answer, dict) else answer
         if kind == "error":
             raise failed(data.get("error") or data)
-        if kind == "response.failed":
-            answer = data.get("response")
-            raise failed(answer.get("error") if isinstance(answer, dict) else answer)
+        if kind == "response.failed" or _has_failed(answer):
+            raise failed(error or "the response failed")
         if kind in ("response.completed", "response.incomplete"):
-            if self._any:
-                return self.finish()
-            self._any = True
-            return stream_events(read_answer(shaped(data.get("response"), dict, "response")))
+            return self.finish() if self._any else self._whole(answer)
         if "output_index" not in data and not kind.startswith("response.output_item."):
             return []
         index = shaped(data.get("output_index"), int, "output_index")
@@ -88,7 +76,12 @@ class ResponsesReader:
             self._any = True
             self._last[index] = item
             self._grow(state, item, index, events)
-            if kind == "response.content_part.done" and item.get("type") == "message":
+            is_message = item.get("type") == "message"
+            if (
+                is_message
+                and kind == "response.content_part.done"
+                and state.parts < len(item["content"])  # The end of a part may come twice.
+            ):
                 self._end_part(state, item, events)
         if kind == "response.output_item.done":
             self._end(index, shaped(data.get("item"), dict, "item"), events)
@@ -103,6 +96,16 @@ class ResponsesReader:
         events: list[StreamEvent] = []
         for index in sorted(self._open):
             self._end(index, settled(self._last[index]), events)
+        return events
+
+    def _whole(self, answer: Any) -> list[StreamEvent]:
+        """Return the events of an answer of which no item has come."""
+        self._any = True
+        events: list[StreamEvent] = []
+        output = shaped(shaped(answer, dict, "response").get("output"), list, "output")
+        for index, item in enumerate(output):
+            self._open[index] = _Item()
+            self._end(index, shaped(item, dict, f"output[{index}]"), events)
         return events
 
     def _grow(
@@ -121,15 +124,13 @@ class ResponsesReader:
         elif kind in _INPUTS:
             if not state.begun:
                 state.begun = True
-                identity = shaped(item.get("call_id"), str, "item.call_id")
-                events.append(
-                    ToolUseStart(index, identity, shaped(item.get("name"), str, "item.name"))
-                )
+                names = [shaped(item.get(key), str, f"item.{key}") for key in ("call_id", "name")]
+                events.append(exchange.ToolUseStart(index, *names))
             given = item.get(_INPUTS[kind])
             cursor = state.cursors.setdefault(0, Cursor())
             if isinstance(given, (str, list)) and (new := cursor.new(given)):
                 piece = state.free.add(new) if kind == "custom_tool_call" else new
-                events.append(ToolInputDelta(index, piece))
+                events.append(exchange.ToolInputDelta(index, piece))
 
     def _text(self, state: _Item, part: Any, events: list[StreamEvent]) -> None:
         key = "refusal" if isinstance(part, dict) and part.get("type") == "refusal" else "text"
@@ -137,7 +138,7 @@ class ResponsesReader:
         if not isinstance(text, (str, list)):
             raise unreadable(f"part.{key}")
         if new := state.cursors.setdefault(state.parts, Cursor()).new(text):
-            events.append(TextDelta(new) if key == "text" else RefusalDelta(new))
+            events.append(exchange.TextDelta(new) if key == "text" else exchange.RefusalDelta(new))
 
     def _think(self, state: _Item, item: dict[str, Any], events: list[StreamEvent]) -> None:
         for name, raw in (("content", True), ("summary", False)):
@@ -153,14 +154,14 @@ class ResponsesReader:
                         new = f"\n\n{new}"
                     if new:
                         state.thinks = name
-                        events.append(ThinkingDelta(new, raw=raw))
+                        events.append(exchange.ThinkingDelta(new, raw=raw))
 
     def _end_part(self, state: _Item, item: dict[str, Any], events: list[StreamEvent]) -> None:
         """End the current part of a message."""
         part = settled(shaped(item.get("content"), list, "item.content")[state.parts])
         state.parts += 1
         message = {"type": "message", "role": "assistant", "content": [part]}
-        events += [BlockEnd(block) for block in _read(message)]
+        events += [exchange.BlockEnd(block) for block in _read(message)]
 
     def _end(self, index: int, item: dict[str, Any], events: list[StreamEvent]) -> None:
         state = self._open.pop(index, None)
@@ -169,22 +170,37 @@ class ResponsesReader:
         self._grow(state, item, index, events)
         if item.get("type") == "message":
             rest = shaped(item.get("content", []), list, "item.content")[state.parts :]
-            message = {**item, "role": "assistant", "content": rest}
-            events += [BlockEnd(block) for block in _read(message)]
-            return
+            item = {**item, "role": "assistant", "content": rest}
         for block in _read(item):
             if block["type"] != "tool_use":
-                events.append(BlockEnd(block))
+                events.append(exchange.BlockEnd(block))
                 continue
+            if not state.begun:
+                events.append(exchange.ToolUseStart(index, block["id"], block["name"]))
             if block.get("custom") is True:
-                events.append(ToolInputDelta(index, state.free.end()))
-            elif not state.cursors[0].size:
-                events.append(ToolInputDelta(index, arguments_text(block["input"])))
-            events.append(BlockEnd(block, index))
+                events.append(exchange.ToolInputDelta(index, state.free.end()))
+            elif not state.begun or not state.cursors[0].size:
+                events.append(exchange.ToolInputDelta(index, arguments_text(block["input"])))
+            events.append(exchange.BlockEnd(block, index))
+
+
+def _has_failed(answer: Any) -> bool:
+    failed = isinstance(answer, dict) and (answer.get("error") or answer.get("status") == "failed")
+    return bool(failed)
 
 
 def _read(item: dict[str, Any]) -> list[dict[str, Any]]:
-    try:
-        return read_output_item(item, "item")
-    except DialectError as error:
-        raise unreadable("item") from error
+    """Return the neutral blocks of an output item; none for items without meaning elsewhere.
+
+    Raises:
+        DialectError: the item does not have the API's form.
+    """
+    given = item.get("arguments")  # absent, or an object, as some servers write it
+    if item.get("type") == "function_call" and not isinstance(given, str):
+        item = {**item, "arguments": "" if given is None else json_text(given)}
+    role, content = read_item(item, "item")
+    blocks = [b for b in content if b["type"] != "other"] if role == "assistant" else []
+    for block in blocks:
+        if block["type"] == "server_tool":
+            del block["endpoint"], block["value"], block["at"]
+    return blocks

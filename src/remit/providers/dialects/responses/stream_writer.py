@@ -2,49 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from remit.kernel.exchange import (
-    BlockEnd,
-    RefusalDelta,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolInputDelta,
-    ToolUseStart,
-)
+from remit.kernel import exchange
+from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.arguments import arguments_text, free_text
 from remit.providers.dialects.citations import annotations_of
+from remit.providers.dialects.errors import unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
-from remit.providers.dialects.responses.answer import ended, response_object
-from remit.providers.dialects.responses.output import OutputItems
+from remit.providers.dialects.responses.client_tools import item_fields
+from remit.providers.dialects.responses.response_object import ended, response_object
+from remit.providers.dialects.seals import seal_of
 from remit.providers.dialects.streaming import sse
-from remit.providers.dialects.unreadable import unreadable
 from remit.providers.protocol import ProviderResponse
 
 __all__ = ["ResponsesWriter"]
 
 _RATE_LIMITED = 429
+_PREFIXES = {
+    "message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc",
+    "web_search_call": "ws", "shell_call": "sh", "local_shell_call": "lsh",
+    "apply_patch_call": "apc", "tool_search_call": "tsc",
+}  # fmt: skip
+"""The beginning of an item's id, keyed by the item's type."""
+
+
+class _Thoughts(NamedTuple):
+    """The words for one of the two forms of thoughts."""
+
+    members: str
+    place: str
+    kind: str
+    part: str
+    text: str
+
+
+_RAW = _Thoughts(
+    "content", "content_index", "reasoning_text", "response.content_part", "response.reasoning_text"
+)
+_SUMMARY = _Thoughts(
+    "summary", "summary_index", "summary_text", "response.reasoning_summary_part",
+    "response.reasoning_summary_text",
+)  # fmt: skip
 
 
 class ResponsesWriter:
     """A writer of a stream of Responses (:class:`~remit.providers.dialects.StreamWriter`).
 
-    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
+    Adjacent texts and refusals form one message. The arguments are those of
+    :func:`~remit.providers.dialects.endpoints.write_answer`.
     """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
         self._head = response_object(call, answer_id=answer_id, created=created, model=model)
         self._names = ToolNames(call)
-        self._output = OutputItems(answer_id, self._names)
+        self._stem = answer_id.removeprefix("resp_")
+        self._items: list[dict[str, Any]] = []
         self._number = 0
         self._message: dict[str, Any] | None = None
         self._part_open = False
         self._pieces: list[str] = []
         self._size = 0
         self._thought: dict[str, Any] | None = None
-        self._thought_raw = False
+        self._thoughts = _SUMMARY
         self._calls: dict[int, tuple[dict[str, Any], list[str]]] = {}
 
     def start(self) -> bytes:
@@ -55,31 +76,26 @@ class ResponsesWriter:
 
     def event(self, event: StreamEvent) -> bytes:
         """Return the events of one neutral event."""
-        if isinstance(event, TextDelta):
-            wire = self._part("output_text")
-            self._pieces.append(event.text)
-            where = self._place(self._message, content_index=self._last_part())
-            return wire + self._say(
-                "response.output_text.delta", **where, delta=event.text, logprobs=[]
-            )
-        if isinstance(event, ToolInputDelta):
+        if isinstance(event, exchange.TextDelta):
+            return self._piece("output_text", event.text)
+        if isinstance(event, exchange.ToolInputDelta):
             return self._input(event)
-        if isinstance(event, ToolUseStart):
+        if isinstance(event, exchange.ToolUseStart):
             return self._begin_call(event)
-        if isinstance(event, BlockEnd):
+        if isinstance(event, exchange.BlockEnd):
             return self._end_block(event)
-        if isinstance(event, RefusalDelta):
-            wire = self._part("refusal")
-            self._pieces.append(event.text)
-            where = self._place(self._message, content_index=self._last_part())
-            return wire + self._say("response.refusal.delta", **where, delta=event.text)
-        return self._think(event) if event.text else b""
+        if isinstance(event, exchange.RefusalDelta):
+            return self._piece("refusal", event.text)
+        return self._think(event.text, raw=event.raw) if event.text else b""
 
     def end(self, answer: ProviderResponse) -> bytes:
         """Return the ends of open parts and items, then the whole response."""
-        status = "incomplete" if answer.finish_reason == "length" else "completed"
-        last = self._close_message(status)
-        response = ended(self._head, self._output.finished(answer.finish_reason), answer)
+        state = "incomplete" if answer.finish_reason == "length" else "completed"
+        last = self._close_message(state)
+        for item in self._items:
+            if "status" in item:
+                item["status"] = state if item is self._items[-1] else "completed"
+        response = ended(self._head, self._items, answer)
         return last + self._say(f"response.{response['status']}", response=response)
 
     def error(self, status: int, code: str, message: str) -> bytes:
@@ -97,24 +113,39 @@ class ResponsesWriter:
 
     def _place(self, item: dict[str, Any] | None, **more: int) -> dict[str, Any]:
         assert item is not None
-        return {"item_id": item["id"], "output_index": self._output.items.index(item), **more}
+        return {"item_id": item["id"], "output_index": self._items.index(item), **more}
 
     def _item_event(self, kind: str, item: dict[str, Any]) -> bytes:
-        at = self._output.items.index(item)
+        at = self._items.index(item)
         return self._say(f"response.output_item.{kind}", output_index=at, item=item)
+
+    def _begin(self, kind: str, **fields: Any) -> tuple[bytes, dict[str, Any]]:
+        """End the message and add an item of ``kind``; return its events and the item."""
+        wire = self._close_message()
+        identity = f"{_PREFIXES[kind]}_{self._stem}_{len(self._items)}"
+        item = {"id": identity, "type": kind, **fields}
+        self._items.append(item)
+        return wire + self._item_event("added", item), item
 
     # Messages
 
-    def _last_part(self) -> int:
+    def _piece(self, kind: str, text: str) -> bytes:
+        wire = self._part(kind)
+        self._pieces.append(text)
+        more: dict[str, Any] = {"logprobs": []} if kind == "output_text" else {}
+        return wire + self._say(f"response.{kind}.delta", **self._last_part(), delta=text, **more)
+
+    def _last_part(self) -> dict[str, Any]:
         assert self._message is not None
-        return len(self._message["content"]) - 1
+        return self._place(self._message, content_index=len(self._message["content"]) - 1)
 
     def _part(self, kind: str) -> bytes:
         """Begin a part of ``kind`` unless one is open; return its events."""
         wire = b""
         if self._message is None:
-            self._message = self._output.begin_message()
-            wire = self._item_event("added", self._message)
+            wire, self._message = self._begin(
+                "message", status="in_progress", role="assistant", content=[]
+            )
         content = self._message["content"]
         if self._part_open and content[-1]["type"] == kind:
             return wire
@@ -124,22 +155,19 @@ class ResponsesWriter:
             part = {"type": kind, "text": "", "annotations": [], "logprobs": []}
         content.append(part)
         self._part_open = True
-        where = self._place(self._message, content_index=len(content) - 1)
-        return wire + self._say("response.content_part.added", **where, part=part)
+        return wire + self._say("response.content_part.added", **self._last_part(), part=part)
 
     def _close_part(self) -> bytes:
         if self._message is None or not self._part_open:
             return b""
         self._part_open = False
-        part = self._message["content"][-1]
+        part, where = self._message["content"][-1], self._last_part()
         text, self._pieces, self._size = "".join(self._pieces), [], 0
-        where = self._place(self._message, content_index=self._last_part())
-        if part["type"] == "refusal":
-            part["refusal"] = text
-            wire = self._say("response.refusal.done", **where, refusal=text)
-        else:
-            part["text"] = text
-            wire = self._say("response.output_text.done", **where, text=text, logprobs=[])
+        kind = part["type"]
+        told = {"refusal": text} if kind == "refusal" else {"text": text}
+        part |= told
+        more: dict[str, Any] = {} if kind == "refusal" else {"logprobs": []}
+        wire = self._say(f"response.{kind}.done", **where, **told, **more)
         return wire + self._say("response.content_part.done", **where, part=part)
 
     def _close_message(self, status: str = "completed") -> bytes:
@@ -153,73 +181,61 @@ class ResponsesWriter:
     def _end_text(self, block: dict[str, Any]) -> bytes:
         wire = self._part("output_text")
         assert self._message is not None
-        part = self._message["content"][-1]
-        where = self._place(self._message, content_index=self._last_part())
+        noted = self._message["content"][-1]["annotations"]
         for annotation in annotations_of(block, self._size):
-            index = len(part["annotations"])
-            part["annotations"].append(annotation)
+            noted.append(annotation)
             wire += self._say(
-                "response.output_text.annotation.added",
-                **where,
-                annotation_index=index,
-                annotation=annotation,
-            )
+                "response.output_text.annotation.added", **self._last_part(),
+                annotation_index=len(noted) - 1, annotation=annotation,
+            )  # fmt: skip
         self._size += len(block["text"])
         return wire
 
     # Thinking
 
-    def _think(self, event: ThinkingDelta) -> bytes:
-        wire, thought = b"", self._thought
-        if thought is None:
-            wire, thought = self._begin_thought()
-            self._thought_raw = event.raw
-            if event.raw:
-                part = {"type": "reasoning_text", "text": ""}
-                where = self._place(thought, content_index=0)
-                wire += self._say("response.content_part.added", **where, part=part)
-            else:
-                part = {"type": "summary_text", "text": ""}
-                where = self._place(thought, summary_index=0)
-                wire += self._say("response.reasoning_summary_part.added", **where, part=part)
-        if self._thought_raw:
-            where = self._place(thought, content_index=0)
-            return wire + self._say("response.reasoning_text.delta", **where, delta=event.text)
-        where = self._place(thought, summary_index=0)
-        return wire + self._say("response.reasoning_summary_text.delta", **where, delta=event.text)
-
-    def _begin_thought(self) -> tuple[bytes, dict[str, Any]]:
-        wire = self._close_message()
-        thought = self._thought = self._output.begin("reasoning", summary=[])
-        return wire + self._item_event("added", thought), thought
-
-    def _end_thought(self, block: dict[str, Any]) -> bytes:
+    def _think(self, text: str, *, raw: bool) -> bytes:
         wire = b""
         if self._thought is None:
-            text = block.get("thinking")
-            raw = block.get("raw") is True
-            wire = self._think(ThinkingDelta(text, raw=raw)) if text else self._begin_thought()[0]
+            wire, self._thought = self._begin("reasoning", summary=[])
+            words = self._thoughts = _RAW if raw else _SUMMARY
+            where = self._place(self._thought, **{words.place: 0})
+            part = {"type": words.kind, "text": ""}
+            wire += self._say(f"{words.part}.added", **where, part=part)
+        words = self._thoughts
+        where = self._place(self._thought, **{words.place: 0})
+        return wire + self._say(f"{words.text}.delta", **where, delta=text)
+
+    def _end_thought(self, block: dict[str, Any]) -> bytes:
+        wire, text, raw = b"", block.get("thinking"), block.get("raw") is True
+        if self._thought is None and text:
+            wire = self._think(text, raw=raw)
+        if self._thought is None:
+            wire, self._thought = self._begin("reasoning", summary=[])
         thought, self._thought = self._thought, None
-        assert thought is not None
-        self._output.end_reasoning(thought, block)
-        for part in thought.get("content", ()):
-            where = self._place(thought, content_index=0)
-            wire += self._say("response.reasoning_text.done", **where, text=part["text"])
-            wire += self._say("response.content_part.done", **where, part=part)
-        for part in thought["summary"]:
-            where = self._place(thought, summary_index=0)
-            wire += self._say("response.reasoning_summary_text.done", **where, text=part["text"])
-            wire += self._say("response.reasoning_summary_part.done", **where, part=part)
+        words = _RAW if raw else _SUMMARY
+        if text:
+            thought[words.members] = [{"type": words.kind, "text": text}]
+        if (sealed := seal_of(block, "encrypted")) is not None:
+            thought["encrypted_content"] = sealed
+        if text:
+            where, (part,) = self._place(thought, **{words.place: 0}), thought[words.members]
+            wire += self._say(f"{words.text}.done", **where, text=text)
+            wire += self._say(f"{words.part}.done", **where, part=part)
         return wire + self._item_event("done", thought)
 
     # Calls
 
-    def _begin_call(self, event: ToolUseStart) -> bytes:
-        wire = self._close_message()
-        custom = self._names.is_custom({"name": event.name})
-        item = self._output.begin_call(event.id, event.name, custom)
+    def _begin_call(self, event: exchange.ToolUseStart) -> bytes:
+        own, begun = self._names.in_namespace(event.name), {"status": "in_progress"}
+        kind, fields = "function_call", {**begun, "call_id": event.id, **own, "arguments": ""}
+        if (tool := self._names.kind(event.name)) is not None:
+            kind = f"{tool}_call"
+            fields = {**begun, "call_id": event.id, **item_fields(tool, {})}
+        elif self._names.is_custom({"name": event.name}):
+            kind, fields = "custom_tool_call", {"call_id": event.id, **own, "input": ""}
+        wire, item = self._begin(kind, **fields)
         self._calls[event.index] = (item, [])
-        return wire + self._item_event("added", item)
+        return wire
 
     def _call(self, index: int) -> tuple[dict[str, Any], list[str]]:
         call = self._calls.get(index)
@@ -227,7 +243,7 @@ class ResponsesWriter:
             raise unreadable("a piece of a tool's call that has not begun")
         return call
 
-    def _input(self, event: ToolInputDelta) -> bytes:
+    def _input(self, event: exchange.ToolInputDelta) -> bytes:
         item, pieces = self._call(event.index)
         if item["type"] != "function_call" or not event.partial_json:
             return b""  # Other inputs follow once their JSON is complete.
@@ -237,27 +253,24 @@ class ResponsesWriter:
 
     def _end_call(self, index: int, block: dict[str, Any]) -> bytes:
         item, pieces = self._call(index)
-        where = self._place(item)
+        where, wire = self._place(item), b""
         if item["type"] == "custom_tool_call":
             text = item["input"] = free_text(block["input"])
             wire = self._say("response.custom_tool_call_input.delta", **where, delta=text)
             wire += self._say("response.custom_tool_call_input.done", **where, input=text)
-            return wire + self._item_event("done", item)
-        if item["type"] != "function_call":
-            self._output.end_call(item, block)
-            return self._item_event("done", item)
-        wire = b""
-        text = "".join(pieces)
-        if not text:
-            text = arguments_text(block["input"])
-            wire = self._say("response.function_call_arguments.delta", **where, delta=text)
-        item |= {"arguments": text, "status": "completed"}
-        wire += self._say(
-            "response.function_call_arguments.done", **where, name=item["name"], arguments=text
-        )
+        elif item["type"] == "function_call":
+            stem, text = "response.function_call_arguments", "".join(pieces)
+            if not text:
+                text = arguments_text(block["input"])
+                wire = self._say(f"{stem}.delta", **where, delta=text)
+            item |= {"arguments": text, "status": "completed"}
+            wire += self._say(f"{stem}.done", **where, name=item["name"], arguments=text)
+        else:
+            item |= item_fields(item["type"].removesuffix("_call"), block["input"])
+            item["status"] = "completed"
         return wire + self._item_event("done", item)
 
-    def _end_block(self, event: BlockEnd) -> bytes:
+    def _end_block(self, event: exchange.BlockEnd) -> bytes:
         block = event.block
         kind = block["type"]
         if event.index is not None:
@@ -271,10 +284,12 @@ class ResponsesWriter:
         return self._search(block) if kind == "server_tool" else b""
 
     def _search(self, block: dict[str, Any]) -> bytes:
-        wire = self._close_message()
-        fields = self._output.search_fields(block)
-        item = self._output.begin("web_search_call", **{**fields, "status": "in_progress"})
-        wire += self._item_event("added", item)
+        queries = list(block.get("queries", ()))
+        sources = [{"type": "url", "url": source["url"]} for source in block.get("sources", ())]
+        action = {"type": "search", "query": " ".join(queries), "queries": queries}
+        wire, item = self._begin(
+            "web_search_call", status="in_progress", action={**action, "sources": sources}
+        )
         for state in ("in_progress", "searching", "completed"):
             wire += self._say(f"response.web_search_call.{state}", **self._place(item))
         item["status"] = "completed"

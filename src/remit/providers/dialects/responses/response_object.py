@@ -1,99 +1,22 @@
-"""``response`` objects, to and from the neutral form."""
+"""``response`` objects at their start and end, in the client's settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from remit.kernel.exchange import text_of
-from remit.providers.dialects.arguments import json_text
-from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
-from remit.providers.dialects.responses.items import read_item
 from remit.providers.dialects.responses.request_writer import format_of, own_tools, tool_of
 from remit.providers.dialects.tool_choice import write_choice
-from remit.providers.dialects.unreadable import failed, shaped, unreadable
-from remit.providers.dialects.usage import reported, responses_usage
+from remit.providers.dialects.usage import responses_usage
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.responses import facts
 
-__all__ = [
-    "ended",
-    "read_answer",
-    "read_output_item",
-    "response_object",
-    "whole",
-]
+__all__ = ["ended", "response_object"]
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _ECHOED = (
     "max_tool_calls", "previous_response_id", "prompt_cache_key", "safety_identifier",
 )  # fmt: skip
-
-
-def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
-    """Return a ``response`` in neutral form.
-
-    Raises:
-        DialectError: the answer does not have the API's form.
-        ProviderError: the answer reports an error.
-    """
-    if answer.get("error") or answer.get("status") == "failed":
-        raise failed(answer.get("error") or "the response failed")
-    blocks: list[dict[str, Any]] = []
-    for index, item in enumerate(shaped(answer.get("output"), list, "output")):
-        where = f"output[{index}]"
-        try:
-            blocks += read_output_item(item, where)
-        except DialectError as error:
-            raise unreadable(where) from error
-    found = facts(answer)
-    return ProviderResponse(
-        content=text_of(blocks),
-        model=str(answer.get("model") or ""),
-        finish_reason=found.finish_reason,
-        failure=found.failure,
-        request_id=str(answer.get("id") or ""),
-        content_blocks=tuple(blocks),
-        **reported(found.usage),
-    )
-
-
-def read_output_item(item: Any, where: str) -> list[dict[str, Any]]:
-    """Return the neutral blocks of an output item.
-
-    The list is empty for items without meaning to a client of another dialect.
-
-    Args:
-        item: the item.
-        where: its place, for errors.
-
-    Raises:
-        DialectError: the item does not have the API's form.
-    """
-    if isinstance(item, dict) and item.get("type") == "function_call":
-        given = item.get("arguments")  # absent, or an object, as some servers write it
-        if not isinstance(given, str):
-            item = {**item, "arguments": "" if given is None else json_text(given)}
-    role, content = read_item(item, where)
-    if role != "assistant":
-        return []
-    blocks = [block for block in content if block["type"] != "other"]
-    for block in blocks:
-        if block["type"] == "server_tool":
-            del block["endpoint"], block["value"], block["at"]
-    return blocks
-
-
-def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
-    """Return a ``response``, which its stream contains.
-
-    Args:
-        value: the sum of the stream.
-        answer: the answer.
-    """
-    return value
 
 
 def ended(
@@ -110,6 +33,7 @@ def ended(
     return {
         **head,
         "status": "completed" if reason is None else "incomplete",
+        "completed_at": head["created_at"],
         "incomplete_details": None if reason is None else {"reason": reason},
         "output": output,
         "usage": responses_usage(answer),
@@ -130,7 +54,9 @@ def response_object(call: ModelCall, *, answer_id: str, created: int, model: str
         "created_at": created,
         "status": "in_progress",
         "background": call.other.get("background") is True,
+        "completed_at": None,
         "error": None,
+        "frequency_penalty": 0.0,
         "incomplete_details": None,
         "instructions": _instructions(call),
         "max_output_tokens": call.max_tokens,
@@ -138,15 +64,18 @@ def response_object(call: ModelCall, *, answer_id: str, created: int, model: str
         "model": model,
         "output": [],
         "parallel_tool_calls": call.parallel_tools is not False,
+        "presence_penalty": 0.0,
         "reasoning": {
             "effort": wanted.effort if wanted is not None else None,
             "summary": wanted.summary if wanted is not None else None,
         },
+        "service_tier": "default",
         "store": call.other.get("store") is not False,
         "temperature": 1.0 if call.temperature is None else call.temperature,
         "text": {"format": format_of(call), "verbosity": verbosity or "medium"},
         "tool_choice": write_choice(choice, names, custom, nested=False),
         "tools": [tool_of(tool, names) for tool in own_tools(call.tools)],
+        "top_logprobs": 0,
         "top_p": 1.0 if call.top_p is None else call.top_p,
         "truncation": call.other.get("truncation") or "disabled",
         "usage": None,

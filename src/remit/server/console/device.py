@@ -1,0 +1,97 @@
+"""The page on which a person approves the sign-in of a device."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime, timedelta
+
+from remit.gateway.auth import KeyStore, agent_secret
+from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
+from remit.server.console.pages import Asked, Page, Sources, View
+from remit.server.device_codes import DeviceCodes, key_name
+from remit.server.device_sign_in import PAGE
+
+__all__ = ["VIEWS"]
+
+_TEMPLATE = "device.html.j2"
+
+
+def show(sources: Sources, asked: Asked) -> Page:
+    """Return the form for a user code, or the question whether to approve the code.
+
+    Args:
+        sources: the data sources.
+        asked: the request, with ``user_code`` in its query, or without it.
+
+    Raises:
+        InvalidInputError: devices cannot sign in here, or the visitor is no person with an account.
+    """
+    _require_person(sources, asked)
+    typed = asked.query.get("user_code", "")
+    code = _codes(sources).user_code_of(typed)
+    return Page(_TEMPLATE, {"code": code, "typed": typed, "outcome": ""})
+
+
+def change(sources: Sources, asked: Asked) -> Page:
+    """Approve or deny a device, and return the page that says so.
+
+    An approval creates a virtual key with the role ``agent`` for the person and the person's team.
+    The key ends after ``lasts_s``. A denial creates the key and revokes it, so that the device
+    learns of it and the record shows it. A person who is not declared yet is declared as a user.
+
+    Args:
+        sources: the data sources.
+        asked: the request; its form has ``user_code`` and ``decision``.
+
+    Raises:
+        ConflictError: the code was approved or denied before.
+        InvalidInputError: as :func:`show`, or the code is not valid.
+    """
+    _require_person(sources, asked)
+    person = asked.identity
+    code = _codes(sources).user_code_of(asked.form.get("user_code", ""))
+    if not code:
+        raise InvalidInputError(
+            "This code is not valid, or has expired.", next_step="Start the sign-in again."
+        )
+    ledger = sources.runtime.ledger
+    keys = KeyStore(ledger)
+    name = key_name(code)
+    try:
+        keys.find(name)
+    except NotFoundError:
+        pass
+    else:
+        raise ConflictError("This code was used before.", next_step="Start the sign-in again.")
+    lasts = timedelta(seconds=sources.runtime.loaded.settings.server.oidc.lasts_s)
+    made = keys.create(
+        name, user_id=person.user_id, team_id=person.team_id, expires=datetime.now(UTC) + lasts,
+        requested_by=person.name,
+    )  # fmt: skip
+    approved = asked.form.get("decision") == "approve"
+    if approved:
+        with contextlib.suppress(ConflictError):  # The person may be declared already.
+            sources.owners.declare("user", person.user_id, person.name, by="device sign-in")
+    else:
+        keys.revoke(made.key_id, "Device sign-in denied", requested_by=person.name)
+    return Page(
+        _TEMPLATE, {"code": "", "typed": "", "outcome": "approved" if approved else "denied"}
+    )
+
+
+def _codes(sources: Sources) -> DeviceCodes:
+    return DeviceCodes(agent_secret(sources.runtime.root))
+
+
+def _require_person(sources: Sources, asked: Asked) -> None:
+    oidc = sources.runtime.loaded.settings.server.oidc
+    if not (oidc.issuer and oidc.devices):
+        raise NotFoundError("Devices cannot sign in here.")
+    if asked.identity.key_id:
+        raise InvalidInputError(
+            "A device signs in for a person, and you are signed in with a key.",
+            next_step="Sign out, and sign in with your account.",
+        )
+
+
+VIEWS = (View(PAGE, show, change, "call"),)

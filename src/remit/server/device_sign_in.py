@@ -1,0 +1,268 @@
+"""Claude Code's gateway protocol: sign-in of devices, managed settings and telemetry.
+
+A device signs in as OAuth 2.0 prescribes for devices without a browser (RFC 8628):
+
+1. The device reads ``/.well-known/oauth-authorization-server``, asks for a code at
+   ``/oauth/device_authorization``, and opens ``/console/device`` in the person's browser.
+2. The person signs in there with the provider of ``[server.oidc]`` and approves the code
+   (:mod:`remit.server.console.device`). The approval creates a virtual key for the person.
+3. The device asks ``/oauth/token`` until the key exists. The first answer gives the key a new
+   secret, which is the device's access token.
+
+The key is the only state. Budgets, revocation, usage by person and the record apply as to any key.
+There is no refresh token: the key ends after ``lasts_s``, and the person signs in again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from urllib.parse import parse_qsl
+
+import aiohttp
+
+from remit.gateway.auth import KeyStore, agent_secret
+from remit.kernel.canonical import canonical_json
+from remit.kernel.errors import NotFoundError
+from remit.runtime import Runtime
+from remit.server.authentication import Authenticator
+from remit.server.device_codes import LASTS_S, DeviceCodes, key_name
+from remit.server.extending import Handler
+from remit.server.refusals import HttpError
+from remit.server.replies import (
+    Answer,
+    Receive,
+    Scope,
+    Send,
+    json_answer,
+    read_body,
+    reply,
+)
+
+__all__ = ["PAGE", "DeviceSignIn"]
+
+PAGE = "/console/device"
+"""Path of the page on which a person approves a device."""
+
+_log = logging.getLogger("remit.server")
+_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+_DISCOVERY, _CODE, _TOKEN = (
+    "/.well-known/oauth-authorization-server", "/oauth/device_authorization", "/oauth/token",
+)  # fmt: skip
+_SIGNALS = ("metrics", "logs", "traces")
+_INTERVAL_S = 5  # between two polls of a device
+_EARLY_S = 0.5  # A poll may come this much earlier, for delays on the network differ.
+_MAX_FORM_BYTES, _MAX_SIGNAL_BYTES, _BODY_S = 16 * 1024, 4 * 1024 * 1024, 10.0
+_MAX_DEVICES = 10_000
+_FORWARD_S = 5.0
+_DOCUMENT = """# Gateway protocol of Remit
+
+Remit serves the gateway protocol of Claude Code. All paths are below `{base}`. Errors of the OAuth
+endpoints have the form `{{"error", "error_description"}}`; all others that of the Messages API.
+
+| endpoint | method | authentication | purpose |
+|---|---|---|---|
+| `/.well-known/oauth-authorization-server` | GET | none | metadata (RFC 8414) |
+| `/oauth/device_authorization` | POST | none | a device code and a user code (RFC 8628) |
+| `/console/device` | GET, POST | the person's browser | approval of the user code |
+| `/oauth/token` | POST | none | the access token of an approved device code; no refresh token |
+| `/v1/messages` | POST | bearer | inference, streamed as it arrives |
+| `/v1/messages/count_tokens` | POST | bearer | the number of input tokens |
+| `/managed/settings` | GET | bearer | managed settings of the person's team (`ETag`), or 404 |
+| `/v1/models` | GET | bearer | the models that the person may use |
+| `/v1/metrics`, `/v1/logs`, `/v1/traces` | POST | bearer | telemetry (OTLP over HTTP) |
+
+A bearer is sent as `Authorization: Bearer TOKEN` and valid for {lasts_s} seconds. Forwarded request
+headers: `anthropic-version`, `anthropic-beta`. Unknown headers are ignored.
+"""
+
+
+class _OAuthError(Exception):
+    """An error answer of an OAuth endpoint (RFC 6749, section 5.2; RFC 8628, section 3.5)."""
+
+    def __init__(self, code: str, description: str, status: int = 400) -> None:
+        super().__init__(description)
+        self.code, self.description, self.status = code, description, status
+
+
+class DeviceSignIn:
+    """The endpoints of the protocol that are not calls of models.
+
+    Args:
+        runtime: the open root.
+        keys: the virtual keys of the root.
+        authenticator: finds the caller of the endpoints that require a key.
+    """
+
+    def __init__(self, runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> None:
+        settings = runtime.loaded.settings
+        self._settings = settings.server.oidc
+        self._telemetry = settings.telemetry.otlp_endpoint
+        self._base = self._settings.public_url.rstrip("/")
+        self._keys = keys
+        self._authenticator = authenticator
+        self._codes = DeviceCodes(agent_secret(runtime.root))
+        self._polled: dict[str, float] = {}
+
+    def routes(self) -> dict[tuple[str, str], Handler]:
+        """Return the handlers, keyed by method and path; none unless ``devices`` is set."""
+        if not (self._settings.issuer and self._settings.devices):
+            return {}
+        return {
+            ("GET", "/protocol"): self._describe,
+            ("GET", _DISCOVERY): self._discover,
+            ("POST", _CODE): self._issue,
+            ("POST", _TOKEN): self._redeem,
+            ("GET", "/managed/settings"): self._manage,
+            **{("POST", f"/v1/{signal}"): self._collect for signal in _SIGNALS},
+        }
+
+    async def _describe(self, scope: Scope, receive: Receive, send: Send) -> None:
+        text = _DOCUMENT.format(base=self._base, lasts_s=self._settings.lasts_s)
+        await reply(send, Answer(200, text.encode(), b"text/markdown; charset=utf-8"))
+
+    async def _discover(self, scope: Scope, receive: Receive, send: Send) -> None:
+        metadata = {
+            "issuer": self._base,
+            "device_authorization_endpoint": f"{self._base}{_CODE}",
+            "token_endpoint": f"{self._base}{_TOKEN}",
+            "grant_types_supported": [_GRANT],
+            "response_types_supported": [],
+            "token_endpoint_auth_methods_supported": ["none"],
+            "gateway_protocol_version": 1,
+        }
+        await reply(send, json_answer(metadata))
+
+    async def _issue(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._form(scope, receive)
+        device_code, user_code = self._codes.issue()
+        page = f"{self._base}{PAGE}"
+        issued = {
+            "device_code": device_code,
+            "user_code": user_code,
+            "verification_uri": page,
+            "verification_uri_complete": f"{page}?user_code={user_code}",
+            "expires_in": LASTS_S,
+            "interval": _INTERVAL_S,
+        }
+        await reply(send, _not_stored(issued))
+
+    async def _redeem(self, scope: Scope, receive: Receive, send: Send) -> None:
+        form = await self._form(scope, receive)
+        try:
+            token = await self._token(form)
+        except _OAuthError as error:
+            said = {"error": error.code, "error_description": error.description}
+            await reply(send, _not_stored(said, error.status))
+        else:
+            await reply(send, _not_stored(token))
+
+    async def _token(self, form: Mapping[str, str]) -> dict[str, object]:
+        """Return the token answer for a form; raise _OAuthError if there is no token (yet)."""
+        grant = form.get("grant_type", "")
+        if grant == "refresh_token":
+            raise _OAuthError("invalid_grant", "There are no refresh tokens: sign in again.", 401)
+        if grant != _GRANT:
+            raise _OAuthError("unsupported_grant_type", f"grant_type must be {_GRANT}.")
+        found = self._codes.read(form.get("device_code", ""))
+        if found is None:
+            raise _OAuthError("invalid_grant", "This server did not issue the device code.")
+        user_code, until = found
+        if time.time() >= until:
+            raise _OAuthError("expired_token", "The device code has expired: sign in again.")
+        self._require_interval(user_code)
+        return await asyncio.to_thread(self._key_of, user_code)
+
+    def _require_interval(self, user_code: str) -> None:
+        """Note a poll; raise _OAuthError if the device's last noted poll was too recent."""
+        now, polled = time.monotonic(), self._polled
+        if now - polled.get(user_code, -math.inf) < _INTERVAL_S - _EARLY_S:
+            raise _OAuthError("slow_down", f"Ask every {_INTERVAL_S} seconds.")
+        polled.pop(user_code, None)
+        while len(polled) >= _MAX_DEVICES:  # The least recent poll comes first.
+            del polled[next(iter(polled))]
+        polled[user_code] = now
+
+    def _key_of(self, user_code: str) -> dict[str, object]:
+        """Return the token answer of an approved code. Its key gets a new secret. Blocks.
+
+        Raises:
+            _OAuthError: the code waits for its approval, was denied, or was redeemed before.
+        """
+        try:
+            key = self._keys.find(key_name(user_code))
+        except NotFoundError:
+            raise _OAuthError("authorization_pending", "Nobody has approved the code.") from None
+        if key.state != "live":
+            raise _OAuthError("access_denied", "The sign-in was denied.")
+        if key.rotated:
+            raise _OAuthError("invalid_grant", "The device code was used before: sign in again.")
+        rest = datetime.fromisoformat(key.expires) - datetime.now(UTC)
+        secret = self._keys.rotate(key.key_id, requested_by="device sign-in").key
+        return {
+            "access_token": secret,
+            "token_type": "Bearer",
+            "expires_in": max(1, int(rest.total_seconds())),
+        }
+
+    async def _manage(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = await self._authenticator.caller(scope)
+        known = self._settings.managed_settings
+        settings = known.get(caller.identity.team_id or "*", known.get("*"))
+        if settings is None:
+            raise HttpError(404, "not_found", "There are no managed settings for your team.")
+        checksum = f"sha256:{hashlib.sha256(canonical_json(settings)).hexdigest()}"
+        tag = f'"{checksum}"'.encode()
+        if dict(scope["headers"]).get(b"if-none-match") in (tag, checksum.encode()):
+            await reply(send, Answer(304, b"", headers=[(b"etag", tag)]))
+            return
+        managed = {"uuid": checksum, "checksum": checksum, "settings": settings}
+        await reply(send, json_answer(managed, headers=[(b"etag", tag)]))
+
+    async def _collect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward telemetry to ``telemetry.otlp_endpoint``, or discard it if there is none.
+
+        A failure of the collector is logged and not answered: the device could not act on it.
+        """
+        caller = await self._authenticator.caller(scope)
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length")
+        body = await read_body(receive, length, _MAX_SIGNAL_BYTES, _BODY_S, caller.share)
+        if self._telemetry:
+            signal = scope["path"].rpartition("/")[2]
+            named = (b"content-type", b"content-encoding")
+            sent = {one.decode(): headers[one].decode("latin-1") for one in named if one in headers}
+            try:
+                async with (
+                    aiohttp.ClientSession(
+                        cookie_jar=aiohttp.DummyCookieJar(),
+                        timeout=aiohttp.ClientTimeout(total=_FORWARD_S),
+                    ) as session,
+                    session.post(
+                        f"{self._telemetry.rstrip('/')}/v1/{signal}", data=body, headers=sent,
+                        allow_redirects=False,
+                    ) as answer,
+                ):  # fmt: skip
+                    if answer.status >= 300:
+                        _log.warning("the collector refused %s with %d", signal, answer.status)
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                _log.warning("%s cannot be forwarded: %s", signal, type(error).__name__)
+        await reply(send, json_answer({}))
+
+    async def _form(self, scope: Scope, receive: Receive) -> dict[str, str]:
+        """Return the fields of a form; raise HttpError if it is too long, slow, or not a form."""
+        length = dict(scope["headers"]).get(b"content-length")
+        body = await read_body(receive, length, _MAX_FORM_BYTES, _BODY_S, None)
+        try:
+            return dict(parse_qsl(body.decode(), max_num_fields=20))
+        except ValueError as error:
+            raise HttpError(400, "invalid_request", "The form cannot be read.") from error
+
+
+def _not_stored(value: Mapping[str, object], status: int = 200) -> Answer:
+    return json_answer(value, status, [(b"cache-control", b"no-store")])
