@@ -87,7 +87,7 @@ def exclusive(client: LedgerClient, root: Path | None) -> Iterator[Guard]:
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Directory of the new segment."
 )
-@click.option("--format", "kind", hidden=True, expose_value=False)  # of archives, before segments
+@click.option("--format", "kind", hidden=True, expose_value=False)  # Archives had a format.
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes (default: one per core).")
 @click.option("--finish", is_flag=True, help="Only complete an interrupted run or erasure.")
 @click.option(
