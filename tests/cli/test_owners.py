@@ -49,7 +49,7 @@ def test_a_team_with_its_keys_and_budget(remit: Run) -> None:
 
 @pytest.mark.usefixtures("root")
 def test_what_cannot_be_declared(remit: Run) -> None:
-    assert "Give one with --id" in remit("organisation", "create", "--name", "支払い").stderr
+    assert "Give an id" in remit("organisation", "create", "--name", "支払い").stderr
     assert remit("organisation", "create", "--id", "o", "--name", "支払い").returncode == 0
     again = remit("organisation", "create", "--id", "o", "--name", "x")
     assert (again.returncode, "already" in again.stderr) == (1, True)
