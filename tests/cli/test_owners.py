@@ -61,7 +61,7 @@ def test_what_cannot_be_declared(remit: Run) -> None:
 def test_limits_are_changed_with_what_they_were_and_by_whom(remit: Run, root: Path) -> None:
     refused = remit("budget", "set", "--team", "t")
     assert refused.returncode == 2
-    assert "--unlimited" in refused.stderr
+    assert "unlimited" in refused.stderr
     assert remit("budget", "set", "--team", "t", "--window", "day").returncode == 2
     assert remit("budget", "set", "--team", "t", "--usd", "1", "--unlimited").returncode == 2
     first = parsed(remit("budget", "set", "--team", "t", "--usd", "10", "--tpm", "5", "--json"))
