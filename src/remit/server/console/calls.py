@@ -42,7 +42,9 @@ _CSV = (
     "provider_id", "model_id", "outcome", "error_code", "input_tokens", "output_tokens",
     "cost_usd", "cost_certainty", "latency_ms",
 )  # fmt: skip
-_FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # Spreadsheets run a text that begins with these.
+_FORMULA = tuple(
+    "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+)  # Spreadsheets run a text that begins with these.
 
 
 @dataclass(slots=True)
