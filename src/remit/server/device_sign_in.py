@@ -20,7 +20,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
@@ -40,6 +40,7 @@ from remit.server.replies import (
     Scope,
     Send,
     json_answer,
+    limits_of,
     read_body,
     reply,
 )
@@ -131,10 +132,13 @@ class DeviceSignIn:
         await reply(send, json_answer(metadata))
 
     async def _issue(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._form(scope, receive)
+        await self._answer(scope, receive, send, self._issued)
+
+    async def _issued(self, form: Mapping[str, str]) -> dict[str, object]:
+        """Return the answer with a new device code and its user code."""
         device_code, user_code = self._codes.issue()
         page = f"{self._base}{PAGE}"
-        issued = {
+        return {
             "device_code": device_code,
             "user_code": user_code,
             "verification_uri": page,
@@ -142,17 +146,23 @@ class DeviceSignIn:
             "expires_in": LASTS_S,
             "interval": _INTERVAL_S,
         }
-        await reply(send, _not_stored(issued))
 
     async def _redeem(self, scope: Scope, receive: Receive, send: Send) -> None:
-        form = await self._form(scope, receive)
+        await self._answer(scope, receive, send, self._token)
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send,
+        make: Callable[[Mapping[str, str]], Awaitable[dict[str, object]]],
+    ) -> None:  # fmt: skip
+        """Answer a form with what ``make`` returns, or with its error as OAuth prescribes."""
+        status, headers = 200, [(b"cache-control", b"no-store")]
         try:
-            token = await self._token(form)
+            answer = await make(await self._form(scope, receive))
         except HttpError as error:  # RFC 6749, section 5.2; RFC 8628, section 3.5
-            said = {"error": error.code, "error_description": error.message}
-            await reply(send, _not_stored(said, error.status))
-        else:
-            await reply(send, _not_stored(token))
+            answer = {"error": error.code, "error_description": error.message}
+            status = error.status
+            headers += limits_of(error)
+        await reply(send, json_answer(answer, status, headers))
 
     async def _token(self, form: Mapping[str, str]) -> dict[str, object]:
         """Return the token answer for a form; raise HttpError if there is no token (yet)."""
@@ -210,7 +220,8 @@ class DeviceSignIn:
             raise HttpError(404, "not_found", "There are no managed settings for your team.")
         checksum = f"sha256:{hashlib.sha256(canonical_json(settings)).hexdigest()}"
         tag = f'"{checksum}"'.encode()
-        if dict(scope["headers"]).get(b"if-none-match") in (tag, checksum.encode()):
+        # A proxy may mark the tag as weak, and a client may send several.
+        if checksum.encode() in dict(scope["headers"]).get(b"if-none-match", b""):
             await reply(send, Answer(304, b"", headers=[(b"etag", tag)]))
             return
         managed = {"uuid": checksum, "checksum": checksum, "settings": settings}
@@ -254,7 +265,3 @@ class DeviceSignIn:
             return dict(parse_qsl(body.decode(), max_num_fields=20))
         except ValueError as error:
             raise HttpError(400, "invalid_request", "The form cannot be read.") from error
-
-
-def _not_stored(value: Mapping[str, object], status: int = 200) -> Answer:
-    return json_answer(value, status, [(b"cache-control", b"no-store")])
