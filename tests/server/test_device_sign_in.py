@@ -14,6 +14,7 @@ from unittest.mock import Mock
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
+from aiohttp import web
 
 from remit.gateway.auth import Directory, Identity, KeyStore, agent_secret
 from remit.kernel.errors import ConflictError, NotFoundError
@@ -28,6 +29,7 @@ from tests.server.console.client import Answered
 from tests.server.console.test_oidc import CALLBACK, PUBLIC, SECRET, Person, settings
 from tests.server.running import Served, serving
 from tests.support.commands import run_remit
+from tests.support.listening import listening
 from tests.support.oidc import ANN, OidcProvider, oidc_provider
 from tests.support.roots import new_root
 from tests.support.upstream import Upstream
@@ -43,6 +45,11 @@ model = "haiku"
 model = "opus"
 [server.oidc.managed_settings.platform.permissions]
 deny = ["WebFetch"]
+"""
+OIDC = f"""issuer = "https://id.example.org"
+client_id = "remit"
+public_url = "{PUBLIC}"
+roles = {{ all = "agent" }}
 """
 ROLES = '"ops" = "agent"\n"all" = "auditor"'
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -179,6 +186,27 @@ def test_a_person_signs_a_device_in_and_is_billed(served: Served, provider: Oidc
 
     said = command(served, "ledger", "erase", "--subject", ANN["sub"], "--yes", "--reason", "asked")
     assert "erased" in said.lower()
+
+
+@pytest.mark.parametrize("path", ["", "/v1/traces"])
+def test_telemetry_reaches_the_collector(upstream: Upstream, tmp_path: Path, path: str) -> None:
+    received = []
+
+    async def collect(request: web.Request) -> web.Response:
+        received.append((request.path, request.headers["content-type"], await request.read()))
+        return web.Response(status=307, headers={"location": "http://127.0.0.1:1/"})
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", collect)
+    with listening(app) as url:
+        toml = f'[telemetry]\notlp_endpoint = "{url}{path}"\n[server.oidc]\ndevices = true\n{OIDC}'
+        with serving(tmp_path / "root", upstream.url, toml=toml) as served:
+            for signal in ("metrics", "logs", "traces"):
+                sent = {"content-type": "application/x-protobuf"}
+                answered = served.ask("POST", f"/v1/{signal}", signal.encode(), headers=sent)
+                assert answered[:2] == (200, b"{}")
+    assert received == [(f"/v1/{signal}", "application/x-protobuf", signal.encode())
+                        for signal in ("metrics", "logs", "traces")]  # fmt: skip
 
 
 def test_a_denied_device_gets_nothing(served: Served, provider: OidcProvider) -> None:

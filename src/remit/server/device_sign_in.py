@@ -95,7 +95,8 @@ class DeviceSignIn:
     def __init__(self, runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> None:
         settings = runtime.loaded.settings
         self._settings = settings.server.oidc
-        self._telemetry = settings.telemetry.otlp_endpoint
+        # The setting is for spans, so its path may be that of spans.
+        self._collector = settings.telemetry.otlp_endpoint.rstrip("/").removesuffix("/v1/traces")
         self._base = self._settings.public_url.rstrip("/")
         self._keys = keys
         self._authenticator = authenticator
@@ -236,7 +237,7 @@ class DeviceSignIn:
         headers = dict(scope["headers"])
         length = headers.get(b"content-length")
         body = await read_body(receive, length, _MAX_SIGNAL_BYTES, _BODY_S, caller.share)
-        if self._telemetry:
+        if self._collector:
             signal = scope["path"].rpartition("/")[2]
             named = (b"content-type", b"content-encoding")
             sent = {one.decode(): headers[one].decode("latin-1") for one in named if one in headers}
@@ -247,7 +248,7 @@ class DeviceSignIn:
                         timeout=aiohttp.ClientTimeout(total=_FORWARD_S),
                     ) as session,
                     session.post(
-                        f"{self._telemetry.rstrip('/')}/v1/{signal}", data=body, headers=sent,
+                        f"{self._collector}/v1/{signal}", data=body, headers=sent,
                         allow_redirects=False,
                     ) as answer,
                 ):  # fmt: skip
