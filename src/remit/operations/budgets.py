@@ -132,7 +132,7 @@ class SetBudget(_Scoped, limits_.Limited):
     usd: float | None = limits_.usd()
     tokens: int | None = limits_.count("Limit of tokens, input and output together.")
     turns: int | None = limits_.count("Limit of model calls.")
-    unlimited: bool = field("Remove all limits; usage is still counted.", False)
+    unlimited: bool = field("Have no limits; usage is still counted.", False)
 
     def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
         """Set the limits, and return them with the earlier ones.

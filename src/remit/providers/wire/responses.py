@@ -306,8 +306,8 @@ class ResponseSum(StreamSum):
             grow(part, {member: delta})
 
     def _state(self, stem: str, event: dict[str, Any], *, done: bool) -> None:
-        """Begin what a ``….added`` event names; replace the sum of deltas by the text that a
-        ``….done`` event states.
+        """Apply a state event: ``….added`` begins an item or part, and ``….done`` replaces the sum
+        of its deltas by the final text.
         """
         if stem == "response.output_item":
             item, index = event.get("item"), event.get("output_index")

@@ -1,4 +1,4 @@
-"""An archive run that is interrupted anywhere: no entry is in neither place, the next run ends it.
+"""A run that is interrupted anywhere: each entry is in one place at least, the next run ends it.
 
 ``REMIT_SOAK=1`` interrupts at every operation, and prints how many were tried.
 """
@@ -14,6 +14,7 @@ import re
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import time
 from collections import Counter
@@ -23,31 +24,19 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import orjson
 import pytest
 
 from remit.gateway.leases import LeaseBusyError
 from remit.ledger import ErasureError, LedgerClient, LedgerEntry, LedgerError, entry_id
-from remit.ledger.archive import (
-    Archive,
-    check_archive,
-    erase_archived,
-    finish,
-    joined,
-    purge,
-    removal,
-    run,
-)
-from remit.ledger.archive.files import Kind, range_name, write_part
-from remit.ledger.archive.range_copy import RangeCopy
+from remit.ledger.segments import finish, interrupted_copies, purge_all, removal, run
 from remit.ledger.tlog import TlogProof
-from tests.ledger.archive.faults import DISK_FAULTS, END, Faults, archive_all, archive_with_fault
-from tests.ledger.archive.writing import sessions, unguarded
+from tests.ledger.segments.faults import DISK_FAULTS, Faults, archive_all, archive_with_fault
+from tests.ledger.segments.writing import attached, problems, sessions, unguarded
 from tests.support.processes import run_forked
 from tests.support.soak import SEED, sample, soak_only
-from tests.support.stores import SIGNER, conversation, outside
+from tests.support.stores import SIGNER, conversation, files_hold, outside
 
-_NAME = range_name(0, END)
+_NAME = "000000000000-000000000256.db"
 
 Copies = Callable[[], str]
 
@@ -96,13 +85,15 @@ def _fill(target: str) -> None:
 
 def _hashes(client: LedgerClient, directory: Path) -> list[str]:
     """The hash of each entry, wherever it is, in the order of the ledger."""
-    archived = client.archived_to and any(directory.glob("????????????-????????????"))
-    entries = joined(client, Archive([directory]), None) if archived else client.query(limit=None)
+    with contextlib.ExitStack() as stack:
+        if client.archived_to and (directory / _NAME).exists():
+            stack.enter_context(attached(client, directory))
+        entries = [*client.query(limit=None)]
     return [one.entry_hash for one in entries if one.event_type != "ARCHIVED"]
 
 
 def _require_whole(target: str, directory: Path, whole: list[str], *, done: bool) -> None:
-    """Every entry is in the database or in the archive; all of it is checked once a run ended."""
+    """Every entry is in the database or in a segment; all of it is checked once a run ended."""
     with LedgerClient(target, signer=SIGNER) as client:
         assert _hashes(client, directory) == whole
         if not done:
@@ -110,13 +101,13 @@ def _require_whole(target: str, directory: Path, whole: list[str], *, done: bool
         report = client.verify()
         assert report.problems == []
         assert (report.archived, report.notes) == (252, [])
-        found = check_archive(client, [directory])
-        assert found.problems == []
-        assert all("interrupted run" in note for note in found.notes)
-        records = Archive([directory])
-        for seq in (3, 200):
-            proof = TlogProof.parse(client.prove(entry_id(seq)))
-            proof.verify(records.read_record(entry_id(seq)), SIGNER.verifier_key)
+        with attached(client, directory):
+            report = client.verify()
+            assert report.problems == []
+            assert all("interrupted run" in note for note in report.notes)
+            for seq in (3, 200):
+                proof = TlogProof.parse(client.prove(entry_id(seq)))
+                proof.verify(client.read_record(entry_id(seq)), SIGNER.verifier_key)
         assert client.export(directory.with_name("export.jsonl")) == client.count()
         assert finish(client, [], guard=unguarded) == (0, "")
         assert archive_all(client, directory).archived_id == ""
@@ -127,54 +118,56 @@ def _whole(target: str) -> list[str]:
         return [entry.entry_hash for entry in client.query(limit=None)]
 
 
-def _operations(copies: Copies, directory: Path, kind: str, parts: Kind, count: int) -> list[int]:
+def _operations(copies: Copies, directory: Path, kind: str, count: int) -> list[int]:
     """The operations of a run to interrupt it at: a sample of so many, in a soak all.
 
     A transaction that is interrupted is undone whole, so of its statements a sample stands for all.
     """
     with LedgerClient(copies(), signer=SIGNER) as client, Faults(directory) as faults:
-        archive_all(client, directory, parts)
+        archive_all(client, directory)
     shutil.rmtree(directory)
     every = range(faults.counts[kind])
-    if kind == "statement" or parts == "parquet":
+    if kind == "statement":
         every = sorted(random.Random(SEED).sample(every, min(len(every), 40)))
     return sample(every, count)
 
 
-_ERRORS = [*(("file", fault, "jsonl") for fault in DISK_FAULTS), ("statement", "full", "jsonl"),
-           ("commit", "full", "jsonl"), ("file", "ENOSPC", "parquet")]  # fmt: skip
+_ERRORS = [
+    *(("file", fault) for fault in DISK_FAULTS), ("statement", "full"), ("commit", "full"),
+]  # fmt: skip
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("kind", "fault", "parts"), sample(_ERRORS, 2))
+@pytest.mark.parametrize(("kind", "fault"), sample(_ERRORS, 2))
 def test_an_error_of_any_operation_loses_nothing(
-    copies: Copies, tmp_path: Path, kind: str, fault: str, parts: Kind
+    copies: Copies, tmp_path: Path, kind: str, fault: str
 ) -> None:
     directory = tmp_path / "out" / "archive"
     whole, tried = _whole(copies()), 0
-    for at in _operations(copies, directory, kind, parts, 1):
+    for at in _operations(copies, directory, kind, 1):
         target = copies()
         with LedgerClient(target, signer=SIGNER) as client:
             faults = Faults(directory, kind, fault, at)
             try:
                 with faults:
-                    archive_all(client, directory, parts)
+                    archive_all(client, directory)
             except LedgerError as error:
-                assert _says_where_entries_are(error), error
+                # Without the lease no run began.
+                assert _says_where_entries_are(error) or not directory.exists(), error
         tried += bool(faults.failed)
         _require_whole(target, directory, whole, done=False)
         outside(
             target, "DELETE FROM leases"
         )  # it could not be released; a process would have ended
         with LedgerClient(target, signer=SIGNER) as client:
-            archive_all(client, directory, parts)
+            archive_all(client, directory)
         _require_whole(target, directory, whole, done=True)
         shutil.rmtree(directory)
-    print(f"{fault} at {tried} operations ({kind}, {parts}): entries missing 0")
+    print(f"{fault} at {tried} operations ({kind}): entries missing 0")
 
 
 def _says_where_entries_are(error: LedgerError) -> bool:
-    places = ("in the database", "in their archive", "nothing is archived", "did not take")
+    places = ("in the database", "nothing is archived", "did not take")
     return any(place in error.message for place in places) and bool(error.next_step)
 
 
@@ -183,7 +176,7 @@ def _says_where_entries_are(error: LedgerError) -> bool:
 def test_killed_anywhere_the_next_run_ends_it(copies: Copies, tmp_path: Path, kind: str) -> None:
     directory = tmp_path / "out" / "archive"
     whole, killed = _whole(copies()), 0
-    for at in _operations(copies, directory, kind, "jsonl", 1):
+    for at in _operations(copies, directory, kind, 1):
         target = copies()
         given = (target, SIGNER.to_pem(), str(directory), kind, "kill", at)
         ended = run_forked(archive_with_fault, *given, environment=os.environ)
@@ -200,9 +193,8 @@ def test_killed_anywhere_the_next_run_ends_it(copies: Copies, tmp_path: Path, ki
 # -- another run -------------------------------------------------------------------------------
 
 _PHASES = (
-    (RangeCopy, "write"), (run, "check_range"), (run._Archiving, "_keep_leaves"),
-    (run._Archiving, "_record"), (RangeCopy, "keep"), (run, "purge"),
-    (run, "remove"),
+    (run, "write_segment"), (run, "require_sound"), (run._Run, "_keep_leaves"),
+    (run._Run, "_record"), (run, "_rename"), (run, "purge"), (run, "remove"),
 )  # fmt: skip
 
 
@@ -285,20 +277,23 @@ def test_two_processes_at_once_fifty_times(copies: Copies, tmp_path: Path) -> No
     print(f"two processes at once, exit codes: {dict(codes)}; entries missing 0")
 
 
-# -- the archive's files between two runs -----------------------------------------------------
+# -- the segment between two runs -----------------------------------------------------
 
 
 def _interrupt(target: str, directory: Path, batches: int) -> None:
     """Archive, and stop after so many transactions of the removal."""
-    plain, done = removal._Removal.run, itertools.count()
+    plain, done = removal._remove_batch, itertools.count()
 
-    def run(self: Any, tx: Any) -> None:
+    def remove_batch(*given: Any) -> None:
         if next(done) == batches:
             raise LedgerError("stopped")
-        plain(self, tx)
+        plain(*given)
 
     with LedgerClient(target, signer=SIGNER) as client:
-        with mock.patch.object(removal._Removal, "run", run), pytest.raises(LedgerError) as raised:
+        with (
+            mock.patch.object(removal, "_remove_batch", remove_batch),
+            pytest.raises(LedgerError) as raised,
+        ):
             archive_all(client, directory)
         assert str(directory / _NAME) in raised.value.message
         assert "--finish --archive DIR" in raised.value.next_step
@@ -313,58 +308,88 @@ def _here(target: str) -> list[Any]:
     return outside(target, "SELECT seq FROM entries ORDER BY seq")
 
 
-_EDITS: dict[str, Callable[[bytes], bytes | None]] = {
-    "flip": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1])
-    + data[len(data) // 2 + 1 :],
-    "cut": lambda data: data[:-1],
-    "add": lambda data: data + b"x",
-    "empty": lambda data: b"",
-    "remove": lambda data: None,
-}  # fmt: skip
+_EDITS: dict[str, Callable[[bytes, int], bytes | None]] = {
+    "zero": lambda data, at: data[:at] + bytes(200) + data[at + 200 :],
+    "flip": lambda data, at: data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :],
+    "cut": lambda data, at: data[:at],
+    "empty": lambda data, at: b"",
+    "remove": lambda data, at: None,
+}
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("batches", [0, 1])
-def test_an_edited_archive_takes_no_rows_away(copies: Copies, tmp_path: Path, batches: int) -> None:
-    directory, target = tmp_path / "archive", copies()
-    whole = _whole(target)
-    _interrupt(target, directory, batches)
-    here = _here(target)
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
-    refused = 0
-    for file, edit in sample(itertools.product(files, _EDITS), 4):
+def test_an_edited_segment_takes_no_rows_away(copies: Copies, tmp_path: Path, batches: int) -> None:
+    """An edit is refused, or concerns bytes that no row uses; then the run ends as usual."""
+    directory, refused = tmp_path / "archive", 0
+    for edit, at in sample(itertools.product(_EDITS, range(1, 10)), 3):
+        target = copies()
+        whole = _whole(target)
+        _interrupt(target, directory, batches)
+        here, file = _here(target), directory / _NAME
         data = file.read_bytes()
-        changed = _EDITS[edit](data)
+        changed = _EDITS[edit](data, len(data) * at // 10)
         file.unlink()
         if changed is not None:
             file.write_bytes(changed)
-        with pytest.raises(LedgerError) as raised:
+        try:
             _finish(target, directory)
-        assert "in the database" in raised.value.message, (file, edit)
-        assert _here(target) == here, (file, edit)
+        except LedgerError as error:
+            assert "in the database" in error.message, (edit, at)
+            assert _here(target) == here, (edit, at)
+            refused += 1
         file.write_bytes(data)
-        refused += 1
-    with pytest.raises(LedgerError, match="was not given") as raised:
-        _finish(target)
-    assert ("copies the entries again" in raised.value.next_step) == (batches == 0)
-    assert _here(target) == here
-    _finish(target, directory)
-    _require_whole(target, directory, whole, done=True)
-    print(f"{refused} edits of an archive: refused each time, entries missing 0")
+        with contextlib.suppress(LedgerError):
+            _finish(target, directory)
+        _require_whole(target, directory, whole, done=True)
+        shutil.rmtree(directory)
+    assert refused
+    print(f"{refused} edits of a segment refused, entries missing 0")
 
 
-def test_content_that_is_not_committed_to_is_compared_too(copies: Copies, tmp_path: Path) -> None:
-    """An archive that forgot whose content it is would not be erased with the person's."""
-    directory, target = tmp_path / "archive", copies()
-    _interrupt(target, directory, 0)
-    (part,) = directory.glob("*/part-*")
-    lines = list(Archive([directory]).lines())
-    for item in (item for line in lines for item in line.contents):
-        item.pop("subjects", None)
-    write_part(part, lines)
-    here = _here(target)
-    with pytest.raises(LedgerError, match=r"\(item-subjects\)"):
+def test_a_segment_that_is_not_given_takes_no_rows_away(copies: Copies, tmp_path: Path) -> None:
+    for batches in (0, 1):
+        directory, target = tmp_path / str(batches) / "archive", copies()
+        whole = _whole(target)
+        _interrupt(target, directory, batches)
+        here = _here(target)
+        with pytest.raises(LedgerError, match="was not given") as raised:
+            _finish(target)
+        assert ("copies the entries again" in raised.value.next_step) == (batches == 0)
+        assert _here(target) == here
         _finish(target, directory)
+        _require_whole(target, directory, whole, done=True)
+
+
+@pytest.mark.parametrize(
+    "sql", ["DELETE FROM content_subjects", "DELETE FROM contents WHERE content_id = 3"]
+)
+def test_rows_that_the_segment_lacks_stay(copies: Copies, tmp_path: Path, sql: str) -> None:
+    """Each row is compared with the segment as it is when the row is deleted."""
+    directory, target = tmp_path / "archive", copies()
+    here: list[Any] = []
+
+    def edit() -> None:
+        here.extend(_here(target))
+        file = sqlite3.connect(directory / _NAME)
+        file.execute(sql)
+        file.commit()
+        file.close()
+
+    with LedgerClient(target, signer=SIGNER) as client:
+        checks = itertools.count()
+        plain = run.require_sound
+
+        def require_sound(*given: Any) -> None:
+            plain(*given)
+            if next(checks) == 1:  # the second time, before the removal
+                edit()
+
+        with (
+            mock.patch.object(run, "require_sound", require_sound),
+            pytest.raises(LedgerError, match="differs between the segment and the database"),
+        ):
+            archive_all(client, directory)
     assert _here(target) == here
 
 
@@ -383,7 +408,7 @@ def test_a_lost_archive_is_copied_anew_unless_rows_are_gone(copies: Copies, tmp_
     directory.rename(tmp_path / "elsewhere")
     with (
         LedgerClient(target, signer=SIGNER) as client,
-        pytest.raises(LedgerError, match=f"{_NAME} of their archive was not given"),
+        pytest.raises(LedgerError, match=f"their segment {_NAME} was not given"),
     ):
         archive_all(client, directory)
     assert _here(target) == here
@@ -391,25 +416,26 @@ def test_a_lost_archive_is_copied_anew_unless_rows_are_gone(copies: Copies, tmp_
     _require_whole(target, tmp_path / "elsewhere", whole, done=True)
 
 
-def test_a_directory_of_another_archive_is_not_touched(copies: Copies, tmp_path: Path) -> None:
-    directory, other = tmp_path / "archive", tmp_path / "archive" / _NAME
-    other.mkdir(parents=True)
-    (other / "kept").write_text("of another ledger")
-    stray = directory / f"{_NAME}.new-00000000"
-    stray.mkdir()
+def test_another_file_of_that_name_is_not_touched(copies: Copies, tmp_path: Path) -> None:
+    directory = tmp_path / "archive"
+    directory.mkdir()
+    (other := directory / _NAME).write_text("of another ledger")
+    stray = directory / f"{_NAME.removesuffix('.db')}.new-00000000"
+    stray.touch()
     target = copies()
     with LedgerClient(target, signer=SIGNER) as client:
-        with pytest.raises(LedgerError, match="recorded no such archive"):
+        with pytest.raises(LedgerError, match="recorded no such segment"):
             archive_all(client, directory)
-        assert [path.name for path in other.iterdir()] == ["kept"]
-        shutil.rmtree(other)
+        assert other.read_text() == "of another ledger"
+        other.unlink()
         archive_all(client, directory)
-        assert stray.is_dir()
-        assert any(str(stray) in note for note in check_archive(client, [directory]).notes)
+        assert interrupted_copies(directory) == [stray]
+        with attached(client, directory):
+            assert any(str(stray) in note for note in client.verify().notes)
 
 
 def test_what_others_do_meanwhile_is_not_undone(tmp_path: Path) -> None:
-    """A session that goes on stays whole, and what is erased is not in the archive either."""
+    """A session that goes on stays whole, and what is erased is not in the segment either."""
     directory = tmp_path / "archive"
     with LedgerClient(tmp_path / "ledger.db", signer=SIGNER) as client:
         sessions(client, 66)
@@ -418,75 +444,57 @@ def test_what_others_do_meanwhile_is_not_undone(tmp_path: Path) -> None:
             conversation(client, "SES-5", 1)
             client.erase(session_id="SES-6", reason="asked")
 
-        with _after(run._Archiving, "_keep_leaves", meanwhile):
+        with _after(run._Run, "_keep_leaves", meanwhile):
             done = archive_all(client, directory)
         assert done.entries == 252 - 6
+        assert [path.name for path in directory.iterdir()] == [_NAME]
         assert len([*client.query(session_id="SES-5")]) == 7
-        assert b"of SES-6" not in b"".join(
-            orjson.dumps(line.to_dict()) for line in Archive([directory]).lines()
-        )
-        assert client.verify().problems == []
-        assert check_archive(client, [directory]).problems == []
+        assert files_hold(directory, "of SES-6") == []
+        assert problems(client, directory) == []
 
 
-def test_a_value_erased_before_its_row_leaves_the_archive(copies: Copies, tmp_path: Path) -> None:
+def test_a_value_erased_before_its_row_leaves_the_segment(copies: Copies, tmp_path: Path) -> None:
     directory, target = tmp_path / "archive", copies()
     _interrupt(target, directory, 1)
     with LedgerClient(target, signer=SIGNER) as client:
         client.retain({"EXCHANGE": 0})
     _finish(target, directory)
     with LedgerClient(target, signer=SIGNER) as client:
-        assert check_archive(client, [directory]).problems == []
+        assert problems(client, directory) == []
 
 
-# -- an erasure in the archive's parts -----------------------------------------------------------
-
-
-def _archived(copies: Copies, directory: Path) -> LedgerClient:
-    client = LedgerClient(copies(), signer=SIGNER)
-    archive_all(client, directory)
-    return client
+# -- an erasure in a segment ---------------------------------------------------------------------
 
 
 @pytest.mark.soak
-def test_an_interrupted_erasure_keeps_all_other_content(copies: Copies, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"session_id": "SES-4", "reason": "r", "guard": unguarded}
-    with _archived(copies, tmp_path / "counted") as client, Faults(tmp_path / "counted") as counted:
-        erase_archived(client, Archive([tmp_path / "counted"]), **given)
-    for at in sample(range(counted.counts["file"]), 1):
+@pytest.mark.parametrize("kind", ["statement", "commit"])
+def test_an_interrupted_erasure_keeps_all_other_content(
+    copies: Copies, tmp_path: Path, kind: str
+) -> None:
+    def erase(directory: Path, faults: Faults) -> str:
+        target = copies()
+        with LedgerClient(target, signer=SIGNER) as client:
+            archive_all(client, directory)
+            client.attach([directory])
+            with contextlib.suppress(LedgerError, OSError), faults:
+                client.erase(session_id="SES-4", reason="r")
+        return target
+
+    erase(tmp_path / "counted", counted := Faults(tmp_path / "counted"))
+    for at in sample(range(counted.counts[kind]), 1):
         directory = tmp_path / str(at)
-        with _archived(copies, directory) as client:
-            lines = [(line.seq, line.record) for line in Archive([directory]).lines()]
-            with (
-                contextlib.suppress(LedgerError, OSError),
-                Faults(directory, "file", sample(DISK_FAULTS, 1)[0], at),
-            ):
-                erase_archived(client, Archive([directory]), **given)
-            assert [(line.seq, line.record) for line in Archive([directory]).lines()] == lines
-            with contextlib.suppress(ErasureError):  # recorded
-                erase_archived(client, Archive([directory]), **given)
-            purge(client, Archive([directory]).parts(), unguarded)
-            assert check_archive(client, [directory]).problems == []
-            assert not list(directory.rglob(".part-*"))
-    print(f"an erasure failed at {counted.counts['file']} operations: content missing 0")
-
-
-def test_a_part_that_does_not_read_back_replaces_nothing(copies: Copies, tmp_path: Path) -> None:
-    plain = os.fsync
-
-    def fsync(handle: int) -> None:  # of a disk that lost the end of what it was given
-        plain(handle)
-        if "part-" in os.readlink(f"/proc/self/fd/{handle}"):
-            os.ftruncate(handle, os.fstat(handle).st_size - 9)
-
-    with _archived(copies, tmp_path / "archive") as client:
-        found = Archive([tmp_path / "archive"])
-        lines = list(found.lines())
-        with mock.patch.object(os, "fsync", fsync), pytest.raises(LedgerError):
-            erase_archived(client, found, session_id="SES-4", reason="r", guard=unguarded)
-        assert list(found.lines()) == lines
-        assert purge(client, found.parts(), unguarded) == 23
-        assert check_archive(client, [tmp_path / "archive"]).problems == []
+        target = erase(directory, Faults(directory, kind, "full", at))
+        with LedgerClient(target, signer=SIGNER) as client:
+            with attached(client, directory):
+                records = [entry.entry_hash for entry in client.query()]
+                assert len(records) == client.count()
+                with contextlib.suppress(ErasureError):  # recorded
+                    client.erase(session_id="SES-4", reason="r")
+                assert [entry.entry_hash for entry in client.query()][: len(records)] == records
+            purge_all(client, [directory])
+            assert problems(client, directory) == []
+            assert files_hold(directory, "of SES-4") == []
+    print(f"an erasure failed at {counted.counts[kind]} {kind}s: content missing 0")
 
 
 # -- a disk that is really full ---------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Faults at each operation of an archive run: an error of the disk or database, or SIGKILL."""
+"""Faults at each operation of a run of `ledger segment`: an error, a full disk, or SIGKILL."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ import psycopg
 from remit.gateway.leases import LeaseManager
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient, LedgerWriteError
-from remit.ledger.archive import ArchiveReport, archive, removal
-from remit.ledger.archive.files import Kind
 from remit.ledger.postgres.batch import PostgresBatch
 from remit.ledger.postgres.store import PostgresStore
+from remit.ledger.segments import SegmentReport, move_to_segment, removal
 from remit.ledger.sqlite.batch import SqliteBatch
 from remit.ledger.sqlite.store import SqliteStore
 from remit.ledger.tlog import Signer
@@ -49,7 +48,7 @@ class Faults:
     """Counts the operations below a directory and on a ledger, and fails at one of them.
 
     Args:
-        directory: of the archive.
+        directory: of the segments.
         kind: of the operation: ``file``, ``statement`` or ``commit``.
         fault: ``EIO``, ``ENOSPC`` or ``EROFS`` of a file operation, ``full`` of the database, or
             ``kill``; ``""`` only counts.
@@ -195,24 +194,22 @@ def _postgres_full() -> Exception:
     return psycopg.errors.DiskFull("could not extend file: No space left on device")
 
 
-def archive_all(
-    client: LedgerClient, directory: Path, kind: Kind = "jsonl", end: int = END
-) -> ArchiveReport:
-    """Archive the entries before ``end`` under the lease, as the command does."""
+def archive_all(client: LedgerClient, directory: Path, end: int = END) -> SegmentReport:
+    """Move the entries before ``end`` under the lease, as the command does."""
     leases = LeaseManager(client, default_settings().leases)
     with (
         leases.hold_blocking("archive") as lease,
         mock.patch.object(removal, "_BATCH_ENTRIES", 60),
     ):
-        return archive(
-            client, end, directory, by="ann", carry=lambda *_: {}, guard=lease.require_in, kind=kind
+        return move_to_segment(
+            client, end, directory, by="ann", carry=lambda *_: {}, guard=lease.require_in
         )
 
 
 def archive_with_fault(
     target: str, key: bytes, directory: str, kind: str, fault: str, at: int
 ) -> None:
-    """Archive in a process of its own; be killed on the way."""
+    """Move entries in a process of its own; be killed on the way."""
     signer = Signer.from_pem(SIGNER.verifier_key.name, key)
     with LedgerClient(target, signer=signer) as client, Faults(Path(directory), kind, fault, at):
         archive_all(client, Path(directory))

@@ -1,14 +1,16 @@
-"""Old entries leave the database for an archive: all of it is read, proved and erased as before."""
+"""Old entries move to a segment: all of it is read, searched, proved, exported and erased."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib.util
-import json
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,41 +23,34 @@ import orjson
 import pytest
 
 from remit.ledger import (
+    TABLES,
     EntryArchivedError,
+    EntryNotFoundError,
     ErasureError,
     LedgerClient,
     LedgerEntry,
     LedgerError,
+    LedgerFormatError,
     entry_id,
 )
-from remit.ledger.archive import (
-    Archive,
-    ArchiveReport,
-    archive,
-    check_archive,
-    cut_at,
-    erase_archived,
-    finish,
-    joined,
-    purge,
-    read_either,
-    retain_archived,
-)
-from remit.ledger.archive.files import Kind, write_part
-from remit.ledger.tlog import Checkpoint, SignedCheckpoint, TlogProof, leaf_hash
+from remit.ledger.segments import convert, cut_at, finish, purge_all
+from remit.ledger.tlog import SignedCheckpoint, Signer, TlogProof, leaf_hash
 from remit.server.extending import HttpError
 from remit.server.responses.turns import Turns
-from tests.ledger.archive.writing import conversation_of, sessions, unguarded
+from tests.ledger.mutations import is_listed, mutations, no_weight
+from tests.ledger.segments.writing import (
+    attached,
+    conversation_of,
+    cut_off,
+    problems,
+    sessions,
+    unguarded,
+)
+from tests.support.soak import sample
 from tests.support.stores import SIGNER, conversation, files_hold, outside
 
 _LIVE = "SES-LIVE"
-
-
-def cut_off(client: LedgerClient, directory: Path, end: int, kind: Kind = "jsonl") -> ArchiveReport:
-    """Archive what is before ``end``."""
-    return archive(
-        client, end, directory, by="ann", carry=lambda *_: {}, guard=unguarded, kind=kind
-    )
+_FILE = "000000000000-000000000256.db"
 
 
 @pytest.fixture
@@ -71,38 +66,30 @@ def client(target: str) -> Iterator[LedgerClient]:
 
 def _entries(client: LedgerClient, directory: Path | None = None, **filters: Any) -> list[Any]:
     filters = {"limit": None, **filters}
-    found = (
-        client.query(**filters)
-        if directory is None
-        else joined(client, Archive([directory]), **filters)
-    )
-    return [entry.to_dict() for entry in found]
+    if directory is None:
+        return [entry.to_dict() for entry in client.query(**filters)]
+    with attached(client, directory):
+        return [entry.to_dict() for entry in client.query(**filters)]
 
 
-def _is_sound(client: LedgerClient, directory: Path) -> bool:
-    report = client.verify()
-    assert report.problems == []
-    found = check_archive(client, [directory])
-    assert found.problems == []
-    return True
-
-
-@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_what_left_is_read_as_before(client: LedgerClient, tmp_path: Path, kind: Kind) -> None:
-    directory = tmp_path / "archive"
+def test_moved_entries_are_read_as_before(client: LedgerClient, tmp_path: Path) -> None:
+    directory = tmp_path / "segments"
     first = client.checkpoint()
     whole, filters = _entries(client), {"session_id": "SES-7", "order": "desc", "limit": 4}
     some = _entries(client, **filters)
-    done = cut_off(client, directory, cut_at(client, "300"), kind)
+    exact = client.exact("LED-00000064")
+    done = cut_off(client, directory, cut_at(client, "300"))
     assert (done.first, done.end, done.entries, done.stayed) == (0, 256, 252, 4)
     assert client.select("SELECT count(*) FROM entries WHERE seq < 256") == [(4,)]
-    assert _is_sound(client, directory)
+    assert [path.name for path in directory.iterdir()] == [_FILE]
+    assert problems(client, directory) == []
     assert client.verify().archived == 252
     after = _entries(client, directory)
     assert after[: len(whole)] == whole
     assert [entry["event_type"] for entry in after[len(whole) :]] == ["ARCHIVED"]
     assert _entries(client, directory, **filters) == some
-    assert _entries(client, directory, since=whole[20]["timestamp"], until=whole[30]["timestamp"])
+    found = _entries(client, directory, since=whole[20]["timestamp"], until=whole[30]["timestamp"])
+    assert found == whole[20:30]
     assert _entries(client, directory, with_content=False)[:9] == _entries(
         client, directory, with_content=False, limit=9
     )
@@ -112,14 +99,14 @@ def test_what_left_is_read_as_before(client: LedgerClient, tmp_path: Path, kind:
     with pytest.raises(EntryArchivedError, match="LED-00000064 was archived") as raised:
         client.read("LED-00000064")
     assert "--archive" in raised.value.next_step
-    assert read_either(client, Archive([directory]), "LED-00000064").to_dict() == whole[100]
-    records = Archive([directory])
-    for seq in (0, 1, 100, 255, 256, 399):
-        proof = TlogProof.parse(client.prove(entry_id(seq)))
-        name = entry_id(seq)
-        is_here = client.select("SELECT 1 FROM entries WHERE seq = ?", (seq,))
-        record = client.read_record(name) if is_here else records.read_record(name)
-        proof.verify(record, SIGNER.verifier_key)
+    with attached(client, directory):
+        assert client.read("LED-00000064").to_dict() == whole[100]
+        assert client.exact("LED-00000064") == exact
+        with pytest.raises(EntryNotFoundError):
+            client.read("LED-0000ffff")
+        for seq in (0, 1, 100, 255, 256, 399):
+            proof = TlogProof.parse(client.prove(entry_id(seq)))
+            proof.verify(client.read_record(entry_id(seq)), SIGNER.verifier_key)
     size = SignedCheckpoint.parse(first).checkpoint.size
     client.checkpoints.prove_consistency(size, client.count())
     client.checkpoints.prove_consistency(100, size)
@@ -127,18 +114,60 @@ def test_what_left_is_read_as_before(client: LedgerClient, tmp_path: Path, kind:
     assert client.verify(first=256).problems == client.verify(first=100, jobs=2).problems == []
 
 
+def test_words_are_found_across_the_boundary(client: LedgerClient, tmp_path: Path) -> None:
+    conversation(client, "SES-7", 2)
+    before = _entries(client, text='"answer 0" SES')
+    assert len(before) > 60
+    cut_off(client, tmp_path)
+    with attached(client, tmp_path):
+        assert _entries(client, text='"answer 0" SES') == before
+        client.erase(session_id="SES-7", reason="r")
+        assert [*client.query(text='"of SES-7"')] == []
+    assert files_hold(tmp_path, "question 0 of SES-7") == []
+
+
+def test_a_segment_is_a_ledger_to_which_nothing_is_added(
+    client: LedgerClient, tmp_path: Path
+) -> None:
+    """The ordinary client opens it alone; a root does not take it for its ledger."""
+    whole = _entries(client)
+    cut_off(client, tmp_path)
+    with LedgerClient(tmp_path / _FILE, verifier_key=SIGNER.verifier_key) as segment:
+        report = segment.verify()
+        assert report.problems == []
+        assert (report.entries, report.archived, report.checkpoint_size) == (252, 4, 256)
+        assert "is a segment" in report.notes[0]
+        assert segment.read("LED-00000064").to_dict() == whole[100]
+        assert segment.count() == 256
+        before = [*segment.query()]
+        for write in (
+            lambda: segment.write(LedgerEntry("NOTE", "S", "D", "r")),
+            lambda: segment.transact(lambda tx: tx.append(LedgerEntry("NOTE", "S", "D", "r"))),
+            lambda: segment.erase(session_id="SES-7", reason="r"),
+        ):
+            with pytest.raises(LedgerError):
+                write()
+        assert [*segment.query()] == before
+        assert segment.export(tmp_path / "part.jsonl") == 256
+
+
 def test_a_session_goes_on_after_its_beginning_left(client: LedgerClient, tmp_path: Path) -> None:
-    directory = tmp_path / "archive"
-    cut_off(client, directory, 256)
+    directory = tmp_path / "segments"
+    cut_off(client, directory)
     conversation(client, "SES-0", 7)  # says again what was said, as clients do
-    assert _is_sound(client, directory)
+    assert problems(client, directory) == []
     assert len(_entries(client, directory, session_id="SES-0")) == 13
     # And again: what left first is in one range, what came later in another.
     client.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(110)])
     before = _entries(client, directory)
     assert cut_off(client, directory, cut_at(client, str(client.count()))).entries > 150
     assert _entries(client, directory)[:-1] == before
-    assert _is_sound(client, directory)
+    assert problems(client, directory) == []
+    (directory / _FILE).rename(tmp_path / _FILE)
+    with attached(client, directory), pytest.raises(LedgerError, match="do not contain"):
+        client.query()
+    assert any("are not in the given segments" in one for one in problems(client, directory))
+    assert problems(client, directory, tmp_path) == []
 
 
 def test_nothing_leaves_that_is_in_use(client: LedgerClient, tmp_path: Path) -> None:
@@ -188,150 +217,118 @@ def test_nothing_leaves_that_is_in_use(client: LedgerClient, tmp_path: Path) -> 
         turns.find("resp_old", "o")
 
 
-def test_erasure_reaches_the_archive(place: tuple[str, Path], tmp_path: Path) -> None:
+def test_erasure_reaches_segments(place: tuple[str, Path], tmp_path: Path) -> None:
     """By person, session and entry: under one entry with what is in the database, and for good."""
     target, files = place
-    directory = tmp_path / "archive"
+    directory = tmp_path / "segments"
     with LedgerClient(target, signer=SIGNER) as client:
         sessions(client, 66, leading=0)
-        secret = client.query(text='"question 0 of SES-50"')
-        assert any(secret)
-        cut_off(client, directory, 256, "parquet")
+        assert any(client.query(text='"question 0 of SES-50"'))
+        cut_off(client, directory)
         assert files_hold(files, "question 0 of SES-12") == []  # moved, index and all
-        found = Archive([directory])
         for given in ({"subject_id": "person1"}, {"session_id": "SES-2"}):
             with pytest.raises(ErasureError, match="archive"):
                 client.erase(**given, reason="r")
         with pytest.raises(EntryArchivedError):
             client.erase(entry_id(20), reason="r")
-        planned = erase_archived(
-            client, found, subject_id="person1", reason="r", guard=unguarded, dry_run=True
-        )
-        done = erase_archived(client, found, subject_id="person1", reason="r", guard=unguarded)
+        client.attach([directory])
+        planned = client.erase(subject_id="person1", reason="r", dry_run=True)
+        done = client.erase(subject_id="person1", reason="r")
         assert (done.values, done.entries) == (planned.values, planned.entries)
         # 17 sessions: six entries that each show two messages, an answer and the person's name.
         assert done.entries == 17 * 6
-        gone = erase_archived(client, found, entry_id(24), reason="r", guard=unguarded)  # of SES-4
-        assert gone.sessions == ["SES-4"]
-        erase_archived(client, found, session_id="SES-2", reason="r", guard=unguarded)
-        client.erase(session_id="SES-60", reason="r") if not client.has_left("SES-60") else None
-        assert _is_sound(client, directory)
-        entries = {entry.id: entry for entry in joined(client, found, None)}
+        assert client.erase(entry_id(24), reason="r").sessions == ["SES-4"]
+        client.erase(session_id="SES-2", reason="r")
+        assert client.verify().problems == []
+        entries = {entry.id: entry for entry in client.query()}
         assert str(entries[entry_id(12)].metadata["response"]).startswith("[content erased under")
         assert str(entries[entry_id(6)].metadata["prompt"][0]).startswith("[content erased under")
         assert str(entries[entry_id(25)].metadata["prompt"][0]).startswith("[content erased under")
         assert entries[entry_id(25)].metadata["response"] == "answer 1 of SES-4"
-        texts = b"".join(orjson.dumps(line.to_dict()) for line in found.lines())
-        for said in (b'of SES-1"', b'of SES-2"', b'question 0 of SES-4"', b"person1"):
-            assert said not in texts
-        assert b"question 0 of SES-3" in texts
-        days = {"EXCHANGE": 0}
-        (report,) = retain_archived(client, found, days, guard=unguarded)
+        for said in ('of SES-1"', 'of SES-2"', 'question 0 of SES-4"', "person1"):
+            assert files_hold(directory, said) == []
+        assert files_hold(directory, "question 0 of SES-3") != []
+        (report,) = client.retain({"EXCHANGE": 0})
         assert report.values > 100
-        assert not any("nonce" in item for line in found.lines() for item in line.contents)
-        assert _is_sound(client, directory)
+        assert files_hold(directory, "question 0 of SES-3") == []
+        assert client.verify().problems == []
 
 
-def _two_turns(client: LedgerClient) -> None:
-    """Write entries that name one value twice, and show a message that no record names itself."""
-    for turn in range(2):
-        metadata = {"session_id": "SES-TWICE", "response": "the same",
-                    "prompt": [{"role": "user", "content": f"again {turn}"}]}  # fmt: skip
-        client.write(LedgerEntry("EXCHANGE", "P", "SUCCESS", "done", metadata=metadata))
-    sessions(client, 48)
+def test_feedback_on_a_moved_entry_is_erased_with_it(tmp_path: Path) -> None:
+    """And what is said again in the database is erased with the segment's."""
+    with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
+        sessions(client, 66, leading=0)
+        cut_off(client, tmp_path / "segments")
+        metadata = {"session_id": "SES-3", "user_message": "it was question 0 of SES-3, and wrong"}
+        quoted = client.write(LedgerEntry("FEEDBACK", entry_id(19), "D", "r", metadata=metadata))
+        metadata = {"session_id": "SES-OTHER", "user_message": "a comment by somebody else"}
+        rated = client.write(LedgerEntry("FEEDBACK", entry_id(18), "D", "r", metadata=metadata))
+        client.attach([tmp_path / "segments"])
+        client.erase(entry_id(18), reason="r")
+        for one in (quoted, rated):
+            said = str(client.read(one).metadata["user_message"])
+            assert said.startswith("[content erased under"), one
+        assert client.verify().problems == []
 
 
-@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_erased_lines_do_not_depend_on_when_they_were_archived(tmp_path: Path, kind: Kind) -> None:
-    """An erased value has an item in each line that names it, and an erased message has none."""
-    found: list[list[tuple[int, bool]]] = []
-    for name in ("before", "after"):
-        directory = tmp_path / name
+def test_an_approved_session_is_not_erased_in_the_database_alone(tmp_path: Path) -> None:
+    """Its TOOL_INTENT stays, because the approval names it, although the session has left."""
+    own = {"session_id": "SES-A", "response": "a secret of SES-A"}
+    with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
+        asked = client.write(LedgerEntry("APPROVAL_REQUESTED", "P", "D", "r", metadata=dict(own)))
+        client.write(LedgerEntry("APPROVAL_GRANTED", asked, "D", "r", metadata=dict(own)))
+        for kind in ("TOOL_INTENT", "EXCHANGE"):
+            client.write(LedgerEntry(kind, "P", "D", "r", metadata={**own, "result": kind}))
+        sessions(client, 48)
+        cut_off(client, tmp_path / "segments")
+        here = [entry.event_type for entry in client.query(session_id="SES-A")]
+        assert "TOOL_INTENT" in here
+        assert "EXCHANGE" not in here
+        with pytest.raises(ErasureError, match="segments may contain"):
+            client.erase(session_id="SES-A", reason="r")
+        with attached(client, tmp_path / "segments"):
+            client.erase(session_id="SES-A", reason="r")
+    assert files_hold(tmp_path, "a secret of SES-A") == []
+
+
+def test_a_segment_of_another_ledger_is_not_read(tmp_path: Path) -> None:
+    for name in ("one", "two"):
         with LedgerClient(tmp_path / f"{name}.db", signer=SIGNER) as client:
-            _two_turns(client)
-            if name == "before":
-                client.erase(session_id="SES-TWICE", reason="r")
-            cut_off(client, directory, 256, kind)
-            if name == "after":
-                there = Archive([directory])
-                erase_archived(client, there, session_id="SES-TWICE", reason="r", guard=unguarded)
-            assert _is_sound(client, directory)
-        found.append([
-            (len(line.contents), all("erased" in one for one in (*line.contents, *line.steps)))
-            for line in Archive([directory]).lines()
-            if line.seq < 2
-        ])  # fmt: skip
-    assert found[0] == found[1] == [(1, True), (1, True)]
-
-
-@pytest.mark.parametrize("edit", ["drop", "add"])
-def test_items_of_erased_values_are_exact(tmp_path: Path, edit: str) -> None:
-    """No line lacks such an item because an earlier one has it, and none has one of a message."""
-    directory = tmp_path / "archive"
-    with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
-        _two_turns(client)
-        cut_off(client, directory, 256)
-        erase_archived(
-            client, Archive([directory]), session_id="SES-TWICE", reason="r", guard=unguarded
-        )
-        assert _is_sound(client, directory)
-        (part,) = directory.glob("*/part-*")
-        lines = list(Archive([directory]).lines())
-        (step,) = lines[1].steps
-        message = {name: step[name] for name in ("commitment", "erased")}
-        contents = [] if edit == "drop" else [*lines[1].contents, message]
-        contents.sort(key=lambda item: str(item["commitment"]))
-        write_part(part, [lines[0], lines[1]._replace(contents=contents), *lines[2:]])
-        (problem,) = check_archive(client, [directory]).problems
-        condition = "item-missing" if edit == "drop" else "item-needed"
-        assert f"({condition})" in problem.message
-
-
-def test_an_archive_of_an_earlier_version_may_have_other_items(tmp_path: Path) -> None:
-    """Its checkpoint does not have the line that says that they are exact."""
-    directory = tmp_path / "archive"
-    with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
-        _two_turns(client)
-        cut_off(client, directory, 256)
-        found = Archive([directory])
-        erase_archived(client, found, session_id="SES-TWICE", reason="r", guard=unguarded)
-        (part,), (note,) = directory.glob("*/part-*"), directory.glob("*/checkpoint")
-        first, second, *others = found.lines()
-        message = {name: second.steps[0][name] for name in ("commitment", "erased")}
-        write_part(part, [first, second._replace(contents=[message]), *others])
-        assert check_archive(client, [directory]).problems != []
-        head = SignedCheckpoint.parse(note.read_bytes()).checkpoint
-        note.write_text(str(Checkpoint(head.origin, head.size, head.root).sign(SIGNER)))
-        assert _is_sound(client, directory)
-        erase_archived(client, found, session_id="SES-3", reason="r", guard=unguarded)
-        assert len(next(line for line in found.lines() if line.seq == 1).contents) == 2
-        assert _is_sound(client, directory)
+            sessions(client, 48, leading=4 if name == "one" else 3)
+            cut_off(client, tmp_path / name)
+    with (
+        LedgerClient(tmp_path / "one.db", verifier_key=SIGNER.verifier_key) as client,
+        attached(client, tmp_path / "two"),
+    ):
+        with pytest.raises(LedgerError, match="do not contain their segment"):
+            client.query()
+        with pytest.raises(LedgerError, match="do not contain their segment"):
+            client.erase(session_id="SES-4", reason="r")
+        assert any(_FILE in str(problem) for problem in client.verify().problems)
 
 
 def test_an_erasure_that_was_stopped_is_finished(client: LedgerClient, tmp_path: Path) -> None:
-    """The entry is on record, and the bytes are in the archive still: that is no sound archive."""
-    directory = tmp_path / "archive"
-    cut_off(client, directory, 256)
-    kept = tmp_path / "kept"
+    """The entry is recorded, and the bytes are in the segment still: it does not verify."""
+    directory, kept = tmp_path / "segments", tmp_path / "kept"
+    cut_off(client, directory)
     shutil.copytree(directory, kept)
-    erase_archived(client, Archive([directory]), session_id="SES-4", reason="r", guard=unguarded)
-    (problem, *_) = check_archive(client, [kept]).problems
-    assert "erased is still here" in problem.message
-    assert (
-        purge(client, Archive([kept]).parts(), unguarded) == 6 + 6 + 5 + 6
-    )  # said by both, and repeated; who it is
-    assert check_archive(client, [kept]).problems == []
+    with attached(client, directory):
+        client.erase(session_id="SES-4", reason="r")
+    (problem,) = problems(client, kept)
+    assert "erased is still here" in problem
+    assert purge_all(client, [kept]) == 6 + 6 + 5 + 6  # Messages, answers, repeated; the person.
+    assert problems(client, kept) == []
 
 
-def test_an_export_comes_back_as_it_was(client: LedgerClient, tmp_path: Path) -> None:
-    """What left stays in the archive: an export has its hashes, and the archive goes with it."""
-    directory, file = tmp_path / "archive", tmp_path / "all.jsonl"
+def test_exports_cross_the_boundary(client: LedgerClient, tmp_path: Path) -> None:
+    """Without the segments an export has leaf hashes; with them it is the whole ledger."""
+    directory, file = tmp_path / "segments", tmp_path / "all.jsonl"
     kept = {"session_id": "SES-8", "response": "answer 0 of SES-8"}
     client.write(LedgerEntry("SESSION_END", "S", "D", "r", metadata=kept))
     client.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(200)])
     cut_off(client, directory, 512)
-    conversation(client, "SES-0", 7)
-    erase_archived(client, Archive([directory]), session_id="SES-9", reason="r", guard=unguarded)
+    with attached(client, directory):
+        client.erase(session_id="SES-9", reason="r")
     with pytest.raises(LedgerError, match="were archived"):
         client.export(tmp_path / "x", format="tiles")
     assert client.export(file) == client.count()
@@ -341,7 +338,7 @@ def test_an_export_comes_back_as_it_was(client: LedgerClient, tmp_path: Path) ->
         assert new.import_jsonl(file, key=SIGNER.verifier_key).checkpoint == "held"
         assert _entries(new, directory) == _entries(client, directory)
         assert new.select(_USAGE) == client.select(_USAGE)
-        assert _is_sound(new, directory)
+        assert problems(new, directory) == []
         new.prove(entry_id(100))
     lines = file.read_bytes().splitlines(keepends=True)
     assert b'"leaf"' in lines[100]
@@ -355,6 +352,29 @@ def test_an_export_comes_back_as_it_was(client: LedgerClient, tmp_path: Path) ->
         assert problem in run_standalone(file, "--key", str(SIGNER.verifier_key))
         with LedgerClient(tmp_path / "other.db") as new, pytest.raises(LedgerError, match=problem):
             new.import_jsonl(file, key=SIGNER.verifier_key)
+    with attached(client, directory):
+        everything = _entries(client)
+        assert client.export(file) == client.count()
+        assert client.export(tmp_path / "tiles", format="tiles") == client.count()
+        assert client.export(tmp_path / "all.parquet", format="parquet") == client.count()
+    assert b'"leaf"' not in file.read_bytes()
+    said = run_standalone(file, "--key", str(SIGNER.verifier_key))
+    assert said.endswith("VERIFIED\n"), said
+    with LedgerClient(tmp_path / "all.db", signer=SIGNER) as new:
+        assert new.import_jsonl(file, key=SIGNER.verifier_key).checkpoint == "held"
+        assert _entries(new) == everything
+        assert new.verify().problems == []
+        assert new.archived_to == 0
+    conversation(client, "SES-0", 1)  # Says again what was moved, with a nonce of its own.
+    with attached(client, directory):
+        client.export(file)
+    said = run_standalone(file, "--key", str(SIGNER.verifier_key))
+    assert said.endswith("VERIFIED\n"), said
+    with (
+        LedgerClient(tmp_path / "twice.db", signer=SIGNER) as new,
+        pytest.raises(LedgerFormatError, match="SES-0 continued after its beginning moved"),
+    ):
+        new.import_jsonl(file, key=SIGNER.verifier_key)
 
 
 def run_standalone(*arguments: object) -> str:
@@ -368,19 +388,17 @@ def run_standalone(*arguments: object) -> str:
 _USAGE = "SELECT * FROM usage ORDER BY quarter, session_id, model_id"
 
 
-def test_one_archive_of_a_sound_ledger(client: LedgerClient, target: str, tmp_path: Path) -> None:
-    directory = tmp_path / "archive"
-    cut_off(client, directory, 256)
-    assert cut_off(client, directory, 256).archived_id == ""
+def test_one_segment_of_a_sound_ledger(client: LedgerClient, target: str, tmp_path: Path) -> None:
+    directory = tmp_path / "segments"
+    cut_off(client, directory)
+    assert cut_off(client, directory).archived_id == ""
     assert cut_at(client, "LED-00000101") == 256
     assert cut_at(client, "2000-01-01") == 256
     assert cut_at(client, "10000") == client.count() // 256 * 256
     assert finish(client, [], guard=unguarded) == (0, "")
-    (place,) = directory.iterdir()
-    shutil.rmtree(place)
-    with pytest.raises(LedgerError, match="No archive"):
-        Archive([directory])
-    assert check_archive(client, [directory]).problem_count == 1
+    (directory / _FILE).unlink()
+    with pytest.raises(LedgerError, match="No segment"):
+        client.attach([directory])
     outside(
         target, "DELETE FROM contents WHERE content_id = (SELECT max(content_id) FROM contents)"
     )
@@ -389,14 +407,8 @@ def test_one_archive_of_a_sound_ledger(client: LedgerClient, target: str, tmp_pa
 
 
 def test_what_an_auditor_must_find(client: LedgerClient, target: str, tmp_path: Path) -> None:
-    """A row more or less than left, other hashes, other files: each is named."""
-    directory = tmp_path / "archive"
-    cut_off(client, directory, 256)
-    (part,) = directory.glob("*/part-*")
-    (bundle,) = directory.glob("*/tile/entries/000")
-    (checkpoint,) = directory.glob("*/checkpoint")
-    lines = [json.loads(line.to_dict()["record"]) for line in Archive([directory]).lines()]
-    assert lines[0]["seq"] == 3
+    """A row more or less than left, and other hashes: each is named."""
+    cut_off(client, tmp_path / "segments")
     stays = client.select("SELECT max(seq) FROM entries WHERE seq < 256")[0][0]
     for statement, kind in (
         (f"DELETE FROM entries WHERE seq = {stays}", "gap"),
@@ -406,6 +418,7 @@ def test_what_an_auditor_must_find(client: LedgerClient, target: str, tmp_path: 
         ("UPDATE tree_hashes SET hash = (SELECT t.hash FROM tree_hashes AS t WHERE level = 1 "
          "AND idx = 0) WHERE level = 0", "tree"),
         ("INSERT INTO tree_hashes SELECT 0, 1000, hash FROM tree_hashes WHERE level = 0", "tree"),
+        ("INSERT INTO ledger_info VALUES ('segment', 'x')", "store"),
     ):  # fmt: skip
         copy = [outside(target, f"SELECT * FROM {name}") for name in _COPIED]
         outside(target, statement)
@@ -413,34 +426,22 @@ def test_what_an_auditor_must_find(client: LedgerClient, target: str, tmp_path: 
         assert kind in {problem.kind for problem in report.problems}, statement
         _restore(client, copy)
         assert client.verify().problems == []
-    for file, old, new in (
-        (bundle, b"EXCHANGE", b"EXCHANGF"),
-        (checkpoint, b"\n256\n", b"\n257\n"),
-        (part, b"", b"x"),
-    ):
-        data = file.read_bytes()
-        file.write_bytes(data.replace(old, new, 1) if old else data[:-9])
-        assert check_archive(client, [directory]).problem_count
-        file.write_bytes(data)
-    for name in ("tile/0/009", "tile/2/000.p/1", "tile/entries/009"):
-        file = part.parent / name
-        file.parent.mkdir(exist_ok=True, parents=True)
-        file.write_bytes(bytes(32))
-        (problem,) = check_archive(client, [directory]).problems
-        assert f"{name} is no tile of these entries" in str(problem)
-        file.unlink()
-    assert check_archive(client, [directory]).problems == []
-    changed = [
-        line._replace(contents=[{**item, "jcs": '"other"'} for item in line.contents])
-        for line in Archive([directory]).lines()
-    ]
-    write_part(part, changed)
-    assert "does not match its commitment" in str(check_archive(client, [directory]).problems[0])
-    with pytest.raises(LedgerError, match="differs from the record"):
-        Archive([directory]).read(entry_id(100))
-    write_part(part, [line._replace(record=line.record[:-1] + b" }") for line in changed])
-    with pytest.raises(LedgerError, match="does not match its hash"):
-        list(Archive([directory]).query(with_content=False))
+
+
+def test_a_damaged_segment_is_named(tmp_path: Path) -> None:
+    directory = tmp_path / "segments"
+    with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
+        sessions(client, 48)
+        cut_off(client, directory)
+        sound = (directory / _FILE).read_bytes()
+        for damaged in (sound[:4096], b"", bytes(100) + sound[100:]):
+            (directory / _FILE).write_bytes(damaged)
+            with pytest.raises(LedgerError, match=_FILE):
+                problems(client, directory)
+        (directory / _FILE).write_bytes(sound)
+        shutil.copy(tmp_path / "l.db", directory / "000000000256-000000000512.db")
+        with pytest.raises(LedgerFormatError, match="is not the segment that its name says"):
+            client.attach([directory])
 
 
 _COPIED = ("entries", "ledger_info", "tree_hashes")
@@ -461,7 +462,47 @@ def _restore(client: LedgerClient, copy: list[list[tuple[Any, ...]]]) -> None:
     client.transact(call)
 
 
-# -- After any sequence of appends, archives and erasures all verifies, is read and is proved ----
+@pytest.mark.soak
+def test_an_edit_of_any_row_or_declaration_of_a_segment_is_named(tmp_path: Path) -> None:
+    """Except what the format page lists as of no weight."""
+    listed, missed = no_weight(), []
+    with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
+        sessions(client, 48)
+        client.erase(session_id="SES-3", reason="r")
+        cut_off(client, tmp_path / "segments")
+        file = tmp_path / "segments" / _FILE
+        sound, tables = file.read_bytes(), [*TABLES.keys() - {"usage", "usage_keys"}]
+        every = [
+            one
+            for one in mutations(str(file), rows=1, tables=sorted(tables))
+            if not is_listed(one, listed)
+        ]
+        for one in sample(every, 20):
+            before = _rows(file)
+            with (
+                contextlib.suppress(sqlite3.Error),
+                contextlib.closing(sqlite3.connect(file)) as edited,
+            ):
+                edited.executescript(one.sql)
+            if _rows(file) != before:
+                try:
+                    found = problems(client, tmp_path / "segments")
+                except LedgerError as error:
+                    found = [error.message]
+                missed += [] if any(_FILE in said for said in found) else [one]
+            file.write_bytes(sound)
+        assert problems(client, tmp_path / "segments") == []
+    assert missed == []
+
+
+def _rows(file: Path) -> list[str]:
+    """The statements that would make the file."""
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+        return [*connection.iterdump()]
+
+
+# -- After any sequence of appends, runs and erasures all verifies, is read and is proved ----
 
 
 _SCRIPT = Path(__file__).parents[3] / "docs/verify_standalone.py"
@@ -522,15 +563,10 @@ class _World:
     def archive(self) -> None:
         size = self._client.count()
         end = cut_at(self._client, str(self._chance.randint(size // 2, size)))
-        archive(
-            self._client,
-            end,
-            self._directory,
-            by="a",
-            carry=lambda *_: {},
-            guard=unguarded,
-            kind="jsonl",
-        )
+        self._client.detach()
+        cut_off(self._client, self._directory, end)
+        if self._client.archived_to:
+            self._client.attach([self._directory])
 
     def subject(self) -> None:
         person = f"person-number-{self._chance.randrange(_PEOPLE)}"
@@ -557,12 +593,7 @@ class _World:
     def _erase(self, **which: Any) -> bool:
         """Erase; return False if nothing is there."""
         try:
-            if self._client.archived_to:
-                erase_archived(
-                    self._client, Archive([self._directory]), **which, reason="r", guard=unguarded
-                )
-            else:
-                self._client.erase(**which, reason="r")
+            self._client.erase(**which, reason="r")
         except ErasureError:
             return False
         return True
@@ -576,10 +607,6 @@ class _World:
         client = self._client
         assert client.verify().problems == []
         entries = {entry.id: entry for entry in client.query()}
-        if client.archived_to:
-            assert check_archive(client, [self._directory]).problems == []
-            found = Archive([self._directory])
-            entries = {entry.id: entry for entry in joined(client, found, None)}
         assert len(entries) == client.count()
         assert list(entries) == [entry_id(seq) for seq in range(client.count())]
         for one in self._of:
@@ -593,3 +620,48 @@ class _World:
         key = str(SIGNER.verifier_key)
         for one in self._chance.sample(list(self._records), 6):
             assert self._script.check_proof(client.prove(one), self._records[one], key)
+
+
+# -- archives of earlier versions ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_archives_of_earlier_versions_are_converted(tmp_path: Path, kind: str) -> None:
+    """A ledger of 301 entries: 252 archived, one session erased before, another in the archive."""
+    with tarfile.open(Path(__file__).parent / "archives" / f"archive-{kind}.tar.gz") as packed:
+        packed.extractall(tmp_path, filter="data")
+    directory = tmp_path / "archive"
+    signer = Signer.from_pem(SIGNER.verifier_key.name, (tmp_path / "key.pem").read_bytes())
+    with LedgerClient(tmp_path / "ledger.db", signer=signer) as client:
+        assert client.verify().problems == []
+        with pytest.raises(LedgerError, match="earlier version") as raised:
+            client.attach([directory])
+        assert "remit ledger segment --convert" in raised.value.next_step
+        (part,) = directory.glob("*/part-*")
+        sound = part.read_bytes()
+        for damaged in (sound[:-9], sound[: len(sound) // 2], b""):
+            part.write_bytes(damaged)
+            with pytest.raises(LedgerError, match="could not be converted"):
+                convert(client, directory)
+            assert [path.name for path in directory.iterdir()] == [part.parent.name]
+        part.write_bytes(sound)
+        shutil.copytree(part.parent, tmp_path / "kept")
+        assert convert(client, directory) == 1
+        assert [path.name for path in directory.iterdir()] == [_FILE]
+        assert convert(client, directory) == 0
+        assert problems(client, directory) == []
+        entries = _entries(client, directory)
+        assert len(entries) == client.count()
+        assert entries[100]["metadata"]["response"] == "answer 1 of SES-16"
+        for seq, name in ((22, "SES-3"), (28, "SES-4")):
+            assert entries[seq]["metadata"]["session_id"] == name
+            assert "erased" in str(entries[seq]["metadata"]["response"])
+        # A run that was killed before it removed the archive is finished.
+        (tmp_path / "kept").rename(part.parent)
+        assert convert(client, directory) == 1
+        with attached(client, directory):
+            assert client.export(tmp_path / "all.jsonl") == client.count()
+            assert client.erase(session_id="SES-7", reason="r").values == 23
+            assert client.verify().problems == []
+    said = run_standalone(tmp_path / "all.jsonl", "--key", str(signer.verifier_key))
+    assert said.endswith("VERIFIED\n"), said

@@ -1,26 +1,23 @@
-"""Archiving: copy old entries to files, check the copy, record it, then remove the rows."""
+"""The run that moves entries to a segment: copy, verify, record, compare, remove the rows."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import RemitError
-from remit.ledger.archive.check import check_range, root_of
-from remit.ledger.archive.erasure import purge
-from remit.ledger.archive.files import Kind, kind_there, parts_in, range_name, ranges_in
-from remit.ledger.archive.range_copy import RangeCopy
-from remit.ledger.archive.removal import Guard, remove
-from remit.ledger.archive.selection import leaving, refers
-from remit.ledger.client import LedgerClient
+from remit.kernel.files import fsync
 from remit.ledger.contents import Content, content
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import LedgerError, NoSignerError
+from remit.ledger.queries import instant, to_seq
 from remit.ledger.ranges import (
     ARCHIVED,
     ARCHIVED_TO,
@@ -31,14 +28,28 @@ from remit.ledger.ranges import (
     left_of,
 )
 from remit.ledger.report import Progress
+from remit.ledger.segments.removal import Guard, remove
+from remit.ledger.segments.segment import (
+    discard,
+    open_segment,
+    purge,
+    require_sound,
+    segment_name,
+    segments_in,
+    write_segment,
+)
+from remit.ledger.segments.selection import leaving, refers
 from remit.ledger.store import Store, Transaction
-from remit.ledger.tlog import TILE_WIDTH
+from remit.ledger.tlog import TILE_WIDTH, Checkpoint
 from remit.ledger.tree import LedgerTree
 from remit.ledger.usage_tables import carried_usage
 
-__all__ = ["ArchiveReport", "Carry", "archive", "cut_at", "finish"]
+if TYPE_CHECKING:
+    from remit.ledger.client import LedgerClient
 
-Carry = Callable[[LedgerClient, int], dict[str, Any]]
+__all__ = ["Carry", "SegmentReport", "cut_at", "finish", "move_to_segment"]
+
+Carry = Callable[["LedgerClient", int], dict[str, Any]]
 """Returns sums over the entries before a cut, from which checks of other tables continue."""
 
 _ATTEMPTS = 3
@@ -49,21 +60,19 @@ _INFO = (
     f"INSERT INTO ledger_info VALUES ('{ARCHIVED_TO}', ?) ON CONFLICT (name) DO UPDATE "
     "SET value = excluded.value"
 )
-_IN_DATABASE = "All entries are in the database"
-_REPEAT = "run the same command again."
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveReport:
+class SegmentReport:
     """The result of a run.
 
     Attributes:
         first: the first entry of the range.
-        end: the first entry after the range; equal to ``first`` if there was nothing to archive.
+        end: the first entry after the range; equal to ``first`` if there was nothing to move.
         entries: number of entries that were removed from the database.
         stayed: number of entries before ``end`` that are still in the database.
-        archived_id: id of the ``ARCHIVED`` entry; empty if there was nothing to archive.
-        directory: directory of the range; empty if there was nothing to archive.
+        archived_id: id of the ``ARCHIVED`` entry; empty if there was nothing to move.
+        directory: path of the segment; empty if there was nothing to move.
         remainder: the reason if :meth:`LedgerClient.compact` could not finish; else empty.
         seconds: duration of each step, keyed by the step's name.
     """
@@ -84,7 +93,7 @@ def cut_at(ledger: LedgerClient, before: str) -> int:
     A time is compared only with entries that were not archived yet.
 
     Args:
-        ledger: the ledger to archive.
+        ledger: the ledger.
         before: a sequence number, an entry id, or a time (ISO 8601). A time stands for the first
             entry that is not older, or for the end if there is none.
 
@@ -92,8 +101,6 @@ def cut_at(ledger: LedgerClient, before: str) -> int:
         InvalidInputError: ``before`` is none of these.
         LedgerError: the ledger cannot be read.
     """
-    from remit.ledger.queries import instant, to_seq
-
     size = ledger.count()
     if before.isdecimal():
         seq = int(before)
@@ -106,7 +113,7 @@ def cut_at(ledger: LedgerClient, before: str) -> int:
     return min(seq, size) // TILE_WIDTH * TILE_WIDTH
 
 
-def archive(
+def move_to_segment(
     ledger: LedgerClient,
     end: int,
     directory: Path,
@@ -115,25 +122,23 @@ def archive(
     carry: Carry,
     guard: Guard,
     jobs: int = 1,
-    kind: Kind | None = None,
     progress: Callable[[str], Progress] | None = None,
-) -> ArchiveReport:
-    """Archive the entries before ``end``: see ``docs/operations/growth.md``.
+) -> SegmentReport:
+    """Move the entries before ``end`` to a segment: see ``docs/operations/growth.md``.
 
-    The steps: verify the ledger, copy the range to files and sync them, check the copy, write the
-    ``ARCHIVED`` entry, then delete the rows. Each row is compared with the archive in the
-    transaction that deletes the row. After an interruption at any step, the same call starts again
-    or finishes.
+    The steps: verify the ledger, copy the entries to a new file and sync it, verify the file with
+    the verifier of every ledger, write the ``ARCHIVED`` entry, then delete the rows. Each row is
+    compared with the segment in the transaction that deletes the row. After an interruption at any
+    step, the same call starts again or finishes.
 
     Args:
         ledger: opened with its key.
         end: a multiple of 256, from :func:`cut_at`.
-        directory: directory of the archive; made if it does not exist.
+        directory: directory of the segments; made if it does not exist.
         by: the person who asked, for the record.
         carry: :data:`Carry`; its result must be JSON.
         guard: called in each transaction; raises an error if another run has taken over the lease.
         jobs: number of processes that verify the ledger.
-        kind: format of the parts; ``None`` means Parquet if pyarrow is installed, else JSON lines.
         progress: returns, for a step's name, the function that reports its progress.
 
     Raises:
@@ -141,8 +146,7 @@ def archive(
             the entries are and the next command.
         NoSignerError: the client holds no key.
     """
-    run = _Archiving(ledger, directory, by, carry, guard, kind or kind_there(), progress)
-    return run.run(end, jobs)
+    return _Run(ledger, directory, by, carry, guard, progress).run(end, jobs)
 
 
 def finish(
@@ -155,30 +159,30 @@ def finish(
 ) -> tuple[int, str]:
     """Remove the recorded archived entries that are still in the database.
 
-    The archive of each range is checked first, and bytes that were erased since are removed from
-    it. Each row is compared with the archive in the transaction that deletes the row. If entries
-    were removed, the database is compacted.
+    Each segment is verified first, and values that were erased since are removed from it. Each row
+    is compared with the segment in the transaction that deletes the row. If entries were removed,
+    the database is compacted.
 
     Args:
         ledger: opened with its key.
-        directories: directories of the archive; may be empty if no removal was interrupted.
-        guard: as for :func:`archive`.
-        progress: as for :func:`archive`.
-        copy_again: copies a range again and returns its directory. Called only for a range that is
-            in none of the directories, and whose entries are all in the database.
+        directories: directories of segments; may be empty if no removal was interrupted.
+        guard: as for :func:`move_to_segment`.
+        progress: as for :func:`move_to_segment`.
+        copy_again: copies a range again and returns the path of its segment. Called only for a
+            range that is in none of the directories, and whose entries are all in the database.
 
     Returns:
         The number of removed entries, and the reason if :meth:`LedgerClient.compact` could not
         finish (empty if it finished).
 
     Raises:
-        LedgerError: the archive of entries in the database was not given, or does not match them;
+        LedgerError: the segment of entries in the database was not given, or does not match them;
             these entries stay.
     """
     removed = 0
     for one, here in _unfinished(ledger._store):
-        there = (found for directory in directories for found in ranges_in(directory))
-        path = next((path for *name, path in there if name == [one.first, one.end]), None)
+        there = {(first, end): path for first, end, path in segments_in(directories)}
+        path = there.get((one.first, one.end))
         if path is None and copy_again is not None and len(here) == one.count:
             path = copy_again(one)
         if path is None:
@@ -187,18 +191,29 @@ def finish(
             f"The entries {one.first} to {one.end - 1} could not be removed from the database",
             f"Those that were not removed are in the database; {path}, recorded by "
             f"{one.entry.id}, is the only copy of the others.",
-            "Keep that directory, and run `remit ledger archive --finish --archive DIR` with the "
+            "Keep that file, and run `remit ledger segment --finish --archive DIR` with the "
             "directory that contains it.",
         ):
-            purge(ledger, parts_in(path), guard)
-            held = check_range(ledger, path, one.first, one.end, root_of(one), one.left)
-            removed += remove(ledger, here, held, guard, progress and progress("removing"))
+            removed += _remove(ledger, path, one, here, guard, progress)
     with _phase(
         "The space of the removed entries could not be given back",
-        "The entries were removed from the database; the archive contains them.",
+        "The entries were removed from the database; the segment contains them.",
         "Run `remit ledger compact`.",
     ):
         return removed, ledger._store.compact() if removed else ""
+
+
+def _remove(
+    ledger: LedgerClient, path: Path, one: ArchivedRange, here: Places, guard: Guard,
+    progress: Callable[[str], Progress] | None,
+) -> int:  # fmt: skip
+    """Open a segment, verify it, and remove its entries from the database; return their number."""
+    with contextlib.closing(open_segment(path, ledger._settings)) as store:
+        purge(ledger._store, store)
+        require_sound(ledger, store, one.left, one.root)
+        removed = remove(ledger, here, store, guard, progress and progress("removing"))
+        purge(ledger._store, store)  # An erasure meanwhile reached the database alone.
+    return removed
 
 
 def _unfinished(store: Store) -> list[tuple[ArchivedRange, Places]]:
@@ -220,13 +235,13 @@ def _unfinished(store: Store) -> list[tuple[ArchivedRange, Places]]:
 
 
 def _not_given(one: ArchivedRange, here: int) -> LedgerError:
-    again = " If it is lost, `remit ledger archive --before … --out DIR` copies the entries again."
+    again = " If it is lost, `remit ledger segment --before … --out DIR` copies the entries again."
     return LedgerError(
         f"{one.entry.id} of {one.entry.timestamp} records that {one.count} of the entries "
         f"{one.first} to {one.end - 1} were archived; {here} of them are still in the database, "
-        f"and the directory {range_name(one.first, one.end)} of their archive was not given. "
+        f"and their segment {segment_name(one.first, one.end)} was not given. "
         "Nothing was removed.",
-        next_step="Give the directory that contains it: `remit ledger archive --finish --archive "
+        next_step="Give the directory that contains it: `remit ledger segment --finish --archive "
         f"DIR`.{again if here == one.count else ''}",
     )
 
@@ -243,10 +258,10 @@ def _phase(failure: str, state: str, next_step: str) -> Iterator[None]:
         ) from error
 
 
-class _Archiving:
+class _Run:
     def __init__(
         self, ledger: LedgerClient, directory: Path, by: str, carry: Carry, guard: Guard,
-        kind: Kind, progress: Callable[[str], Progress] | None,
+        progress: Callable[[str], Progress] | None,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._store = ledger._store
@@ -254,44 +269,46 @@ class _Archiving:
         self._by = by
         self._carry = carry
         self._guard = guard
-        self._kind: Kind = kind
         self._progress = progress
         self._seconds: dict[str, float] = {}
         self._since = time.perf_counter()
 
-    def run(self, end: int, jobs: int) -> ArchiveReport:
+    def run(self, end: int, jobs: int) -> SegmentReport:
         ledger = self._ledger
         if ledger.checkpoints.signer is None:
             raise NoSignerError(
-                "An archive requires a signed checkpoint, but this client has no signing key.",
-                next_step="Open the ledger through its root: `remit ledger archive`.",
+                "A segment requires a signed checkpoint, but this client has no signing key.",
+                next_step="Open the ledger through its root: `remit ledger segment`.",
             )
         remainder = self._finish()[1]
         first = archived_to(ledger.select)
         if end <= first:
-            return ArchiveReport(first, first, 0, 0, "", "", remainder, {})
+            return SegmentReport(first, first, 0, 0, "", "", remainder, {})
         report = ledger.verify(jobs=jobs, progress=self._shown("verifying"))
         self._took("verify")
         if not report.verified:
             raise LedgerError(
-                f"The ledger does not verify ({report.problems[0]}); so nothing was archived.",
+                f"The ledger does not verify ({report.problems[0]}); so no entry was moved.",
                 next_step="Run `remit ledger verify` to see what is damaged.",
             )
         size = ledger.count()
         places = leaving(self._store, end)
         self._took("plan")
         if not len(places):
-            return ArchiveReport(first, first, 0, 0, "", "", remainder, self._seconds)
-        copy = self._copy(first, end, places)
-        self._took("write")
-        archived_id = self._record(copy, size, places)
-        self._keep(copy)
-        self._took("record")
+            return SegmentReport(first, first, 0, 0, "", "", remainder, self._seconds)
+        with self._writing():
+            path = self._path(first, end)
+            root = LedgerTree(self._store.select, self._store).root(end)
+            copy = self._copy(path, root, places)
+            self._took("write")
+            archived_id, copy = self._record(copy, first, root, size, places)
+            _rename(copy, path)
+            self._took("record")
         removed, remainder = self._finish()
         self._took("remove")
         stayed = ledger.select("SELECT count(*) FROM entries WHERE seq < ?", (end,))[0][0]
-        return ArchiveReport(
-            first, end, removed, stayed, archived_id, str(copy.place), remainder, self._seconds
+        return SegmentReport(
+            first, end, removed, stayed, archived_id, str(path), remainder, self._seconds
         )
 
     def _finish(self) -> tuple[int, str]:
@@ -301,38 +318,50 @@ class _Archiving:
             copy_again=self._copy_again,
         )  # fmt: skip
 
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        return _phase(
+            "No entry was removed from the database",
+            f"All entries are in the database. {self._directory} may contain a copy that is not "
+            "complete, or not recorded.",
+            "Make sure that the database and the directory can be written, or give another --out; "
+            "then run the same command again.",
+        )
+
+    def _path(self, first: int, end: int) -> Path:
+        """Return the path of a new segment; raise LedgerError if there is a file."""
+        path = self._directory / segment_name(first, end)
+        if os.path.lexists(path):
+            raise LedgerError(f"{path} exists, and this ledger recorded no such segment.")
+        return path
+
     def _copy_again(self, one: ArchivedRange) -> Path:
-        copy = self._copy(one.first, one.end, one.left)
-        self._keep(copy)
-        return copy.place
+        with self._writing():
+            path = self._path(one.first, one.end)
+            _rename(self._copy(path, bytes.fromhex(one.root), one.left), path)
+        return path
 
-    def _copy(self, first: int, end: int, places: Places) -> RangeCopy:
-        """Write a copy of a range and check it; remove it if that fails."""
-        copy = RangeCopy(self._ledger, self._directory, first, end, self._kind, self._shown)
-        with _phase(
-            f"The copy {copy.path} could not be written and checked",
-            f"{_IN_DATABASE}. If {copy.path} is there, it is incomplete and can be removed.",
-            "Make sure that there is space and that the directory can be written, or give another "
-            f"--out; then {_REPEAT}",
-        ):
-            try:
-                copy.write(places)
-                self._check(copy, places)
-            except BaseException:
-                copy.discard()
-                raise
+    def _copy(self, path: Path, root: bytes, places: Places) -> Path:
+        """Write and verify a segment under the name of an interrupted one; return its path.
+
+        The file is removed if it cannot be completed.
+        """
+        signer = self._ledger.checkpoints.signer
+        assert signer is not None
+        signed = Checkpoint(signer.verifier_key.name, places.end, root).sign(signer)
+        made = [one for one in path.parents if not one.exists()]
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        copy = path.with_name(f"{path.stem}.new-{secrets.token_hex(4)}")
+        try:
+            write_segment(copy, self._ledger, places, signed, progress=self._shown("copying"))
+            for one in {one.parent for one in made}:
+                fsync(one)
+            with contextlib.closing(open_segment(copy, self._ledger._settings)) as store:
+                purge(self._store, store)
+                require_sound(self._ledger, store, places, root.hex())
+        except BaseException:
+            discard(copy)
+            raise
         return copy
-
-    def _check(self, copy: RangeCopy, places: Places) -> None:
-        check_range(self._ledger, copy.path, copy.first, copy.end, copy.root, places)
-
-    def _keep(self, copy: RangeCopy) -> None:
-        with _phase(
-            f"{copy.path} could not be renamed to {copy.place}",
-            f"{_IN_DATABASE}, and a complete copy is in one of these directories.",
-            f"Make sure that no other file has that name; then {_REPEAT}",
-        ):
-            copy.keep()
 
     def _shown(self, what: str) -> Progress | None:
         return self._progress(what) if self._progress is not None else None
@@ -352,37 +381,34 @@ class _Archiving:
             ]
             self._ledger.transact(functools.partial(_insert, self._guard, rows))
 
-    def _record(self, copy: RangeCopy, size: int, places: Places) -> str:
-        """Write the ``ARCHIVED`` entry; return its id.
+    def _record(
+        self, copy: Path, first: int, root: bytes, size: int, places: Places
+    ) -> tuple[str, Path]:
+        """Write the ``ARCHIVED`` entry; return its id, and the path of the copy.
 
-        Entries of sessions that continued meanwhile, and values that were erased, are first removed
-        from the copy.
+        If sessions continued or values were erased meanwhile, the copy is first replaced by one
+        without them.
 
         Raises:
             LedgerError: sessions continued during each of three attempts.
         """
-        first, end = copy.first, copy.end
-        with _phase(
-            "The ARCHIVED entry could not be recorded",
-            f"{_IN_DATABASE}. A copy is in {copy.path}.",
-            f"Make sure that the database and the disk can be written; then {_REPEAT} Remove "
-            f"{copy.path} after that.",
-        ):
-            self._keep_leaves(first, end)
-            carried = {"usage": carried_usage(self._ledger, first, end),
-                       **self._carry(self._ledger, end)}  # fmt: skip
-            for _ in range(_ATTEMPTS):
-                done = self._ledger.transact(
-                    functools.partial(self._record_in, first, end, copy.root, size, places, carried)
-                )
-                if isinstance(done, str):
-                    return done
-                for seq in done:
-                    places.remove(seq)
-                size = self._ledger.count()
-                copy.write_parts(places)
-                self._check(copy, places)
-            raise LedgerError("Sessions from before the cut continue to write entries.")
+        end = places.end
+        self._keep_leaves(first, end)
+        carried = {"usage": carried_usage(self._ledger, first, end),
+                   **self._carry(self._ledger, end)}  # fmt: skip
+        for _ in range(_ATTEMPTS):
+            done = self._ledger.transact(
+                functools.partial(self._record_in, first, end, root, size, places, carried)
+            )
+            if isinstance(done, str):
+                return done, copy
+            for seq in done:
+                places.remove(seq)
+            size = self._ledger.count()
+            discard(copy)
+            copy = self._copy(self._path(first, end), root, places)
+        discard(copy)
+        raise LedgerError("Sessions from before the cut continue to write entries.")
 
     def _record_in(
         self, first: int, end: int, root: bytes, size: int, places: Places,
@@ -422,6 +448,14 @@ class _Archiving:
                 },
             )
         )
+
+
+def _rename(copy: Path, path: Path) -> None:
+    """Give a complete copy the name of a segment, durably; raise LedgerError if it is taken."""
+    if os.path.lexists(path):
+        raise LedgerError(f"{path} exists, and this ledger recorded no such segment.")
+    copy.rename(path)
+    fsync(path.parent)
 
 
 def _insert(guard: Guard, rows: list[tuple[int, bytes]], tx: Transaction) -> None:

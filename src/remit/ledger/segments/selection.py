@@ -1,4 +1,4 @@
-"""Selection of entries to archive: work of ended sessions that nothing refers to."""
+"""Selection of the entries that can move: work of ended sessions that nothing refers to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``remit ledger archive``, and the commands that take what it wrote."""
+"""``remit ledger segment``, and the commands that read what it wrote."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from remit.kernel.root import Root
 from remit.kernel.settings import default_settings, load_settings
 from remit.ledger import LedgerEntry, open_root_ledger
 from tests.cli.conftest import Run
-from tests.ledger.archive.writing import sessions
+from tests.ledger.segments.writing import sessions
 from tests.support.stores import conversation
 
 
@@ -28,7 +28,7 @@ def _json(*arguments: object, remit: Run, code: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
-def test_old_entries_are_archived_read_checked_and_erased(remit: Run, work: Path) -> None:
+def test_old_entries_are_moved_read_checked_exported_and_erased(remit: Run, work: Path) -> None:
     root, archive = work / "root", work / "archive"
     assert remit("init", "--bare", str(root)).returncode == 0
 
@@ -43,14 +43,23 @@ def test_old_entries_are_archived_read_checked_and_erased(remit: Run, work: Path
         conversation(client, "SES-NEW", 1)
         client.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(100)])
     whole = _json(*ledger("query"), remit=remit)["entries"]
-    for given in ((), ("--before", "300"), ("--finish", "--before", "300")):
-        assert remit(*map(str, ledger("archive", *given))).returncode == 2
-    bad = remit(*map(str, ledger("archive", "--before", "soon", "--out", archive)))
+    for given in (
+        (),
+        ("--before", "300"),
+        ("--finish", "--before", "300"),
+        ("--convert", work, "--finish"),
+    ):
+        assert remit(*map(str, ledger("segment", *given))).returncode == 2
+    bad = remit(*map(str, ledger("segment", "--before", "soon", "--out", archive)))
     assert (bad.returncode, "is not a time" in bad.stderr) == (2, True)
-    done = _json(*ledger("archive", "--before", "511", "--out", archive), remit=remit)
+    # The earlier name, with an option that has no meaning any more.
+    old = ("archive", "--before", "511", "--out", archive, "--format", "jsonl")
+    done = _json(*ledger(*old), remit=remit)
     assert (done["first"], done["end"], done["entries"] > 240) == (0, 256, True)
-    again = remit(*map(str, ledger("archive", "--before", "511", "--out", archive)))
-    assert again.stdout.startswith("Nothing to archive")
+    again = remit(*map(str, ledger("segment", "--before", "511", "--out", archive)))
+    assert again.stdout.startswith("Nothing to move")
+    converted = _json(*ledger("segment", "--convert", archive), remit=remit)
+    assert converted == {"converted": 0}
     assert _json(*ledger("query", "--archive", archive), remit=remit)["entries"][:-1] == whole
     here = remit(*map(str, ledger("query", "--limit", "3")))
     assert "add --archive DIR to read them" in here.stderr
@@ -89,7 +98,7 @@ def test_old_entries_are_archived_read_checked_and_erased(remit: Run, work: Path
         LeaseManager(client, default_settings().leases).hold_blocking("archive"),
     ):
         for given in (
-            ("archive", "--before", "511", "--out", archive), ("archive", "--finish"),
+            ("segment", "--before", "511", "--out", archive), ("archive", "--finish"),
             ("erase", "--session", "SES-5", *asked), ("retain", "--archive", archive),
         ):  # fmt: skip
             refused = remit(*map(str, ledger(*given)))
@@ -97,9 +106,20 @@ def test_old_entries_are_archived_read_checked_and_erased(remit: Run, work: Path
             assert (
                 f"Another process is working on archive: process {os.getpid()} on" in refused.stderr
             )
-    (part,) = archive.glob("*/part-*")
-    part.write_bytes(part.read_bytes()[:-20])
+    file = work / "all.jsonl"
+    exported = remit(*map(str, ledger("export", "--out", file, "--archive", archive)))
+    assert exported.returncode == 0, exported.stderr
+    assert b'"leaf"' not in file.read_bytes()
+    found = _json(
+        *ledger("query", "--text", '"question 0 of SES-5"', "--archive", archive), remit=remit
+    )
+    assert found["entries"]
+    finished = _json(*ledger("segment", "--finish", "--archive", archive), remit=remit)
+    assert finished == {"removed": 0, "purged": 0, "remainder": None}
+    (segment,) = archive.glob("*.db")
+    segment.write_bytes(segment.read_bytes()[:-5000])
     broken = _json(*ledger("verify", "--archive", archive), remit=remit, code=1)
-    assert "cannot be read" in broken["problems"][0]
+    assert segment.name in broken["problems"][0]
+    assert broken["entries"] > 200
     finished = _json(*ledger("archive", "--finish"), remit=remit)
     assert finished == {"removed": 0, "purged": 0, "remainder": None}
