@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -24,7 +25,9 @@ from remit.server import device_codes
 from remit.server.console.device import change
 from remit.server.console.pages import Asked
 from remit.server.device_codes import LASTS_S, DeviceCodes, is_device_key, key_name
-from remit.server.device_sign_in import PAGE
+from remit.server.device_sign_in import PAGE, DeviceSignIn
+from remit.server.extending import Authenticator
+from tests.server.asgi import AsgiRequest
 from tests.server.console.client import Answered
 from tests.server.console.test_oidc import CALLBACK, PUBLIC, SECRET, Person, settings
 from tests.server.running import Served, serving
@@ -321,6 +324,22 @@ def test_a_code_that_another_person_denies_meanwhile_stays_denied(
     with pytest.raises(ConflictError, match="used before"):
         change(desk, decision(code, "approve"))
     assert KeyStore(desk.runtime.ledger).list() == []
+
+
+def test_two_processes_redeem_a_code_once(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    device_code, user_code = DeviceCodes(agent_secret(desk.runtime.root)).issue()
+    change(desk, decision(user_code, "approve"))
+    keys = KeyStore(desk.runtime.ledger)
+    # Both processes read the key before either gives it a new secret.
+    monkeypatch.setattr(KeyStore, "find", Mock(return_value=keys.list()[0]))
+    form = urlencode({"grant_type": GRANT, "device_code": device_code}).encode()
+
+    def redeem() -> int:
+        process = DeviceSignIn(desk.runtime, keys, Authenticator(None, ""))
+        handler = process.routes()["POST", "/oauth/token"]
+        return asyncio.run(AsgiRequest([form]).to(handler, "POST", "/oauth/token")).status
+
+    assert [redeem(), redeem()] == [200, 400]
 
 
 def test_only_the_key_of_a_device_is_one() -> None:

@@ -28,7 +28,7 @@ import aiohttp
 
 from remit.gateway.auth import KeyStore, agent_secret
 from remit.kernel.canonical import canonical_json
-from remit.kernel.errors import NotFoundError
+from remit.kernel.errors import ConflictError, NotFoundError
 from remit.runtime import Runtime
 from remit.server.authentication import Authenticator
 from remit.server.device_codes import LASTS_S, DeviceCodes, key_name
@@ -203,12 +203,14 @@ class DeviceSignIn:
             raise HttpError(400, "authorization_pending", "Nobody has approved the code.") from None
         if key.state != "live":
             raise HttpError(400, "access_denied", "The sign-in was denied.")
-        if key.rotated:
-            raise HttpError(400, "invalid_grant", "The device code was used before: sign in again.")
         rest = datetime.fromisoformat(key.expires) - datetime.now(UTC)
-        secret = self._keys.rotate(key.key_id, requested_by="device sign-in").key
+        try:
+            made = self._keys.rotate(key.key_id, requested_by="device sign-in", once=True)
+        except ConflictError:
+            said = "The device code was used before: sign in again."
+            raise HttpError(400, "invalid_grant", said) from None
         return {
-            "access_token": secret,
+            "access_token": made.key,
             "token_type": "Bearer",
             "expires_in": max(1, int(rest.total_seconds())),
         }
