@@ -330,7 +330,8 @@ class Checkpoints:
         entries.
 
         Memory does not grow with the proofs. Proofs of neighbours in succession read least. The
-        function raises :class:`~remit.ledger.tlog.TlogError` for an entry outside the tree.
+        function raises :class:`~remit.ledger.tlog.TlogError` for an entry outside the tree, and
+        LedgerFormatError if entries or hashes are missing, as in a tree larger than the ledger.
         """
         tree = LedgerTree(self._store.select, self._store)
         return lambda seq: tree.inclusion(seq, size)

@@ -48,6 +48,9 @@ def _words_of(text: str) -> list[str]:
 class TextIndex:
     """The text index of a ledger.
 
+    Content is indexed at the next search (:meth:`catch_up`), not when it is written. Content leaves
+    the index before its rows are deleted (:meth:`forget`).
+
     Args:
         store: the store of the ledger.
         run: runs a function in a transaction.
@@ -229,7 +232,9 @@ def quotable(value: StoredValue) -> set[str]:
 
 
 def quotes(value: StoredValue, texts: Collection[str]) -> bool:
-    """Return True if a value quotes one of ``texts``.
+    """Return True if a text in a value, or in JSON within it, contains one of ``texts`` unchanged.
+
+    Case and blanks count.
 
     Args:
         value: a stored value.

@@ -26,12 +26,13 @@ from remit.ledger.tlog import (
 
 
 class LedgerTree:
-    """The roots, proofs and tiles of a ledger at one moment.
+    """The roots, proofs and tiles of a ledger's tree, for sizes that the caller gives.
 
-    Hashes are cached, those of a proof until a proof that does not need them.
+    Later appends do not change the result for a size. Hashes are cached until a proof that does not
+    need them.
 
     Args:
-        execute: runs a statement.
+        execute: runs a statement; statements need not share a transaction.
         store: the store of the ledger.
     """
 

@@ -78,8 +78,13 @@ class PackageFiles:
     def obsolete(self, registry: Registry, packages: Iterable[str]) -> Iterator[str]:
         """Yield paths of files that these packages once installed and that no package owns now.
 
-        A changed file is not obsolete. A file that is gone already is, because a killed deletion
-        may leave empty folders. Archives beyond ``keep_versions`` are obsolete too.
+        Paths are relative to the root. A changed or unreadable file is not obsolete. A missing file
+        is, because a killed deletion may leave empty folders. Of each package, stored archives and
+        signature envelopes beyond the newest ``keep_versions`` versions are obsolete too.
+
+        Args:
+            registry: the registry after the change.
+            packages: ids of the packages.
         """
         for name in packages:
             history = registry.history.get(name, [])

@@ -85,9 +85,13 @@ class Place:
 
         Args:
             settings: ``[ledger]`` of the tenant.
-            signing: True to open it with its private key.
+            signing: True to sign checkpoints with the log's private key. Entries can be appended in
+                either case.
             owner: key of the log that the ledger must belong to; the key in the tenant's root if
                 left out.
+
+        Returns:
+            The client, which the caller closes.
 
         Raises:
             LedgerKeyError: the ledger belongs to another log.
@@ -148,6 +152,7 @@ class Place:
         Raises:
             LedgerKeyError: the ledger belongs to another key, or names no owner; nothing was
                 deleted.
+            LedgerError: the ledger cannot be opened or deleted.
         """
         if not self.is_own(owner):
             return

@@ -31,7 +31,10 @@ _SERVER_TEXTS = ("title", "description")
 
 
 class PinnedTexts:
-    """The texts of one server, compared with their pins. Every method blocks.
+    """The texts of one server other than tools: instructions, prompts, resources and templates.
+
+    A text is pinned at its first use. A later difference is refused until a person accepts it: a
+    list shows the pinned text, a changed prompt or resource raises ToolError. Every method blocks.
 
     Args:
         server: name of the server in the configuration.
