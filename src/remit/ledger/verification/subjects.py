@@ -16,8 +16,8 @@ from remit.ledger.subjects import subjects_before
 def check_subjects(report: VerificationReport, store: Store, subjects: Mapping[int, int]) -> None:
     """Report recorded names of subjects that differ from their rows in ``content_subjects``.
 
-    Each of these values is the name of the subject itself. A missing row, another subject and a second row are each reported. A value that is itself
-    missing is not reported here.
+    Each of these values is the name of the subject itself. A missing row, another subject and a
+    second row are each reported. A value that is itself missing is not reported here.
 
     Args:
         report: receives the problems.
