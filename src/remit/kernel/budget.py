@@ -463,7 +463,8 @@ class BudgetStatus:
         time_zone: IANA name of the zone in which windows begin; empty without a window.
         window_end: end of the window, in seconds since 1970; 0 for never.
         window_number: number of windows that have passed, or that a change restarted.
-        on_short: ``clamp`` if a call's output limit is lowered to the remaining tokens; else empty.
+        on_short: ``clamp`` if a call's output limit is lowered to what the remaining tokens and
+            dollars pay for; else empty.
     """
 
     scope: str

@@ -105,7 +105,9 @@ class LedgerTree:
         self._tiles = kept | self._read(tile for tile in wanted if tile not in kept)
 
     def tile(self, level: int, index: int) -> list[bytes]:
-        """Return the existing hashes of a tile, left to right: at most 256, fewer at the edge.
+        """Return the existing hashes of a tile, left to right, at most 256.
+
+        A tile at the edge of the tree has fewer, and one beyond it none.
 
         Args:
             level: 0 for leaf hashes; a hash of a level covers 256 of the level below.

@@ -131,8 +131,8 @@ class Registry:
         history: by id, the package at each of its installations, oldest first. Removed packages are
             included; a version that was installed twice occurs twice.
         operations: by operation id, the ids of the packages that the operation changed.
-        last_seq: the sequence number of the newest ``INSTALLED`` or ``REMOVED`` entry; -1 if there
-            is none.
+        last_seq: the sequence number of the newest ``INSTALLED`` or ``REMOVED`` entry, of writers
+            without permission too; -1 if there is none.
     """
 
     packages: Mapping[str, InstalledPackage] = field(default_factory=dict)

@@ -298,6 +298,7 @@ class OrderRun:
             The order as failed.
 
         Raises:
+            RemitError: the guard's error, if another worker holds the order.
             LedgerError: an entry could not be written.
         """
         self.begin()

@@ -115,8 +115,8 @@ class ConfidenceSequence:
 
     @property
     def _middle(self) -> float:
-        """The mean, scaled to [0, 1]; 0.5 without values."""
-        return self._total / self._levels / self._weight if self.samples else 0.5
+        """The mean, scaled to [0, 1]; 0.5 without values of a weight above 0."""
+        return self._total / self._levels / self._weight if self._weight else 0.5
 
     @property
     def mean(self) -> float:

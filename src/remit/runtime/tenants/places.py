@@ -27,7 +27,7 @@ _POLL_S = 0.05
 class Place:
     """A file, or a schema of a PostgreSQL database, that holds a tenant's ledger or will hold it.
 
-    Each method raises :class:`LedgerError` if the place cannot be used.
+    Each method raises :class:`LedgerError` if the ledger or its database cannot be used.
 
     Attributes:
         file: the tenant's file, which names the place.
@@ -72,6 +72,7 @@ class Place:
 
         Raises:
             LedgerError: the schema cannot be made.
+            OSError: the directory cannot be made.
         """
         if self.database:
             ledgers.make_schema(self.database, self.file.ledger, mark)

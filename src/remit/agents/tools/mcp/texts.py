@@ -61,6 +61,7 @@ class PinnedTexts:
 
         Raises:
             ToolError: the items are not a list, or an item has no key.
+            LedgerError: a pin cannot be recorded.
         """
         _, kind, key = MCP_LISTS[request]
         # If several items have one key, the last is shown, as for tools with one name.
@@ -132,6 +133,7 @@ class PinnedTexts:
 
         Raises:
             ToolError: the prompt or its text waits for a person's acceptance.
+            LedgerError: a pin cannot be recorded.
         """
         definition = self._id("prompt", name)
         identity = self._id("prompt_text", name, arguments)
