@@ -418,8 +418,8 @@ class CallPath:
             tasks.append(asyncio.ensure_future(self.answer(made)))
         try:
             _, late = await asyncio.wait(tasks, timeout=limit_s)
-        except asyncio.CancelledError as error:
-            await _cancel(tasks, *error.args)
+        except asyncio.CancelledError as cancelled:
+            await _cancel(tasks, *cancelled.args)
             raise
         await _cancel(late, TOO_LATE)
         answers: list[PromptResponse | None] = []
