@@ -84,7 +84,10 @@ headers: `anthropic-version`, `anthropic-beta`. Unknown headers are ignored.
 
 
 class DeviceSignIn:
-    """The endpoints of the protocol that are not calls of models.
+    """The endpoints of Claude Code's gateway protocol other than model calls.
+
+    Serves the sign-in of devices (RFC 8628) and managed settings, and forwards telemetry. Codes are
+    signed and not stored; only the virtual key of an approved device is.
 
     Args:
         runtime: the open root.
