@@ -359,7 +359,9 @@ def test_a_segment_that_is_not_given_takes_no_rows_away(copies: Copies, tmp_path
         assert _here(target) == here
         progress = mock.Mock()
         with LedgerClient(target, signer=SIGNER) as client:
-            removed, _ = finish(client, [directory], guard=unguarded, progress=lambda _: progress)
+            removed, _ = finish(
+                client, [directory], guard=unguarded, progress=lambda _, seen=progress: seen
+            )
         progress.assert_called_with(removed, removed)
         _require_whole(target, directory, whole, done=True)
 
