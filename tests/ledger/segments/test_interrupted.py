@@ -359,8 +359,8 @@ def test_a_segment_that_is_not_given_takes_no_rows_away(copies: Copies, tmp_path
         assert _here(target) == here
         progress = mock.Mock()
         with LedgerClient(target, signer=SIGNER) as client:
-            removed, _ = finish(client, [directory], guard=unguarded, progress=lambda _: progress)
-        progress.assert_called_with(removed, removed)
+            removed, _ = finish(client, [directory], guard=unguarded, progress=progress)
+        progress.return_value.assert_called_with(removed, removed)
         _require_whole(target, directory, whole, done=True)
 
 
