@@ -72,7 +72,7 @@ class LedgerPort(Protocol):
         Raises:
             InvalidInputError: the entry cannot be recorded.
             LedgerError: this handle may not write the entry, or the store refused it. Nothing was
-                written.
+                written, unless a LedgerConnectionError says that the outcome is unknown.
         """
         ...
 
@@ -182,7 +182,8 @@ class ScopedLedger:
                 writes such entries, or ``scope`` or ``provenance`` in the metadata is not an
                 object.
             InvalidInputError: the entry cannot be recorded.
-            LedgerWriteError: the store refused the entry. Nothing was written.
+            LedgerWriteError: the store refused the entry. Nothing was written, unless a
+                LedgerConnectionError says that the outcome is unknown.
         """
         return self._ledger.write(self._owned(entry), subject_id=subject_id)
 
