@@ -248,6 +248,8 @@ def test_models_tokens_and_embeddings(served: Served) -> None:
     names = [model["name"] for model in json.loads(raw)["models"]]
     assert status == 200
     assert any(name.endswith(_MODEL) for name in names)
+    headers = {"x-goog-api-key": served.token}
+    assert served.ask("GET", "/v1/models", token="", headers=headers)[1] == raw
     status, raw, _ = served.ask("GET", f"/v1beta/{names[0]}")
     assert (status, json.loads(raw)["name"]) == (200, names[0])
     _, raw, _, _ = _ask(served, "countTokens", {"contents": _CONTENTS})
@@ -292,7 +294,8 @@ def test_a_stream_of_chat_completions_reaches_a_client_of_gemini(served: Served)
         assert status == 200
         if verb.endswith("sse"):
             lines = raw.split(b"\r\n\r\n")
-            events = [json.loads(one.rpartition(b"data: ")[2]) for one in lines if b"data: " in one]
+            data = [line.rpartition(b"data: ")[2] for line in lines if b"data: " in line]
+            events = [json.loads(one) for one in data]
         else:
             events = json.loads(raw)
         parts = [part for event in events

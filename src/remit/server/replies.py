@@ -287,7 +287,8 @@ def shape_of(scope: Scope) -> Shape:
 
 
 def dialect_of(path: str, headers: Headers) -> Shape:
-    """Return the dialect of a client by path, else by ``anthropic-version``, else ``openai``.
+    """Return the dialect of a client by path, else by ``anthropic-version`` or
+    ``x-goog-api-key``, else ``openai``.
 
     Args:
         path: path of the request.
@@ -301,5 +302,9 @@ def dialect_of(path: str, headers: Headers) -> Shape:
         return "anthropic"
     if path.startswith(("/openai/", "/v1/chat/", "/chat/")):
         return "openai"
-    anthropic = any(name == b"anthropic-version" for name, _ in headers)
-    return "anthropic" if anthropic else "openai"
+    for name, _ in headers:
+        if name == b"anthropic-version":
+            return "anthropic"
+        if name == b"x-goog-api-key":
+            return "gemini"
+    return "openai"

@@ -33,7 +33,8 @@ _DECISIVE = frozenset(
         "previous_response_id", "conversation", "container", "background", "store", "models",
         "provider", "route", "plugins", "fallbacks", "search_parameters", "enable_search",
         "response_format", "output_config", "output_format", "text", "contents",
-        "systemInstruction", "generationConfig", "generation_config", "toolConfig", "cachedContent", "requests",
+        "systemInstruction", "generationConfig", "generation_config", "toolConfig",
+        "cachedContent", "requests",
     }
 )  # fmt: skip
 """Members on which money, the model or the way of a call rests."""

@@ -127,8 +127,12 @@ def _messages(body: dict[str, Any]) -> list[Message]:
 def _parts(content: dict[str, Any], where: str) -> list[tuple[dict[str, Any], str]]:
     """Return each part with its place; a single part may stand in place of the list."""
     parts = content.get("parts")
+    if type(parts) is dict:
+        parts = [parts]
+    elif parts is not None and type(parts) is not list:
+        raise checks.refuse("is not a list", f"{where}.parts")
     found = []
-    for index, part in enumerate([parts] if type(parts) is dict else parts or []):
+    for index, part in enumerate(parts or ()):
         at = f"{where}.parts[{index}]"
         if type(part) is not dict:
             raise checks.refuse("is not an object", at)

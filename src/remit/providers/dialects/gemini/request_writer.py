@@ -39,7 +39,7 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
     if system:
         body["systemInstruction"] = {"parts": [{"text": system}]}
     body |= _tools(call, names)
-    optional = {
+    optional: dict[str, Any] = {
         "maxOutputTokens": call.max_tokens,
         "temperature": call.temperature,
         "topP": call.top_p,
@@ -153,7 +153,8 @@ def _parts(
 
 
 def _tools(call: ModelCall, names: ToolNames) -> dict[str, Any]:
-    functions, tools = [], []
+    functions: list[dict[str, Any]] = []
+    tools: list[dict[str, Any]] = []
     for index, tool in enumerate(call.tools):
         where = str(tool.get("at", f"tools[{index}]"))
         if tool.get("type") == "web_search":
