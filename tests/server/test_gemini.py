@@ -298,9 +298,8 @@ def test_a_stream_of_chat_completions_reaches_a_client_of_gemini(served: Served)
             events = [json.loads(one) for one in data]
         else:
             events = json.loads(raw)
-        parts = [part for event in events
-                 for part in event["candidates"][0].get("content", {}).get("parts", [])]  # fmt: skip
-        assert "".join(part["text"] for part in parts) == "Good day"
+        contents = [event["candidates"][0].get("content", {"parts": []}) for event in events]
+        assert "".join(part["text"] for one in contents for part in one["parts"]) == "Good day"
         assert events[-1]["candidates"][0]["finishReason"] == "STOP"
         assert events[-1]["usageMetadata"]["totalTokenCount"] == 11
 

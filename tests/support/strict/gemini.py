@@ -56,13 +56,13 @@ def reply(route: str, body: dict[str, Any], query: Any) -> Reply:
         return whole("gemini", {"totalTokens": tokens(body)})
     events = list(_events(model, body, turn))
     if verb == "generateContent":
-        parts = [part for event in events
-                 for part in event["candidates"][0]["content"]["parts"]]  # fmt: skip
-        last = events[-1]["candidates"][0] if events[0].get("candidates") else {}
-        said = (
-            {"candidates": [{**last, "content": {"parts": parts, "role": "model"}}]} if last else {}
-        )
-        return whole("gemini", {**events[-1], **said})
+        last = events[-1]
+        if (found := last.get("candidates")) is not None:
+            parts = [
+                part for event in events for part in event["candidates"][0]["content"]["parts"]
+            ]
+            found[0]["content"] = {"parts": parts, "role": "model"}
+        return whole("gemini", last)
     if query.get("alt") == "sse":
         return stream(f"data: {json.dumps(event)}\r\n\r\n".encode() for event in events)
     return whole("gemini", events)
