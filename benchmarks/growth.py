@@ -1,4 +1,4 @@
-"""What a great ledger takes on disk, by table, and what archiving half of it costs.
+"""What a great ledger takes on disk, by table, and what moving half of it to a segment costs.
 
     python -m benchmarks.growth [ENTRIES] [POSTGRESQL-URL]
 
@@ -22,7 +22,7 @@ from remit.gateway.leases import LeaseManager
 from remit.kernel.root import Root
 from remit.kernel.settings import default_settings, load_settings
 from remit.ledger import LedgerClient, copy_ledger, open_root_ledger
-from remit.ledger.archive import archive, check_archive, cut_at
+from remit.ledger.segments import cut_at, move_to_segment
 from remit.runtime.state import carried_state, check_state, rebuild_state
 
 _HOME = Path("/tmp/bench_growth")
@@ -51,23 +51,21 @@ def main(entries: int = 1_000_000, url: str = "") -> None:
     with open_root_ledger(root, settings, signing=True, checks=(check_state,)) as ledger:
         rebuild_state(ledger)  # sessions of that root are copies, without rows of their own
         found: dict[str, Any] = {"before": _sizes(ledger, url)}
-        directory = _HOME / "archive"
+        directory = _HOME / "segments"
         with LeaseManager(ledger, default_settings().leases).hold_blocking("archive") as lease:
-            done = archive(
+            done = move_to_segment(
                 ledger, cut_at(ledger, str(entries * 9 // 10)), directory, by="benchmark",
                 carry=carried_state, guard=lease.require_in, jobs=_JOBS,
             )  # fmt: skip
-        found |= {"archive": {name: getattr(done, name) for name in done.__slots__}}
+        found |= {"segment": {name: getattr(done, name) for name in done.__slots__}}
         found["after"] = _sizes(ledger, url)
-        found["archive_bytes"] = {
-            kind: sum(file.stat().st_size for file in directory.rglob(pattern) if file.is_file())
-            for kind, pattern in (("tiles", "tile/**/*"), ("parts", "part-*"))
-        }
+        found["segment_bytes"] = Path(done.directory).stat().st_size
         with _timed("verify after"):
             report = ledger.verify(jobs=_JOBS)
             assert report.verified, report.problems
-        with _timed("verify archive"):
-            assert check_archive(ledger, [directory]).verified
+        ledger.attach([directory])
+        with _timed("verify with the segment"):
+            assert ledger.verify(jobs=_JOBS).verified
     print(json.dumps(found, indent=1))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from unittest.mock import patch
 
@@ -15,6 +17,8 @@ import pytest
 from remit import tool
 from remit.agents.supervisor import thread_tools
 from remit.agents.tools import Tool, ToolError
+from remit.contracts import ContractLoader
+from remit.gateway import LLMGateway
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerWriteError
 from remit.runtime import Runtime
@@ -45,7 +49,7 @@ def _counting(ledger: LedgerClient) -> Iterator[_Counted]:
     run, select, before = kind.run, kind.select, ledger.count()
 
     def counted_run(store: Any, units: Any) -> Any:
-        if "Breakers" not in repr(units[0].call):  # looked at by the clock, as below
+        if "Breakers" not in repr(units[0].call)[:100]:  # looked at by the clock, as below
             counted.commits.append(len(units))
         return run(store, units)
 
@@ -71,6 +75,41 @@ def test_a_plain_turn(scripted: Scripted) -> None:
     assert counted.entries == [*_BEGIN, *_CALL, *_END]
     assert counted.commits == [1] * 4  # the lease; up to DISPATCH; EXCHANGE; the rest
     assert len(counted.reads) <= 2, counted.reads  # the number is free; what the budget has left
+
+
+def test_a_turn_loads_its_contract_once_and_awaits_its_calls_through_six_frames(
+    scripted: Scripted,
+) -> None:
+    script = message("Hello."), tools_only(tool_use("look", {"text": "a"})), message("Seen: a.")
+    loaded: list[str] = []
+    stacks: list[list[str]] = []
+    load, route = ContractLoader.load, LLMGateway.aroute
+
+    def counted_load(self: ContractLoader, contract_id: str, *version: Any) -> Any:
+        loaded.append(contract_id)
+        return load(self, contract_id, *version)
+
+    async def counted_route(self: LLMGateway, *request: Any, **how: Any) -> Any:
+        frame: FrameType | None = sys._getframe(1)
+        stack: list[str] = []
+        while frame is not None:
+            if frame.f_globals["__name__"].startswith(("remit.agents.", "remit.runtime.")):
+                stack.append(frame.f_code.co_qualname)
+            frame = frame.f_back
+        stacks.append(stack)
+        return await route(self, *request, **how)
+
+    with scripted(*script) as (runtime, _):
+        session = runtime.agent("a", tools=[_look([])]).session()
+        session.turn("the first one")
+        with (
+            patch.object(ContractLoader, "load", counted_load),
+            patch.object(LLMGateway, "aroute", counted_route),
+        ):
+            assert session.turn("look").response == "Seen: a."
+    assert len(loaded) == 1, loaded
+    assert len(stacks) == 2
+    assert max(map(len, stacks)) <= 6, stacks
 
 
 def test_a_turn_with_two_tools_one_after_the_other(scripted: Scripted) -> None:

@@ -26,7 +26,8 @@ _SPARES = re.compile(r"\bcop(?:y|ies)\b", re.IGNORECASE)
 # Texts that state what a command or an operation of the API does, and advise nothing.
 _DESCRIPTIONS = ("server/api/call_paths.py", "ledger/events.py")
 _DESCRIBED = {
-    "ledger/client.py: Nothing was erased. Name the archive: `remit ledger erase … --archive DIR`.",
+    "ledger/erasures.py: Nothing was erased. Name the segments: `remit ledger erase … "
+    "--archive DIR`.",
     "views/report_entries.py: RESET: a new window of an unchanged limit began.",
     "cli/init.py: --bare and --new-ledger exclude each other.",
     "remit_index/errors.py: Ask who publishes it: a backup may have been put back. If not, "

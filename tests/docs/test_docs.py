@@ -10,7 +10,7 @@ import pytest
 
 from remit.cli.main import _COMMANDS
 from remit.ledger import EVENTS
-from tests.docs import python_api
+from tests.docs import python_api, verbs
 from tools.doors import Checkout
 
 TOP = Path(__file__).parents[2]
@@ -72,6 +72,11 @@ def test_the_picture_of_the_architecture_is_the_folders() -> None:
         assert re.search(rf"\b{path.name}\b", picture), path
     for module in re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", page):
         assert (source / module).exists(), module
+
+
+def test_the_page_of_verbs_is_what_the_operations_say() -> None:
+    again = "`python -m tests.docs.verbs` writes docs/verbs.md again"
+    assert (TOP / verbs.PAGE).read_text("utf-8") == verbs.page(), again
 
 
 def test_the_page_of_the_python_api_is_what_the_code_says() -> None:

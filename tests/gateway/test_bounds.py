@@ -195,7 +195,7 @@ async def test_an_idempotency_key_is_kept_while_its_call_is_tried_again(
         async def astream(self, request: Any, on_event: Any) -> ProviderResponse:
             nonlocal calls
             calls += 1
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.8)
             if calls < 4:
                 raise ProviderError("SERVER_ERROR", "busy", True)
             return ProviderResponse("at last", "m", 1, 1)
@@ -204,7 +204,7 @@ async def test_an_idempotency_key_is_kept_while_its_call_is_tried_again(
         retry_base_ms=1,
         retry_max_ms=1,
         max_retries=3,
-        default_timeout_ms=400,
+        default_timeout_ms=2000,
         lease_margin_ms=100,
         circuit_breaker=CircuitBreakerConfig(failure_threshold=9),
     )
@@ -212,7 +212,7 @@ async def test_an_idempotency_key_is_kept_while_its_call_is_tried_again(
     gateway.register_provider("mock", Busy())
     request = prompt_request(idempotency_key="one")
     first = asyncio.create_task(gateway.aroute(request))
-    await asyncio.sleep(0.8)  # past the first attempt's lease
+    await asyncio.sleep(2.4)  # past the first attempt's lease
     second = await gateway.aroute(request)
     assert second.error_code == "IDEMPOTENCY_CONFLICT"
     assert (await first).content == "at last"

@@ -61,6 +61,7 @@ def test_it_is_computed_from_the_recorded_request(
     assert stored == hashlib.sha256(expected).hexdigest()
     (found,) = ledger.query(event_type="EXCHANGE", limit=1)
     assert found.metadata["context_hash"] == stored
+    assert [*found.metadata] == sorted(found.metadata)
     assert "context_hash" not in ledger.exact(entry_id)
     (bare,) = ledger.query(event_type="EXCHANGE", limit=1, with_content=False)
     assert "context_hash" not in bare.metadata

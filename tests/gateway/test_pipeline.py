@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from remit.gateway import (
     RouterConfig,
 )
 from remit.gateway.auth import AuthenticationError, Identity, LocalOperator
-from remit.gateway.budget import BudgetScope, TokenBudgeter
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient
 from remit.providers import Body, MockProvider, ProviderError, ProviderResponse
 from remit.providers.wire import CHAT
@@ -682,3 +684,35 @@ def test_a_body_that_the_neutral_form_cannot_express_is_refused(
     request = prompt_request(prompt="", body=body, provider_id="mock", model_id="m")
     assert gateway.route(request).error_code == "INVALID_INPUT"
     assert [entry.event_type for entry in ledger.read_all()] == ["PROMPT_REJECTED"]
+
+
+def test_a_connection_that_was_never_made_costs_nothing(ledger: LedgerClient) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as stack:
+        for _ in range(4):  # These fill the queue of the listener, so the next one waits.
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        url = f"http://127.0.0.1:{full.getsockname()[1]}"
+        gateway = _gateway(ledger, anthropic_provider(url), max_retries=0, connect_timeout_ms=300)
+        response = gateway.route(prompt_request())
+    assert response.error_code == "TIMEOUT"
+    exchange = ledger.read(response.exchange_entry_id)
+    assert (exchange.metadata["input_tokens"], exchange.metadata["output_tokens"]) == (0, 0)
+
+
+def test_a_spent_budget_is_reported_rather_than_an_open_circuit(ledger: LedgerClient) -> None:
+    circuit = CircuitBreakerConfig(failure_threshold=1, recovery_timeout_ms=60_000)
+    budgeter = TokenBudgeter(ledger)
+    config = RouterConfig(
+        default_provider="p", default_model="model-1", max_retries=0, circuit_breaker=circuit,
+        fallbacks={"model-1": ["p/model-2"]}, **QUICK,
+    )  # fmt: skip
+    with serve(Raw(b"{}", 500), message("of the fallback")) as server:
+        gateway = LLMGateway(ledger, config=config, dev_mode=True, budgeter=budgeter)
+        gateway.register_provider("p", anthropic_provider(server.url))
+        budgeter.allocate(BudgetScope("SES-1"), limits=BudgetLimits(tokens=100_000))
+        gateway.route(prompt_request(session_id="SES-1"))
+        budgeter.allocate(BudgetScope("SES-1"), limits=BudgetLimits(tokens=1))
+        refused = gateway.route(prompt_request(session_id="SES-1"))
+    assert refused.outcome is RouteOutcome.REJECTED
+    assert refused.error_code == "BUDGET_EXHAUSTED"

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from remit.ledger import Content, LedgerClient, LedgerEntry, content, entry_id, proof_bundle
-from remit.ledger.archive import Archive, archive, erase_archived
 from remit.ledger.log_of_logs import prove_through, take_head
 from remit.ledger.tlog import SignedCheckpoint, Signer
-from tests.ledger.archive.writing import sessions, unguarded
+from tests.ledger.segments.writing import cut_off, sessions
 from tests.support.stores import SIGNER, conversation, outside
 
 __all__ = ["HOST", "Artefacts", "make"]
@@ -27,7 +26,6 @@ class Artefacts(NamedTuple):
         proof: a C2SP tlog-proof; ``record`` the record that it proves.
         tenant_proof: a proof through two logs, under the key of :data:`HOST`.
         bundles: what browsers are given.
-        ledger: the database that was archived, with its archive.
     """
 
     exports: dict[str, list[bytes]]
@@ -36,14 +34,12 @@ class Artefacts(NamedTuple):
     record: bytes
     tenant_proof: dict[str, Any]
     bundles: list[dict[str, Any]]
-    ledger: Path
-    archive: Path
 
 
 def make(folder: Path) -> Artefacts:
     """Make all artefacts in a folder."""
     rich = _rich(folder)
-    database, directory, archived = _archived(folder)
+    archived = _archived(folder)
     with LedgerClient(folder / "rich.db", signer=SIGNER) as client:
         proof, record = client.prove(entry_id(5)), client.read_record(entry_id(5))
         bundles = [proof_bundle(client, entry_id(seq)) for seq in (5, 8)]
@@ -58,7 +54,7 @@ def make(folder: Path) -> Artefacts:
     return Artefacts(
         {"export": rich, "archived export": archived},
         {"export": list(range(len(rich))), "archived export": chosen},
-        proof, record, tenant, bundles, database, directory,
+        proof, record, tenant, bundles,
     )  # fmt: skip
 
 
@@ -93,8 +89,8 @@ def _rich(folder: Path) -> list[bytes]:
     return (folder / "rich.jsonl").read_bytes().splitlines()
 
 
-def _archived(folder: Path) -> tuple[Path, Path, list[bytes]]:
-    """A ledger from which a range was archived, its archive, and its export."""
+def _archived(folder: Path) -> list[bytes]:
+    """The export of a ledger from which a range was moved to a segment."""
     database, directory = folder / "archived.db", folder / "archive"
     with LedgerClient(database, signer=SIGNER) as client:
         repeated = [
@@ -106,18 +102,16 @@ def _archived(folder: Path) -> tuple[Path, Path, list[bytes]]:
         ]  # fmt: skip
         client.write_many(repeated)
         sessions(client, 44, leading=2)
-        done = archive(
-            client, 256, directory, by="ann", carry=lambda *_: {}, kind="jsonl", guard=unguarded
-        )
-        assert done.entries > 200
-        for name in ("SES-9", "SES-TWICE"):
-            erase_archived(
-                client, Archive([directory]), session_id=name, reason="request 3", guard=unguarded
-            )
+        assert cut_off(client, directory).entries > 200
         conversation(client, "SES-LATER", 2, subject="ann")
+    with LedgerClient(database, signer=SIGNER) as client:
+        client.attach([directory])
+        for name in ("SES-9", "SES-TWICE"):
+            client.erase(session_id=name, reason="request 3")
         assert client.verify().problems == []
+    with LedgerClient(database, signer=SIGNER) as client:
         client.export(folder / "archived.jsonl")
-    return database, directory, (folder / "archived.jsonl").read_bytes().splitlines()
+    return (folder / "archived.jsonl").read_bytes().splitlines()
 
 
 def _tenant(folder: Path, log: LedgerClient) -> dict[str, Any]:

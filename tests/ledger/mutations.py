@@ -154,15 +154,18 @@ def _cells(value: Any, rng: random.Random, sqlite: bool) -> Iterator[tuple[str, 
         yield from (("digits", f"{value}x"), ("great", 2**40))
 
 
-def mutations(store: str, *, rows: int, seed: int = 1) -> list[Mutation]:
+def mutations(
+    store: str, *, rows: int, seed: int = 1, tables: Sequence[str] = ()
+) -> list[Mutation]:
     """Mutations of every table and column.
 
     Args:
         rows: of each table, so many are edited.
+        tables: the only tables; empty for all.
     """
     rng, found = random.Random(seed), []
     sqlite = "://" not in store
-    for table in _tables():
+    for table in tables or _tables():
         names, key = _columns(table)
         there = _query(store, f"SELECT {', '.join(names)} FROM {table}")
         assert there, f"{table} has no row"

@@ -123,20 +123,20 @@ def test_a_long_line_is_not_read(tmp_path: Path, export: Path) -> None:
 @soak_only
 def test_a_part_of_an_archive_with_a_long_line(tmp_path: Path) -> None:
     from remit.ledger import LedgerError
-    from remit.ledger.archive.files import read_part
+    from remit.ledger.segments.conversion import _lines
 
     part = tmp_path / "part-000000.jsonl.gz"
     with gzip.open(part, "wb", 1) as file:
         for _ in range((MAX_LINE_BYTES >> 20) + 1):
             file.write(bytes(1 << 20))
     with pytest.raises(LedgerError, match="a line is longer than"):
-        list(read_part(part))
+        list(_lines(part))
 
 
 def test_lower_limits_hold(tmp_path: Path, export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As above, with limits of a few kilobytes."""
     from remit.ledger import ExportFormatError, LedgerError, imports
-    from remit.ledger.archive import files
+    from remit.ledger.segments import conversion
 
     place = str(tmp_path / "l.db")
     content = importlib.import_module("remit.ledger.contents")  # a function has that name, too
@@ -152,6 +152,6 @@ def test_lower_limits_hold(tmp_path: Path, export: Path, monkeypatch: pytest.Mon
         client.import_jsonl(export, key=SIGNER.verifier_key)
     part = tmp_path / "part-000000.jsonl.gz"
     part.write_bytes(gzip.compress(bytes(1000)))
-    monkeypatch.setattr(files, "MAX_LINE_BYTES", 999)
+    monkeypatch.setattr(conversion, "MAX_LINE_BYTES", 999)
     with pytest.raises(LedgerError, match="a line is longer than 999 bytes"):
-        list(files.read_part(part))
+        list(conversion._lines(part))

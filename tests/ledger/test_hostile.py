@@ -11,7 +11,7 @@ archived export      yes                  yes
 proof                yes                                    check-proof
 tenant proof         yes                                    tenant verify
 bundle                                                                       yes
-archive                                                     --archive
+segment                                                     test_segments
 database                                                    test_mutations
 ===================  ===================  ================  ===============  ==============
 """
@@ -19,11 +19,9 @@ database                                                    test_mutations
 from __future__ import annotations
 
 import functools
-import gzip
 import importlib.util
 import io
 import json
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -36,7 +34,6 @@ import pytest
 
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient
-from remit.ledger.archive import check_archive
 from remit.ledger.log_of_logs import TenantProof
 from remit.ledger.tlog import TlogProof
 from remit.views.page import script
@@ -211,22 +208,3 @@ def test_bundles_in_a_browser(artefacts: Artefacts, tmp_path: Path) -> None:
                 if mutant.kind != "surrogate":
                     mutants.append(mutant._replace(new=json.dumps(new).encode()))
         tried("bundle x browser", mutants, check, 150)
-
-
-def test_archives(artefacts: Artefacts, tmp_path: Path) -> None:
-    directory = tmp_path / "archive"
-    shutil.copytree(artefacts.archive, directory)
-    (part,) = directory.glob("*/part-*")
-    lines = gzip.decompress(part.read_bytes()).splitlines()
-    erased = [at for at, line in enumerate(lines) if b'"erased"' in line]
-    with LedgerClient(artefacts.ledger, verifier_key=KEY) as client:
-
-        def check(data: bytes) -> None:
-            part.write_bytes(gzip.compress(data, 1))
-            if problems := check_archive(client, [directory]).problems:
-                raise ValueError(str(problems[0]))
-
-        check(b"".join(line + b"\n" for line in lines))
-        # The first two lines name one erased value, and the third an erased message.
-        mutants = line_mutants(lines, sorted({*erased[:3], 2, 9, len(lines) - 1}))
-        tried("archive x verify", mutants, check, 25)

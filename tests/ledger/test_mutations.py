@@ -24,11 +24,10 @@ from remit.ledger import (
     audit_tables,
     ledger_key,
 )
-from remit.ledger.archive import archive, check_archive
 from remit.runtime.state import NOT_DERIVED, PROJECTIONS, carried_state, check_state
-from tests.ledger.archive.writing import unguarded
 from tests.ledger.mutations import Mutation, found_in, is_wrong, mutations, no_weight, shown
 from tests.ledger.rich_root import Rich, make
+from tests.ledger.segments.writing import cut_off
 from tests.support.postgres import PostgresServer
 from tests.support.soak import SEED, is_soak, sample
 from tests.support.stores import conversation, outside
@@ -178,21 +177,15 @@ def test_attacks_are_named_after_entries_left(rich: Rich, copy: str, tmp_path: P
     signer = ledger_key(Root(rich.root), default_settings().ledger).signer()
     with LedgerClient(copy, signer=signer, checks=(check_state,)) as ledger:
         for cut in (256, 512):
-            done = archive(
-                ledger,
-                cut,
-                tmp_path / "archive",
-                by="ann",
-                carry=carried_state,
-                guard=unguarded,
-                kind="jsonl",
-            )
+            done = cut_off(ledger, tmp_path / "archive", cut, carried_state)
             assert done.entries > 20
             assert ledger.verify(deep=False).problems == []
             conversation(ledger, "SES-MUT0", 1)
             notes = [LedgerEntry("NOTE", "S", "D", "r") for _ in range(512)]
             ledger.write_many(notes)
-        assert check_archive(ledger, [tmp_path / "archive"]).problems == []
+        with LedgerClient(copy, verifier_key=signer.verifier_key) as whole:
+            whole.attach([tmp_path / "archive"])
+            assert whole.verify(deep=False).problems == []
         assert ledger.select("SELECT count(*) FROM thoughts")[0][0] > 0
         for sql, said in (
             *_ATTACKS[:4],

@@ -83,13 +83,6 @@ def test_a_rewritten_entry_with_its_own_hash_recomputed(path: Path) -> None:
     assert report.problems[0].kind == "link"
 
 
-def test_steps_of_a_message_list_are_checked(path: Path) -> None:
-    report = _tamper(path, "UPDATE message_steps SET position = 99 WHERE position = 4")
-    assert report.first_bad_seq == 3
-    report = _tamper(path, "DELETE FROM message_steps WHERE position = 2")
-    assert report.first_bad_seq == 1
-
-
 def test_many_problems_are_counted_and_the_first_are_reported(path: Path) -> None:
     report = _tamper(path, "UPDATE entries SET event_type = 'OTHER'")
     assert report.problem_count >= ENTRIES

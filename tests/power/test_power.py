@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry
-from tests.ledger.archive import test_interrupted as archives
+from tests.ledger.segments import test_interrupted as archives
 from tests.packages.install.killing import prepare
 from tests.packages.install.world import agreed, governed, managing, opened, packed
 from tests.power.cut import PowerCut, compiled

@@ -11,7 +11,7 @@ from pathlib import Path
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.tlog import Signer
 from remit.packages import IncomingArchive
-from tests.ledger.archive.faults import archive_all
+from tests.ledger.segments.faults import archive_all
 from tests.packages.install.world import managing, opened
 from tests.support.stores import SIGNER
 

@@ -130,7 +130,10 @@ def test_who_is_late_does_not_count_and_is_on_record(
         assert time.monotonic() - began < 50
     assert result.model_id == "b"
     assert ledger.orphans() == []
-    assert len(ledger.read_by_event_type("EXCHANGE")) == 3
+    exchanges = ledger.read_by_event_type("EXCHANGE")
+    assert len(exchanges) == 3
+    (late,) = [one for one in exchanges if one.metadata.get("error_code") == "CANCELLED"]
+    assert "time limit" in late.metadata["error_message"]
     statuses = {one["model_id"]: one for one in explain(ledger, result.decision_id)["candidates"]}
     assert {name: one["status"] for name, one in statuses.items()} == {
         "a": "failed", "b": "answered", "c": "failed"

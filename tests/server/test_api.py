@@ -573,6 +573,7 @@ def test_owners_are_declared_shown_and_renamed(api: Api) -> None:
     assert shown["limits"] == {"tokens_per_minute": 10, "token_limit": 100}
     assert shown in api.pages("/api/keys", "keys", limit=50)
     renamed = api.ask("PUT /api/teams/pay", {"name": "Pay"}).json
+    assert (renamed.pop("before"), renamed.pop("after")) == ("Payments", "Pay")
     assert (renamed["name"], renamed["users"]) == ("Pay", ["ann"])
     assert api.ask("GET /api/teams/pay").json == renamed
     assert api.pages("/api/teams", "owners", limit=1) == [renamed]

@@ -31,14 +31,14 @@ ROOM = 1.04
 # Two calls of each make the context that carries its session and person.
 # One row and two objects of each are the usage that is added up with its entry.
 LIMITS = {
-    "call": Counts(loop=228, ledger=171, objects=217, json=9, statements=23, rows=14, commits=2),
+    "call": Counts(loop=202, ledger=171, objects=212, json=9, statements=23, rows=14, commits=2),
     "call in a work order": Counts(
-        loop=231, ledger=180, objects=217, json=9, statements=24, rows=14, commits=2
+        loop=204, ledger=180, objects=212, json=9, statements=24, rows=14, commits=2
     ),
     "routed call": Counts(
-        loop=326, ledger=281, objects=284, json=21, statements=27, rows=26, commits=2
+        loop=289, ledger=281, objects=276, json=21, statements=27, rows=26, commits=2
     ),
-    "stream": Counts(loop=428, ledger=185, objects=374, json=20, statements=24, rows=16, commits=2),
+    "stream": Counts(loop=401, ledger=185, objects=374, json=20, statements=24, rows=16, commits=2),
     "chunk of a stream": Counts(
         loop=14, ledger=4, objects=12, json=1, statements=0, rows=0, commits=0
     ),

@@ -50,7 +50,7 @@ def test_a_standby_takes_over(upstream: Upstream, tmp_path: Path) -> None:
     try:
         one = servers[0]
         direct = one.database()
-        root = new_root(tmp_path / "root", database=direct)
+        root = new_root(tmp_path / "root", "\n[ledger]\nlock_timeout_s = 3\n", database=direct)
         servers.append(two := one.standby(place / "two"))
         one.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         one.execute("SELECT pg_reload_conf()")

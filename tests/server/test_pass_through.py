@@ -296,6 +296,10 @@ def test_no_form_names_the_object_of_another_key(
     [
         ("/v1/responses", {"model": "gpt-4o-mini", "input": "x", "tools": [
             {"type": "file_search", "vector_store_ids": ["{}"]}]}),
+        ("/v1/responses", {"model": "gpt-4o-mini", "input": "x", "tools": [
+            {"type": "file_search", "vector_store_ids": [" {}\n"]}]}),
+        ("/v1/responses", {"model": "gpt-4o-mini", "input": "x", "tools": [
+            {"type": "file_search", "vector_store_ids": "vs_mine,{}"}]}),
         ("/v1/messages", {"model": "claude-sonnet-4-5", "max_tokens": 5,
                           "messages": [{"role": "user", "content": "x"}], "container": {
                               "skills": [{"type": "custom", "skill_id": "{}"}]}}),

@@ -30,6 +30,7 @@ from tests.server.conftest import QUICK, Serve
 from tests.server.events import PATHS, ended_well, said, streaming
 from tests.server.running import Served, new_session
 from tests.server.sdks import MODELS
+from tests.support.roots import new_root
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
 
@@ -375,3 +376,22 @@ def test_refused_keys_are_counted(served: Served) -> None:
     for token in ("sk-wrong", "", "rat1.a.b"):
         assert served.ask("GET", "/v1/models", token=token)[0] == 401
     assert _metric(served, operator.key, "remit_refused_keys_total") == before + 3
+
+
+@pytest.mark.parametrize("key", ["", "sk-test"])
+def test_a_server_without_a_provider_says_how_to_add_one(tmp_path: Path, key: str) -> None:
+    root = new_root(tmp_path / "root")
+    names = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    if key:
+        environment["OPENAI_API_KEY"] = key
+    with subprocess.Popen(
+        [sys.executable, "-m", "remit", "serve", "--root", root, "--port", "0"],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("Remit listens on ")
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert ("remit setup" in process.stderr.read()) == (not key)

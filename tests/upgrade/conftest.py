@@ -22,7 +22,7 @@ COMMITS = {
 }  # fmt: skip
 """The layout of each commit's ledger. Each has a SQLite root."""
 
-NAMED = ("51d42c2", "659dd33", "9db8616")
+NAMED = ("51d42c2", "659dd33", "9db8616", "4c35e63")
 """The commits that have a root on PostgreSQL, too."""
 
 ROOTS = [(commit, "sqlite") for commit in COMMITS] + [(commit, "postgresql") for commit in NAMED]

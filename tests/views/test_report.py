@@ -29,7 +29,6 @@ from remit.ledger import (
     instant,
     is_authentic,
 )
-from remit.ledger.archive import archive
 from remit.ledger.tlog import (
     COSIGNATURE,
     SignedCheckpoint,
@@ -41,7 +40,7 @@ from remit.ledger.tlog import (
 from remit.views import audit_report, read_usage, report_parts, report_script_hash
 from remit.views.page import script
 from remit.views.wording import nano_dollars, shown_value, visible
-from tests.ledger.archive.writing import sessions, unguarded
+from tests.ledger.segments.writing import cut_off, sessions
 from tests.support.browser import Browser, find_browser
 from tests.support.soak import soak_only
 from tests.views.audit_story import SAID, tell_auditor
@@ -564,15 +563,7 @@ def test_archived_entries_are_named_as_missing(
 ) -> None:
     sessions(client, 66, leading=0)
     tell_auditor(client)
-    done = archive(
-        client,
-        256,
-        tmp_path / "archive",
-        by="root",
-        carry=lambda *_: {},
-        kind="jsonl",
-        guard=unguarded,
-    )
+    done = cut_off(client, tmp_path / "archive")
     gone = done.entries
     assert gone > 100, done
     banner = _opened(browser, tmp_path, _page(client))

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.ledger.archive import archive
 from remit.ledger.tlog import SignedCheckpoint, Signer
 from remit.views import audit_report, report_parts
-from tests.ledger.archive.writing import sessions, unguarded
+from tests.ledger.segments.writing import cut_off, sessions
 from tests.support.browser import Browser, find_browser
 from tests.support.soak import SEED, is_soak, sample
 from tests.views.audit_story import tell_auditor
@@ -111,15 +110,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         sessions(client, 40, leading=0)
         with written(timedelta()):
             tell_auditor(client)
-        archive(
-            client,
-            256,
-            place / "archive",
-            by="root",
-            carry=lambda *_: {},
-            kind="jsonl",
-            guard=unguarded,
-        )
+        cut_off(client, place / "archive")
         made["archived"] = _file(client)
     with _tell(place / "two.db", "because", calls=4) as client:
         made["of another ledger"] = _file(client)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli import archives, proofs
-from remit.cli.archives import exclusive, from_archive, opened, require_archive, say_archived
+from remit.cli import proofs, segments
+from remit.cli.segments import attached, from_archive, require_archive, say_archived
 from remit.cli.shared import (
     common,
     cut,
@@ -36,9 +36,7 @@ from remit.cli.shared import (
 from remit.kernel.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from remit.ledger import ErasureReport, LedgerClient, LedgerEntry
+    from remit.ledger import ErasureReport, LedgerClient
 
 # fmt: off
 _FILTERS = ("event-type", "submission-id", "session-id", "work-order-id", "agent-id", "tier",
@@ -50,12 +48,12 @@ _POLL_S = 0.3
 
 @click.group()
 def ledger() -> None:
-    """Query, verify, prove, archive and erase the ledger."""
+    """Query, verify, prove, move to segments and erase the ledger."""
 
 
 for _command in (
     proofs.verify, proofs.key, proofs.checkpoint, proofs.fork, proofs.prove, proofs.export,
-    proofs.import_, archives.archive,
+    proofs.import_, segments.segment, segments.archive,
 ):  # fmt: skip
     ledger.add_command(_command)
 
@@ -83,29 +81,19 @@ def _filters(function: Any) -> Any:
 @reads
 def query(root: Path | None, as_json: bool, archives: tuple[Path, ...], **filters: Any) -> None:
     """List entries that match all filters, in ledger order."""
-    with open_ledger(root) as client:
+    with attached(root, archives) as client:
         _check_event_type(client, filters["event_type"])
         if filters["text"] is not None:
             client.index_text(progress("indexing"))
         limit = filters.pop("limit")
         # A list for people ends by itself, and says that there is more.
-        found = _found(client, archives, limit if as_json else None, filters)
+        found = client.query(limit=limit if as_json else None, **filters)
         if as_json:
             print_json_list("entries", found)
         else:
             say_list(map(_line, found), limit)
         if not archives and not as_json:
             say_archived(client)
-
-
-def _found(
-    client: LedgerClient, archives: tuple[Path, ...], limit: int | None, filters: dict[str, Any]
-) -> Iterator[LedgerEntry]:
-    if not archives:
-        return client.query(limit=limit, **filters)
-    from remit.ledger.archive import joined
-
-    return joined(client, opened(archives), limit, **filters)
 
 
 def _check_event_type(client: LedgerClient, event_type: str | None) -> None:
@@ -146,11 +134,11 @@ def show(
     wanted = [name for name, is_wanted in exact.items() if is_wanted]
     if len(wanted) > 1:
         raise InvalidInputError(f"--{' and --'.join(wanted)} cannot be written to one output.")
-    with open_ledger(root) as client:
+    with attached(root, archives) as client:
         if wanted:
-            _write(_exact(client, entry_id, wanted[0], archives))
+            _write(_exact(client, entry_id, wanted[0]))
             return
-        entry = _entry(client, entry_id, archives)
+        entry = client.read(entry_id)
         if as_json:
             echo_json(entry)
             return
@@ -161,25 +149,9 @@ def show(
             say(f"  {key}: {value}")
 
 
-def _entry(client: LedgerClient, entry_id: str, archives: tuple[Path, ...]) -> LedgerEntry:
-    if not archives:
-        return client.read(entry_id)
-    from remit.ledger.archive import read_either
+def _exact(client: LedgerClient, entry_id: str, which: str) -> bytes:
+    from remit.ledger import call_answer, call_body
 
-    return read_either(client, opened(archives), entry_id)
-
-
-def _exact(client: LedgerClient, entry_id: str, which: str, archives: tuple[Path, ...]) -> bytes:
-    from remit.ledger import EntryArchivedError, call_answer, call_body
-
-    if archives:
-        archive = opened(archives)
-        try:
-            client.read_record(entry_id)
-        except EntryArchivedError:
-            if which == "record":
-                return archive.read_record(entry_id)
-            return (call_body if which == "body" else call_answer)(archive, entry_id)
     if which == "record":
         return client.read_record(entry_id)
     return (call_body if which == "body" else call_answer)(client, entry_id)
@@ -315,17 +287,11 @@ def erase(
     """
     if yes and not reason:
         raise InvalidInputError("An erasure requires --reason, which is recorded permanently.")
-    with open_ledger(root, signing=True) as client:
+    with attached(root, archives, signing=True, alone=True) as client:
         given: dict[str, Any] = {
             **which, "reason": reason or "-", "requested_by": whoami(), "dry_run": not yes,
         }  # fmt: skip
-        if archives:
-            from remit.ledger.archive import erase_archived
-
-            with exclusive(client, root) as guard:
-                report = erase_archived(client, opened(archives), **given, guard=guard)
-        else:
-            report = client.erase(**given)
+        report = client.erase(**given)
         gone = _forget(root, client) if yes else []
     _show_erasures([report], as_json, done=yes)
     for proposal_id in gone:
@@ -338,17 +304,9 @@ def erase(
 @reads
 def retain(root: Path | None, as_json: bool, yes: bool, archives: tuple[Path, ...]) -> None:
     """Erase content older than [ledger.retention_days] for its event class."""
-    with open_ledger(root, signing=True) as client:
+    with attached(root, archives, signing=True, alone=True) as client:
         require_archive(client, archives, "this erasure")
-        if archives:
-            from remit.ledger.archive import retain_archived
-
-            with exclusive(client, root) as guard:
-                reports = retain_archived(
-                    client, opened(archives), guard=guard, requested_by=whoami(), dry_run=not yes
-                )
-        else:
-            reports = client.retain(requested_by=whoami(), dry_run=not yes)
+        reports = client.retain(requested_by=whoami(), dry_run=not yes)
         if yes:
             _forget(root, client)
     _show_erasures(reports, as_json, done=yes)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.archives import from_archive
+from remit.cli.segments import attached, from_archive
 from remit.cli.shared import (
     FILE,
     common,
@@ -29,7 +29,7 @@ from remit.cli.shared import (
 from remit.kernel.errors import InvalidInputError, RemitError
 
 if TYPE_CHECKING:
-    from remit.ledger import LedgerClient, VerificationReport
+    from remit.ledger import VerificationReport
 
 
 _FETCH_S = 10
@@ -88,6 +88,10 @@ def verify(
     keys = [VerifierKey.parse(text) for text in witnesses]
     try:
         with open_ledger(root) as client:
+            unread = VerificationReport()
+            if archives:
+                with unread.guard("the segments"):
+                    client.attach(archives)
             start: str | int = int(first) if first.isdecimal() else first
             report = client.verify(
                 checkpoint=held,
@@ -97,9 +101,7 @@ def verify(
                 since_mark=not full,
                 progress=progress("verifying"),
             )
-            if archives:
-                with report.guard("the archive"):
-                    _add_archive(client, report, archives)
+            report.merge(unread)
     except LedgerError as error:  # a ledger that cannot be opened does not verify
         report = VerificationReport.of_failure(error)
         if error.next_step:
@@ -123,19 +125,6 @@ def verify(
             )
         note(_STATUS[report.checkpoint].format(size=report.checkpoint_size))
     raise SystemExit(0 if report.verified else 1)
-
-
-def _add_archive(
-    client: LedgerClient, report: VerificationReport, archives: tuple[Path, ...]
-) -> None:
-    """Check the archive and add the findings to ``report``."""
-    from remit.ledger.archive import check_archive
-
-    found = check_archive(client, archives, progress("verifying the archive"))
-    for problem in found.problems:
-        report.add(problem.seq, problem.kind, problem.message)
-    report.contents += found.contents
-    report.notes += found.notes
 
 
 def _plain(report: VerificationReport) -> dict[str, Any]:
@@ -312,11 +301,16 @@ def _write(out: Path | None, text: str) -> None:
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="Output file or directory."
 )
+@from_archive
 @common
-def export(root: Path | None, kind: Any, as_tiles: bool, out: Path) -> None:
-    """Export the ledger with a signed checkpoint."""
+def export(
+    root: Path | None, kind: Any, as_tiles: bool, out: Path, archives: tuple[Path, ...]
+) -> None:
+    """Export the ledger with a signed checkpoint.
+
+    With --archive, the export contains the archived entries too."""
     kind = "tiles" if as_tiles else kind
-    with open_ledger(root, signing=True) as client:
+    with attached(root, archives, signing=True) as client:
         if str(out) == "-":
             if kind != "jsonl":
                 raise InvalidInputError("Only jsonl can be written to standard output.")

@@ -54,9 +54,22 @@ def serve(root: Path | None, dev: bool, model: str | None, **given: Any) -> None
         note(f"  OpenAI clients: base_url={url}/v1   Anthropic clients: base_url={url}")
         if dev:
             note(DEV_MODE)
+        if not _has_provider(place):
+            note("  No provider has a key or a base URL, so only the local model can answer. Run")
+            note("  `remit setup`, or set ANTHROPIC_API_KEY or OPENAI_API_KEY and start again.")
 
     place = find_root(root).require().path.resolve()
     run(place, dev=dev, flags=flags_of("server", model, given), ready=ready, by=whoami())
+
+
+def _has_provider(place: Path) -> bool:
+    """Return True if a provider other than the local model is configured."""
+    from remit.kernel.root import Root
+    from remit.kernel.settings import load_settings
+    from remit.runtime import resolve_model
+
+    providers, _, _ = resolve_model(load_settings(Root(place).config).settings)
+    return bool(providers.configured)
 
 
 def flags_of(section: str, model: str | None, given: dict[str, Any]) -> dict[str, Any]:

@@ -53,8 +53,7 @@ class Admission:
                 (``SESSION_NOT_YOURS``).
         """
         request, identity = call.request, call.identity
-        # A body was checked when it was read. The rest is the same for all calls of one caller
-        # that name the same ids.
+        # A body was checked when it was read. Other checks depend on the caller and ids alone.
         name: Any = None
         if (
             identity is not None

@@ -319,14 +319,14 @@ class Attempts:
             else:
                 (permit.fail if error.speaks_of_health else permit.succeed)()
             timed_out = error.code == "TIMEOUT"
-            refused = error.status is not None and not error.maybe_billed
+            # A provider that speaks a dialect knows whether its request can have arrived; a
+            # provider object that raises a timeout may not.
+            is_unknown = timed_out and error.status is None and attempt.to.outgoing is None
             failure = Failure(
                 RouteOutcome.TIMEOUT if timed_out else RouteOutcome.ERROR,
                 error.code if error.code in CODES else "PROVIDER_ERROR",
                 str(error.message),
-                paid
-                if tap.pieces or error.maybe_billed or (timed_out and not refused)
-                else "nothing",
+                paid if tap.pieces or error.maybe_billed or is_unknown else "nothing",
                 finite(error.retry_after_s),
                 error.reply,
                 error.answer,

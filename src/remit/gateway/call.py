@@ -37,7 +37,7 @@ from remit.gateway.neutral import finite
 from remit.gateway.records import prepare_rejection, rejected_response
 from remit.gateway.replays import recorded_answer
 from remit.gateway.steps import CircuitChangedError, IdempotencyKeyUsedError
-from remit.gateway.stream import StreamTap
+from remit.gateway.stream import TOO_LATE, StreamTap
 from remit.gateway.tenancy import NotYoursError
 from remit.gateway.values import (
     Call,
@@ -195,7 +195,9 @@ class CallPath:
             if call.last is not None:
                 response = call.last
             else:
-                refusal = choice.refusal(refusals)
+                # A spent budget is reported rather than an open circuit.
+                is_spent = by_budget and not choice.is_routed
+                refusal = refusals[-1] if is_spent else choice.refusal(refusals)
                 if not by_budget:  # A budget refuses after the check of ownership.
                     await self._require_ownership(call)
                     refusal = self._budget_refusal(call, to) or refusal
@@ -416,10 +418,10 @@ class CallPath:
             tasks.append(asyncio.ensure_future(self.answer(made)))
         try:
             _, late = await asyncio.wait(tasks, timeout=limit_s)
-        except asyncio.CancelledError:
-            await _cancel(tasks)
+        except asyncio.CancelledError as cancelled:
+            await _cancel(tasks, *cancelled.args)
             raise
-        await _cancel(late)
+        await _cancel(late, TOO_LATE)
         answers: list[PromptResponse | None] = []
         errors: list[BaseException] = []
         for part, task in zip(parts, tasks, strict=True):
@@ -488,8 +490,8 @@ def _refusal_of(error: BudgetRefusedError) -> Refusal:
     return Refusal(error.code, error.message, None, error.retry_after_s, error.remaining)
 
 
-async def _cancel(tasks: Iterable[asyncio.Future[PromptResponse]]) -> None:
-    """Cancel calls and wait until their ends are recorded."""
+async def _cancel(tasks: Iterable[asyncio.Future[PromptResponse]], *reason: Any) -> None:
+    """Cancel calls for a reason of ``ENDED_BY``, and wait until their ends are recorded."""
     for task in tasks:
-        task.cancel()
+        task.cancel(*reason)
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -92,7 +92,7 @@ def _check_session(rows: State, live: Row, folded: Row) -> Iterator[str]:
     calls = rows.select(f"SELECT key_id FROM in_flight WHERE {column} = ?", (own,))
     if any(_owner(rows, {"key_id": key_id}) == owner for (key_id,) in calls if key_id):
         return
-    # For an archived session the owner is known only from the archive.
+    # For an archived session the owner is known only from its segment.
     if archived_to(rows.select) and (order_id or rows.ledger is None or rows.ledger.has_left(own)):
         return
     folded["owner"] = "nobody"

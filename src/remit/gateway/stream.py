@@ -24,13 +24,16 @@ from remit.providers.dialects import StreamReader
 from remit.providers.sse import SseParser
 from remit.providers.wire import Repeats, StreamSum, read_event
 
-__all__ = ["ENDED_BY", "KEY_ENDED", "SHUTTING_DOWN", "STOPPED_READING", "StreamTap", "weight"]
+__all__ = [
+    "ENDED_BY", "KEY_ENDED", "SHUTTING_DOWN", "STOPPED_READING", "TOO_LATE", "StreamTap", "weight",
+]  # fmt: skip
 
 STOPPED_READING = "the caller stopped reading the answer"
 SHUTTING_DOWN = "the server shut down before the answer ended"
 KEY_ENDED = "the caller's key was revoked or has expired"
-ENDED_BY = (STOPPED_READING, SHUTTING_DOWN, KEY_ENDED)
-"""What a call's task is cancelled with where that is why; its record says it."""
+TOO_LATE = "the time limit of the route's calls has passed"
+ENDED_BY = (STOPPED_READING, SHUTTING_DOWN, KEY_ENDED, TOO_LATE)
+"""Reasons with which a call's task is cancelled; the record of the call states them."""
 
 _log = logging.getLogger("remit.gateway")
 

@@ -74,7 +74,7 @@ async def send_body(
         ProviderError: the provider reported an error, the stream broke off, or the answer is too
             long.
     """
-    if outgoing.stream or tap.wanted:  # else the tap is unused
+    if outgoing.stream or tap.wanted:  # Otherwise the tap is unused.
         tap.start()
     try:
         reply: ProviderReply = await provider.send(outgoing, timeouts)

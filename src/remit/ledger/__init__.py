@@ -1,14 +1,14 @@
 """The ledger: one append-only record, its format, its stores and its verification.
 
-The room owns entries, commitments to content, the Merkle tree, checkpoints, erasure, archives,
+The room owns entries, commitments to content, the Merkle tree, checkpoints, erasure, segments,
 exports, and every table of the database. The room knows no meaning of an event beyond the keys
 that the event declares.
 
 Invariants: an entry that was acknowledged is durable; entries are never changed; erased content is
 gone while its commitment stays; the record format is frozen.
 
-Start reading in :mod:`remit.ledger.client` and ``docs/ledger-format.md``. Doors: ``archive`` holds
-entries outside the database, ``log_of_logs`` commits to tenants' ledgers, ``tlog`` implements
+Start reading in :mod:`remit.ledger.client` and ``docs/ledger-format.md``. Doors: ``segments`` moves
+entries out of the database, ``log_of_logs`` commits to tenants' ledgers, ``tlog`` implements
 transparency-log formats, ``usage`` sums calls, ``witness`` cosigns checkpoints.
 """
 

@@ -17,7 +17,7 @@ from typing import Any
 from remit.ledger.clock import WALL_WATCH
 from remit.ledger.contents import NO_STEP, EncodedValue, StoredValue, commit, next_step
 from remit.ledger.entry import LedgerEntry, utc_now
-from remit.ledger.errors import LedgerFormatError, LedgerWriteError
+from remit.ledger.errors import LedgerError, LedgerFormatError, LedgerWriteError
 from remit.ledger.preparation import Key, Prepared, Sealed, prepare
 from remit.ledger.reader import as_bytes
 from remit.ledger.record import content_scope
@@ -68,6 +68,7 @@ class Batch(ABC):
     Attributes:
         ENGINE_ERRORS: exceptions of the database engine; each subclass names its own.
         RECORD_SQL: SQL expression that reads the column ``record``.
+        is_segment: True if the database is a segment, to which no entry is added.
         seq: sequence number of the last entry, appended ones included; -1 in an empty ledger.
         entry_hash: hash of that entry, or the empty string.
         last_timestamp: timestamp of that entry, or the empty string.
@@ -76,6 +77,7 @@ class Batch(ABC):
 
     ENGINE_ERRORS: tuple[type[Exception], ...] = ()
     RECORD_SQL = "record"
+    is_segment = False
     _sealed: Sealed  # the last appended record
 
     def __init__(self, content_keys: frozenset[str], compress_above: int) -> None:
@@ -154,6 +156,11 @@ class Batch(ABC):
             InvalidInputError: the entry cannot be recorded.
             LedgerFormatError: a stored content value that it repeats is damaged.
         """
+        if self.is_segment:
+            raise LedgerError(
+                "No entry can be added to a segment.",
+                next_step="Write to the ledger that the segment belongs to.",
+            )
         prepared = entry if isinstance(entry, Prepared) else prepare(entry, self._content_keys)
         seq = self.seq + 1
         timestamp = utc_now()

@@ -1,13 +1,13 @@
-"""The ledger's public class: writing, reading, proofs, export and erasure."""
+"""The ledger's public class: verification, proofs, export, import and attached segments."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import Closeable
@@ -15,24 +15,28 @@ from remit.kernel.settings import LedgerSettings, default_settings
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.committer import CheckpointSchedule, GroupCommitter
 from remit.ledger.entry import parse_entry_id
-from remit.ledger.erasure import Eraser, ErasureReport
-from remit.ledger.errors import ErasureError, LedgerRollbackError
+from remit.ledger.erasure import Eraser
+from remit.ledger.erasures import LedgerErasures
+from remit.ledger.errors import (
+    LedgerFormatError,
+    LedgerRollbackError,
+)
 from remit.ledger.exports import Exporter, Format
 from remit.ledger.handles import ScopedLedger
 from remit.ledger.imports import Import, ImportReport, opened
 from remit.ledger.kept_head import KeptHead
 from remit.ledger.marks import Marks
 from remit.ledger.owner import require_owner
-from remit.ledger.queries import LedgerQueries, to_seq
+from remit.ledger.queries import to_seq
 from remit.ledger.report import Progress, StateCheck, VerificationReport
 from remit.ledger.search import TextIndex
-from remit.ledger.store import Transaction
+from remit.ledger.store import Store
 from remit.ledger.stores import open_store
 from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey
 from remit.ledger.writes import LedgerWrites
 
 
-class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
+class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
     """An open ledger. Threads can share a client; each process opens its own.
 
     A client holds connections to the database and one thread, which commits all writes.
@@ -91,7 +95,14 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         require = None
         if kept is not None and key is not None:  # a root's
             require = functools.partial(require_owner, key)
+        self._segments: list[Store] = []
         self._store = store = self._reopen(create=create, require=require)
+        if kept is not None and store.segment is not None:
+            store.close()
+            raise LedgerFormatError(
+                f"{store.location} is a segment of a ledger, not a ledger.",
+                next_step="Restore the ledger of the root from a copy.",
+            )
         self._index = TextIndex(store, self.transact)
         self._eraser = Eraser(store, self.transact)
         self.checkpoints = Checkpoints(store, self.transact, key, signer, kept)
@@ -128,7 +139,30 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         """
         if self._committer.close():
             with self._closing:
+                self.detach()
                 self._store.close()
+
+    def attach(self, directories: Iterable[Path]) -> None:
+        """Read, search, verify, export and erase the segments in some directories too.
+
+        The segments stay attached until :meth:`detach`, or until the client is closed. All threads
+        see them.
+
+        Args:
+            directories: directories that ``remit ledger segment --out`` was given.
+
+        Raises:
+            LedgerError: a directory or segment cannot be read, there is no segment, or an archive
+                of an earlier version has to be converted first.
+        """
+        from remit.ledger.segments import open_segments  # imports this module
+
+        self._segments += open_segments(directories, self._settings)
+
+    def detach(self) -> None:
+        """Close all attached segments; does nothing if there is none."""
+        while self._segments:
+            self._segments.pop().close()
 
     # -- proving -----------------------------------------------------------------------
 
@@ -159,6 +193,8 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         progress: Progress | None = None,
     ) -> VerificationReport:
         """Check every record, link, column, content value, tree hash and checkpoint.
+
+        Attached segments are verified too, each alone and against the record.
 
         The returned report is complete whatever is stored: a check that cannot be finished is a
         problem in it. If the ledger is sound and ``first`` is 0, a mark is written for later runs.
@@ -193,9 +229,21 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             if problem := self.checkpoints.problem():
                 report.add(None, "checkpoint", problem)
                 report.checkpoint = "failed"
+        alone = copy.copy(self)
+        alone._segments = []  # The tables follow from the entries of the database, and sums.
         for check in () if start else self._checks:
             with report.guard("tables next to the record"):
-                report.take("state", check(self, since_mark))
+                report.take("state", check(alone, since_mark))
+        if self._segments:
+            from remit.ledger.segments import check_segments
+
+            with report.guard("segments"):
+                found = check_segments(self, self._segments, jobs, progress)
+                report.contents += found.contents
+                report.notes += found.notes
+                report.problem_count += found.problem_count - len(found.problems)
+                for one in found.problems:
+                    report.add(one.seq, one.kind, one.message)
         report.sort()
         return report
 
@@ -261,6 +309,9 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         the path is replaced once the new one is complete; after an error it stays. Folders are
         made. Tiles are added to those of the same log. An open file may be left incomplete.
 
+        Entries of attached segments are written like all others. Without them, archived entries are
+        leaf hashes in ``jsonl``, and missing in ``parquet``.
+
         Args:
             target: path of a file, path of a directory for tiles, or for jsonl an open binary file.
             format: ``jsonl``, ``tiles`` or ``parquet``.
@@ -269,10 +320,13 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         Raises:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
             LedgerError: the target cannot be written, or contains tiles of another log or newer
-                ones; tiles are requested of a ledger with archived entries; the extra is not
+                ones; tiles are requested and not all segments are attached; the extra is not
                 installed; the ledger is damaged; or content was erased during the export.
         """
-        return Exporter(self._store, self.checkpoints, progress).export(target, format)
+        if self._segments:
+            self._require_segments()
+        exporter = Exporter(self._store, self.checkpoints, progress, self._segments)
+        return exporter.export(target, format)
 
     def import_jsonl(
         self,
@@ -298,154 +352,6 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         """
         with opened(source) as file:
             return self.transact(lambda tx: Import(tx, self._store, key).read(file, progress))
-
-    # -- erasing -----------------------------------------------------------------------
-
-    def erase(
-        self,
-        entry_id: str | None = None,
-        *,
-        session_id: str | None = None,
-        subject_id: str | None = None,
-        reason: str,
-        requested_by: str = "",
-        dry_run: bool = False,
-    ) -> ErasureReport:
-        """Erase content for good; records, chain and proofs stay.
-
-        Give exactly one of the first three arguments. For an entry, the shown content is erased
-        wherever the session shows it. For an entry or a person, a longer text is erased with every
-        value of that session that quotes it. An ``ERASURE`` entry is appended, and the database's
-        files are compacted.
-
-        Args:
-            entry_id: the entry whose content is erased.
-            session_id: the session whose content is erased.
-            subject_id: the person whose content is erased, in every session.
-            reason: recorded for good; name the request, not the person.
-            requested_by: the person who asked, recorded too; ``operator`` if empty.
-            dry_run: True to report the result without erasing or appending.
-
-        Raises:
-            ErasureError: there is nothing to erase, some of it may be in an archive, or the entry
-                records an installation or an archived range.
-            EntryNotFoundError: there is no such entry.
-            EntryArchivedError: the entry is in an archive.
-            InvalidInputError: none or several targets were given, or no reason.
-            LedgerWriteError: the ledger cannot be written. Nothing was erased.
-            LedgerError: the files cannot be compacted. The content is erased from the tables.
-        """
-        if self.archived_to:
-            self._require_here(entry_id, session_id, subject_id)
-        return self._eraser.erase(
-            entry_seq=None if entry_id is None else self._row(entry_id).seq,
-            session_id=session_id,
-            subject_id=subject_id,
-            reason=reason,
-            requested_by=requested_by or "operator",
-            dry_run=dry_run,
-        )
-
-    def withdraw(
-        self,
-        entry_ids: Sequence[str],
-        *,
-        reason: str,
-        requested_by: str,
-        texts: Sequence[bytes] | None = None,
-        also: Callable[[Transaction], None] | None = None,
-    ) -> list[ErasureReport]:
-        """Erase the content that only these entries show, for the caller who made them.
-
-        A value that another entry of the session shows stays, and so does every text that quotes an
-        erased value. A value is erased together with the last entry that shows it; entries
-        withdrawn earlier do not count. Feedback on the entries is withdrawn with them. Each session
-        of the entries gets an ``ERASURE`` entry. At most 1,000 entries share a transaction. The
-        database's files are compacted if anything was erased. An empty list does nothing.
-
-        Args:
-            entry_ids: all entries of one call, batch, file or conversation.
-            reason: recorded for good; name the request, not the person.
-            requested_by: the caller, recorded too.
-            texts: the exact JSON texts of the only values to erase, such as one item of a list. The
-                entries themselves are then not withdrawn. None for all values.
-            also: called in the last transaction of the erasure, to delete rows that refer to the
-                entries; ``None`` for nothing.
-
-        Returns:
-            A report for each session of the entries; empty if there was nothing left to withdraw.
-
-        Raises:
-            ErasureError: some of the content may be in an archive. Nothing was erased.
-            EntryNotFoundError: there is no such entry.
-            EntryArchivedError: an entry is in an archive.
-            LedgerWriteError: the ledger cannot be written.
-        """
-        seqs = [self._row(entry_id).seq for entry_id in entry_ids]
-        if self.archived_to:
-            for entry_id in entry_ids:
-                self._require_here(entry_id, None, None)
-        return self._eraser.withdraw(
-            seqs, reason=reason, requested_by=requested_by,
-            digests=None if texts is None else [sha256(text).digest() for text in texts], also=also,
-        )  # fmt: skip
-
-    def _require_here(self, entry_id: str | None, session_id: str | None, subject: Any) -> None:
-        """Raise ErasureError if content of the target may be in an archive."""
-        if entry_id is not None:
-            rows = self.select(
-                "SELECT session_id FROM entries WHERE seq = ?", (self._row(entry_id).seq,)
-            )
-            session_id = rows[0][0] if rows else None
-        if subject is not None or (session_id is not None and self.has_left(session_id)):
-            raise ErasureError(
-                "Some entries of this ledger are archived, and the archive may contain content "
-                "to be erased.",
-                next_step="Nothing was erased. Name the archive: `remit ledger erase … "
-                "--archive DIR`.",
-            )
-
-    @property
-    def retention_days(self) -> Mapping[str, float]:
-        """Days that content may be stored by the settings, by event type; ``*`` for all others."""
-        return self._settings.retention_days
-
-    def retain(
-        self,
-        days_by_event: Mapping[str, float] | None = None,
-        *,
-        requested_by: str = "retention",
-        dry_run: bool = False,
-    ) -> list[ErasureReport]:
-        """Erase content older than the limit of its event type; return a report for each.
-
-        A value has the age and the event type of the entry that first showed it. Archives are not
-        erased (:func:`remit.ledger.archive.retain_archived`). Each event type with old content gets
-        an ``ERASURE`` entry and a report, in the order of ``days_by_event``; other types get none.
-        The database's files are compacted after each.
-
-        Args:
-            days_by_event: days by event type, ``*`` for all others; ``None`` for the settings.
-            requested_by: the person or program that asked, for the record.
-            dry_run: True to report the result without erasing or appending.
-
-        Raises:
-            InvalidInputError: an event type is named whose content may not be erased by age:
-                ``INSTALLED`` or ``ARCHIVED``.
-            LedgerWriteError: the ledger cannot be written.
-        """
-        days = dict(self.retention_days if days_by_event is None else days_by_event)
-        return self._eraser.retain(days, requested_by=requested_by, dry_run=dry_run)
-
-    def compact(self) -> str:
-        """Remove erased bytes from the files; return the reason if some remain, else empty.
-
-        Some remain, for example, while other processes are reading a SQLite file.
-
-        Raises:
-            LedgerError: the database cannot be compacted.
-        """
-        return self._store.compact()
 
     # -- scoping -----------------------------------------------------------------------
 

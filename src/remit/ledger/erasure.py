@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -42,7 +42,7 @@ _BY_ENTRY = """
     WHERE s.content_id IS NOT NULL"""
 
 # A manifest too long for a record is content and defines the installed files; verification relies
-# on the ranges that archives took.
+# on the archived ranges.
 _KEPT_EVENTS = ("INSTALLED", ARCHIVED)
 
 # Entries that one ERASURE can name and stay within the limit of a record.
@@ -50,20 +50,18 @@ _MAX_ENTRIES = 1_000
 
 
 @dataclass(slots=True)
-class Beside:
-    """The archived part of an erasure.
+class _Found:
+    """The values of an erasure that one database contains.
 
     Attributes:
-        commitments: commitments of the archived values.
-        sessions: sessions of the values.
+        commitments: commitments of the values.
+        scopes: scopes of the values.
         entries: number of entries that showed one of the values first.
-        texts: by scope, texts whose quotes in the database are erased too.
     """
 
     commitments: set[str] = field(default_factory=set)
-    sessions: set[str] = field(default_factory=set)
+    scopes: set[str] = field(default_factory=set)
     entries: int = 0
-    texts: dict[str, set[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +129,7 @@ class Eraser:
         reason: str,
         requested_by: str,
         dry_run: bool = False,
-        beside: Beside | None = None,
+        segments: Sequence[Store] = (),
     ) -> ErasureReport:
         """Erase content as :meth:`LedgerClient.erase` does.
 
@@ -143,8 +141,8 @@ class Eraser:
             reason: recorded for good.
             requested_by: the person who asked, recorded too.
             dry_run: True to report the result without erasing.
-            beside: the archived part of the erasure, which the caller erases; ``None`` if nothing
-                was archived.
+            segments: the ledger's segments, which are searched too. The caller deletes the erased
+                values in them.
 
         Raises:
             InvalidInputError: none or several targets were given, or no reason.
@@ -188,7 +186,7 @@ class Eraser:
             query, parameters = _BY_ENTRY, (seq, seq)
         entry = _entry(metadata, reason, requested_by)
         return self._erase(
-            query, parameters, entry, beside or Beside(), widen=session_id is None, dry_run=dry_run
+            query, parameters, entry, segments, widen=session_id is None, dry_run=dry_run
         )
 
     def withdraw(
@@ -260,18 +258,8 @@ class Eraser:
                 {"target": "call", WITHDRAWN: [entry_id(seq) for seq in new]}, reason,
                 requested_by, session_id,
             )  # fmt: skip
-            reports.append(self._erase_in(tx, ids, entry, Beside()))
+            reports.append(self._erase_in(tx, ids, entry, []))
         return reports
-
-    def quoted(self, query: str, parameters: tuple[Any, ...]) -> dict[str, set[str]]:
-        """Return the texts of content whose quotes an erasure erases too, by the content's scope.
-
-        Args:
-            query: SQL that finds the content's ids.
-            parameters: parameters of the query.
-        """
-        rows = self._store.select(query, parameters)
-        return self._texts_of(self._store.select, {int(row[0]) for row in rows})
 
     def retain(
         self,
@@ -279,7 +267,7 @@ class Eraser:
         *,
         requested_by: str,
         dry_run: bool = False,
-        archived: Callable[[str, str], Beside] | None = None,
+        segments: Sequence[Store] = (),
     ) -> list[ErasureReport]:
         """Erase content older than the limit of its event type; write an ``ERASURE`` per type.
 
@@ -290,15 +278,14 @@ class Eraser:
             days_by_event: days by event type; ``*`` means every other type.
             requested_by: the person or program that asked, for the record.
             dry_run: True to report the result without erasing.
-            archived: returns the archived content of an event type (``*``: every other) that is
-                older than a time; ``None`` if nothing was archived.
+            segments: the ledger's segments, as for :meth:`erase`.
 
         Returns:
             A report for each event type that had old content, in the order of ``days_by_event``.
 
         Raises:
             InvalidInputError: ``INSTALLED`` or ``ARCHIVED`` is named, on which the installed files
-                and the archive depend.
+                and archived ranges depend.
         """
         if kept := sorted(set(_KEPT_EVENTS) & set(days_by_event)):
             raise InvalidInputError(
@@ -324,115 +311,97 @@ class Eraser:
                 "retention_days": days,
             }
             entry = _entry(metadata, f"Retention of {event_type}: {days:g} days", requested_by)
-            beside = archived(event_type, limit) if archived is not None else Beside()
             with contextlib.suppress(ErasureError):  # nothing is that old
                 reports.append(
-                    self._erase(query, (limit, *types), entry, beside, widen=False, dry_run=dry_run)
+                    self._erase(
+                        query, (limit, *types), entry, segments, widen=False, dry_run=dry_run
+                    )
                 )
         return reports
 
     def _erase(
-        self, query: str, parameters: tuple[Any, ...], entry: LedgerEntry, beside: Beside, *,
-        widen: bool, dry_run: bool,
+        self, query: str, parameters: tuple[Any, ...], entry: LedgerEntry,
+        segments: Sequence[Store], *, widen: bool, dry_run: bool,
     ) -> ErasureReport:  # fmt: skip
         """Erase the content whose ids a query finds, in one transaction; compact the files.
 
-        With ``widen``, values that quote an erased text are erased too.
+        With ``widen``, values that quote an erased text are erased too. The query finds the content
+        of each segment as well.
 
         Raises:
             ErasureError: the query finds no content.
         """
 
         def call(tx: Any) -> ErasureReport:
-            ids = {int(row[0]) for row in tx.execute(query, parameters)}
+            selects: list[Execute] = [tx.execute, *(one.select for one in segments)]
+            ids = [{int(row[0]) for row in select(query, parameters)} for select in selects]
             if widen:
-                ids |= self._containing(tx, ids, beside.texts)
-            ids |= _feedback_on(tx, ids)
-            ids |= _stored(tx, beside)
-            if not ids and not beside.commitments:
+                texts = self._texts_of(zip(selects, ids, strict=True))
+                for select, own in zip(selects, ids, strict=True):
+                    own |= self._containing(select, own, texts)
+            feedback = _feedback_on(selects, ids)
+            for own, more in zip(ids, feedback, strict=True):
+                own |= more
+            found = [_found(*pair) for pair in zip(selects[1:], ids[1:], strict=True)]
+            ids[0] |= _stored(tx, found)
+            if not any(ids):
                 raise ErasureError(
                     "There is no content to erase.",
                     next_step="The content may already be erased: `remit ledger query "
                     "--event-type ERASURE` "
                     "lists all erasures.",
                 )
-            return self._erase_in(tx, sorted(ids), None if dry_run else entry, beside)
+            return self._erase_in(tx, sorted(ids[0]), None if dry_run else entry, found)
 
         report: ErasureReport = self._run(call)
         return report if dry_run else replace(report, remainder=self._store.compact())
 
     def _erase_in(
-        self, tx: Any, ids: list[int], entry: LedgerEntry | None, beside: Beside
+        self, tx: Any, ids: list[int], entry: LedgerEntry | None, segments: list[_Found]
     ) -> ErasureReport:
         """Delete content, nonces and index rows under ``entry``; without one only report."""
-        commitments: list[str] = []
-        scopes: set[str] = set()
-        seqs: set[int] = set()
-        for chunk in chunks(ids):
-            inside = f"WHERE content_id IN ({marks(chunk)})"
-            for commitment, scope in tx.execute(
-                f"SELECT commitment, scope FROM contents {inside}", chunk
-            ):
-                commitments.append(str(commitment))
-                scopes.add(str(scope))
-            seqs.update(
-                row[0]
-                for row in tx.execute(
-                    f"SELECT min(seq) FROM shown_contents {inside} GROUP BY content_id", chunk
-                )
-            )
-        sessions = sorted(
-            {scope[2:] for scope in scopes if scope.startswith("s:")} | beside.sessions
-        )
-        commitments += sorted(beside.commitments.difference(commitments))
+        found = [_found(tx.execute, ids), *segments]
+        commitments = sorted(set[str]().union(*(one.commitments for one in found)))
+        scopes = set[str]().union(*(one.scopes for one in found))
+        sessions = sorted(scope[2:] for scope in scopes if scope.startswith("s:"))
+        entries = sum(one.entries for one in found)
         if entry is None:
-            return ErasureReport("", len(commitments), len(seqs) + beside.entries, sessions)
+            return ErasureReport("", len(commitments), entries, sessions)
         entry.metadata |= {
             "erased_count": len(commitments),
             "erased_hash": erasure_digest(commitments),
         }
         erasure_id = tx.append(entry)
         seq = parse_entry_id(erasure_id)
-        self._index.forget(tx, ids)
         tx.execute_many(
             "INSERT INTO erasures VALUES (?, ?)", [(commitment, seq) for commitment in commitments]
         )
-        for chunk in chunks(ids):
-            inside = f"WHERE content_id IN ({marks(chunk)})"
-            tx.execute(f"DELETE FROM shown_contents {inside}", chunk)
-            tx.execute(f"DELETE FROM content_subjects {inside}", chunk)
-            tx.execute(f"UPDATE message_steps SET content_id = NULL {inside}", chunk)
-            tx.execute(f"DELETE FROM contents {inside}", chunk)
-        self._index.lower_mark(tx)
-        tx.forget()
-        entries = len(seqs) + beside.entries
+        delete_contents(tx, self._index, ids)
         return ErasureReport(erasure_id, len(commitments), entries, sessions)
 
     @staticmethod
-    def _texts_of(execute: Execute, ids: set[int]) -> dict[str, set[str]]:
+    def _texts_of(found: Iterable[tuple[Execute, set[int]]]) -> dict[str, set[str]]:
         """Return by scope the texts of values whose quotes are erased too."""
-        found: dict[str, set[str]] = {}
-        for chunk in chunks(sorted(ids)):
-            for scope, codec, value in execute(
-                f"SELECT scope, codec, value FROM contents WHERE content_id IN ({marks(chunk)})",
-                chunk,
-            ):
-                found.setdefault(str(scope), set()).update(quotable(StoredValue(codec, value)))
-        return found
+        texts: dict[str, set[str]] = {}
+        for execute, ids in found:
+            for chunk in chunks(sorted(ids)):
+                inside = f"content_id IN ({marks(chunk)})"
+                for scope, codec, value in execute(
+                    f"SELECT scope, codec, value FROM contents WHERE {inside}", chunk
+                ):
+                    texts.setdefault(str(scope), set()).update(quotable(StoredValue(codec, value)))
+        return texts
 
-    def _containing(self, tx: Transaction, ids: set[int], beside: dict[str, set[str]]) -> set[int]:
-        """Return the ids of values that contain a text to be erased of the same scope.
-
-        ``beside`` gives further texts by scope.
-        """
-        texts_by_scope = self._texts_of(tx.execute, ids)
-        for scope, texts in beside.items():
-            texts_by_scope.setdefault(scope, set()).update(texts)
+    @staticmethod
+    def _containing(
+        execute: Execute, ids: set[int], texts_by_scope: dict[str, set[str]]
+    ) -> set[int]:
+        """Return the ids of values that contain a text to be erased of the same scope."""
         found = set()
         for scope, texts in texts_by_scope.items():
             if not texts:
                 continue
-            for content_id, codec, value in tx.execute(
+            for content_id, codec, value in execute(
                 "SELECT content_id, codec, value FROM contents WHERE scope = ?", (scope,)
             ):
                 if content_id not in ids and quotes(StoredValue(codec, value), texts):
@@ -440,33 +409,73 @@ class Eraser:
         return found
 
 
-def _feedback_on(tx: Transaction, ids: set[int]) -> set[int]:
-    """Return the content of feedback on entries that show any of these values."""
-    found: set[int] = set()
+def delete_contents(tx: Any, index: TextIndex, ids: list[int]) -> None:
+    """Delete values with their nonces, persons and indexed words, in a transaction.
+
+    Args:
+        tx: the transaction, which also inserts the rows of ``erasures``.
+        index: the text index of the database.
+        ids: content ids of the values.
+    """
+    index.forget(tx, ids)
+    for chunk in chunks(ids):
+        inside = f"WHERE content_id IN ({marks(chunk)})"
+        tx.execute(f"DELETE FROM shown_contents {inside}", chunk)
+        tx.execute(f"DELETE FROM content_subjects {inside}", chunk)
+        tx.execute(f"UPDATE message_steps SET content_id = NULL {inside}", chunk)
+        tx.execute(f"DELETE FROM contents {inside}", chunk)
+    index.lower_mark(tx)
+    tx.forget()
+
+
+def _found(execute: Execute, ids: Iterable[int]) -> _Found:
+    """Return the commitments and scopes of some values of one database."""
+    found, seqs = _Found(), set[int]()
     for chunk in chunks(sorted(ids)):
-        rows = tx.execute(
-            "SELECT DISTINCT f.seq FROM shown_contents AS s JOIN entries AS e ON e.seq = s.seq "
-            "JOIN entries AS f ON f.submission_id = e.id AND f.event_type || '' = 'FEEDBACK' "
-            f"WHERE s.content_id IN ({marks(chunk)})",
-            chunk,
-        )
-        for part in chunks([row[0] for row in rows]):
-            shown = tx.execute(
-                f"SELECT content_id FROM shown_contents WHERE seq IN ({marks(part)})", part
-            )
-            found.update(int(row[0]) for row in shown)
+        inside = f"WHERE content_id IN ({marks(chunk)})"
+        for commitment, scope in execute(f"SELECT commitment, scope FROM contents {inside}", chunk):
+            found.commitments.add(str(commitment))
+            found.scopes.add(str(scope))
+        sql = f"SELECT min(seq) FROM shown_contents {inside} GROUP BY content_id"
+        seqs.update(row[0] for row in execute(sql, chunk))
+    found.entries = len(seqs)
     return found
 
 
-def _stored(tx: Transaction, beside: Beside) -> set[int]:
-    """Return the ids of an archive's values that the database also holds."""
+def _feedback_on(selects: Sequence[Execute], ids: Sequence[set[int]]) -> list[set[int]]:
+    """Return, by database, the content of feedback on entries of any that show these values."""
+    rated: set[str] = set()
+    for select, own in zip(selects, ids, strict=True):
+        for chunk in chunks(sorted(own)):
+            sql = (
+                "SELECT DISTINCT e.id FROM shown_contents AS s JOIN entries AS e ON e.seq = s.seq "
+                f"WHERE s.content_id IN ({marks(chunk)})"
+            )
+            rated.update(str(row[0]) for row in select(sql, chunk))
+    return [
+        {
+            int(row[0])
+            for chunk in chunks(sorted(rated))
+            for row in select(
+                "SELECT s.content_id FROM entries AS f JOIN shown_contents AS s ON s.seq = f.seq "
+                f"WHERE f.submission_id IN ({marks(chunk)}) AND f.event_type || '' = 'FEEDBACK'",
+                chunk,
+            )
+        }
+        for select in selects
+    ]
+
+
+def _stored(tx: Transaction, segments: Sequence[_Found]) -> set[int]:
+    """Return the ids of values of segments that the database also holds."""
+    commitments = set[str]().union(*(one.commitments for one in segments))
     return {
         int(content_id)
-        for name in beside.sessions
+        for scope in sorted(set[str]().union(*(one.scopes for one in segments)))
         for content_id, commitment in tx.execute(
-            "SELECT content_id, commitment FROM contents WHERE scope = ?", (f"s:{name}",)
+            "SELECT content_id, commitment FROM contents WHERE scope = ?", (scope,)
         )
-        if commitment in beside.commitments
+        if commitment in commitments
     }
 
 

@@ -108,7 +108,7 @@ class EntryNotFoundError(LedgerError, NotFoundError, KeyError):
 
 
 class EntryArchivedError(EntryNotFoundError):
-    """The entry was moved from the database to an archive.
+    """The entry was moved from the database to a segment.
 
     Args:
         entry_id: id of the archived entry.
@@ -117,7 +117,7 @@ class EntryArchivedError(EntryNotFoundError):
     def __init__(self, entry_id: str) -> None:
         super().__init__(
             f"The entry {entry_id} was archived: it is no longer in the database.",
-            next_step=f"Read it from the archive: `remit ledger show {entry_id} --archive DIR`."
+            next_step=f"Read it from its segment: `remit ledger show {entry_id} --archive DIR`."
             " `remit ledger prove` proves it as before.",
         )
 

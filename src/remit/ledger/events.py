@@ -48,8 +48,9 @@ _DECIDED = ("proposal_id", "kind", "package_id", "by", "role", "decision_reason"
 
 _TABLE = (
     Event("DISPATCH", "gateway", ("contract_id", "agent_id", "session_id"),
-          "A call is about to be sent; durable before a byte goes out."),
-    Event("EXCHANGE", "gateway", _EXCHANGE, "One round trip to a model, whole.",
+          "Remit is about to send a call; the entry is durable before the first byte is sent."),
+    Event("EXCHANGE", "gateway", _EXCHANGE,
+          "One call to a model: the request and the whole answer or error.",
           ("tools", "content_blocks", "parameters", "contract_version", "key_id", "attempt",
            "retry_of", "provider_id", "requested_model_id", "decision_id", "propensity",
            "explored", "cost_usd", "price_version", "cost_certainty", "over_bound", "raised_bound",
@@ -63,25 +64,24 @@ _TABLE = (
            "conversation_id", "stored", "asked", "replied",
            "batch_id", "batch_dispatch_id", "custom_id", "request_line", "labels")),
     Event("CONVERSATION_CHANGED", "server", ("conversation_id", "session_id", "agent_id"),
-          "A conversation of the Responses API was begun or given up, or items were put in or out; "
-          "or the metadata of a stored chat completion, whose `EXCHANGE` is `conversation_id`, was "
-          "changed.",
+          "A conversation of the Responses API was created or deleted, or items were added or"
+          " removed; or the metadata of a stored chat completion changed, whose `EXCHANGE` is"
+          " `conversation_id`.",
           ("key_id", "continues", "items", "labels", "removed", "removed_at")),
     Event("PROMPT_REJECTED", "gateway",
           ("agent_id", "session_id", "contract_id", "error_code", "error_message"),
-          "A request was refused; nothing was sent. Under a virtual key it states the key and what "
-          "was asked for.",
+          "Remit refused a request and sent nothing. Under a virtual key, the entry states "
+          "the key and the requested model.",
           ("key_id", "requested_model_id", "provider_id", "user_id", "team_id")),
     Event("EXCHANGE_ORPHANED", "gateway",
           ("dispatch_entry_id", "session_id", "agent_id", "contract_id", "settlement",
            "settled_tokens"),
-          "The process that sent a call died before the answer was on record.",
+          "The process that sent a call ended before it recorded the answer.",
           ("work_order_id", "key_id", "attempt", "cost_usd", "cost_certainty", "user_id", "team_id",
            "organisation_id", "charged_to")),
     Event("BUDGET_ALLOCATED", "budget", ("scope", "session_id", "token_limit", "turn_limit"),
-          "A scope was given its limits, by `by`; or, with the decision `RESET`, a window of them "
-          "began; or, with `WINDOW_SHORTENED`, one that a clock far ahead had begun ends with the "
-          "next.",
+          "A scope received its limits, from `by`. The decision `RESET` begins a new window "
+          "of them; `WINDOW_SHORTENED` ends a window early that a clock far ahead had begun.",
           ("work_order_id", "agent_id", "key_id", "user_id", "team_id", "organisation_id",
            "usd_limit", "requests_per_minute", "tokens_per_minute", "window", "time_zone",
            "window_end", "on_short", "passed", "by", "before")),
@@ -92,17 +92,17 @@ _TABLE = (
            "cost_usd", "charged_to")),
     Event("BUDGET_WARNING", "gateway",
           ("session_id", "agent_id", "contract_id", "error_code", "error_message"),
-          "A call went out over its limit, in the mode `warn`."),
+          "A call was sent over its limit, because the budget only warns."),
     Event("THOUGHT_RECORD", "trail",
           ("thought_id", "type", "task_id", "agent_id", "session_id", "position", "content",
            "thought_timestamp", "hash"),
-          "A thought: a plan, an analysis, a decision or a reflection, in its task's chain.",
+          "A plan, an analysis, a decision or a reflection, in the chain of its task.",
           ("scope", "erased", "decision_id", "prompt", "context", "skipped", "profiles", "scoring",
            "route", "attempts", "stages", "propensity", "exploration", "not_drawn", "model_id",
            "outcome", "key_id", "recorded_by")),
     Event("SESSION_START", "sessions", _WO,
-          "A session began: whose agent it is, and what of its shape no package brought. "
-          "`overrides` are the settings in force that differ from the packages'.",
+          "A session began. The entry names the agent and everything about it that no package"
+          " defines. `overrides` are the settings that differ from those of the packages.",
           ("user_id", "caller", "schedule", "order_id", "key_id", "team_id", "organisation_id",
            "settings_sha256", "overrides", "package_id", "instructions", "own_tools",
            "own_contracts", "own_providers", "criteria", "output_schema_sha256")),
@@ -110,44 +110,47 @@ _TABLE = (
           "A session ended."),
     Event("TURN_RECORDED", "sessions",
           (*_WO, "turn_number", "user_message", "response"),
-          "One turn of a conversation, both sides whole; `outcome` is there unless the response "
-          "is the agent's answer: `cancelled`, `abandoned`, `notice`, `degraded`. `effects` are "
-          "those of tools that the next prompt reports.", ("outcome", "effects")),
+          "A turn of a conversation: message and response. `outcome` is present if the "
+          "response is not the agent's answer: `cancelled`, `abandoned`, `notice`, "
+          "`degraded`. `effects` are the tool effects that the next prompt reports.",
+          ("outcome", "effects")),
     Event("ORDER_SUBMITTED", "queue",
           ("queue", "kind", "agent_id", "session_id", "task", "priority", "max_attempts", "by"),
-          "Work was given to the workers; its row in the queue is of the same commit.",
+          "An order was submitted to the workers; the same commit adds its row to the queue.",
           ("key_id", "user_id", "model_id", "due", "tokens", "usd", "forked_from")),
     Event("ORDER_CHANGED", "queue", ("session_id", "by"),
-          "A submitted order is to wait (`PAUSED`), to go on (`RESUMED`), to stop (`STOPPED`), or "
-          "to be tried again (`RETRIED`), in that session.", ("error_code",)),
+          "Somebody paused (`PAUSED`), resumed (`RESUMED`), stopped (`STOPPED`) or retried "
+          "(`RETRIED`) a submitted order.", ("error_code",)),
     Event("ORDER_ENDED", "queue", ("session_id", "attempts"),
-          "A submitted order was done (`COMPLETED`), set aside (`FAILED`) or given up "
+          "A submitted order was completed (`COMPLETED`), failed (`FAILED`) or was cancelled "
           "(`CANCELLED`).", ("by", "turn_entry_id", "figures", "error_code", "error_message")),
     Event("THREAD_OPENED", "supervisor", (*_WO, "thread_id", "title", "commitment"),
-          "Something was left open that later turns and sessions should know of.", ("due",)),
+          "A turn left a topic open for later turns and sessions.", ("due",)),
     Event("THREAD_CLOSED", "supervisor", (*_WO, "thread_id"), "An open thread was closed."),
     Event("WO_PLANNED", "supervisor",
           (*_WO, "wo_type", "tier_target", "input_context", "constraints",
            "acceptance_criteria", "parent_wo_id"),
-          "A work order was written.",
+          "A work order was planned.",
           ("turn_number", "step", "depends_on", "attempt", "answering", "attention", "handed_to")),
-    Event("WO_DISPATCHED", "supervisor", _WO, "A work order was handed to the worker.",
+    Event("WO_DISPATCHED", "supervisor", _WO,
+          "A work order was given to the worker.",
           ("prior_results",)),
-    Event("WO_EXECUTING", "worker", _WO, "The worker began, or went on.",
+    Event("WO_EXECUTING", "worker", _WO,
+          "The worker started or resumed the order.",
           ("contract_version", "contract_digest", "prompt_pack_digest", "resumed")),
     Event("LLM_CALL", "worker",
           (*_WO, "exchange_entry_id", "dispatch_entry_id", "outcome", "model_id",
            "input_tokens", "output_tokens", "latency_ms"),
-          "The worker called a model; the exchange holds the text.", ("left_out",)),
+          "The worker called a model; the `EXCHANGE` holds the text.", ("left_out",)),
     Event("TOOL_INTENT", "worker", (*_WO, "tool_id", "arguments", "idempotency_key"),
-          "A tool is about to run; `approval` is the request that lets it, used up by this; "
-          "`sub_session_id` names the session of a sub-agent.",
+          "A tool is about to run. `approval` is the request whose approval this run uses up;"
+          " `sub_session_id` is the session of a sub-agent.",
           ("attempt", "sub_session_id", "price_usd", "approval", "tool_digest", "key_id")),
     Event("TOOL_CALL", "worker",
           (*_WO, "tool_id", "status", "arguments", "result", "arguments_bytes",
            "result_bytes", "tool_error", "idempotency_key"),
-          "A tool ran, or was refused; `fault` where it failed by its own doing, not by that of "
-          "what it was asked; `note` names what was converted or cut.",
+          "A tool ran or was refused. `fault` is present if the tool itself failed, not its "
+          "input; `note` names what was converted or cut.",
           ("key_id", "fault", "note")),
     Event("MCP_MESSAGE", "mcp",
           (*_WO, "server", "method", "status", "arguments", "result", "tool_error"),
@@ -155,9 +158,9 @@ _TABLE = (
           "server behind the gateway.", ("key_id",)),
     Event("TOOL_PINNED", "tools",
           ("server", "origin", "tool_id", "definition_hash", "definition"),
-          "The definition of an MCP server's tool at its first use; or, with the decision "
-          "`CHANGED`, one that differs, refused until somebody accepts it (`ACCEPTED`, `by`). "
-          "Other texts of a server (`server:prompt:NAME`) are pinned alike.",
+          "The definition of an MCP server's tool at its first use. The decision `CHANGED` is"
+          " a different definition, which is refused until a person accepts it (`ACCEPTED`, "
+          "`by`). Other texts of a server (`server:prompt:NAME`) are pinned in the same way.",
           ("stated_hashes", "replaces", "by")),
     Event("APPROVAL_REQUESTED", "worker or server",
           (*_WO, "tool_id", "arguments", "idempotency_key", "kind"),
@@ -165,14 +168,16 @@ _TABLE = (
           ("attempt", "arguments_hash", "tool_digest", "parameters", "requested_by",
            "instead_of")),
     Event("APPROVAL_SIGNED", "approvals", _SAID,
-          "One of several people who must let a tool call go on did.", _GRANT),
+          "One of several required people approved a tool call.", _GRANT),
     Event("APPROVAL_GRANTED", "approvals", _SAID,
-          "A person let a tool call go on, once, with the arguments of that hash, until `expires`; "
-          "`arguments` are there where the person changed them.", _GRANT),
-    Event("APPROVAL_DENIED", "approvals", _SAID, "A person refused a tool call.", ("person",)),
+          "A person approved one run of a tool call with the arguments of that hash, until "
+          "`expires`. `arguments` is present if the person changed them.", _GRANT),
+    Event("APPROVAL_DENIED", "approvals", _SAID,
+          "A person denied a tool call.", ("person",)),
     Event("APPROVAL_DELEGATED", "approvals", ("delegator", "delegate", "until", "decision_reason"),
-          "A person lets another approve in their place for a time."),
-    Event("WO_COMPLETED", "worker", (*_WO, "output_result", "cost"), "The work is done."),
+          "A person lets another person approve in their place for a limited time."),
+    Event("WO_COMPLETED", "worker", (*_WO, "output_result", "cost"),
+          "A work order ended with a result."),
     Event("WO_FAILED", "worker or supervisor", (*_WO, "error_code", "error_message", "cost"),
           "The work order ended without a result."),
     Event("WO_CHAIN_COMPLETE", "supervisor",
@@ -189,7 +194,7 @@ _TABLE = (
           ("package_id", "version", "operation", "operation_id", "previous_version",
            "archive_sha256", "manifest_sha256", "manifest", "source", "signature",
            "permissions_widened", "approved_by", "by"),
-          "A package was installed, upgraded or rolled back; its manifest is here whole."),
+          "A package was installed, upgraded or rolled back; the entry contains its manifest."),
     Event("REMOVED", "packages", ("package_id", "version", "operation_id", "by"),
           "A package was removed."),
     Event("GATE_PASSED", "gates", ("gate", "errors", "problems", "registry_sha256", "by"),
@@ -198,38 +203,41 @@ _TABLE = (
           "A gate failed."),
     Event("FEEDBACK", "learning",
           ("target_entry_id", "target_type", "source", "by", "session_id"),
-          "A person, a program or a judge graded what an exchange, work order, turn or decision "
-          "led to: `score` from 0 to 1, `label`, or both. A later one of the same source, `by` and "
-          "`key_id` on the same target takes its place (`replaces`).",
+          "A person, a program or a judge graded the result of an exchange, work order, turn "
+          "or decision: by a `score` from 0 to 1, a `label`, or both. Later feedback of the "
+          "same source, `by` and `key_id` on the same target replaces it (`replaces`).",
           ("score", "label", "reason", "key_id", "user_id", "idempotency_key", "replaces")),
-    Event("SIGNAL_OBSERVED", "learning or supervisor", (), "A learning loop saw something."),
+    Event("SIGNAL_OBSERVED", "learning or supervisor", (),
+          "A learning loop observed a signal."),
     Event("SIGNAL_PROPOSED", "learning",
           ("proposal_id", "kind", "target", "package_id", "version", "base_version", "digest",
            "evidence", "evidence_count", "evidence_sha256", "holds", "predicted", "replay", "diff",
            "reason", "by", "role"),
-          "A learner proposed a change, as a package version, or to take an adopted one back "
-          "(`rolls_back`); its evidence is named by entries.", ("rolls_back",)),
+          "A learner proposed a change as a package version, or the rollback of an adopted "
+          "one (`rolls_back`). The entry names the entries of its evidence.", ("rolls_back",)),
     Event("SIGNAL_ADOPTED", "learning",
           (*_DECIDED, "version", "previous_version", "policy_epoch"),
-          "A person adopted a proposal: its package is installed, or what it `rolls_back` is taken "
-          "back, and `policy_epoch` began.", ("key_id", "rolls_back")),
+          "A person adopted a proposal: its package was installed, or the change that it "
+          "`rolls_back` was undone, and `policy_epoch` began.", ("key_id", "rolls_back")),
     Event("SIGNAL_REJECTED", "learning", _DECIDED, "A person rejected a proposal.", ("key_id",)),
     Event("SIGNAL_ROLLED_BACK", "learning",
           (*_DECIDED, "version", "previous_version", "policy_epoch"),
-          "An adopted proposal was taken back: `version` is in force, or none where it is empty; "
-          "`erasure_id` where content that it held was erased.", ("key_id", "erasure_id")),
+          "An adopted proposal was undone: `version` is in force now; empty means none. "
+          "`erasure_id` is present if content of the proposal was erased.",
+          ("key_id", "erasure_id")),
     Event("ERASURE", "ledger", ("target", "requested_by", "erased_count", "erased_hash"),
-          "Content was erased by law, by request or past its retention.",
+          "Content was erased on request, by law, or because its retention ended.",
           ("erased_entry_id", "erased_session_id", "erased_event_type", "retention_days",
            "withdrawn")),
     Event("ARCHIVED", "ledger", ("first", "end", "root", "entries", "left", "carried", "by"),
-          "The entries from `first` to before `end` were archived: `root` is the tree's at `end`; "
-          "`left` says which `entries` leave the database, `carried` what checks go on from."),
+          "The entries from `first` to before `end` were archived. `root` is the tree hash at"
+          " `end`, `left` states which `entries` leave the database, and `carried` is the "
+          "state from which checks continue."),
     Event("KEY_CREATED", "auth",
           ("key_id", "name", "prefix", "requested_by", "role", "models", "agents", "tiers",
            "expires", "user_id", "team_id", "organisation_id"),
-          "A virtual key was made, given a new secret, or given other permissions; `hash` is the "
-          "secret's SHA-256.",
+          "A virtual key was created, or received a new secret or other permissions; `hash` "
+          "is the SHA-256 of the secret.",
           ("rotated", "old_until", "hash", "at", "changed", "pass_through",
            "pass_through_unpriced")),
     Event("KEY_REVOKED", "auth", ("key_id", "name", "prefix", "requested_by"),
@@ -237,26 +245,29 @@ _TABLE = (
     Event("OWNER_NAMED", "auth", ("kind", "owner_id", "name", "by"),
           "A user, team or organisation was declared (`CREATED`) or renamed (`RENAMED`)."),
     Event("CONFIG_CHANGED", "packages or ledger", ("by",),
-          "The trusted package keys changed, something was let pass, other settings or prices came "
-          "into force (`settings`, `price_changes`: of each, what it was and is), or the ledger "
-          "was forked.",
+          "The trusted package keys, a waiver, the settings or the prices changed "
+          "(`settings`, `price_changes`: each with its former and its new value), or the "
+          "ledger was forked.",
           ("file", "sha256", "policy", "waiver", "distribution_version", "settings",
            "settings_sha256", "overrides", "prices", "price_changes", "fork")),
     Event("TENANT_CREATED", "tenants", ("tenant", "origin", "verifier_key", "place", "by"),
-          "A tenant was made: a root of its own, with a log of its own, whose key this names."),
+          "A tenant was created: a root with a log of its own, whose key the entry states."),
     Event("TENANT_CHECKPOINT", "tenants",
           ("tenant", "origin", "size", "root", "checkpoint", "verifier_key", "extends",
            "consistency"),
-          "The head of a tenant's log was taken, signed, with the proof that it extends that of "
-          "`extends` entries, taken before; or (`FORKED`) the first under another origin."),
+          "The signed head of a tenant's log, with the proof that it extends the earlier head"
+          " of `extends` entries; with the decision `FORKED`, the first head under another "
+          "origin."),
     Event("TENANT_MOVED", "tenants",
           ("tenant", "origin", "size", "root", "from_place", "place", "move_id", "by"),
-          "The ledger of a tenant was moved, whole, to another database: its head then."),
+          "The whole ledger of a tenant was moved to another database; the entry states its "
+          "head."),
     Event("TENANT_OLD_PLACE_REMOVED", "tenants", ("tenant", "place", "move_id", "by"),
-          "The ledger that a tenant was moved away from was removed, with its content."),
+          "The former database of a moved tenant was removed with its content."),
     Event("TENANT_REMOVED", "tenants",
           ("tenant", "origin", "size", "root", "place", "exported", "removal_id", "by"),
-          "A tenant was removed and its data erased: the last head of its log."),
+          "A tenant was removed and its data erased; the entry states the last head of its "
+          "log."),
 )  # fmt: skip
 
 EVENTS: dict[str, Event] = {event.name: event for event in _TABLE}

@@ -6,8 +6,10 @@ The format of the JSON lines is specified in ``docs/ledger-format.md``.
 from __future__ import annotations
 
 import base64
+import heapq
 import itertools
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -20,7 +22,7 @@ from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerError, LedgerWriteError, NoSignerError
 from remit.ledger.line_reader import EXPORT_FORMAT, MAX_LINE_BYTES, STATEMENT, statement_of
-from remit.ledger.line_writer import lines_of
+from remit.ledger.line_writer import Line, lines_of
 from remit.ledger.ranges import archived_ranges, archived_to
 from remit.ledger.reader import EntryRow, as_bytes
 from remit.ledger.report import Progress
@@ -40,6 +42,7 @@ from remit.ledger.usage_tables import archived_usage
 
 Format = Literal["jsonl", "parquet", "tiles"]
 
+_COLUMNS = ("seq", *COLUMNS, "decision", "reason", "prompts_used", "metadata", "record")
 _PAGE = 200
 _ATTEMPTS = 3
 _UNVOUCHED = (
@@ -56,12 +59,18 @@ class Exporter:
         store: the store of the ledger.
         checkpoints: its checkpoints, one of which the export contains.
         progress: called with the number of entries done and their total.
+        segments: all segments of the ledger, to write archived entries like all others; empty to
+            leave them out.
     """
 
     def __init__(
-        self, store: Store, checkpoints: Checkpoints, progress: Progress | None = None
-    ) -> None:
+        self, store: Store, checkpoints: Checkpoints, progress: Progress | None = None,
+        segments: Sequence[Store] = (),
+    ) -> None:  # fmt: skip
         self._store = store
+        self._stores = (store, *segments)
+        # Entries before this number may be missing.
+        self._archived = 0 if segments else archived_to(store.select)
         self._checkpoints = checkpoints
         self._advance = progress or (lambda done, total: None)
 
@@ -78,13 +87,14 @@ class Exporter:
         Raises:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
             LedgerError: the target cannot be written, holds tiles of another log or newer ones;
-                tiles are requested of a ledger with archived entries; pyarrow is missing; the
+                tiles are requested without the segments of a ledger; pyarrow is missing; the
                 ledger is damaged; or content was erased during the export.
         """
-        if (end := archived_to(self._store.select)) and kind == "tiles":
+        if self._archived and kind == "tiles":
             raise LedgerError(
-                f"Entries of before {entry_id(end)} were archived, and their records are not here.",
-                next_step="Each directory of the archive is a tlog-tiles log up to its end.",
+                f"Entries before {entry_id(self._archived)} were archived, and their records are "
+                "not here.",
+                next_step="Give their segments: `remit ledger export --tiles --archive DIR`.",
             )
         can_sign = self._checkpoints.signer is not None
         for attempt in range(1, _ATTEMPTS + 1):
@@ -140,16 +150,15 @@ class Exporter:
             "verifier_key": str(key) if key is not None else None,
             BEFORE: min(before, size),
         }
-        if ranges := archived_ranges(self._store):
+        if ranges := archived_ranges(self._store) if self._archived else []:
             header["usage"] = sorted(archived_usage(self._store.select, ranges))
         if signed is not None:
             header["checkpoint"] = str(self._stated(signed.checkpoint, header, before) or signed)
         _write_line(out, header)
-        archived = archived_to(self._store.select)
         expected = 0
-        pages = self._pages(size, archived)
-        for row, _, contents, steps in lines_of(self._store, itertools.chain.from_iterable(pages)):
+        for row, _, contents, steps in self._lines(size):
             seq = row.seq
+            self._require_all(expected, seq)
             out.writelines(self._left(expected, seq))
             expected = seq + 1
             line = {
@@ -165,6 +174,7 @@ class Exporter:
             _write_line(out, line)
             if expected % _PAGE == 0 or expected == size:
                 self._advance(expected, size)
+        self._require_all(expected, size)
         if late := self._late_erasure(size):
             raise LedgerError(
                 f"Content was erased under {late}, after the checkpoint of this export, so the "
@@ -189,27 +199,49 @@ class Exporter:
         if signer is None or signer.name != checkpoint.origin:
             return None
         subjects: dict[str, list[str]] = {}
-        for commitment, subject in self._store.select(_UNVOUCHED, (before,)) if before else ():
+        pairs = {
+            (commitment, subject)
+            for store in self._stores if before
+            for commitment, subject in store.select(_UNVOUCHED, (before,))
+        }  # fmt: skip
+        for commitment, subject in sorted(pairs):
             subjects.setdefault(commitment, []).append(subject)
         digest = base64.b64encode(statement_of(header, [*subjects.items()])).decode()
         return replace(checkpoint, extensions=(f"{STATEMENT}{digest}",)).sign(signer)
 
-    def _pages(self, size: int, archived: int) -> Iterator[list[int]]:
-        """Yield pages of the numbers of the entries before ``size`` that are in the database.
+    def _lines(self, size: int) -> Iterator[Line]:
+        """Yield the lines of all entries before ``size`` that are in the database or a segment.
 
-        Raises:
-            LedgerError: an entry is missing that was not archived.
+        A value or message step that several databases contain is in the first line alone.
         """
-        after = -1
-        while after < size - 1:
-            rows = self._store.select(
-                "SELECT seq FROM entries WHERE seq > ? AND seq < ? ORDER BY seq LIMIT ?",
-                (after, size, _PAGE),
+        runs = [
+            lines_of(store, itertools.chain.from_iterable(_pages(store, size)))
+            for store in self._stores
+        ]
+        if len(runs) == 1:
+            yield from runs[0]
+            return
+        given: set[bytes] = set()
+
+        def is_new(text: str) -> bool:
+            before = len(given)
+            given.add(bytes.fromhex(text))
+            return len(given) > before
+
+        last = -1
+        for row, record, contents, steps in heapq.merge(*runs, key=lambda line: line[0].seq):
+            if row.seq > last:  # An entry whose removal was interrupted is in two databases.
+                new = [one for one in contents if "erased" in one or is_new(one["commitment"])]
+                yield row, record, new, [one for one in steps if is_new(one["step"])]
+            last = row.seq
+
+    def _require_all(self, expected: int, seq: int) -> None:
+        """Raise LedgerError if an entry from ``expected`` to before ``seq`` may not be missing."""
+        if seq > max(expected, self._archived):
+            raise LedgerError(
+                f"Entry {max(expected, self._archived)} is not there.",
+                next_step="Run `remit ledger verify` to see what is damaged.",
             )
-            seqs = [seq for (seq,) in rows]
-            _require_all(seqs, after, size, archived)
-            yield seqs
-            after = seqs[-1]
 
     def _left(self, first: int, end: int) -> Iterator[bytes]:
         """Yield the lines of archived entries, which contain leaf hashes."""
@@ -256,13 +288,27 @@ class Exporter:
                     )
                 _write(directory / tile_path(level, index, count), b"".join(tile))
                 if level == 0:
-                    records = self._store.records(first, first + count)
+                    records = self._records(first, first + count)
                     _write(directory / bundle_path(index, count), bundle(records))
                     self._advance(first + count, size)
             level, width = level + 1, width * TILE_WIDTH
         # Last, so that a reader of the checkpoint finds all that it covers.
         _write(checkpoint, str(signed).encode())
         return size
+
+    def _records(self, first: int, end: int) -> list[bytes]:
+        """Return the records of all entries from ``first`` to before ``end``."""
+        found = {
+            seq: as_bytes(record)
+            for store in self._stores
+            for seq, record in store.select(
+                f"SELECT seq, {store.record_sql} FROM entries WHERE seq >= ? AND seq < ?",
+                (first, end),
+            )
+        }
+        for seq in range(first, end):
+            self._require_all(seq, seq + (seq not in found))
+        return [found[seq] for seq in range(first, end)]
 
     def _parquet(self, out: IO[bytes]) -> int:
         """Write the entries as one table, with content as JSON in its place."""
@@ -273,52 +319,52 @@ class Exporter:
             raise LedgerError(
                 "Writing Parquet requires pyarrow.", next_step="pip install 'remit[parquet]'"
             ) from error
-        names = ("seq", *COLUMNS, "decision", "reason", "prompts_used", "metadata", "record")
         schema = pyarrow.schema(
-            [(name, pyarrow.int64() if name == "seq" else pyarrow.string()) for name in names]
+            [(name, pyarrow.int64() if name == "seq" else pyarrow.string()) for name in _COLUMNS]
         )
-        size = self._store.count()
+        size, expected = self._store.count(), 0
+        runs = (_table(store, size) for store in self._stores)
+        rows = heapq.merge(*runs, key=operator.itemgetter("seq"))
+        each = (next(same) for _, same in itertools.groupby(rows, operator.itemgetter("seq")))
         with pyarrow.parquet.ParquetWriter(out, schema, compression="zstd") as writer:
-            for seqs in self._pages(size, archived_to(self._store.select)):
-                found = self._store.select(
-                    f"SELECT {self._store.record_sql}, seq, {', '.join(COLUMNS)} FROM entries "
-                    "WHERE seq BETWEEN ? AND ? ORDER BY seq",
-                    (seqs[0], seqs[-1]),
-                )
-                columns = [row[1:] for row in found]
-                rows = [
-                    EntryRow(row[1], row[1 + names.index("entry_hash")], as_bytes(row[0]))
-                    for row in found
-                ]
-                entries = self._store.entries(rows)
-                table = [
-                    {
-                        **dict(zip(names, values, strict=False)),
-                        "decision": entry.decision,
-                        "reason": entry.reason.encode("utf-8", "backslashreplace").decode(),
-                        "prompts_used": _json(entry.prompts_used),
-                        "metadata": _json(entry.metadata),
-                        "record": row.record.decode(),
-                    }
-                    for row, values, entry in zip(rows, columns, entries, strict=True)
-                ]
-                writer.write_table(pyarrow.Table.from_pylist(table, schema=schema))
-                self._advance(seqs[-1] + 1, size)
+            while page := list(itertools.islice(each, _PAGE)):
+                for row in page:
+                    self._require_all(expected, row["seq"])
+                    expected = row["seq"] + 1
+                writer.write_table(pyarrow.Table.from_pylist(page, schema=schema))
+                self._advance(expected, size)
+        self._require_all(expected, size)
         return size
 
 
-def _require_all(seqs: list[int], after: int, size: int, archived: int) -> None:
-    """Raise LedgerError unless ``seqs`` holds all next entries after ``after``.
+def _pages(store: Store, size: int) -> Iterator[list[int]]:
+    """Yield pages of the numbers of a database's entries before ``size``."""
+    after = -1
+    sql = "SELECT seq FROM entries WHERE seq > ? AND seq < ? ORDER BY seq LIMIT ?"
+    while rows := store.select(sql, (after, size, _PAGE)):
+        yield [seq for (seq,) in rows]
+        after = rows[-1][0]
 
-    Entries before ``archived`` may be missing.
-    """
-    first = max(after + 1, archived)
-    there = sum(seq >= archived for seq in seqs)
-    if not seqs or seqs[-1] + 1 - min(first, seqs[-1] + 1) != there:
-        raise LedgerError(
-            f"Entry {after + 1} or one soon after it is not there.",
-            next_step="Run `remit ledger verify` to see what is damaged.",
+
+def _table(store: Store, size: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table for analysis: each entry of a database with its content."""
+    for seqs in _pages(store, size):
+        found = store.select(
+            f"SELECT {store.record_sql}, seq, {', '.join(COLUMNS)} FROM entries "
+            "WHERE seq BETWEEN ? AND ? ORDER BY seq",
+            (seqs[0], seqs[-1]),
         )
+        at = 1 + _COLUMNS.index("entry_hash")
+        rows = [EntryRow(row[1], row[at], as_bytes(row[0])) for row in found]
+        for values, row, entry in zip(found, rows, store.entries(rows), strict=True):
+            yield {
+                **dict(zip(_COLUMNS, values[1:], strict=False)),
+                "decision": entry.decision,
+                "reason": entry.reason.encode("utf-8", "backslashreplace").decode(),
+                "prompts_used": _json(entry.prompts_used),
+                "metadata": _json(entry.metadata),
+                "record": row.record.decode(),
+            }
 
 
 def _write_line(out: IO[bytes], line: dict[str, Any]) -> None:

@@ -105,7 +105,7 @@ class LedgerPort(Protocol):
         ...
 
     def has_left(self, session_id: str) -> bool:
-        """Return True if the entries of the session may have left the database for an archive.
+        """Return True if the entries of the session may have left the database for a segment.
 
         Args:
             session_id: the session.

@@ -109,6 +109,7 @@ class Import:
         self._roots: dict[int, str] = {}  # Recorded root hash, keyed by end of the archived range.
         self._hours: dict[str, str] = {}  # Recorded digest of usage, keyed by archived hour.
         self._leaves: list[bytes] = []  # Leaf hashes of the present tile.
+        self._digests: set[tuple[str, bytes]] = set()  # Scope and digest of each value.
 
     def read(self, source: IO[bytes], progress: Progress | None) -> ImportReport:
         """Read an export and restore its rows in the transaction; return the result.
@@ -241,23 +242,24 @@ class Import:
 
     def _restore(self, found: CheckedLine) -> None:
         """Store the rows of a checked line."""
-        tx, seq, record = self._tx, found.seq, found.record
-        for number, commitment, scope, nonce, data, is_exact, subjects in found.values:
-            encoded = EncodedValue.of(data, is_exact)
-            stored = StoredValue.encode(encoded, tx.compress_above)
-            row = (number, commitment, scope, encoded.digest, nonce)
-            tx.restore("contents", (*row, len(data), stored.codec, stored.value))
-            for subject in subjects:
-                tx.restore("content_subjects", (subject, number))
-        for step in found.steps:
-            tx.restore("message_steps", step)
-        for content_id in sorted(found.shown):
-            tx.restore("shown_contents", (seq, content_id))
-        for step_id in sorted(found.ends):
-            tx.restore("shown_lists", (seq, step_id))
-        own = (record["id"], found.entry_hash, record["timestamp"], record["event_type"])
-        columns = (record["submission_id"], *found.columns, found.text.decode())
-        tx.restore("entries", (seq, *own, *columns))
+        for table, row in rows_of_line(found, self._tx.compress_above):
+            if table == "contents":
+                self._require_once(row[2], row[3])
+            self._tx.restore(table, row)
+
+    def _require_once(self, scope: str, digest: bytes) -> None:
+        """Raise LedgerFormatError if the session has the same value under another commitment.
+
+        A session that continued after its beginning left has new nonces. An export with segments
+        contains both copies of a repeated text, and a database can store only one of them.
+        """
+        if (scope, digest) in self._digests:
+            raise LedgerFormatError(
+                f"The session {scope.removeprefix('s:')} continued after its beginning moved to a "
+                "segment, and repeats a text from there; one database cannot store both copies.",
+                next_step="Import an export that was made without --archive; keep the segments.",
+            )
+        self._digests.add((scope, digest))
 
     def _leaf(self, seq: int, leaf: bytes) -> None:
         """Store the leaf hashes of a tile with archived entries, and the levels above."""
@@ -337,6 +339,32 @@ class Import:
         self._tx.execute_many(INSERT, head.usage or [])
         problem = archived_usage_problem(self._tx.execute, self._left.end, self._hours)
         require(not problem, "archived-usage", problem)
+
+
+def rows_of_line(found: CheckedLine, compress_above: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the rows that a checked line adds to a database, each with the name of its table.
+
+    Args:
+        found: the line.
+        compress_above: stored values longer than this many bytes are compressed.
+    """
+    seq, record = found.seq, found.record
+    for number, commitment, scope, nonce, data, is_exact, subjects in found.values:
+        encoded = EncodedValue.of(data, is_exact)
+        stored = StoredValue.encode(encoded, compress_above)
+        row = (number, commitment, scope, encoded.digest, nonce)
+        yield "contents", (*row, len(data), stored.codec, stored.value)
+        for subject in subjects:
+            yield "content_subjects", (subject, number)
+    for step in found.steps:
+        yield "message_steps", step
+    for content_id in sorted(found.shown):
+        yield "shown_contents", (seq, content_id)
+    for step_id in sorted(found.ends):
+        yield "shown_lists", (seq, step_id)
+    own = (record["id"], found.entry_hash, record["timestamp"], record["event_type"])
+    columns = (record["submission_id"], *found.columns, found.text.decode())
+    yield "entries", (seq, *own, *columns)
 
 
 def _lines(source: IO[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -1,4 +1,4 @@
-"""The lines of exports and archives: each has the content and steps that no line before had."""
+"""The lines of exports: each has the content and steps that no line before had."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from remit.ledger.ranges import Places
 from remit.ledger.reader import EntryRow, as_bytes, decode_record, marks
 from remit.ledger.store import Store
 
-__all__ = ["lines_of"]
+__all__ = ["Line", "lines_of"]
 
 _PAGE = 300
 
 
 _Items = list[dict[str, Any]]
-_Line = tuple[EntryRow, dict[str, Any], _Items, _Items]
+Line = tuple[EntryRow, dict[str, Any], _Items, _Items]
+"""An entry's row, its parsed record, its new content items, and its new message steps."""
 
 
-def lines_of(store: Store, seqs: Iterable[int]) -> Iterator[_Line]:
+def lines_of(store: Store, seqs: Iterable[int]) -> Iterator[Line]:
     """Yield the lines of the entries at ``seqs``, in ledger order.
 
     A line is the entry's row, its parsed record, its new content items by commitment, and its new
@@ -53,7 +54,7 @@ class _Lines:
         self._contents = Places((contents or 0) + 1)  # values that a line has had
         self._steps = Places((steps or 0) + 1)
 
-    def of(self, seqs: list[int]) -> Iterator[_Line]:
+    def of(self, seqs: list[int]) -> Iterator[Line]:
         """Yield the next lines."""
         rows = [
             EntryRow(seq, entry_hash, as_bytes(record))

@@ -371,7 +371,7 @@ def prove_through(host: LedgerClient, name: str, log: LedgerClient, entry: str) 
         entry: id of the tenant's entry.
 
     Raises:
-        EntryNotFoundError: the tenant has no such entry; EntryArchivedError if it is in an archive.
+        EntryNotFoundError: the tenant has no such entry; EntryArchivedError if it is in a segment.
         LedgerError: the host has no head yet that covers the entry.
         NoSignerError: the host has to sign a checkpoint and has no key.
         TlogError: the host's entry with the head is damaged.

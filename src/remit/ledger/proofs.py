@@ -27,7 +27,7 @@ def proof_bundle(ledger: LedgerClient, entry_id: str) -> dict[str, Any]:
 
     Raises:
         EntryNotFoundError: there is no such entry.
-        EntryArchivedError: the entry is in an archive.
+        EntryArchivedError: the entry is in a segment that is not attached.
         NoSignerError: a new checkpoint is needed, and this client holds no key.
         LedgerError: a new checkpoint is refused, as by :meth:`LedgerClient.checkpoint`.
     """

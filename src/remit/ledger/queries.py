@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import heapq
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +22,8 @@ from remit.ledger.reader import EntryRow, as_bytes, chunks, decode_record, marks
 from remit.ledger.record import require_plain_text
 from remit.ledger.report import Progress
 from remit.ledger.search import TextIndex
-from remit.ledger.store import Filter, Store
+from remit.ledger.store import Filter, Store, transact
+from remit.ledger.tree import LedgerTree
 
 Order = Literal["asc", "desc"]
 
@@ -65,6 +69,7 @@ class LedgerQueries:
     """
 
     _store: Store
+    _segments: list[Store]
     _index: TextIndex
 
     @property
@@ -94,11 +99,11 @@ class LedgerQueries:
         return archived_ranges(self._store)
 
     def has_left(self, session_id: str) -> bool:
-        """Return True if the entries of the session may have left the database for an archive.
+        """Return True if the entries of the session may have left the database for a segment.
 
         The result is False if nothing was archived, if the session began after all archived ranges,
-        or if work entries of it remain before their end. Other sessions without a
-        ``SESSION_START``, unknown ones too, cannot be told apart and count as archived.
+        or if work entries of it, other than ``TOOL_INTENT``, remain before their end. Sessions
+        without a ``SESSION_START``, unknown ones too, count as archived.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -108,10 +113,11 @@ class LedgerQueries:
         ((began,),) = self.select(sql, (session_id,)) if end else ((None,),)
         if not end or (began is not None and began >= end):
             return False
+        types = [name for name in LEAVING if name != "TOOL_INTENT"]  # Approved ones stay.
         rows = self.select(
-            f"SELECT 1 FROM entries WHERE session_id = ? AND event_type IN ({marks(LEAVING)}) "
+            f"SELECT 1 FROM entries WHERE session_id = ? AND event_type IN ({marks(types)}) "
             "AND seq < ? LIMIT 1",
-            (session_id, *LEAVING, end),
+            (session_id, *types, end),
         )
         return not rows
 
@@ -154,10 +160,11 @@ class LedgerQueries:
 
         Raises:
             EntryNotFoundError: there is no such entry.
-            EntryArchivedError: the entry is in an archive.
+            EntryArchivedError: the entry is in a segment that is not attached.
             LedgerFormatError: the record or a content value cannot be read.
         """
-        return self._store.entries([self._row(entry_id)], with_content)[0]
+        store, row = self._locate(entry_id)
+        return store.entries([row], with_content)[0]
 
     def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
         """Yield the existing entries among these ids with content, in ledger order, each once.
@@ -186,9 +193,9 @@ class LedgerQueries:
 
         Raises:
             EntryNotFoundError: there is no such entry.
-            EntryArchivedError: the entry is in an archive.
+            EntryArchivedError: the entry is in a segment that is not attached.
         """
-        return self._row(entry_id).record
+        return self._locate(entry_id)[1].record
 
     def exact(self, entry_id: str, names: Collection[str] = ()) -> dict[str, ExactText]:
         """Return the content of an entry as the bytes that its commitments cover, by metadata key.
@@ -203,10 +210,11 @@ class LedgerQueries:
 
         Raises:
             EntryNotFoundError: there is no such entry.
-            EntryArchivedError: the entry is in an archive.
+            EntryArchivedError: the entry is in a segment that is not attached.
             LedgerFormatError: the record or a content value cannot be read.
         """
-        return self._store.exact(self._row(entry_id), names)
+        store, row = self._locate(entry_id)
+        return store.exact(row, names)
 
     def read_all(self) -> list[LedgerEntry]:
         """Return all entries in the database with content, in ledger order, in one list."""
@@ -234,7 +242,8 @@ class LedgerQueries:
     ) -> Iterator[LedgerEntry]:
         """Return an iterator over the entries that match all arguments, read page by page.
 
-        Archived entries are not found. Entries appended during the iteration may appear in it.
+        Archived entries are found in attached segments alone. Entries appended during the iteration
+        may appear in it.
 
         Args:
             equals: ``event_type``, ``submission_id``, ``session_id``, ``work_order_id``,
@@ -255,17 +264,48 @@ class LedgerQueries:
                 ``limit`` is negative, or ``text`` contains no word or more than 100.
             TypeError: there is no such column.
             LedgerWriteError: ``text`` is given, and new content cannot be indexed.
+            LedgerError: segments are attached, but not all.
             LedgerFormatError: a record or a content value cannot be read; raised by the iterator.
         """
         where = _build_filter(equals, since, until, after, limit, order)
-        if text is not None:
-            where = replace(where, text=self._index.expression(text))
-            self._index.catch_up()
-        return (
-            entry
-            for rows in _pages(self._store, where, limit)
-            for entry in self._store.entries(rows, with_content)
-        )
+        if self._segments:
+            self._require_segments()
+
+        def found(store: Store) -> Iterator[LedgerEntry]:
+            own = where
+            if text is not None:
+                run = functools.partial(transact, store)
+                index = self._index if store is self._store else TextIndex(store, run)
+                own = replace(where, text=index.expression(text))
+                index.catch_up()
+            return (
+                entry
+                for rows in _pages(store, own, limit)
+                for entry in store.entries(rows, with_content)
+            )
+
+        runs = [found(store) for store in (self._store, *self._segments)]
+        if len(runs) == 1:
+            return runs[0]
+        merged = heapq.merge(*runs, key=_seq_of, reverse=where.descending)
+        # An entry whose removal was interrupted is in the database and in a segment.
+        each = (next(same) for _, same in itertools.groupby(merged, _seq_of))
+        return itertools.islice(each, limit)
+
+    def _require_segments(self) -> None:
+        """Raise LedgerError unless this ledger's segment of each archived range is attached."""
+        roots = {
+            (store.count(), LedgerTree(store.select, store).root(store.count()).hex())
+            for store in self._segments
+        }
+        for one in self.archived_ranges():
+            if (one.end, one.root) not in roots:
+                raise LedgerError(
+                    f"The entries {one.first} to {one.end - 1} were archived, but the given "
+                    "directories do not contain their segment.",
+                    next_step="Name each directory that holds segments. If a run of "
+                    "`remit ledger segment` was interrupted, run it again first.",
+                )
 
     def index_text(self, progress: Progress | None = None) -> None:
         """Index the content that was written since the last search, in transactions of 200 values.
@@ -280,10 +320,7 @@ class LedgerQueries:
         self._index.catch_up(progress)
 
     def count(self) -> int:
-        """Return the number of entries, archived ones included.
-
-        Read from the last entry, so this is fast.
-        """
+        """Return the number of entries, archived ones included; fast, as only the last is read."""
         return self._store.count()
 
     def count_by_event(self) -> dict[str, int]:
@@ -338,6 +375,19 @@ class LedgerQueries:
             )
         ]
 
+    def _locate(self, entry_id: str) -> tuple[Store, EntryRow]:
+        """Return an entry's row, and the database or attached segment that contains it.
+
+        Raises:
+            EntryNotFoundError: there is no such entry.
+            EntryArchivedError: the entry is in a segment that is not attached.
+        """
+        seq = parse_entry_id(entry_id)
+        for store in self._segments if seq is not None and seq < self.archived_to else ():
+            if self._store.get(seq or 0) is None and (row := store.get(seq or 0)) is not None:
+                return store, row
+        return self._store, self._row(entry_id)
+
     def _row(self, entry_id: str) -> EntryRow:
         seq = parse_entry_id(entry_id)
         row = self._store.get(seq) if seq is not None and seq < 1 << 63 else None
@@ -349,6 +399,10 @@ class LedgerQueries:
                 next_step="Ids look like LED-0000002a; `remit ledger tail` shows the latest.",
             )
         return row
+
+
+def _seq_of(entry: LedgerEntry) -> int:
+    return int(entry.id[4:], 16)
 
 
 def _build_filter(
@@ -396,9 +450,6 @@ def _pages(store: Store, where: Filter, limit: int | None = None) -> Iterator[li
 
 def to_seq(value: str | int | None) -> int | None:
     """Return the sequence number of a cursor; ``None`` for ``None``.
-
-    ``None`` gives ``None``. Numbers outside the range of the column are brought to its nearest
-    bound.
 
     A number outside the range of the column becomes its nearest bound: -1, or the greatest.
 

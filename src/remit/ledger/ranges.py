@@ -20,18 +20,23 @@ __all__ = [
     "ARCHIVED",
     "ARCHIVED_TO",
     "LEAVING",
+    "SEGMENT",
     "ArchivedRange",
     "Places",
     "archived_ranges",
     "archived_to",
     "left_of",
+    "places_of_segment",
 ]
 
 ARCHIVED = "ARCHIVED"
 """The event type of the entry that records an archived range."""
 
 ARCHIVED_TO = "archived_to"
-"""The row of ``ledger_info`` with the first sequence number that no archive has."""
+"""The row of ``ledger_info`` with the first sequence number after all archived ranges."""
+
+SEGMENT = "segment"
+"""The row of ``ledger_info`` that makes a ledger file a segment: its end, and its entries."""
 
 LEAVING = (
     "DISPATCH", "EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED", "CONVERSATION_CHANGED",
@@ -107,6 +112,10 @@ class Places:
         """
         bits = self._bits[first // 8 : last // 8 + 1]
         return Places(8 * len(bits), bits)
+
+    def others(self) -> Places:
+        """Return the numbers from 0 to below the set's end, a multiple of 8, that are not in it."""
+        return Places(self.end, bytearray(byte ^ 255 for byte in self._bits))
 
     def to_text(self) -> str:
         """Return the set as compressed base64, for :meth:`of_text`."""
@@ -184,10 +193,34 @@ def archived_to(select: Callable[..., Any]) -> int:
     return info_number(select, ARCHIVED_TO)
 
 
+def places_of_segment(select: Callable[..., Any]) -> Places | None:
+    """Return the entries that a segment contains; ``None`` if the database is no segment.
+
+    Args:
+        select: runs a query.
+
+    Raises:
+        LedgerFormatError: the database says that it is a segment, and not of which entries.
+    """
+    rows = select("SELECT value FROM ledger_info WHERE name = ?", (SEGMENT,))
+    if not rows:
+        return None
+    end, _, text = str(rows[0][0]).partition(" ")
+    try:
+        if int(end) % TILE_WIDTH or not 0 < int(end) < 1 << 40:
+            raise ValueError("its end is not a multiple of 256")
+        return Places.of_text(int(end), text)
+    except ValueError as error:
+        raise LedgerFormatError(
+            f"The row {SEGMENT} of ledger_info is damaged: {error}.",
+            next_step="If the file is a segment, restore it from a copy; a ledger has no such row.",
+        ) from error
+
+
 def archived_ranges(store: Store) -> list[ArchivedRange]:
     """Return the archived ranges, oldest first; together they cover all entries up to an end.
 
-    The list is empty if nothing was archived.
+    The list is empty if nothing was archived, and for a segment.
 
     Args:
         store: the store of the ledger.
@@ -195,7 +228,7 @@ def archived_ranges(store: Store) -> list[ArchivedRange]:
     Raises:
         LedgerFormatError: no ``ARCHIVED`` entries account for all archived entries.
     """
-    wanted = archived_to(store.select)
+    wanted = 0 if store.segment is not None else archived_to(store.select)
     found: list[ArchivedRange] = []
     after = None
     while wanted > 0:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
@@ -15,6 +16,9 @@ from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.record import is_plain_text, record_problem
 from remit.ledger.wire import Resolve, context_hash
+
+if TYPE_CHECKING:
+    from remit.ledger.ranges import Places
 
 GREATEST = (1 << 63) - 1
 """The greatest number that a 64-bit integer column holds."""
@@ -51,6 +55,9 @@ class Reader(ABC):
         record_sql: SQL expression that reads ``record`` so that a damaged one does not stop the
             statement.
     """
+
+    segment: Places | None = None
+    """The entries of a segment; ``None`` for a ledger that grows."""
 
     location: str
     """The path of the file, or the URL of the database without its password."""
@@ -96,10 +103,12 @@ class Reader(ABC):
     def count(self) -> int:
         """Return the number of entries, archived ones included.
 
-        The number follows from the last sequence number, so gaps are counted.
+        The number follows from the last sequence number, so gaps are counted. A segment has as many
+        as the ledger had at the segment's end.
         """
         head = self.head()
-        return min(head[0] + 1, GREATEST) if head else 0
+        end = self.segment.end if self.segment is not None else 0
+        return max(end, min(head[0] + 1, GREATEST) if head else 0)
 
     def count_by_event(self) -> dict[str, int]:
         """Return the number of entries in the database by event type, sorted by the type.
@@ -324,7 +333,10 @@ def filled_metadata(record: dict[str, Any], resolve: Resolve) -> dict[str, Any]:
         and "context_hash" not in stated
         and ("prompt" in stated or "cut" in stated)
     ):
-        metadata["context_hash"] = context_hash(stated, resolve)
+        members = list(metadata.items())
+        place = bisect_left([*metadata], "context_hash")  # Members of a record are sorted.
+        members.insert(place, ("context_hash", context_hash(stated, resolve)))
+        metadata = dict(members)
     return metadata
 
 

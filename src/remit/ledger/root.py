@@ -136,7 +136,7 @@ class RetentionSchedule:
     def _work(self) -> None:
         if self._ledger.archived_to and self._ledger.retention_days:
             _log.warning(
-                "retention reaches what is in the database; for the archive, run `remit ledger "
+                "retention reaches what is in the database; for segments, run `remit ledger "
                 "retain --archive DIR`"
             )
         while True:

@@ -490,6 +490,22 @@ class Store(Reader):
         """Close all connections. Closing twice is harmless."""
 
 
+def transact(store: Store, call: Callable[[Any], Any]) -> Any:
+    """Run a function in a transaction of a store without a writer of its own; return its result.
+
+    Args:
+        store: the store, such as an attached segment; one thread at a time may write.
+        call: the function of the transaction.
+
+    Raises:
+        RemitError: the transaction failed; nothing was changed.
+    """
+    (result,) = store.run([Unit(call=call)])
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
 def may_have_left(select: Execute, seq: int) -> bool:
     """Return True if a missing entry may have been archived: it lies below the archived end.
 

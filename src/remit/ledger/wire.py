@@ -13,7 +13,6 @@ from remit.ledger.contents import EXACT, Erased, ExactText, StoredValue
 from remit.ledger.errors import LedgerError, LedgerFormatError
 
 if TYPE_CHECKING:
-    from remit.ledger.archive.reader import Archive
     from remit.ledger.client import LedgerClient
 
 _EMPTY = b"[]"
@@ -22,15 +21,16 @@ Resolve = Callable[..., Any]
 """Returns the content of a commitment object, read by its second argument if one is given."""
 
 
-def call_body(ledger: LedgerClient | Archive, entry_id: str) -> bytes:
+def call_body(ledger: LedgerClient, entry_id: str) -> bytes:
     """Return the request body that an ``EXCHANGE`` of a call over HTTP recorded, byte for byte.
 
     Args:
-        ledger: the ledger or its archive; only read.
+        ledger: the ledger; only read.
         entry_id: id of the entry.
 
     Raises:
-        EntryNotFoundError: there is no such entry; EntryArchivedError if it is in an archive.
+        EntryNotFoundError: there is no such entry; EntryArchivedError if it is in a segment that
+            is not attached.
         InvalidInputError: the entry has no recorded body: it is not a call in a provider's dialect.
         LedgerError: a part of the body was erased, or the record is damaged.
     """
@@ -45,17 +45,18 @@ def call_body(ledger: LedgerClient | Archive, entry_id: str) -> bytes:
     return wire_body(ledger.exact(entry_id), cut)
 
 
-def call_answer(ledger: LedgerClient | Archive, entry_id: str) -> bytes:
+def call_answer(ledger: LedgerClient, entry_id: str) -> bytes:
     """Return the answer of an ``EXCHANGE``: its bytes, or the assembled answer of a stream.
 
     An answer that is not JSON is returned as UTF-8 text.
 
     Args:
-        ledger: the ledger or its archive; only read.
+        ledger: the ledger; only read.
         entry_id: id of the entry.
 
     Raises:
-        EntryNotFoundError: there is no such entry; EntryArchivedError if it is in an archive.
+        EntryNotFoundError: there is no such entry; EntryArchivedError if it is in a segment that
+            is not attached.
         InvalidInputError: the entry has no recorded answer.
         LedgerError: the answer was erased, or the record is damaged.
     """

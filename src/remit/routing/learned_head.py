@@ -251,7 +251,7 @@ def head_on_record(ledger: LedgerClient, digest: str) -> LearnedHead:
 
     Raises:
         WeightsError: the head is not recorded, was erased, or is not a head.
-        EntryArchivedError: its entry is in an archive.
+        EntryArchivedError: its entry is in a segment that is not attached.
         TrailError: its entry cannot be read.
     """
     try:

@@ -16,30 +16,41 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
-from remit.runtime.agent import Agent
-from remit.runtime.conversation import Conversation, TurnEnded
-from remit.runtime.installation import known_tools, make_root, package_manager
-from remit.runtime.order_handle import OrderHandle
-from remit.runtime.providers import require_reachable, resolve_model, weight_store
-from remit.runtime.routing import rules_of
-from remit.runtime.runtime import Runtime
-from remit.runtime.schedules import Schedule
 
 if TYPE_CHECKING:
+    from remit.runtime.agent import Agent
+    from remit.runtime.conversation import Conversation, TurnEnded
+    from remit.runtime.installation import known_tools, make_root, package_manager
+    from remit.runtime.open_root import OpenRoot
     from remit.runtime.order_app import load_app
+    from remit.runtime.order_handle import OrderHandle
     from remit.runtime.order_worker import OrderWorker
+    from remit.runtime.providers import require_reachable, resolve_model, weight_store
+    from remit.runtime.routing import rules_of
+    from remit.runtime.runtime import Runtime
+    from remit.runtime.schedules import Schedule
 else:
     __getattr__ = lazy_names(
         __name__,
         {
+            "agent": "Agent",
+            "conversation": "Conversation TurnEnded",
+            "installation": "known_tools make_root package_manager",
+            "open_root": "OpenRoot",
             "order_app": "load_app",
+            "order_handle": "OrderHandle",
             "order_worker": "OrderWorker",
+            "providers": "require_reachable resolve_model weight_store",
+            "routing": "rules_of",
+            "runtime": "Runtime",
+            "schedules": "Schedule",
         },
     )
 
 __all__ = [
     "Agent",
     "Conversation",
+    "OpenRoot",
     "OrderHandle",
     "OrderWorker",
     "Runtime",

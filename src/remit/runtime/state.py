@@ -56,7 +56,7 @@ def check_state(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
 
 
 def carried_state(ledger: LedgerClient, end: int) -> dict[str, Any]:
-    """Return the state that an archive carries in place of its entries, for `check_state`.
+    """Return the state that an ``ARCHIVED`` entry carries for its entries, for `check_state`.
 
     Args:
         ledger: the ledger.

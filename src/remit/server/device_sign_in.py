@@ -82,14 +82,6 @@ headers: `anthropic-version`, `anthropic-beta`. Unknown headers are ignored.
 """
 
 
-class _OAuthError(Exception):
-    """An error answer of an OAuth endpoint (RFC 6749, section 5.2; RFC 8628, section 3.5)."""
-
-    def __init__(self, code: str, description: str, status: int = 400) -> None:
-        super().__init__(description)
-        self.code, self.description, self.status = code, description, status
-
-
 class DeviceSignIn:
     """The endpoints of the protocol that are not calls of models.
 
@@ -156,33 +148,33 @@ class DeviceSignIn:
         form = await self._form(scope, receive)
         try:
             token = await self._token(form)
-        except _OAuthError as error:
-            said = {"error": error.code, "error_description": error.description}
+        except HttpError as error:  # RFC 6749, section 5.2; RFC 8628, section 3.5
+            said = {"error": error.code, "error_description": error.message}
             await reply(send, _not_stored(said, error.status))
         else:
             await reply(send, _not_stored(token))
 
     async def _token(self, form: Mapping[str, str]) -> dict[str, object]:
-        """Return the token answer for a form; raise _OAuthError if there is no token (yet)."""
+        """Return the token answer for a form; raise HttpError if there is no token (yet)."""
         grant = form.get("grant_type", "")
         if grant == "refresh_token":
-            raise _OAuthError("invalid_grant", "There are no refresh tokens: sign in again.", 401)
+            raise HttpError(401, "invalid_grant", "There are no refresh tokens: sign in again.")
         if grant != _GRANT:
-            raise _OAuthError("unsupported_grant_type", f"grant_type must be {_GRANT}.")
+            raise HttpError(400, "unsupported_grant_type", f"grant_type must be {_GRANT}.")
         found = self._codes.read(form.get("device_code", ""))
         if found is None:
-            raise _OAuthError("invalid_grant", "This server did not issue the device code.")
+            raise HttpError(400, "invalid_grant", "This server did not issue the device code.")
         user_code, until = found
         if time.time() >= until:
-            raise _OAuthError("expired_token", "The device code has expired: sign in again.")
+            raise HttpError(400, "expired_token", "The device code has expired: sign in again.")
         self._require_interval(user_code)
         return await asyncio.to_thread(self._key_of, user_code)
 
     def _require_interval(self, user_code: str) -> None:
-        """Note a poll; raise _OAuthError if the device's last noted poll was too recent."""
+        """Note a poll; raise HttpError if the device's last noted poll was too recent."""
         now, polled = time.monotonic(), self._polled
         if now - polled.get(user_code, -math.inf) < _INTERVAL_S - _EARLY_S:
-            raise _OAuthError("slow_down", f"Ask every {_INTERVAL_S} seconds.")
+            raise HttpError(400, "slow_down", f"Ask every {_INTERVAL_S} seconds.")
         polled.pop(user_code, None)
         while len(polled) >= _MAX_DEVICES:  # The least recent poll comes first.
             del polled[next(iter(polled))]
@@ -192,16 +184,16 @@ class DeviceSignIn:
         """Return the token answer of an approved code. Its key gets a new secret. Blocks.
 
         Raises:
-            _OAuthError: the code waits for its approval, was denied, or was redeemed before.
+            HttpError: the code waits for its approval, was denied, or was redeemed before.
         """
         try:
             key = self._keys.find(key_name(user_code))
         except NotFoundError:
-            raise _OAuthError("authorization_pending", "Nobody has approved the code.") from None
+            raise HttpError(400, "authorization_pending", "Nobody has approved the code.") from None
         if key.state != "live":
-            raise _OAuthError("access_denied", "The sign-in was denied.")
+            raise HttpError(400, "access_denied", "The sign-in was denied.")
         if key.rotated:
-            raise _OAuthError("invalid_grant", "The device code was used before: sign in again.")
+            raise HttpError(400, "invalid_grant", "The device code was used before: sign in again.")
         rest = datetime.fromisoformat(key.expires) - datetime.now(UTC)
         secret = self._keys.rotate(key.key_id, requested_by="device sign-in").key
         return {

@@ -133,7 +133,8 @@ class PassThrough:
             body = await asyncio.to_thread(_read, row.endpoint, raw)
         except BodyError as error:
             raise refused(error) from error
-        await self._door.require_own(texts_in(body.value), caller, body)
+        texts = await asyncio.to_thread(texts_in, body.value)
+        await self._door.require_own(texts, caller, body)
         _check_models(_models_in(body.value), caller)
         return body, None
 

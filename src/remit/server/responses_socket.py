@@ -30,7 +30,7 @@ from remit.server.shares import Share
 from remit.server.websocket import SocketHandler, WebSocket
 
 _NORMAL_CLOSURE, _GOING_AWAY = 1000, 1001
-_LONGEST_S = 3600.0  # as OpenAI's limit of a connection
+_LONGEST_S = 3600.0  # OpenAI limits a connection to the same time.
 _OWN_MEMBERS = ("type", "generate", "stream", "background", "previous_response_id", "input")
 _SOCKET_BETA = b"responses_websockets"  # Codex names the WebSocket itself as a beta feature.
 _NOT_REPEATED = (b"idempotency-key", b"content-length", b"content-encoding", b"content-type")

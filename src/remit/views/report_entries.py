@@ -61,7 +61,7 @@ SECTIONS = (
     Section("erasures", "Erasures", "changed", ("ERASURE",),
             about="The content was deleted. The records that committed to it still verify."),
     Section("archives", "Archives", "changed", ("ARCHIVED",),
-            about="The entries were moved to an archive. Their hashes stayed in the ledger."),
+            about="The entries were moved to a segment. Their hashes stayed in the ledger."),
 )  # fmt: skip
 """The lists of a report, in the order of the page."""
 

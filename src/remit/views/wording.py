@@ -49,7 +49,7 @@ WORDS: Mapping[str, str] = {
     "APPROVAL_SIGNED": "approved by one of several people",
     "APPROVAL_GRANTED": "approved by a person",
     "APPROVAL_DENIED": "denied by a person",
-    "ARCHIVED": "old entries moved to an archive",
+    "ARCHIVED": "old entries moved to a segment",
     "APPROVAL_DELEGATED": "approval delegated",
     "WO_COMPLETED": "work order completed",
     "WO_FAILED": "work order failed",

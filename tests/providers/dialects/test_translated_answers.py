@@ -203,8 +203,9 @@ def test_names_that_were_mapped_come_back(client: str) -> None:
 
 def test_what_is_no_answer_is_said_so() -> None:
     for endpoint in ENDPOINTS:
-        with pytest.raises(DialectError):
+        with pytest.raises(DialectError) as raised:
             read_answer(endpoint, {"id": "x"})
+        assert raised.value.__cause__ is not raised.value  # A cycle would never end.
         with pytest.raises(ProviderError):
             read_answer(endpoint, {"type": "error", "error": {"message": "down"}})
     with pytest.raises(DialectError):
@@ -237,3 +238,25 @@ def test_a_call_that_was_cut_has_an_object_as_input() -> None:
     chat = write_answer("openai.chat", answer, call, answer_id="a", created=1, model="m")
     (called,) = chat["choices"][0]["message"]["tool_calls"]
     assert called["function"]["arguments"] == '{"path": "a'
+
+
+def test_calls_without_a_sound_input_keep_their_place_and_seal() -> None:
+    """A call that ends late stays before the seal of the next."""
+    calls = [
+        {"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": given},
+         "extra_content": {"google": {"thought_signature": f"s{n}"}}}
+        for n, given in enumerate(('{"cut', {"a": 1}, None))
+    ]  # fmt: skip
+    message = {"role": "assistant", "content": None, "tool_calls": calls}
+    answer = read_answer("openai.chat", {"choices": [{"index": 0, "message": message}]})
+    assert [block.get("thought_signature") or block["id"] for block in answer.content_blocks] == [
+        "s0", "c0", "s1", "c1", "s2", "c2",
+    ]  # fmt: skip
+    assert [block["input"] for block in answer.content_blocks[1::2]] == [
+        {"_unparsed": '{"cut'}, {"a": 1}, {},
+    ]  # fmt: skip
+
+
+def test_choices_are_read_in_the_order_of_the_answer() -> None:
+    choices = [{"index": n, "message": {"content": str(n)}} for n in (1, 0)]
+    assert read_answer("openai.chat", {"choices": choices}).content == "1"

@@ -19,7 +19,7 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from remit.kernel.exchange import BlockEnd, TextDelta, ToolInputDelta, ToolUseStart
+from remit.kernel.exchange import BlockEnd, TextDelta, ThinkingDelta, ToolInputDelta, ToolUseStart
 from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
@@ -392,3 +392,54 @@ def test_the_signature_of_a_streamed_call_comes_back_to_gemini(client: str) -> N
         "openai.chat", read_request(client, body), model="g", max_output_tokens=5
     )
     assert written["messages"][0]["tool_calls"][0]["extra_content"] == extra
+
+
+def test_the_end_of_a_part_may_come_twice() -> None:
+    text = {"type": "output_text", "text": "a", "annotations": []}
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "content": []}
+    part = {"output_index": 0, "content_index": 0, "item_id": "msg_1"}
+    reader = StreamReader("openai.responses")
+    events: list[Any] = []
+    for event in (
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.content_part.added", **part, "part": {**text, "text": ""}},
+        {"type": "response.output_text.delta", **part, "delta": "a"},
+        {"type": "response.content_part.done", **part, "part": text},
+        {"type": "response.content_part.done", **part, "part": text},
+        {
+            "type": "response.output_item.done",
+            "output_index": 0,
+            "item": {**item, "content": [text]},
+        },
+    ):
+        events += reader.feed(event)
+    assert events == [TextDelta("a"), BlockEnd({"type": "text", "text": "a"})]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_call_of_a_tool_with_an_item_type_of_its_own_begins_before_it_ends(whole: bool) -> None:
+    item = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}
+    reader = StreamReader("openai.responses")
+    if whole:
+        events = reader.feed({"object": "response", "status": "completed", "output": [item]})
+    else:
+        events = (
+            reader.feed({"type": "response.output_item.done", "output_index": 0, "item": item})
+            + reader.finish()
+        )
+    assert events[0] == ToolUseStart(0, "c", "shell")
+    assert events[-1].block["input"] == {"commands": ["ls"]}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_thoughts_that_only_openrouters_details_have_are_told_once(stream: bool) -> None:
+    details = [{"type": "reasoning.summary", "summary": "Hm.", "index": 0}]
+    message = {"role": "assistant", "content": "Yes", "reasoning_details": details}
+    choice = {"index": 0, "delta" if stream else "message": message}
+    reader = StreamReader("openai.chat")
+    events = reader.feed({"choices": [choice]}) + reader.finish()
+    assert [event for event in events if isinstance(event, ThinkingDelta)] == [
+        ThinkingDelta("Hm.", raw=True)
+    ]
+    blocks = [event.block for event in events if isinstance(event, BlockEnd)]
+    assert blocks[0] == {"type": "thinking", "thinking": "Hm.", "raw": True, "details": details}

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from remit.ledger import LedgerClient, LedgerEntry, content, entry_id
-from remit.ledger.archive import archive
-from tests.ledger.archive.writing import unguarded
+from tests.ledger.segments.writing import cut_off
 from tests.server.console.conftest import Inside
 from tests.server.console.test_wrong_types import RECORD
 
@@ -70,11 +69,11 @@ def test_what_was_archived_is_said_to_be(inside: Inside, tmp_path: Path) -> None
     end = ledger.count() // 256 * 256
     # A client of its own, which does not check what other tests have written of thoughts.
     with LedgerClient(ledger.location, signer=ledger.checkpoints.signer) as client:
-        archive(client, end, tmp_path, by="a", carry=lambda *_: {}, guard=unguarded, kind="jsonl")
+        cut_off(client, tmp_path, end)
     for path, status, said in (
         ("sessions/SES-OLD", 200, "The entries of this session were archived"),
         ("sessions", 200, "archived"),
-        ("sessions/SES-CALLS", 404, f"Entries before {entry_id(end)} may be in an archive"),
+        ("sessions/SES-CALLS", 404, f"Entries before {entry_id(end)} may be in a segment"),
         (f"journey/{turn}", 404, f"{turn} was archived"),
         (f"journey/{began}", 303, ""),
         (f"why/{call}", 404, f"{call} was archived"),

@@ -30,10 +30,10 @@ from remit.server.console import (
     spend,
     verification,
 )
+from remit.server.console.approval_cache import WaitingApprovals
 from remit.server.console.kept_report import KeptReport
 from remit.server.console.kept_usage import KeptUsage
 from remit.server.console.pages import Asked, Page, Sources
-from remit.server.console.waiting import WaitingApprovals
 from tests.server.console.client import VIEWS
 
 LONG, CALLS = "SES-LONG0000000001", "SES-CALLS000000001"

@@ -1,4 +1,4 @@
-"""One request for approval: its present state from the ledger, and the single use of its grant."""
+"""A request for approval: its present state from the ledger, and the single use of its grant."""
 
 from __future__ import annotations
 

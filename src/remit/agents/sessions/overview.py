@@ -25,7 +25,7 @@ class SessionOverview:
         ended: True if no turn follows its ``SESSION_END``.
         caller_session_id: session of the calling agent, for a sub-agent's session; otherwise empty.
         user_id: user of the session; empty if none was named.
-        archived: True if its entries were moved to an archive.
+        archived: True if its entries were moved to a segment.
     """
 
     session_id: str

@@ -1,4 +1,4 @@
-"""The result of a turn: answer, notice or error; and which failures another attempt may avoid."""
+"""The result of a turn, the errors of turns, and which failures another attempt may avoid."""
 
 from __future__ import annotations
 

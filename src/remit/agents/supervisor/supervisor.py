@@ -102,7 +102,9 @@ class HO2Supervisor:
                 self._services.exclusions.observe(before.orders[-1].order.wo_id)
                 await self._abandon(before, lease, _ABANDONED, "abandoned")
             turn = self._turn(user_message, files, None, lease, output, on_event)
-            return await self._finish(turn, lease)
+            async with self._ending(turn, lease):
+                await turn.run()
+            return turn.result()
 
     async def aresume(
         self, *, output: OutputType[Any] | None = None, on_event: EventSink | None = None
@@ -141,8 +143,10 @@ class HO2Supervisor:
             turn = self._turn(before.message, before.files, before, lease, output, on_event)
             if before.idle and before.requests:
                 turn.restore(before)
-                return turn.result("", before.turn_number)
-            return await self._finish(turn, lease)
+                return turn.result()
+            async with self._ending(turn, lease):
+                await turn.run()
+            return turn.result()
 
     async def acancel(self) -> bool:
         """End the session's unfinished turn without an answer; return False if there is none.
@@ -267,11 +271,15 @@ class HO2Supervisor:
             self._services, self._open_threads, message, files, scheduler, before, output, on_event
         )
 
-    async def _finish(self, turn: TurnRun, lease: Lease) -> TurnResult:
-        """Run a turn, record it unless it waits for a person, and return its result."""
+    @contextlib.asynccontextmanager
+    async def _ending(self, turn: TurnRun, lease: Lease) -> AsyncIterator[None]:
+        """Run the block, which takes a turn's steps; record the turn unless it waits for a person.
+
+        After an error of the block, the agent answers directly. A cancelled turn is recorded, too.
+        """
         try:
             try:
-                await turn.run()
+                yield
             except LedgerError:
                 raise
             except Exception as error:  # noqa: BLE001 - the user still gets an answer, and why
@@ -292,38 +300,34 @@ class HO2Supervisor:
                     turn.message, _CANCELLED, outcome="cancelled", effects=effects
                 )
             raise
-        if turn.waiting:
-            return turn.result("", self._session.turn_count + 1)
-        entry_id = await self._recorded(turn, lease)
-        return turn.result(entry_id, self._session.turn_count)
+        if not turn.waiting:
+            await self._record(turn, lease)
 
-    async def _recorded(self, turn: TurnRun, lease: Lease) -> str:
-        """Record the turn and return the entry's id; a later request to stop has no effect."""
+    async def _record(self, turn: TurnRun, lease: Lease) -> None:
+        """Record the turn; a later request to stop has no effect."""
         buffer = self._journal.buffer
         await buffer.settle()
         lease.check()
         effects = turn.scheduler.remaining_effects(answered=not turn.outcome)
 
-        async def record() -> str:
-            entry_id = await self._session.aadd_turn(
+        async def record() -> None:
+            turn.entry_id = await self._session.aadd_turn(
                 turn.message, turn.response, outcome=turn.outcome, effects=effects,
                 after=buffer.take_held(), then=[lease.release_in],
             )  # fmt: skip
             # No other task gets the session before these fields are current.
             lease.released, self._number = True, turn.scheduler.last_number
             self._handed = turn.scheduler.handed
-            return entry_id
 
         recording = asyncio.ensure_future(record())
         try:
-            return await asyncio.shield(recording)
+            await asyncio.shield(recording)
         except asyncio.CancelledError:
-            entry_id = await recording
+            await recording
             task = asyncio.current_task()
             if not lease.stop_requested or task is None:
                 raise
             task.uncancel()
-            return entry_id
 
 
 def _agreed(

@@ -77,6 +77,7 @@ class TurnRun:
     Attributes:
         response: the text for the user, once there is one.
         waiting: True if the turn waits for a person.
+        entry_id: id of the ``TURN_RECORDED``; empty before, and while the turn waits.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class TurnRun:
         self._classification: Mapping[str, Any] | None = None
         self.response = ""
         self.waiting = False
+        self.entry_id = ""
         self._error = ("", "")
         self._degraded = False
         self._delivered: WorkOrder | None = None
@@ -309,13 +311,8 @@ class TurnRun:
             )
         self._park(before.waiting_for)
 
-    def result(self, entry_id: str, turn_number: int) -> TurnResult:
-        """Return the result of the turn for the caller.
-
-        Args:
-            entry_id: id of the ``TURN_RECORDED``; empty while the turn waits.
-            turn_number: number of the turn, from 1.
-        """
+    def result(self) -> TurnResult:
+        """Return the result of a turn that was recorded, or that waits for a person."""
         orders = self.scheduler.orders
         requests = self.scheduler.waiting_for() if self.waiting else ()
         output = self._output_of(self._delivered)
@@ -328,8 +325,8 @@ class TurnRun:
             tool_results=self.scheduler.tool_results(),
             classification=self._classification,
             degraded=self._degraded,
-            turn_entry_id=entry_id,
-            turn_number=turn_number,
+            turn_entry_id=self.entry_id,
+            turn_number=self._session.turn_count + self.waiting,
             waiting_for=tuple(
                 self._asked[request] for request in requests if request in self._asked
             ),

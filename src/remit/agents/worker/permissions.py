@@ -5,13 +5,21 @@ A person grants the call, a budget pays for it, and it repeats no earlier call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.approvals import Permit, action_fields
 from remit.agents.tools import Tool, ToolResult
-from remit.agents.worker.failures import WorkParkedError
-from remit.agents.workorders import ApprovalNeeded, Effect, OrderHistory, action_of, decided_by
+from remit.agents.worker.failures import WorkFailedError, WorkParkedError
+from remit.agents.workorders import (
+    ApprovalNeeded,
+    Effect,
+    OrderHistory,
+    WorkOrder,
+    WorkOrderType,
+    action_of,
+    decided_by,
+)
 from remit.kernel.budget import nano_of, usd_of
 from remit.kernel.json_text import JsonTextError, dump, load_exact
 from remit.ledger import Erased, LedgerEntry, Transaction
@@ -379,3 +387,32 @@ def _arguments(effect: Effect) -> Any:
         return load_exact(effect.arguments.encode())
     except JsonTextError:
         return effect.arguments
+
+
+def withheld_tools(order: WorkOrder) -> Sequence[str]:
+    """Return the ids of the tools that a model is not offered, because the session has set them
+    aside.
+
+    A planned tool call, and a tool without which no answer would pass, are not withheld.
+
+    Args:
+        order: the order; nothing is read or changed.
+    """
+    limits = order.constraints
+    if not limits.set_aside or order.wo_type is WorkOrderType.TOOL_CALL:
+        return ()
+    needed = order.acceptance_criteria.get("tools_used", ())
+    return [one for one in limits.tools_allowed if one in limits.set_aside and one not in needed]
+
+
+def outcome_unknown(tool_id: str) -> WorkFailedError:
+    """Return the error of a call that must not be repeated, because its outcome is unknown.
+
+    The error is returned, not raised.
+
+    Args:
+        tool_id: the tool.
+    """
+    return WorkFailedError(
+        "tool_outcome_unknown", f"{tool_id} had begun, and it is unknown whether it took effect"
+    )

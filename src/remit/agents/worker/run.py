@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.files import attached, with_note
@@ -120,11 +121,16 @@ class OrderRun:
         )
         self.history = OrderHistory(ledger, order.wo_id, order.session_id, fresh=fresh).load()
         self.calls = ModelCalls(self)
-        self.toolbox = Toolbox(self, interrupted)
+        self._interrupted = frozenset(interrupted)
         self._output: OutputSchema | None = None
         if (schema := order.constraints.output_schema) is not None:
             self._output = OutputSchema(schema, check, self.emit)
         self._started = time.perf_counter() if started is None else started
+
+    @cached_property
+    def toolbox(self) -> Toolbox:
+        """The tools that the order may use; made at first use, which an ended order never needs."""
+        return Toolbox(self, self._interrupted)
 
     @property
     def scope(self) -> BudgetScope:
@@ -427,11 +433,11 @@ class OrderRun:
                 messages = shorten(messages, most_tokens)
             answer = None
         if contract.output_schema is not None and output is None:
-            own = OutputSchema(contract.output_schema, None, self.emit)
-            if problem := await own.problem(answer.text):
+            form = OutputSchema(contract.output_schema, None, self.emit)
+            if problem := await form.problem(answer.text):
                 reason = f"the answer is not usable: {problem}"
                 raise WorkFailedError("output_schema_invalid", reason)
-            return own.data(answer.text)
+            return form.data(answer.text)
         result = {
             "text": answer.text,
             "finish_reason": answer.finish_reason,

@@ -19,8 +19,14 @@ from remit.agents.tools import (
     is_tool_id,
 )
 from remit.agents.worker.calls import UNKNOWN_TOOL, result_text, tool_arguments, with_images
-from remit.agents.worker.failures import WorkFailedError, WorkParkedError
-from remit.agents.worker.permissions import Permissions, Repeats, not_run_again
+from remit.agents.worker.failures import WorkParkedError
+from remit.agents.worker.permissions import (
+    Permissions,
+    Repeats,
+    not_run_again,
+    outcome_unknown,
+    withheld_tools,
+)
 from remit.agents.workorders import (
     Effect,
     OrderHistory,
@@ -29,8 +35,6 @@ from remit.agents.workorders import (
     ToolProgress,
     ToolStarted,
     Usage,
-    WorkOrder,
-    WorkOrderType,
     action_of,
     effects_text,
     sub_session_id,
@@ -80,7 +84,7 @@ class Toolbox:
         self._running = 0
         self.calls = 0
         self.met_fault = False
-        self.withheld = _withheld_tools(run.order)
+        self.withheld = withheld_tools(run.order)
         self.handed_to = ""
         self._sub_sessions = set(self._history.sub_sessions)
         self._begun_tools = self._history.begun_tools.copy()
@@ -96,8 +100,10 @@ class Toolbox:
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        """The tools' results as data, in the order of the calls."""
-        return [self._results[key] for key in sorted(self._results, key=_sort_key)]
+        """The tools' results as data, by the id of their exchange and their number in it."""
+        parts = [key.rpartition("/") for key in self._results]
+        parts.sort(key=lambda part: (part[0], int(part[2])))
+        return [self._results["".join(part)] for part in parts]
 
     @property
     def has_unknown(self) -> bool:
@@ -287,7 +293,7 @@ class Toolbox:
         if not (began or needs_person):
             return None, None
         if began and tool.on_unknown == "fail":
-            raise _unknown(tool_id)
+            raise outcome_unknown(tool_id)
         # Under its key, a repetition is the same action; a sub-agent's session is continued.
         granted = tool.sub_agent is not None or self._permissions.was_granted(tool, key)
         if began and tool.on_unknown == "retry" and (granted or not needs_person):
@@ -320,7 +326,7 @@ class Toolbox:
             self._repeats.deny(tool, arguments, denied)
             return denied, None
         if tool.on_unknown == "fail":
-            raise _unknown(tool.tool_id)
+            raise outcome_unknown(tool.tool_id)
         return await self._ask_person(tool, arguments, key, effect.attempt, effect.request_id)
 
     async def _ask_person(
@@ -475,30 +481,6 @@ class Toolbox:
             "output": _unless_erased(data["result"]),
             "error": _unless_erased(data["tool_error"]),
         }
-
-
-def _withheld_tools(order: WorkOrder) -> Sequence[str]:
-    """Return the tools that a model is not offered because the session has set them aside.
-
-    A planned tool call, and a tool without which no answer would pass, are not withheld.
-    """
-    limits = order.constraints
-    if not limits.set_aside or order.wo_type is WorkOrderType.TOOL_CALL:
-        return ()
-    needed = order.acceptance_criteria.get("tools_used", ())
-    return [one for one in limits.tools_allowed if one in limits.set_aside and one not in needed]
-
-
-def _unknown(tool_id: str) -> WorkFailedError:
-    return WorkFailedError(
-        "tool_outcome_unknown", f"{tool_id} had begun, and it is unknown whether it took effect"
-    )
-
-
-def _sort_key(key: str) -> tuple[str, int]:
-    """Return the exchange of a call and its number within the exchange."""
-    asked_in, _, number = key.rpartition("/")
-    return asked_in, int(number)
 
 
 def _recorded_result(entry: LedgerEntry) -> ToolResult:

@@ -142,7 +142,7 @@ def check_holds(select: Select) -> Iterator[Finding]:
 
 
 def carried_accounts(ledger: LedgerClient, end: int) -> dict[str, Any]:
-    """Return the sums of the entries before ``end``, for an archive that removes the entries.
+    """Return the sums of the entries before ``end``, for the ``ARCHIVED`` entry of their removal.
 
     Only accounts that changed since the previous archive are included.
 

@@ -137,7 +137,7 @@ class PostgresBatch(Batch):
 
     @override
     def restore(self, table: str, row: tuple[Any, ...]) -> None:
-        """Collect a row of an export or archive unchanged. Also keeps the transaction alive."""
+        """Collect a row of an export or segment unchanged. Also keeps the transaction alive."""
         super().restore(table, row)
         self._show_life()
 

@@ -27,6 +27,7 @@ from remit.ledger.errors import (
 )
 from remit.ledger.outage import Outage
 from remit.ledger.owner import OWNER_SQL
+from remit.ledger.ranges import places_of_segment
 from remit.ledger.reader import pages
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST, refuse_views
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch, is_refusal, read_rows
@@ -93,9 +94,8 @@ class SqliteStore(Store):
             elif not path.exists() or path.stat().st_size == 0:
                 raise LedgerError(
                     f"There is no ledger at {path}.",
-                    next_step="If there was a ledger, find it or restore a copy: a new ledger "
-                    "does not "
-                    "continue the old one. `remit init` creates a new one.",
+                    next_step="If there was a ledger, find it or restore a copy: a new ledger does "
+                    "not continue the old one. `remit init` creates a new one.",
                 )
             self._writer = self._connect()
             self._reader = self._connect()
@@ -110,6 +110,11 @@ class SqliteStore(Store):
         self._clock = BootClock()
         self._same = SameFile(path, self._writer)
         self.outage = Outage()
+        try:
+            self.segment = places_of_segment(self.select)
+        except BaseException:
+            self.close()
+            raise
 
     def _connect(self) -> sqlite3.Connection:
         connection = None
@@ -157,9 +162,8 @@ class SqliteStore(Store):
             raise LedgerError(
                 f"The ledger {self._path} cannot be opened: {error}.",
                 next_step="Check the path, its permissions and the free space. A ledger that was "
-                "not "
-                "closed has a -wal file and opens only in a writable directory: copy both files "
-                "there.",
+                "not closed has a -wal file and opens only in a writable directory: copy both "
+                "files there.",
             ) from error
         problem = ""
         if application != APPLICATION_ID:
@@ -232,6 +236,7 @@ class SqliteStore(Store):
             batch = SqliteBatch(
                 writer, self._content_keys, self._compress_above, self._clock, self.seen[0]
             )
+            batch.is_segment = self.segment is not None
             if batch.layout != LAYOUT_VERSION:
                 raise LedgerLayoutError(str(self._path), batch.layout, LAYOUT_VERSION)
             self._same.require(deep=True)
@@ -472,16 +477,14 @@ class SqliteStore(Store):
                     return (
                         "Other processes are reading, so the erased bytes are still in "
                         f"{self._path}-wal. The bytes are removed when the last reader closes, "
-                        "or by "
-                        "`remit ledger compact`."
+                        "or by `remit ledger compact`."
                     )
                 time.sleep(_RETRY_S)
         except sqlite3.Error as error:
             raise LedgerError(
                 f"The ledger {self._path} could not be compacted: {error}.",
                 next_step="The content is erased from the tables. Run `remit ledger compact` to "
-                "remove "
-                "the bytes from the file.",
+                "remove the bytes from the file.",
             ) from error
         finally:
             connection.close()

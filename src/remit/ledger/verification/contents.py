@@ -9,7 +9,11 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import orjson
+
 from remit.ledger.contents import NO_STEP, StoredValue, commit, next_step
+from remit.ledger.erasure import is_erasure_of
+from remit.ledger.errors import LedgerFormatError
 from remit.ledger.reader import pages
 from remit.ledger.report import VerificationReport
 from remit.ledger.state import reason_of
@@ -132,3 +136,24 @@ def _step_problem(row: tuple[Any, ...], is_erased: bool) -> str:
     if stored != commitment:
         return "a message of the list is not the one committed to"
     return ""
+
+
+def erasure_is_sound(store: Store, seq: int) -> bool:
+    """Return True if the entry at ``seq`` is an ``ERASURE`` of exactly its erased values.
+
+    False also means that the entry is missing or cannot be read. A segment has no ``ERASURE``
+    entries; its erasures are compared with those of its ledger.
+
+    Args:
+        store: the store of the ledger.
+        seq: sequence number that erased values name.
+    """
+    if store.segment is not None:
+        return True
+    row = store.get(seq)
+    under = store.erased_under(seq)
+    try:
+        record = orjson.loads(row.record) if row else {}
+        return row is not None and is_erasure_of(record, under)
+    except (ValueError, KeyError, TypeError, AttributeError, LedgerFormatError):
+        return False

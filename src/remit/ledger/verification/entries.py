@@ -15,8 +15,6 @@ import orjson
 
 from remit.kernel.canonical import sha256_hex
 from remit.ledger.entry import entry_id
-from remit.ledger.erasure import is_erasure_of
-from remit.ledger.errors import LedgerFormatError
 from remit.ledger.ranges import Places
 from remit.ledger.reader import GREATEST
 from remit.ledger.record import (
@@ -34,6 +32,7 @@ from remit.ledger.subjects import commitment_in, subjects_before
 from remit.ledger.tlog import TlogError, read_tile
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
+from remit.ledger.verification.contents import erasure_is_sound
 from remit.ledger.verification.subjects import check_subjects
 
 _PAGE = 400
@@ -61,7 +60,7 @@ class EntryRange:
             subtree; empty bytes if there are none.
         blamed: problems of content and message steps that were reported at an entry.
         named: content ids of the values that name an entry's subject.
-        waiting: number of archived entries that are still in the database.
+        waiting: number of entries that are present although the record says that they are not.
     """
 
     first: int
@@ -128,7 +127,8 @@ def check_entries(
         bad_contents: the problem of each damaged content value, by content id.
         bad_steps: the problem of each damaged message step, by step id.
         sizes: tree sizes, from ``first`` to ``last + 1``, whose roots are needed.
-        left: the archived entries, numbered from ``first``.
+        left: the entries that are elsewhere, numbered from ``first``: archived ones, or in a
+            segment all that it does not contain.
     """
     found = EntryRange(first, last, VerificationReport())
     with found.report.guard(f"entries {first} to {last}"):
@@ -192,6 +192,7 @@ class _EntryChecker:
     ) -> None:
         self._left = left
         self._kept_leaves: dict[int, list[bytes]] = {}  # The stored hashes of each tile.
+        self._absent_tiles: dict[int, bytes] = {}  # Roots of tiles without an entry in a segment.
         self._store = store
         self._bad_contents = bad_contents
         self._bad_steps = bad_steps
@@ -261,6 +262,12 @@ class _EntryChecker:
             except TlogError:
                 said = f"tree_hashes: level 0, {index}: the stored value is not 256 hashes"
                 self._found.report.add(None, "tree", said)
+        if self._store.segment is None:
+            return
+        for index, root in _read_tiles(self._store, first, last):
+            places = range(index * TILE_WIDTH - first, (index + 1) * TILE_WIDTH - first)
+            if index not in self._kept_leaves and all(place in self._left for place in places):
+                self._absent_tiles[index] = as_hash(root)
 
     def _pass_over(self, first: int, last: int) -> None:
         """Count absent entries that were archived; report the others as missing."""
@@ -268,6 +275,13 @@ class _EntryChecker:
         missing: list[int] = []  # first and last of a run
         for seq in range(first, last + 1):
             leaves = self._kept_leaves.get(seq // TILE_WIDTH)
+            if (root := self._absent_tiles.get(seq // TILE_WIDTH)) is not None:
+                report.archived += 1
+                if (seq + 1) % TILE_WIDTH == 0:
+                    self._found.tile_roots.append(root)
+                    if seq + 1 in self._sizes:
+                        self._found.partial_roots[seq + 1] = b""
+                continue
             if leaves is not None and seq - low in self._left:
                 report.archived += 1
                 self._leaf(seq, leaves[seq % TILE_WIDTH])
@@ -479,21 +493,3 @@ def _by_entry(rows: _Rows) -> dict[int, _Rows]:
     for seq, *rest in rows:
         found[seq].append(tuple(rest))
     return found
-
-
-def erasure_is_sound(store: Store, seq: int) -> bool:
-    """Return True if the entry at ``seq`` is an ``ERASURE`` of exactly its erased values.
-
-    False also means that the entry is missing or cannot be read.
-
-    Args:
-        store: the store of the ledger.
-        seq: sequence number that erased values name.
-    """
-    row = store.get(seq)
-    under = store.erased_under(seq)
-    try:
-        record = orjson.loads(row.record) if row else {}
-        return row is not None and is_erasure_of(record, under)
-    except (ValueError, KeyError, TypeError, AttributeError, LedgerFormatError):
-        return False

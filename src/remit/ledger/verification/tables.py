@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from remit.ledger.entry import entry_id
-from remit.ledger.ranges import ARCHIVED_TO
+from remit.ledger.ranges import ARCHIVED_TO, SEGMENT
 from remit.ledger.reader import info_number
 from remit.ledger.report import VerificationReport
 from remit.ledger.schema import LAYOUT_VERSION
@@ -14,7 +14,8 @@ from remit.ledger.store import Store
 from remit.ledger.subjects import BEFORE
 from remit.ledger.tlog import TILE_WIDTH, VerifierKey
 from remit.ledger.tlog.tiles import tile_levels
-from remit.ledger.verification.entries import as_hash, erasure_is_sound, report_tree_hash
+from remit.ledger.verification.contents import erasure_is_sound
+from remit.ledger.verification.entries import as_hash, report_tree_hash
 
 _INFO = frozenset({"verifier_key", "text_indexed_to", "imported", "clock", ARCHIVED_TO, BEFORE})
 _WRITER = "writer "  # begins the name of a PostgreSQL writer's own row
@@ -68,7 +69,9 @@ def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
             ):
                 where = f"{table}: no writer makes a row with {column} {readable(found)}"
                 report.add(None, "store", where)
-    for table in ("shown_contents", "shown_lists", "erasures"):
+    # The ERASURE entries of a segment are in its ledger.
+    erasures = () if store.segment is not None else ("erasures",)
+    for table in ("shown_contents", "shown_lists", *erasures):
         with report.guard(table):
             for (found,) in store.select(
                 f"SELECT DISTINCT seq FROM {table} AS t WHERE seq < 0 OR seq >= ? "
@@ -92,7 +95,8 @@ def check_info(report: VerificationReport, store: Store, key: VerifierKey | None
     """
     info: dict[Any, Any] = dict(store.select("SELECT name, value FROM ledger_info"))
     for name in info:
-        if name not in _INFO and not str(name).startswith(_WRITER):
+        is_segment = name == SEGMENT and store.segment is not None
+        if name not in _INFO and not is_segment and not str(name).startswith(_WRITER):
             said = f"ledger_info has a row {readable(name)}, which a ledger does not have"
             report.add(None, "store", said)
     for name, width in ((BEFORE, 1), (ARCHIVED_TO, TILE_WIDTH)):

@@ -135,6 +135,14 @@ class Verifier:
         subjects = last_id(report, store, "content_id", "content_subjects") or 0
         last = last_id(report, store, "seq", "entries")
         size = 0 if last is None else max(0, last + 1)
+        if store.segment is not None:
+            if size > store.segment.end:
+                report.add(size - 1, "store", "an entry was added to a segment")
+            size = max(size, store.segment.end)
+            report.notes.append(
+                f"{store.location} is a segment with {len(store.segment)} entries of a ledger; "
+                "only a verification of that ledger compares its erasures"
+            )
         contents = last_id(report, store, "content_id", "contents") or 0
         steps = last_id(report, store, "step_id", "message_steps") or 0
         start = min(first, size) // TILE_WIDTH * TILE_WIDTH
@@ -158,10 +166,12 @@ class Verifier:
         with report.guard("erasures"):
             check_erasures(report, store, known.size)
         report.erased = sum(report.erasures.values())
-        if self._waiting:
+        if self._waiting and store.segment is not None:
+            report.add(None, "store", f"the segment does not name {self._waiting} of its entries")
+        elif self._waiting:
             report.notes.append(
                 f"{self._waiting} entries that were archived are still here; `remit ledger "
-                "archive --finish` removes them"
+                "segment --finish` removes them"
             )
 
     def _read_entries(
@@ -194,7 +204,8 @@ class Verifier:
         left = Places(0)
         with report.guard("archived entries"):
             archived = archived_ranges(self._store)
-            left = left_of(archived)
+            segment = self._store.segment
+            left = left_of(archived) if segment is None else segment.others()
         entry_ranges = list(self._entry_ranges(start, size, left.end))
         unread = {
             (low, high)

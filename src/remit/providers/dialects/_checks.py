@@ -15,6 +15,7 @@ __all__ = [
 
 _MAX_DEPTH = 100
 _MAX_TOKENS = 10**9
+_WARMEST = 2
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 _MODEL = re.compile("[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,512}")
 _PLAIN_KEY = re.compile("[A-Za-z0-9_-]{1,64}")
@@ -107,16 +108,6 @@ def max_tokens(body: dict[str, Any], key: str) -> int | None:
     return value
 
 
-def temperature(body: dict[str, Any]) -> float | None:
-    """Return ``temperature``; None without one. Raise DialectError unless it is 0 to 2."""
-    value = body.get("temperature")
-    if value is None:
-        return None
-    if (type(value) is not float and type(value) is not int) or not 0 <= value <= 2:
-        raise refuse("is not a number from 0 to 2", "temperature")
-    return float(value)
-
-
 def optional(holder: dict[str, Any], key: str, kind: type[_T], where: str = "") -> _T | None:
     """Return the value at ``key``; None if missing or null.
 
@@ -159,12 +150,12 @@ def read_common(
     Raises:
         DialectError: a field is malformed.
     """
-    own = known[""]
+    own, warmth = known[""], number(body, "temperature", _WARMEST)
     inner = {place: names for place, names in known.items() if place}
     return {
         "endpoint": endpoint,
         "model": model_name(body),
-        "temperature": temperature(body),
+        "temperature": None if warmth is None else float(warmth),
         "top_p": number(body, "top_p", 1),
         "stream": optional(body, "stream", bool) or False,
         "other": {key: value for key, value in body.items() if key not in own},

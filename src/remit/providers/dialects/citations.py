@@ -7,7 +7,6 @@ from typing import Any
 
 __all__ = ["annotations_of", "citations_of"]
 
-_TEXT_KEYS = ("url", "title")
 _OPENAI = ("url_citation", "file_citation", "container_file_citation", "file_path")
 
 

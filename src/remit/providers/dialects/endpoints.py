@@ -240,7 +240,8 @@ class StreamReader:
         except DialectError as error:
             if error.param is None:
                 raise
-            raise unreadable(error.param) from error  # of a part that requests have as well
+            # The reader of requests found the part, so the error speaks of a request.
+            raise unreadable(error.param) from error
 
 
 def stream_writer(

@@ -63,9 +63,7 @@ def unreadable(where: str) -> DialectError:
 
 
 def shaped(value: Any, kind: type, where: str) -> Any:
-    """Return ``value`` if it is of the type ``kind``; else raise the error of an answer whose part
-    ``where`` does not have the API's form.
-    """
+    """Return ``value`` if it is of the type ``kind``; raise :func:`unreadable` otherwise."""
     if type(value) is not kind:
         raise unreadable(where)
     return value

@@ -43,7 +43,8 @@ def read_choice(choice: Any, *, nested: bool) -> dict[str, Any] | None:
         raise checks.refuse("is neither a text nor an object", "tool_choice")
     kind = choice.get("type")
     if kind in ("function", "custom"):
-        return {"type": "tool", "name": _name(choice, kind, nested, "tool_choice")}
+        inner, at = _inner(choice, kind, "tool_choice", nested)
+        return {"type": "tool", "name": checks.text(inner, "name", at)}
     if kind == "allowed_tools":
         return _allowed(choice.get("allowed_tools") if nested else choice, nested)
     if isinstance(kind, str) and kind:
@@ -51,13 +52,13 @@ def read_choice(choice: Any, *, nested: bool) -> dict[str, Any] | None:
     raise checks.refuse("is none of the API's choices", "tool_choice.type")
 
 
-def _name(holder: dict[str, Any], kind: Any, nested: bool, where: str) -> str:
+def _inner(
+    holder: dict[str, Any], kind: str, where: str, nested: bool
+) -> tuple[dict[str, Any], str]:
+    """Return the object with the members of a kind, and its place."""
     if nested:
-        inner = holder.get(kind) if isinstance(kind, str) else None
-        if not isinstance(inner, dict):
-            raise checks.refuse("is not an object", f"{where}.{kind}")
-        return checks.text(inner, "name", f"{where}.{kind}")
-    return checks.text(holder, "name", where)
+        return checks.required(holder, kind, dict, where), f"{where}.{kind}"
+    return holder, where
 
 
 def _allowed(allowed: Any, nested: bool) -> dict[str, Any]:
@@ -73,7 +74,8 @@ def _allowed(allowed: Any, nested: bool) -> dict[str, Any]:
         at = f"{where}.tools[{index}]"
         if not isinstance(tool, dict) or tool.get("type") not in ("function", "custom"):
             raise checks.refuse("is neither a function nor a custom tool", at)
-        names.append(_name(tool, tool["type"], nested, at))
+        inner, at = _inner(tool, tool["type"], at, nested)
+        names.append(checks.text(inner, "name", at))
     return {"type": "allowed", "mode": _FROM_OPENAI[mode], "names": names}
 
 
@@ -139,9 +141,7 @@ def read_tool(tool: Any, where: str, *, nested: bool) -> dict[str, Any]:
     kind = checks.text(tool, "type", where)
     if kind not in ("function", "custom"):
         return {"type": "other", "value": tool, "at": where}
-    inner, at = tool, where
-    if nested:
-        inner, at = checks.required(tool, kind, dict, where), f"{where}.{kind}"
+    inner, at = _inner(tool, kind, where, nested)
     neutral: dict[str, Any] = {"name": checks.text(inner, "name", at), "at": where}
     if description := checks.optional(inner, "description", str, at):
         neutral["description"] = description
@@ -168,8 +168,7 @@ def _grammar(tool: dict[str, Any], where: str, nested: bool) -> dict[str, Any] |
     at = f"{where}.format"
     if wanted.get("type") != "grammar":
         raise checks.refuse("is neither 'text' nor 'grammar'", f"{at}.type")
-    if nested:
-        wanted, at = checks.required(wanted, "grammar", dict, at), f"{at}.grammar"
+    wanted, at = _inner(wanted, "grammar", at, nested)
     words = {name: checks.text(wanted, name, at) for name in ("syntax", "definition")}
     return {"type": "grammar", **words}
 
@@ -197,8 +196,7 @@ def read_response_format(
         return ResponseFormat()
     if kind != "json_schema":
         raise checks.refuse("is none of the forms of the API", f"{at}.type")
-    if nested:
-        wanted, at = checks.required(wanted, kind, dict, at), f"{at}.{kind}"
+    wanted, at = _inner(wanted, kind, at, nested)
     read = checks.optional if nested else checks.required
     return ResponseFormat(
         schema=read(wanted, "schema", dict, at),

@@ -219,9 +219,9 @@ class ResponseSum(StreamSum):
         if kind.endswith(".delta"):
             self._add_delta(kind[:-6], event)
         elif kind.endswith(".done") and kind not in _ENDS:
-            self._state(kind[:-5], event)
+            self._state(kind[:-5], event, done=True)
         elif kind.endswith(".added"):
-            self._begin(kind[:-6], event)
+            self._state(kind[:-6], event, done=False)
         elif kind in _ENDS:
             self._end(kind, event.get("response"))
         elif kind in _STATES:
@@ -305,35 +305,17 @@ class ResponseSum(StreamSum):
         else:
             grow(part, {member: delta})
 
-    def _state(self, stem: str, event: dict[str, Any]) -> None:
-        """Replace the sum of an item's deltas by the text that a ``….done`` event states."""
+    def _state(self, stem: str, event: dict[str, Any], *, done: bool) -> None:
+        """Apply a state event: ``….added`` begins an item or part, and ``….done`` replaces the sum
+        of its deltas by the final text.
+        """
         if stem == "response.output_item":
             item, index = event.get("item"), event.get("output_index")
             if type(item) is dict:
                 if type(index) is not int:
-                    index = max(self._items, default=0)
-                if index not in self._items:
+                    index = max(self._items, default=0 if done else -1) + (not done)
+                if done and index not in self._items:
                     self._count_item(item)
-                self._items[index] = _copied(item)
-        elif stem in _PARTS:
-            member = _PARTS[stem][3]
-            part = self._part(stem, event)
-            for key in (member, "logprobs"):
-                if value := event.get(key):
-                    part[key] = list(value) if type(value) is list else value
-        elif stem in _FIELDS:
-            member = _FIELDS[stem]
-            if event.get(member):
-                self._item(event, _ITEMS[stem])[member] = event[member]
-        elif stem in ("response.content_part", "response.reasoning_summary_part"):
-            self._set_part(stem, event)
-
-    def _begin(self, stem: str, event: dict[str, Any]) -> None:
-        if stem == "response.output_item":
-            item, index = event.get("item"), event.get("output_index")
-            if type(item) is dict:
-                if type(index) is not int:
-                    index = max(self._items, default=-1) + 1
                 self._items[index] = _copied(item)
         elif stem in ("response.content_part", "response.reasoning_summary_part"):
             self._set_part(stem, event)
@@ -342,6 +324,14 @@ class ResponseSum(StreamSum):
             if type(have := part.get("annotations")) is not list:
                 have = part["annotations"] = []
             have.append(event.get("annotation"))
+        elif stem in _PARTS:
+            member = _PARTS[stem][3]
+            part = self._part(stem, event)
+            for key in (member, "logprobs"):
+                if value := event.get(key):
+                    part[key] = list(value) if type(value) is list else value
+        elif (field := _FIELDS.get(stem)) is not None and event.get(field):
+            self._item(event, _ITEMS[stem])[field] = event[field]
 
     def _set_part(self, stem: str, event: dict[str, Any]) -> None:
         given = event.get("part")

@@ -158,7 +158,7 @@ def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa:
 
     Raises:
         ThoughtNotFoundError: there is no such record.
-        EntryArchivedError: its ledger entry is in an archive.
+        EntryArchivedError: its ledger entry is in a segment that is not attached.
         TrailError: its ledger entry is missing, or belongs to another record.
     """
     sql = f"SELECT {_COLUMNS} FROM thoughts AS t WHERE t.thought_id = ?"

@@ -12,21 +12,20 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from remit import __version__
-from remit.gateway.auth import AuthUnavailableError, Directory, KeyStore
+from remit.gateway.auth import AuthUnavailableError, KeyStore
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError, RemitError
 from remit.ledger import LedgerClosedError, LedgerWriteError, NoSignerError
+from remit.operations import ForbiddenError
 from remit.packages import PackageError
-from remit.runtime import Runtime
+from remit.runtime import OpenRoot, Runtime
 from remit.server.api.approvals import approval_routes
-from remit.server.api.budgets import budget_routes
 from remit.server.api.call_paths import paths_beside_the_api
 from remit.server.api.feedback import feedback_routes
 from remit.server.api.governance import governance_routes
-from remit.server.api.keys import key_routes
 from remit.server.api.learning import learning_routes
 from remit.server.api.ledger import ledger_routes
+from remit.server.api.operations import operation_routes
 from remit.server.api.orders import order_routes
-from remit.server.api.owners import owner_routes
 from remit.server.api.pins import pin_routes
 from remit.server.api.prices import price_routes
 from remit.server.api.report import report_routes
@@ -49,6 +48,7 @@ _SCHEMES = {
 
 # The first that matches.
 _STATUSES: tuple[tuple[type[RemitError], int, str], ...] = (
+    (ForbiddenError, 403, "forbidden"),
     (NotFoundError, 404, "not_found"),
     (ConflictError, 409, "conflict"),
     (PackageError, 409, "conflict"),
@@ -81,15 +81,12 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         redoc_url=None,
         redirect_slashes=False,
     )
-    ledger, budgeter = runtime.ledger, runtime.budgeter
-    directory = Directory(ledger)
-    full_entries = runtime.loaded.settings.gates.full_entries
+    ledger = runtime.ledger
+    root = OpenRoot(lambda: ledger, lambda: runtime.settings, keys=keys, budgeter=runtime.budgeter)
     routers = [
         ledger_routes(ledger),
         session_routes(ledger),
-        budget_routes(ledger, budgeter, keys, directory, full_entries),
-        key_routes(keys, budgeter, directory),
-        owner_routes(directory, budgeter),
+        *operation_routes(root),
         usage_routes(ledger),
         tenant_routes(runtime.root, ledger),
         report_routes(runtime),
@@ -225,7 +222,8 @@ def _answer_of(scope: Scope, error: HttpError | RemitError) -> Response:
             ((status, code) for kind, status, code in _STATUSES if isinstance(error, kind)),
             (500, "internal_error"),
         )
-        return _error(status, code, error.message, error.next_step)
+        param = error.param if isinstance(error, ForbiddenError) else None
+        return _error(status, code, error.message, error.next_step, param)
     next_step = cause.next_step if isinstance(cause, RemitError) else ""
     response = _error(error.status, error.code, error.message, next_step, error.param)
     if error.status == 401:

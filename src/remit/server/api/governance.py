@@ -8,9 +8,10 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from remit.ledger import LedgerClient
+from remit.operations.results import Page
 from remit.packages import InstalledPackage, Registry
 from remit.packages.gates import GATES, GateContext, check_gates, latest_result
-from remit.server.api.requests import GateRequest, Page
+from remit.server.api.requests import GateRequest
 from remit.server.api.responses.installation import (
     GateReportShape,
     GateStates,

@@ -15,9 +15,8 @@ from remit.learning import SignalPolicy, current_signals
 from remit.learning.meta import read_report
 from remit.learning.proposals import Proposal, ProposalError, Proposals
 from remit.ledger import LedgerClient
+from remit.operations.results import Page, listing
 from remit.runtime.installation import governance
-from remit.server.api.requests import Page
-from remit.server.api.responses.page import listing
 from remit.server.api.routes import Caller, Routes, slice_of
 from remit.server.refusals import HttpError
 

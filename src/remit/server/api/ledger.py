@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from remit.ledger import LedgerClient, LedgerEntry, LedgerKeyError
-from remit.server.api.requests import EntryQuery, Flag
+from remit.operations.results import Flag
+from remit.server.api.requests import EntryQuery
 from remit.server.api.responses.record import EntryPage, EntryShape, Stats
 from remit.server.api.routes import Routes, page_of
 from remit.server.refusals import HttpError

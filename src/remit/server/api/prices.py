@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from remit.ledger import LedgerClient
+from remit.operations.results import PricePage
 from remit.packages import recorded_prices
 from remit.runtime.prices import RootPrices
 from remit.server.api.requests import PriceQuery
-from remit.server.api.responses.budgets import PricePage
 from remit.server.api.routes import Routes, slice_of
 
 

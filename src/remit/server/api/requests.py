@@ -4,65 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from remit.agents.queue import OrderState
 from remit.gateway import MAX_ID_CHARS
+from remit.operations.results import Flag, Page, Printable
 
-_DEFAULT_LIMIT = 50
-_MAX_PAGE = 500
 _MAX_REASON = 2000
 
 
-def _flag(value: object) -> object:
-    if value in ("true", "false"):
-        return value == "true"
-    if isinstance(value, bool):
-        return value
-    raise ValueError("write true or false")
-
-
-def _name(value: str) -> str:
-    if not value.isprintable() or value != value.strip():
-        raise ValueError("it contains a control character, or begins or ends with a space")
-    return value
-
-
-Flag = Annotated[bool, BeforeValidator(_flag)]
-"""``true`` or ``false``, and nothing else."""
-
 GateName = Literal["G0B", "G1", "G1-COMPLETE", "G2", "G3", "G4", "G5", "G6"]
-_Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidator(_name)]
+_Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), Printable]
 # A URL has no null: a value is given or left out.
 _Text = Annotated[str | None, WithJsonSchema({"type": "string"})]
-_Prefix = Annotated[
-    _Name | None,
-    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS}),
-]
-_MaybeName = _Name | None
-_Count = Annotated[int, Field(ge=0)] | None
-_Rate = Annotated[int, Field(ge=1)] | None
-_Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Page(BaseModel):
-    """The wanted part of a list.
-
-    Unknown parameters are refused, so that a typo cannot select everything.
-
-    `limit` is 1 to 500 items, 50 by default; `cursor` continues after the previous page.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    limit: int = Field(
-        _DEFAULT_LIMIT, ge=1, le=_MAX_PAGE, description="Maximum number of items on the page."
-    )
-    cursor: _Text = Field(None, description="`next_cursor` of the previous page.")
 
 
 class EntryQuery(Page):
@@ -259,80 +217,6 @@ class FeedbackGiven(_Body):
     )
 
 
-class PrefixQuery(Page):
-    """Conditions on budgets.
-
-    `prefix` selects budgets by the beginning of their name.
-    """
-
-    prefix: _Prefix = Field(
-        None, description="Beginning of the scope's name, such as `key:` or `session:SES-`."
-    )
-
-
-class _Window(_Body):
-    """The period of limits, and the treatment of calls that may exceed the rest."""
-
-    window: Literal["day", "week", "month"] | None = Field(
-        None,
-        description="Period to which the limits of dollars, tokens and turns apply; by default "
-        "they never reset.",
-    )
-    time_zone: str | None = Field(
-        None, description="Time zone whose midnight begins the period; UTC by default."
-    )
-    on_short: Literal["refuse", "clamp"] = Field(
-        "refuse",
-        description="Treatment of a call that may need more than the rest: `refuse` it, or `clamp` "
-        "its output limit to the rest.",
-    )
-
-
-class _Limits(_Window):
-    """Limits of a scope."""
-
-    usd: _Usd = Field(None, description="Limit in US dollars.")
-    tokens: _Count = Field(None, description="Limit of input and output tokens together.")
-    turns: _Count = Field(None, description="Limit of model calls.")
-    rpm: _Count = Field(None, description="Limit of calls per minute.")
-    tpm: _Count = Field(None, description="Limit of tokens per minute.")
-
-
-class BudgetChange(_Limits):
-    """New limits of one scope, which replace all earlier ones.
-
-    Exactly one of `key`, `session`, `user`, `team` and `organisation` names the scope, and `agent`
-    a part of a session; the other fields are limits, or `unlimited`.
-    """
-
-    key: _MaybeName = Field(None, description="Name or id of a virtual key.")
-    session: _MaybeName = None
-    user: _MaybeName = None
-    team: _MaybeName = None
-    organisation: _MaybeName = None
-    agent: _MaybeName = Field(None, description="Agent within the session; requires `session`.")
-    unlimited: bool = Field(False, description="No limits at all; cannot be combined with a limit.")
-
-
-class OwnerRequest(_Limits):
-    """A user, team or organisation to declare, with optional limits.
-
-    `id` and `name` declare the owner; the other fields are limits.
-    """
-
-    id: _Name = Field(description="Id by which keys and budgets refer to the owner.")
-    name: _Name = Field(description="Display name; stored as content, which can be erased.")
-
-
-class Rename(_Body):
-    """A new name.
-
-    `name` replaces the display name.
-    """
-
-    name: _Name
-
-
 class PriceQuery(Page):
     """Conditions on prices; all must hold.
 
@@ -342,69 +226,6 @@ class PriceQuery(Page):
     provider: _Text = None
     model: _Text = Field(None, description="Name of a model, or a pattern such as `gpt-4o*`.")
     own: Flag = Field(False, description="Return only prices set by the operator.")
-
-
-class KeyQuery(Page):
-    """Conditions on keys.
-
-    `revoked` includes revoked keys.
-    """
-
-    revoked: Flag = Field(False, description="Include revoked keys.")
-
-
-class KeyRequest(_Window):
-    """A key to create. An empty list allows everything.
-
-    `name` and `role` describe the key; `models`, `agents`, `tiers` and `expires` restrict it;
-    `user`, `team` and `organisation` own it; the other fields are limits.
-    """
-
-    name: str = Field(description="Display name.")
-    role: Literal["admin", "operator", "agent", "auditor"] = "agent"
-    budget_usd: _Usd = Field(None, description="Limit in US dollars.")
-    budget_tokens: _Count = Field(None, description="Limit of input and output tokens together.")
-    rpm: _Rate = Field(None, description="Limit of calls per minute.")
-    tpm: _Rate = Field(None, description="Limit of tokens per minute.")
-    models: list[str] = Field(
-        [], description="Models that the key may call; patterns such as `gpt-4o*` are allowed."
-    )
-    agents: list[str] = Field([], description="Agents that the key may act for.")
-    tiers: list[Literal["hot", "ho2", "ho1"]] = Field(
-        [], description="Tiers that the key may act in."
-    )
-    pass_through: list[str] = Field(
-        [],
-        description="Requests without a model call that the key may send, such as "
-        "`/vector_stores*`; reads are always allowed.",
-    )
-    pass_through_unpriced: list[str] = Field(
-        [],
-        description="Requests without a price that the key may send although a limit in US "
-        "dollars applies.",
-    )
-    expires: str | None = Field(
-        None,
-        description="Expiry: a duration such as `30d`, `12h`, `15m` or `90s`, or a time in ISO "
-        "8601 (UTC if no zone is given).",
-    )
-    user: str | None = Field(None, description="Id of the user who owns the key.")
-    team: str | None = Field(None, description="Id of the team that owns the key.")
-    organisation: str | None = Field(None, description="Id of the organisation that owns the key.")
-
-
-class Rotation(_Body):
-    """Options of a key's rotation.
-
-    `grace_s` is a time in seconds, 0 by default.
-    """
-
-    grace_s: float = Field(
-        0.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="Number of seconds for which the old secret stays valid.",
-    )
 
 
 class GateRequest(BaseModel):

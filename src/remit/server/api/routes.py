@@ -16,7 +16,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerEntry
-from remit.server.api.responses.page import Error
+from remit.operations.results import Error
 from remit.server.authentication import RequestContext
 from remit.server.guard import CONTEXT, IDENTITY
 from remit.server.refusals import HttpError

@@ -10,7 +10,7 @@ from fastapi import Query
 from remit.agents.sessions import session_overview
 from remit.kernel.errors import NotFoundError
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.server.api.requests import Page
+from remit.operations.results import Page
 from remit.server.api.responses.record import SessionDetail, SessionPage, Trace
 from remit.server.api.routes import Listed, Routes, page_of
 from remit.server.refusals import HttpError

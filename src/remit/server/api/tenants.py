@@ -13,9 +13,8 @@ from remit.gateway.budget import usd_of
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
+from remit.operations.results import Page, TenantPage, TenantShape
 from remit.runtime.tenants import ListedTenant, Tenant, list_names, listed_tenant, open_log
-from remit.server.api.requests import Page
-from remit.server.api.responses.parties import TenantPage, TenantShape
 from remit.server.api.routes import Routes, slice_of
 from remit.server.refusals import HttpError
 from remit.views import read_usage

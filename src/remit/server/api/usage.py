@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient
-from remit.server.api.requests import Page
+from remit.operations.results import Page
 from remit.server.api.routes import Routes
 from remit.views import BY, instant_of, read_usage
 

@@ -34,6 +34,7 @@ from remit.server.console import (
     spend,
     verification,
 )
+from remit.server.console.approval_cache import WaitingApprovals
 from remit.server.console.assets import ASSETS, scripts, style
 from remit.server.console.entrance import LOGIN, Entrance
 from remit.server.console.forms import PREFIX, not_own, read_form, read_query, see
@@ -48,7 +49,6 @@ from remit.server.console.pages import (
     View,
     templates,
 )
-from remit.server.console.waiting import WaitingApprovals
 from remit.server.device_sign_in import PAGE
 from remit.server.refusals import HttpError
 from remit.server.replies import (

@@ -15,10 +15,10 @@ from remit.agents import ApprovalQueue
 from remit.gateway.auth import Directory, Identity
 from remit.ledger import LedgerClient
 from remit.runtime import Runtime
+from remit.server.console.approval_cache import WaitingApprovals
 from remit.server.console.assets import address_of, style
 from remit.server.console.kept_report import KeptReport
 from remit.server.console.kept_usage import KeptUsage
-from remit.server.console.waiting import WaitingApprovals
 from remit.server.replies import Answer
 from remit.views.page import environment
 

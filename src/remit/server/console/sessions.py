@@ -104,7 +104,7 @@ def _one(ledger: LedgerClient, session_id: str, before: str | None) -> Page:
     first = next(ledger.query(session_id=session_id, limit=1, with_content=False), None)
     if first is None:
         end = ledger.archived_to
-        archived = f" Entries before {entry_id(end)} may be in an archive." if end else ""
+        archived = f" Entries before {entry_id(end)} may be in a segment." if end else ""
         raise NotFoundError(f"The ledger has no session {session_id[:100]}.{archived}")
     overview = session_overview(ledger, session_id)
     ends, after, more = _bounds(ledger, session_id, before)

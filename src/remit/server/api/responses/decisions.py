@@ -8,11 +8,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from remit.agents.queue import OrderStatus
-from remit.server.api.responses.page import listing
+from remit.operations.results import listing
 
 
 class FeedbackShape(BaseModel):
-    """A grade. Missing values are empty.
+    """A grade of an answer. Missing values are empty.
 
     `target_entry_id` and `target_type` name the target; `score`, `label` and `reason` are the
     grade; `source`, `by`, `key_id` and `rater` tell who gave it.

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from remit.server.api.responses.page import listing
+from remit.operations.results import listing
 
 
 class Breaker(BaseModel):

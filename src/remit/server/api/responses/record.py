@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from remit.server.api.responses.page import Paged, listing
+from remit.operations.results import Paged, listing
 
 
 class EntryShape(BaseModel):

@@ -1,0 +1,43 @@
+"""Each verb once: its request, its result, its permission, and how it runs.
+
+An :class:`Operation` declares the fields of a request with their types, limits and descriptions.
+The doors derive the rest: ``remit.cli`` the command, ``remit.server.api`` the route and its OpenAPI
+entry. The room owns no rule of keys, budgets or owners; an operation calls the room that does.
+
+Invariants: an operation has one validation and one description for all doors; a door checks the
+permission before ``run``; importing the declarations does not import pydantic or a ledger, so
+that the help of a command stays fast.
+
+Start reading in :mod:`remit.operations.operation`, then :mod:`remit.operations.keys`. The forms of
+results are in :mod:`remit.operations.results`.
+"""
+
+from __future__ import annotations
+
+from remit.operations.catalogue import OPERATIONS
+from remit.operations.operation import (
+    Caller,
+    Column,
+    Field,
+    ForbiddenError,
+    Listing,
+    Note,
+    Operation,
+    RootPort,
+)
+from remit.operations.requests import checked, request_model, result_form
+
+__all__ = [
+    "OPERATIONS",
+    "Caller",
+    "Column",
+    "Field",
+    "ForbiddenError",
+    "Listing",
+    "Note",
+    "Operation",
+    "RootPort",
+    "checked",
+    "request_model",
+    "result_form",
+]

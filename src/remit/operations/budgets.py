@@ -1,0 +1,252 @@
+"""Operations on budgets: limits, spending, and their check against the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.operations import limits as limits_
+from remit.operations.operation import Caller, Listing, Note, Operation, RootPort, field
+
+if TYPE_CHECKING:
+    from remit.gateway.budget import BudgetScope, BudgetStatus
+
+_OWNERS = ("key", "session", "user", "team", "organisation")
+
+
+def _owner(text: str) -> Any:
+    return field(text, None, is_name=True)
+
+
+class _Scoped(Operation):
+    key: str | None = _owner("A virtual key, by name or id.")
+    session: str | None = _owner("A session.")
+    user: str | None = _owner("A user.")
+    team: str | None = _owner("A team.")
+    organisation: str | None = _owner("An organisation.")
+    agent: str | None = _owner("An agent of the session; requires session.")
+
+    def scope(self, root: RootPort) -> BudgetScope | None:
+        """Return the named scope, or None if no owner is named.
+
+        Raises:
+            InvalidInputError: several owners are named, or an agent without a session.
+            NotFoundError: no such key exists.
+        """
+        given = {name: getattr(self, name) for name in _OWNERS if getattr(self, name)}
+        if len(given) > 1:
+            raise InvalidInputError(f"Name only one of {', '.join(_OWNERS)}.")
+        if self.agent and not self.session:
+            raise InvalidInputError(
+                "The budget of an agent belongs to a session.", next_step="Name the session too."
+            )
+        return root.keys.budget_scope(*given.popitem(), agent=self.agent or "") if given else None
+
+
+class ShowBudget(_Scoped):
+    """Show limits, spending and reservations of one budget, or of all."""
+
+    command = "budget show"
+
+    limit: int | None = field(
+        "Largest number to show (default: 50; all with --json).", None, least=1
+    )
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the budgets and their sums.
+
+        Raises:
+            InvalidInputError: several owners are named.
+            NotFoundError: the owner has no budget.
+        """
+        from remit.gateway.budget import usd_of
+
+        scope = self.scope(root)
+        states = root.budgeter.list(scope.key if scope else "")
+        if scope is None:
+            # Each call counts once: by its key where there is one, else by its session.
+            shown = [
+                state
+                for state in states
+                if "/" not in state.scope and state.scope.startswith(("key:", "session:"))
+            ]
+        else:
+            states = [state for state in states if f"{state.scope}/".startswith(f"{scope.key}/")]
+            shown = [state for state in states if state.scope == scope.key]
+            if not states:
+                raise InvalidInputError(
+                    f"There is no budget for {scope.key}.",
+                    next_step="`remit budget set` creates one; usage is counted from then on.",
+                )
+        limits = [state.nano_limit for state in shown if state.nano_limit is not None]
+        return {
+            "scopes": _named(root, states[: self.limit]),
+            "spent_usd": usd_of(sum(state.spent_nano for state in shown)),
+            "reserved_usd": usd_of(sum(state.reserved_nano for state in shown)),
+            "limit_usd": usd_of(sum(limits)) if limits else None,
+            "spent_tokens": sum(state.spent_tokens for state in shown),
+        }
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield a line for each budget."""
+        most = self.limit or 50
+        for state in found["scopes"][:most]:
+            yield limits_.state_line(state, state["name"] or "")
+        if len(found["scopes"]) > most:
+            yield Note(f"Only the first {most} are shown; raise --limit to see more.")
+
+
+class ListBudgets(Operation):
+    """List every scope with a budget, sorted by name: limits, spending, reservations."""
+
+    route, summary, tag = "GET /budgets", "List budgets", "budgets"
+    member, form, result, endpoint = "scopes", "PrefixQuery", "BudgetPage", "budgets"
+
+    prefix: str | None = field(
+        "Beginning of the scope's name, such as `key:` or `session:SES-`.", None,
+        is_name=True,
+    )  # fmt: skip
+
+    def run(self, root: RootPort, caller: Caller) -> Listing[BudgetStatus]:
+        """Return the budgets."""
+        return Listing(
+            root.budgeter.list(self.prefix or ""),
+            lambda state: state.scope,
+            lambda part: _named(root, part),
+        )
+
+
+class SetBudget(_Scoped, limits_.Limited):
+    """Set the limits of a budget; they replace all earlier limits.
+
+    With a window, the dollar, token and call limits apply to each day, week or month. A change of
+    the window starts a new window; any other change keeps what was spent.
+    """
+
+    command, route, summary, tag = "budget set", "PUT /budgets", "Set limits", "budgets"
+    needs, changes, form, result = "manage_budgets", True, "BudgetChange", "BudgetSet"
+    fails, endpoint = (404,), "change"
+
+    usd: float | None = limits_.usd()
+    tokens: int | None = limits_.count("Limit of tokens, input and output together.")
+    turns: int | None = limits_.count("Limit of model calls.")
+    unlimited: bool = field("Have no limits; usage is still counted.", False)
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Set the limits, and return them with the earlier ones.
+
+        Raises:
+            InvalidInputError: the scope or the limits are missing or contradict each other.
+            NotFoundError: no such key exists.
+        """
+        limits = limits_.limits_of(self)
+        if limits.any == self.unlimited:
+            raise InvalidInputError(
+                "unlimited removes all limits and cannot be combined with a limit."
+                if self.unlimited
+                else "No limit was given.",
+                next_step="Give usd, tokens, turns, rpm or tpm, which replace all limits, or "
+                "unlimited alone (--unlimited), which removes them.",
+            )
+        if (scope := self.scope(root)) is None:
+            raise InvalidInputError(f"Name one of {', '.join(_OWNERS)}.")
+        entry_id = root.budgeter.allocate(scope, limits=limits, by=caller.name)
+        (state,) = [one for one in root.budgeter.status(scope) if one.scope == scope.key]
+        said = root.ledger.read(entry_id).metadata
+        (shown,) = _named(root, [state])
+        return {"entry": entry_id, "by": said["by"], "before": said.get("before"), "scope": shown}
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the new state, and a note on the earlier limits."""
+        yield limits_.state_line(found["scope"], found["scope"]["name"] or "")
+        before = found["before"]
+        was = "no budget" if before is None else limits_.limits_line(before)
+        yield Note(f"Before: {was}. Set by {found['by']}, recorded as {found['entry']}.")
+
+
+class CheckBudgets(Operation):
+    """Compare the stored balances with the ledger; exit 1 if they differ.
+
+    In a large ledger ([gates] full_entries) the check continues from the last one.
+    """
+
+    command, route, tag = "budget check", "GET /budgets/check", "budgets"
+    summary, needs, result = "Compare budgets with the ledger", "manage_budgets", "Audit"
+
+    repair: bool = field(
+        "Set the stored balances to the sums of the ledger.", False, door="command"
+    )
+    full: bool = field("Add up the whole ledger, whatever its size.", False, door="command")
+
+    def writes(self) -> bool:
+        """Return True for a repair."""
+        return self.repair
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the differences, with money in US dollars.
+
+        Raises:
+            LedgerError: the ledger cannot be read, and the caller is not at the command line.
+        """
+        from remit.gateway.budget import BudgetAudit, audit_budgets
+        from remit.ledger import LedgerError, reason_of
+
+        try:
+            great = root.ledger.count() > root.settings.gates.full_entries
+            audit = audit_budgets(
+                root.ledger, repair=self.repair,
+                since_mark=great and not (self.full or self.repair),
+                progress=root.progress("adding up"),
+            )  # fmt: skip
+        except Exception as error:
+            # Whatever is stored, the command prints its report; other errors are not the ledger's.
+            is_other = isinstance(error, RemitError) and not isinstance(error, LedgerError)
+            if self.repair or is_other or not caller.is_local:
+                raise
+            audit = BudgetAudit(0, [], 0, 0, unread=[(None, reason_of(error))])
+        found = asdict(audit)
+        del found["calls"], found["unread"]
+        return {
+            "equal": audit.equal,
+            **found,
+            "repaired": self.repair and not audit.equal,
+            "problems": [said if seq is None else f"seq {seq}: {said}"
+                         for seq, said in audit.unread],
+            "usage": [one._asdict() for one in audit.usage],
+            "differences": [_in_usd(difference) for difference in found["differences"]],
+        }  # fmt: skip
+
+    def has_failed(self, found: dict[str, Any]) -> bool:
+        """Return True if the balances differ and were not repaired."""
+        return not (found["equal"] or found["repaired"])
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the differences, the problems and the verdict."""
+        for place, rows in (("scope", found["differences"]), ("row", found["usage"])):
+            for row in rows:
+                yield (f"{row[place]}  {row['field']}: stored {row['live']}, "
+                       f"ledger {row['ledger']}")  # fmt: skip
+        yield from found["problems"]
+        verdict = "match" if found["equal"] else "repaired" if found["repaired"] else "MISMATCH"
+        yield (f"{verdict}: {found['scopes']} scopes; {found['held_calls']} calls in flight "
+               f"reserve {found['held_tokens']} tokens")  # fmt: skip
+
+
+def _named(root: RootPort, states: list[BudgetStatus]) -> list[dict[str, Any]]:
+    names = root.directory.scope_names()
+    return [{**state.to_dict(), "name": names.get(state.scope)} for state in states]
+
+
+def _in_usd(difference: dict[str, Any]) -> dict[str, Any]:
+    """Return a difference with money in US dollars."""
+    from remit.gateway.budget import USD_NAMES, usd_of
+
+    if difference["field"] not in USD_NAMES:
+        return difference
+    shown = {**difference, "field": USD_NAMES[difference["field"]]}
+    for side in ("live", "ledger"):
+        if isinstance(shown[side], int):
+            shown[side] = usd_of(shown[side])
+    return shown

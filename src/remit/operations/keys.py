@@ -1,0 +1,330 @@
+"""Operations on virtual keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from remit.kernel.errors import InvalidInputError
+from remit.operations import limits as limits_
+from remit.operations.operation import (
+    Caller,
+    Column,
+    ForbiddenError,
+    Listing,
+    Note,
+    Operation,
+    RootPort,
+    field,
+)
+
+if TYPE_CHECKING:
+    from remit.gateway.auth import Identity, NewKey, VirtualKey
+
+_WILD = re.compile(r"[*?\[]")
+_PASSED = (
+    "Requests without a model call that the key may make, such as '/vector_stores*' or "
+    "'POST /uploads*'; reads are always allowed."
+)
+_UNPRICED = "Like pass_through; a limit in US dollars does not refuse these."
+
+
+def _seconds(text: str) -> float:
+    from remit.gateway.auth import duration_of
+
+    return duration_of(text).total_seconds()
+
+
+def _key(help: str = "Name or id of the key.") -> Any:  # noqa: A002
+    return field(help, flag="")
+
+
+def _list(text: str, **traits: Any) -> Any:
+    return field(text, [], separator=",", metavar="A,B", **traits)
+
+
+def _patterns(text: str) -> Any:
+    return field(text, [], metavar="PATTERN")
+
+
+class CreateKey(limits_.Limited):
+    """Create a key, whose secret is shown only once.
+
+    Over HTTP, a key can have at most the permissions of its creator.
+    """
+
+    command, route, summary, tag = "key create", "POST /keys", "Create a key", "keys"
+    needs, changes, form, result = "manage_keys", True, "KeyRequest", "KeyMade"
+    status, fails = 201, (409,)
+
+    name: str = field("Display name.")
+    role: Literal["admin", "operator", "agent", "auditor"] = field("Role of the key.", "agent")
+    budget_usd: float | None = limits_.usd()
+    budget_tokens: int | None = limits_.count("Limit of tokens, input and output together.")
+    budget_turns: int | None = limits_.count("Limit of model calls.")
+    rpm: int | None = limits_.count("Limit of calls per minute.", 1)
+    tpm: int | None = limits_.count("Limit of tokens per minute.", 1)
+    models: list[str] = _list("Models that the key may call; gpt-4o* is a pattern (default: all).")
+    agents: list[str] = _list("Agents that the key may act for (default: all).")
+    tiers: list[Literal["hot", "ho2", "ho1"]] = _list(
+        "Tiers that the key may act in: hot, ho2, ho1 (default: all)."
+    )
+    pass_through: list[str] = _patterns(_PASSED)
+    pass_through_unpriced: list[str] = _patterns(_UNPRICED)
+    expires: str | None = field(
+        "Expiry: a duration such as 30d, 12h, 15m or 90s, or a time in ISO 8601 (UTC if no zone is "
+        "given).", None,
+    )  # fmt: skip
+    user: str | None = field("Id of the user that the key belongs to.", None)
+    team: str | None = field("Id of the team that the key belongs to.", None)
+    organisation: str | None = field("Id of the organisation that the key belongs to.", None)
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, str]:
+        """Create the key and its budget in one transaction.
+
+        Raises:
+            ForbiddenError: the key would have more permissions than its creator.
+            InvalidInputError: a value cannot be used.
+            ConflictError: the name is taken.
+        """
+        from remit.gateway.auth import VirtualKey, expiry_of
+
+        lists: dict[str, Any] = {
+            name: tuple(getattr(self, name))
+            for name in ("models", "agents", "tiers", "pass_through", "pass_through_unpriced")
+        }
+        _require_no_more(caller, VirtualKey(self.name, self.role, **lists))
+        limits = limits_.limits_of(self, "budget_")
+        made = root.keys.create(
+            self.name, role=self.role, **lists,
+            user_id=self.user or "", team_id=self.team or "",
+            organisation_id=self.organisation or "",
+            expires=None if self.expires is None else expiry_of(self.expires),
+            requested_by=caller.id, in_transaction=root.budgeter.for_new_key(limits, caller.id),
+        )  # fmt: skip
+        return _made(made)
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the secret alone, so that a script can read it, and a note."""
+        return _secret(found)
+
+
+class SetKey(Operation):
+    """Replace the requests without a model call that a key may make. The secret stays."""
+
+    command, changes = "key set", True
+
+    name_or_id: str = _key()
+    pass_through: list[str] = _patterns(_PASSED)
+    pass_through_unpriced: list[str] = _patterns(_UNPRICED)
+    no_pass_through: bool = field("Empty both lists: only reads are left.", False)
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Replace the lists that are given.
+
+        Raises:
+            InvalidInputError: no list is given, or a list and ``no_pass_through``.
+            NotFoundError: no such key exists.
+        """
+        given = {"pass_through": self.pass_through,
+                 "pass_through_unpriced": self.pass_through_unpriced}  # fmt: skip
+        if any(given.values()) == self.no_pass_through:
+            raise InvalidInputError(
+                "Give --pass-through, --pass-through-unpriced, or --no-pass-through alone."
+            )
+        lists: dict[str, Any] = {
+            name: tuple(each) for name, each in given.items() if each or self.no_pass_through
+        }
+        return root.keys.change(self.name_or_id, **lists, requested_by=caller.id).to_dict()
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the key and its lists."""
+        allowed = ", ".join(found["pass_through"]) or "only reads"
+        unpriced = ", ".join(found["pass_through_unpriced"]) or "none"
+        yield (f"{found['id']}  {found['name']}  pass-through: {allowed}; "
+               f"without a price: {unpriced}")  # fmt: skip
+
+
+def _column(head: str, name: str = "") -> Column:
+    def cell(shown: dict[str, Any]) -> str:
+        value = shown[name or head]
+        return (",".join(value) or "all") if isinstance(value, list | tuple) else value or "-"
+
+    return head, cell
+
+
+class ListKeys(Operation):
+    """List keys by name, without secrets."""
+
+    command, route, summary, tag = "key list", "GET /keys", "List keys", "keys"
+    member, form, result, endpoint = "keys", "KeyQuery", "KeyPage", "listed"
+    columns: ClassVar[tuple[Column, ...]] = (
+        _column("key_id", "id"), _column("name"), _column("role"), _column("state"),
+        ("team", lambda shown: shown["team_name"] or shown["team_id"] or "-"),
+        ("limits", lambda shown: limits_.limits_line(shown["limits"])),
+        _column("prefix"), _column("expires"), _column("models"),
+    )  # fmt: skip
+
+    revoked: bool = field("Include revoked keys.", False, flag="--all")
+
+    def run(self, root: RootPort, caller: Caller) -> Listing[VirtualKey]:
+        """Return the keys sorted by name, with owners, limits and spending."""
+        from remit.gateway.auth import shown_keys
+
+        # A key that was revoked meanwhile still marks the place of a cursor.
+        return Listing(
+            root.keys.list(include_revoked=True),
+            lambda key: key.key_id,
+            lambda part: shown_keys(part, root.directory, root.budgeter),
+            lambda key: self.revoked or not key.revoked,
+        )
+
+
+class ShowKey(Operation):
+    """Show a key's permissions, limits and spending, without its secret."""
+
+    command, route, summary, tag = "key show", "GET /keys/{name_or_id:path}", "One key", "keys"
+    result = "KeyShape"
+
+    name_or_id: str = _key()
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the key.
+
+        Raises:
+            NotFoundError: no such key exists.
+        """
+        from remit.gateway.auth import shown_keys
+
+        return next(shown_keys([root.keys.find(self.name_or_id)], root.directory, root.budgeter))
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield each field that has a value, then the budget."""
+        for name, value in found.items():
+            text = ", ".join(value) if isinstance(value, list | tuple) else value
+            if text and not isinstance(text, dict):
+                yield f"{name}: {text}"
+        if found["budget"]:
+            yield limits_.state_line(found["budget"])
+
+
+class RotateKey(Operation):
+    """Give a key a new secret. Its id, permissions, budget and history stay."""
+
+    command, tag = "key rotate", "keys"
+    route, summary = "POST /keys/{name_or_id:path}/rotate", "Rotate a key"
+    needs, changes, form, result, fails = "manage_keys", True, "Rotation", "KeyMade", (409,)
+
+    name_or_id: str = _key()
+    grace_s: float = field(
+        "Number of seconds for which the old secret stays valid.", 0.0, least=0, flag="--grace",
+        read=_seconds, flag_default="0s",
+        flag_help="How long the old secret stays valid: 24h, 15m.",
+    )  # fmt: skip
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, str]:
+        """Rotate the key.
+
+        Raises:
+            ForbiddenError: the key has more permissions than the caller, who gets its secret.
+            NotFoundError: no such key exists.
+            ConflictError: the key is revoked or expired.
+        """
+        key = root.keys.find(self.name_or_id)
+        if key.key_id != caller.identity.key_id:
+            _require_no_more(caller, key)
+        made = root.keys.rotate(key.key_id, grace_s=self.grace_s, requested_by=caller.id)
+        return _made(made)
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the secret alone, so that a script can read it, and a note."""
+        return _secret(found)
+
+
+class RevokeKey(Operation):
+    """Revoke a key permanently; all servers refuse it within a second.
+
+    A repetition has no effect.
+    """
+
+    command, tag = "key revoke", "keys"
+    route, summary = "DELETE /keys/{name_or_id:path}", "Revoke a key"
+    needs, changes, result = "manage_keys", True, "KeyRevoked"
+
+    name_or_id: str = _key()
+    reason: str = field("Reason, recorded permanently.", "")
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, str]:
+        """Revoke the key.
+
+        Raises:
+            NotFoundError: no such key exists.
+        """
+        key = root.keys.find(self.name_or_id)
+        entry_id = root.keys.revoke(key.key_id, self.reason, requested_by=caller.id)
+        return {"id": key.key_id, "name": key.name, "entry": entry_id}
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the key and the entry."""
+        yield f"{found['id']}  {found['name']}  revoked ({found['entry']})"
+
+
+def _made(made: NewKey) -> dict[str, str]:
+    return {"id": made.key_id, "name": made.name, "key": made.key}
+
+
+def _secret(found: dict[str, Any]) -> Iterator[str]:
+    yield found["key"]
+    yield Note(
+        f"This is the secret of the key {found['name']} ({found['id']}). It is not stored and will "
+        "not be shown again."
+    )
+
+
+def _require_no_more(caller: Caller, key: VirtualKey) -> None:
+    """Raise ForbiddenError if a key would have permissions that its creator may not give.
+
+    A creator may give its own permissions except the one to approve, which is given on the machine.
+    """
+    from remit.gateway.auth import ROLES
+    from remit.providers.wire import PASSED_PATHS
+
+    if caller.is_local:
+        return
+    allowed = ROLES.get(key.role, frozenset())
+    if more := sorted(name for name in allowed if not caller.identity.may(name)):
+        raise _too_much("role", f"the role {key.role} may {', '.join(more).replace('_', ' ')}")
+    if "approve" in allowed:
+        raise ForbiddenError(
+            f"A key of the role {key.role} may approve, so it can only be created on the server's "
+            f"machine: run `remit key create --role {key.role}` or `remit key rotate`.",
+            param="role",
+        )
+    own: Identity | None = caller.identity
+    while own is not None:
+        if own.models and not (key.models and all(_covers(own, model) for model in key.models)):
+            raise _too_much("models", f"your models are {', '.join(own.models)}")
+        if own.agents and not (key.agents and all(map(own.may_act_as, key.agents))):
+            raise _too_much("agents", f"your agents are {', '.join(own.agents)}")
+        if own.tiers and not (key.tiers and all(map(own.may_use_tier, key.tiers))):
+            raise _too_much("tiers", f"your tiers are {', '.join(own.tiers)}")
+        own = own.within
+    for row in PASSED_PATHS if caller.identity.key_id else ():
+        for unpriced in (False, True):
+            if key.identity.may_pass(row, unpriced=unpriced) and not caller.identity.may_pass(
+                row, unpriced=unpriced
+            ):
+                raise _too_much("pass_through", f"yours does not list {row.name}")
+
+
+def _covers(identity: Identity, model: str) -> bool:
+    """Return True if a model id or pattern allows no more than the identity may use.
+
+    A pattern may match more than another pattern that matches it, so only an equal one passes.
+    """
+    return model in identity.models or (not _WILD.search(model) and identity.may_use_model(model))
+
+
+def _too_much(param: str, why: str) -> ForbiddenError:
+    return ForbiddenError(f"That key has more permissions than yours: {why}.", param=param)

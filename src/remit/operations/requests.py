@@ -1,0 +1,111 @@
+"""The validation of requests, by models of pydantic that are made at first use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from remit.kernel.errors import InvalidInputError, excerpt
+from remit.operations.operation import Field, Operation
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+_MODELS: dict[tuple[str, str], type[BaseModel]] = {}
+
+
+def request_model(
+    kind: type[Operation], door: str, *, but: frozenset[str] = frozenset(), is_query: bool = False
+) -> type[BaseModel]:
+    """Return the model of an operation's request, which refuses unknown fields.
+
+    Operations that inherit their request share one model, and so one form in the OpenAPI document.
+
+    Args:
+        kind: the operation.
+        door: ``command`` or ``route``.
+        but: names of fields that are not in the model, such as those of the path.
+        is_query: True for parameters of a URL, whose values are texts.
+    """
+    from pydantic import ConfigDict, create_model
+    from pydantic import Field as Described
+
+    from remit.operations.results.page import Page
+
+    owner = next(base for base in kind.__mro__ if "form" in vars(base))
+    name = kind.form or kind.__name__
+    place = f"{owner.__module__}.{owner.__qualname__}.{name}", door
+    if place in _MODELS:
+        return _MODELS[place]
+    fields: dict[str, Any] = {
+        item.name: (
+            _annotated(item, is_query),
+            Described(... if item.is_required else item.default, description=item.help),
+        )
+        for item in kind.fields(door)
+        if item.name not in but
+    }
+    base = Page if is_query and kind.member else None
+    config = None if base else ConfigDict(extra="forbid", strict=not is_query)
+    text = owner.__doc__ if kind.form else kind.__doc__
+    _MODELS[place] = create_model(name, __base__=base, __config__=config, __doc__=text, **fields)
+    return _MODELS[place]
+
+
+def checked(kind: type[Operation], values: Mapping[str, Any]) -> Operation:
+    """Return the operation with the values of a command's options.
+
+    Raises:
+        InvalidInputError: a value cannot be used; the message names the option.
+    """
+    from pydantic import ValidationError
+
+    try:
+        model = request_model(kind, "command").model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        item = next(item for item in kind.fields("command") if item.name == name)
+        why = str(first["msg"]).removeprefix("Value error, ")
+        given = excerpt(first["input"], 60)
+        raise InvalidInputError(f"{item.option} {given!r}: {why}.") from error
+    return kind(**dict(model))
+
+
+def result_form(name: str) -> type[BaseModel]:
+    """Return the form of a result.
+
+    Args:
+        name: its name in the OpenAPI document, as in :attr:`Operation.result`.
+    """
+    from remit.operations.results import budgets, parties
+
+    forms: dict[str, type[BaseModel]] = vars(budgets) | vars(parties)
+    return forms[name]
+
+
+def _annotated(item: Field, is_query: bool) -> Any:
+    from pydantic import Field as Limits
+    from pydantic import WithJsonSchema
+
+    from remit.kernel.exchange import MAX_ID_CHARS
+    from remit.operations.results.page import Flag, Printable
+
+    inner = item.inner
+    limits: dict[str, Any] = {}
+    if item.is_name:
+        limits = {"min_length": 1, "max_length": MAX_ID_CHARS}
+    elif inner in {int, float}:
+        limits = {"ge": item.least, **({"allow_inf_nan": False} if inner is float else {})}
+    kind: Any = Annotated[inner, Limits(**limits)]
+    if item.is_name:
+        kind = Annotated[kind, Printable]
+    if is_query and inner is bool:
+        return Flag
+    if inner is item.type:
+        return kind
+    if is_query:  # A URL has no null: a value is given or left out.
+        shown = {"minLength": 1, "maxLength": MAX_ID_CHARS} if item.is_name else {}
+        return Annotated[kind | None, WithJsonSchema({"type": "string", **shown})]
+    return kind | None

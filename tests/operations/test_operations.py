@@ -1,0 +1,67 @@
+"""The declarations of operations: what every door relies on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from remit.gateway.auth import PERMISSIONS
+from remit.kernel.errors import InvalidInputError
+from remit.operations import OPERATIONS, Operation, checked, request_model, result_form
+
+
+def _named(name: str) -> type[Operation]:
+    return next(kind for kind in OPERATIONS if kind.command == name)
+
+
+@pytest.mark.parametrize("kind", OPERATIONS, ids=lambda kind: kind.__name__)
+def test_an_operation_is_complete(kind: type[Operation]) -> None:
+    assert kind.command or kind.route
+    assert kind.needs in PERMISSIONS
+    assert (kind.__doc__ or "").strip().partition("\n")[0].endswith(".")
+    if kind.route:
+        assert kind.summary
+        assert kind.tag
+        assert result_form(kind.result)
+    for door in ("command", "route"):
+        for field in kind.fields(door):
+            assert field.help.endswith("."), field.name
+
+
+def test_the_declarations_import_neither_pydantic_nor_a_ledger() -> None:
+    program = (
+        "import sys, remit.operations;"
+        "print([name for name in ('pydantic', 'fastapi', 'remit.ledger') if name in sys.modules])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "values", "told"),
+    [
+        ("key create", {"name": "k", "tiers": ["top"]}, "--tiers 'top'"),
+        ("key create", {"name": "k", "rpm": 0}, "--rpm '0'"),
+        ("key rotate", {"name_or_id": "k", "grace_s": float("inf")}, "--grace 'inf'"),
+        ("team create", {"name": " x"}, "--name ' x'"),
+        ("team create", {"name": "x", "usd": float("nan")}, "--budget-usd 'nan'"),
+        ("budget set", {"user": "a\0", "usd": 1}, "--user"),
+        ("budget set", {"user": "u", "window": "year"}, "--window 'year'"),
+    ],
+)
+def test_a_refusal_names_the_option_and_the_value(
+    command: str, values: dict[str, object], told: str
+) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        checked(_named(command), values)
+    assert told in refused.value.message
+
+
+def test_operations_of_one_form_share_a_model() -> None:
+    team, user = (_named(f"{kind} create") for kind in ("team", "user"))
+    assert request_model(team, "route") is request_model(user, "route")
+    assert request_model(team, "route").__name__ == "OwnerRequest"
