@@ -21,7 +21,7 @@ _CACHE_S = 60.0
 _WITHIN = Timeouts(2.0, 3.0, 3.0)
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_MODELS = 5_000
-_PREFIX = "models/"  # of a name in Gemini's lists
+_PREFIX = "models/"  # Names in lists of Gemini begin so.
 _LISTS = {"anthropic": "/v1/models?limit=1000", "gemini": "/models?pageSize=1000"}
 
 _Listed = list[tuple[str, bytes]]  # (name, exact text) of each model of a provider.

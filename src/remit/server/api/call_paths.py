@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from remit.providers.dialects import error_body
 from remit.providers.wire import BATCHES, ENDPOINTS, FILES, Endpoint
 
 _KEPT = {
@@ -128,8 +129,10 @@ _REFUSAL = {
     "anthropic": {"type": "error", "error": {
         "type": "billing_error", "message": "key:KEY-8IJWLY3QGHBPN7A6 has 0.000045 USD left, the "
         "call may cost 0.009847", "code": "budget_exhausted"}},
-    "gemini": {"error": {"code": 402, "message": "key:KEY-8IJWLY3QGHBPN7A6 has 0.000045 USD left, "
-                         "the call may cost 0.009847", "status": "RESOURCE_EXHAUSTED"}},
+    "gemini": error_body(
+        "gemini.generate", 402, "budget_exhausted",
+        "key:KEY-8IJWLY3QGHBPN7A6 has 0.000045 USD left, the call may cost 0.009847",
+    ),
 }  # fmt: skip
 
 

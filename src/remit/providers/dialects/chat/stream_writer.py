@@ -45,7 +45,7 @@ class ChatWriter:
         }
         self._calls: dict[int, _Call] = {}
         self._texts: list[dict[str, Any]] = []
-        self._seal: dict[str, Any] = {}  # of the next call
+        self._seal: dict[str, Any] = {}  # The next call carries it.
 
     def start(self) -> bytes:
         """Return the first chunk, which names the role."""

@@ -92,7 +92,7 @@ def _conversation(call: ModelCall, names: ToolNames) -> tuple[str, list[dict[str
                 found[0] |= seal
                 seal = {}
             parts += found
-        if seal:  # of a text that came before it
+        if seal:  # The text that it belongs to came before it.
             parts.append({"text": "", **seal})
         speaker = "model" if role == "assistant" else "user"
         if contents and contents[-1]["role"] == speaker:

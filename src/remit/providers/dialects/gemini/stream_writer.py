@@ -53,7 +53,7 @@ class GeminiWriter:
         if kind in ("thinking", "redacted_thinking"):
             sealed = gemini_seal(block)
             if "thought_signature" in block and not self._thinks:
-                self._seal = sealed  # of the next part
+                self._seal = sealed  # The next part carries it.
                 return b""
             thought, self._thought = self._thought, ""
             text = {"text": thought} if thought else {}
