@@ -292,7 +292,7 @@ def _limit(endpoint: str, body: Mapping[str, Any]) -> int:
     known = ENDPOINTS.get(endpoint)
     limit = 0
     for name in _NEUTRAL_LIMITS if known is None else known.output_limit:
-        value = member_at(body, name)
+        value = member_at(body, name) if "." in name else body.get(name)
         if type(value) is int and value > limit:
             limit = value
     return limit
@@ -372,8 +372,9 @@ class Media(Struct, gc=False):
 def media_of(body: Mapping[str, Any]) -> Media:
     """Return the parts of a body's conversation that are not text, in any dialect."""
     found = Media()
-    for number, part in enumerate(_parts(body)):
-        _look_at(part, f"contents (part {number + 1})", found)
+    if "contents" in body or "content" in body or "requests" in body:
+        for number, part in enumerate(_parts(body)):
+            _look_at(part, f"contents (part {number + 1})", found)
     for name in ("messages", "input", "system"):
         value = body.get(name)
         if isinstance(value, (list, tuple)):

@@ -141,7 +141,9 @@ class ModelCalls:
                 asked = await self._kept(asked, caller.identity)
             if endpoint is COMPACT or endpoint is INPUT_TOKENS:
                 await self._responses.require_own(asked, caller.identity)
-            is_count = endpoint in (COUNT_TOKENS, INPUT_TOKENS, COUNT_CONTENT)
+            is_count = (
+                endpoint is COUNT_TOKENS or endpoint is INPUT_TOKENS or endpoint is COUNT_CONTENT
+            )
             if is_count and not self._gateway.speaks(asked):
                 name = "totalTokens" if endpoint is COUNT_CONTENT else "input_tokens"
                 tokens: dict[str, Any] = {name: self._gateway.estimate_tokens(asked)}

@@ -183,7 +183,7 @@ class Body(Struct, gc=False):
                 f"{endpoint.prompt} has more than {_MAX_INPUT_ITEMS:,} parts.", endpoint.prompt
             )
         for name in endpoint.output_limit:
-            limit = member_at(value, name)
+            limit = member_at(value, name) if "." in name else value.get(name)
             if limit is not None and (type(limit) is not int or limit < 1):
                 raise BodyError(f"{name} is not a positive integer.", name)
         if type(value.get("stream", False) or False) is not bool:
@@ -201,7 +201,7 @@ class Body(Struct, gc=False):
     def output_limit(self) -> int | None:
         """Most output tokens of one answer; None if the body states no limit."""
         for name in self.endpoint.output_limit:
-            limit = member_at(self.value, name)
+            limit = member_at(self.value, name) if "." in name else self.value.get(name)
             if limit is not None:
                 return int(limit)
         return None
