@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from remit import Tool
 from remit.agents.sessions import Turn
-from remit.agents.supervisor import Candidate, open_threads
+from remit.agents.supervisor import Candidate, attention, open_threads
 from remit.agents.supervisor.attention import choose, tokens_of
 from remit.agents.worker.calls import count_omitted, shorten
 from remit.kernel.errors import InvalidInputError
@@ -146,20 +146,18 @@ def test_policy_is_pushed_down_and_on_record(scripted: Scripted, tmp_path: Path)
     assert (shown["kind"], shown["ref"]) == ("policy", "HOT/policy/refunds.md")
 
 
-def test_a_session_can_be_consolidated_when_it_ends(scripted: Scripted) -> None:
+def _consolidation(body: dict[str, Any]) -> dict[str, Any]:
     found = {
         "summary": "Bo wants a call.",
         "open_threads": [{"title": "Call Bo", "commitment": "agent", "due": None}],
         "closed_threads": [],
     }
+    return message(json.dumps(found) if body.get("output_config") else "Will do.")
 
-    def reply(body: dict[str, Any]) -> dict[str, Any]:
-        if body.get("output_config"):
-            return message(json.dumps(found))
-        return message("Will do.")
 
+def test_a_session_can_be_consolidated_when_it_ends(scripted: Scripted) -> None:
     flags = {"supervisor.consolidate": True}
-    with scripted(reply, flags=flags) as (runtime, _):
+    with scripted(_consolidation, flags=flags) as (runtime, _):
         with runtime.agent("a").session() as session:
             session.turn("call Bo back, will you?")
         (thread,) = open_threads(runtime.ledger)
@@ -167,6 +165,29 @@ def test_a_session_can_be_consolidated_when_it_ends(scripted: Scripted) -> None:
         exchanges = runtime.ledger.read_by_event_type("EXCHANGE")
     assert (thread.text, thread.commitment) == ("Call Bo", 1.0)
     assert end.metadata["total_cost"]["llm_calls"] == len(exchanges) == 2
+
+
+def test_threads_that_a_killed_process_did_not_record_are_recorded_once(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    flags = {"supervisor.consolidate": True}
+    with scripted(_consolidation, flags=flags) as (runtime, _):
+        agent = runtime.agent("a")
+        session = agent.session()
+        session.turn("call Bo back, will you?")
+        with monkeypatch.context() as patch:
+            patch.setattr(attention, "_opened", die)
+            with pytest.raises(KeyboardInterrupt):
+                session.end()
+        assert not open_threads(runtime.ledger)
+        for _ in range(2):
+            agent.session(session.session_id).end()
+            (thread,) = open_threads(runtime.ledger)
+            assert thread.text == "Call Bo"
+        assert len(runtime.ledger.read_by_event_type("EXCHANGE")) == 2
 
 
 # What a model is shown of a long conversation: the newest, calls with their results, on record.

@@ -49,7 +49,7 @@ def test_a_team_with_its_keys_and_budget(remit: Run) -> None:
 
 @pytest.mark.usefixtures("root")
 def test_what_cannot_be_declared(remit: Run) -> None:
-    assert "Give one with --id" in remit("organisation", "create", "--name", "支払い").stderr
+    assert "Give an id" in remit("organisation", "create", "--name", "支払い").stderr
     assert remit("organisation", "create", "--id", "o", "--name", "支払い").returncode == 0
     again = remit("organisation", "create", "--id", "o", "--name", "x")
     assert (again.returncode, "already" in again.stderr) == (1, True)
@@ -61,7 +61,7 @@ def test_what_cannot_be_declared(remit: Run) -> None:
 def test_limits_are_changed_with_what_they_were_and_by_whom(remit: Run, root: Path) -> None:
     refused = remit("budget", "set", "--team", "t")
     assert refused.returncode == 2
-    assert "--unlimited" in refused.stderr
+    assert "unlimited" in refused.stderr
     assert remit("budget", "set", "--team", "t", "--window", "day").returncode == 2
     assert remit("budget", "set", "--team", "t", "--usd", "1", "--unlimited").returncode == 2
     first = parsed(remit("budget", "set", "--team", "t", "--usd", "10", "--tpm", "5", "--json"))

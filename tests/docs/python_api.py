@@ -14,6 +14,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from remit import Tool
 from remit.runtime import Agent, Conversation, Runtime
 
 PAGE = Path("docs/python.md")
@@ -53,8 +54,9 @@ def page() -> str:
 
 def _entry(name: str, value: Any) -> str:
     lines = [f"\n### `{name}`\n\n{_summary(value)}\n"]
-    if inspect.isfunction(value) or dataclasses.is_dataclass(value):
-        lines.append(f"\n```text\n{name}{_signature(value)}\n```\n")
+    made = _signature(value)
+    if made and (inspect.isfunction(value) or dataclasses.is_dataclass(value)):
+        lines.append(f"\n```text\n{name}{made}\n```\n")
     members = [
         f"{member}{_signature(raw)}\n    {_summary(raw)}\n"
         for member, made in vars(value).items()
@@ -84,7 +86,7 @@ class _Plain(str):
 
 
 def _signature(value: Any) -> str:
-    if value in (Runtime, Agent, Conversation):  # made by methods that have their own entries
+    if value in (Runtime, Agent, Conversation, Tool):  # other entries show how to make them
         return ""
     try:
         found = inspect.signature(value)

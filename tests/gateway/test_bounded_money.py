@@ -262,7 +262,8 @@ HEADERS = {
 COVERED = {
     ("all that send text", "input tokens"): ["chat", "messages", "responses", "completions"],
     ("all that send text", "output tokens"): ["chat, no limit", "chat, many answers"],
-    ("all", "a dearer service"): [*SERVED, "chat, the default service", "chat, an unknown service"],
+    ("all", "a more expensive service"):
+        [*SERVED, "chat, the default service", "chat, an unknown service"],
     ("chat, messages, responses", "images, as data, URL or id"):
         ["chat, an image", "messages, an image", "responses, an image"],
     ("chat, messages, responses",

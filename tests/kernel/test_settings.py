@@ -96,19 +96,27 @@ def test_any_other_unknown_key_is_an_error(tmp_path: Path) -> None:
             '[model.prefixes]\n"a" = "b"\n',
             '[model.prefixes]\n"a" = "b"\n\n[model]\ndefault = "x"\n',
         ),
+        (
+            '[model] # the\r\ndefault = "y" # old\r\n[chat]\n',
+            '[model] # the\r\ndefault = "x"\r\n[chat]\n',
+        ),
+        ("[model]\r\n\r\n[chat]\r\n", '[model]\r\ndefault = "x"\r\n\r\n[chat]\r\n'),
+        ("# mine\r\n", '# mine\r\n\r\n[model]\r\ndefault = "x"\r\n'),
+        ("\n\n# mine\n\n", '\n\n# mine\n\n\n[model]\ndefault = "x"\n'),
+        ('\ufeff[model]\ndefault = "y"\n', '\ufeff[model]\ndefault = "x"\n'),
     ],
 )
 def test_a_value_is_set(tmp_path: Path, before: str, after: str) -> None:
     file = tmp_path / "remit.toml"
-    file.write_text(before)
+    file.write_bytes(before.encode())
     set_values(file, {"model.default": "x"})
-    assert file.read_text() == after
+    assert file.read_bytes().decode() == after
     assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_any_text_can_be_a_value(tmp_path: Path) -> None:
     file = tmp_path / "remit.toml"
-    text = 'a "quoted" \\ é \n line'
+    text = 'a "quoted" \\ é \x7f \n line'
     set_values(file, {"model.default": text, "providers.openai.base_url": "http://x"})
     read = tomllib.loads(file.read_text())
     assert read["model"]["default"] == text
@@ -117,15 +125,30 @@ def test_any_text_can_be_a_value(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "before",
-    ['model = { default = "y" }\n', 'model.default = "y"\n', 'a = """\n[model]\n"""\n', "["],
+    [
+        b'model = { default = "y" }\n',
+        b'model.default = "y"\n',
+        b'a = """\n[model]\n"""\n',
+        b"[",
+        b'model = "y"\n',
+        b"[[model]]\n",
+        b'[model]\ndefault = "\xff"\n',
+    ],
 )
-def test_what_is_not_understood_is_left_alone(tmp_path: Path, before: str) -> None:
+def test_what_is_not_understood_is_left_alone(tmp_path: Path, before: bytes) -> None:
     file = tmp_path / "remit.toml"
-    file.write_text(before)
-    with pytest.raises(ConfigError):
+    file.write_bytes(before)
+    with pytest.raises(ConfigError, match=r"remit\.toml"):
         set_values(file, {"model.default": "x"})
-    assert file.read_text() == before
+    assert file.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["remit.toml"]
+
+
+def test_a_value_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "remit.toml"
+    with pytest.raises(ConfigError, match="is not Unicode text"):
+        set_values(file, {"model.default": "\udcff"})
+    assert not list(tmp_path.iterdir())
 
 
 # -- A file is replaced whole and durably, or stays as it was ------------------------------------

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
+from aiohttp import web
 
-from remit.gateway.auth import agent_secret
+from remit.gateway.auth import Directory, Identity, KeyStore, agent_secret
+from remit.kernel.errors import ConflictError, NotFoundError
 from remit.kernel.root import Root
+from remit.runtime import Runtime
 from remit.server import device_codes
-from remit.server.device_codes import LASTS_S, DeviceCodes
+from remit.server.console.device import change
+from remit.server.console.pages import Asked
+from remit.server.device_codes import LASTS_S, DeviceCodes, is_device_key, key_name
+from remit.server.device_sign_in import PAGE, DeviceSignIn
+from remit.server.extending import Authenticator
+from tests.server.asgi import AsgiRequest
 from tests.server.console.client import Answered
 from tests.server.console.test_oidc import CALLBACK, PUBLIC, SECRET, Person, settings
 from tests.server.running import Served, serving
 from tests.support.commands import run_remit
+from tests.support.listening import listening
 from tests.support.oidc import ANN, OidcProvider, oidc_provider
+from tests.support.roots import new_root
 from tests.support.upstream import Upstream
 
 GRANT = "urn:ietf:params:oauth:grant-type:device_code"
@@ -33,6 +48,11 @@ model = "haiku"
 model = "opus"
 [server.oidc.managed_settings.platform.permissions]
 deny = ["WebFetch"]
+"""
+OIDC = f"""issuer = "https://id.example.org"
+client_id = "remit"
+public_url = "{PUBLIC}"
+roles = {{ all = "agent" }}
 """
 ROLES = '"ops" = "agent"\n"all" = "auditor"'
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -153,8 +173,11 @@ def test_a_person_signs_a_device_in_and_is_billed(served: Served, provider: Oidc
     managed = json.loads(raw)
     assert managed["settings"] == {"model": "opus", "permissions": {"deny": ["WebFetch"]}}
     assert managed["checksum"] == managed["uuid"]
-    tag = {"if-none-match": headers["etag"]}
-    assert served.ask("GET", "/managed/settings", token=key, headers=tag)[:2] == (304, b"")
+    for tag in (headers["etag"], f"W/{headers['etag']}", f'"other", {headers["etag"]}'):
+        known = {"if-none-match": tag}
+        assert served.ask("GET", "/managed/settings", token=key, headers=known)[:2] == (304, b"")
+    other = {"if-none-match": '"other"'}
+    assert served.ask("GET", "/managed/settings", token=key, headers=other)[0] == 200
     for signal in ("metrics", "logs", "traces"):
         assert served.ask("POST", f"/v1/{signal}", b"{}", token=key)[0] == 200
 
@@ -166,6 +189,27 @@ def test_a_person_signs_a_device_in_and_is_billed(served: Served, provider: Oidc
 
     said = command(served, "ledger", "erase", "--subject", ANN["sub"], "--yes", "--reason", "asked")
     assert "erased" in said.lower()
+
+
+@pytest.mark.parametrize("path", ["", "/v1/traces"])
+def test_telemetry_reaches_the_collector(upstream: Upstream, tmp_path: Path, path: str) -> None:
+    received = []
+
+    async def collect(request: web.Request) -> web.Response:
+        received.append((request.path, request.headers["content-type"], await request.read()))
+        return web.Response(status=307, headers={"location": "http://127.0.0.1:1/"})
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", collect)
+    with listening(app) as url:
+        toml = f'[telemetry]\notlp_endpoint = "{url}{path}"\n[server.oidc]\ndevices = true\n{OIDC}'
+        with serving(tmp_path / "root", upstream.url, toml=toml) as served:
+            for signal in ("metrics", "logs", "traces"):
+                sent = {"content-type": "application/x-protobuf"}
+                answered = served.ask("POST", f"/v1/{signal}", signal.encode(), headers=sent)
+                assert answered[:2] == (200, b"{}")
+    assert received == [(f"/v1/{signal}", "application/x-protobuf", signal.encode())
+                        for signal in ("metrics", "logs", "traces")]  # fmt: skip
 
 
 def test_a_denied_device_gets_nothing(served: Served, provider: OidcProvider) -> None:
@@ -242,6 +286,67 @@ def test_codes_end(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     assert codes.user_code_of(f" {new.lower()} ") == new.replace("-", "")
 
 
+@pytest.fixture
+def desk(running: OidcProvider, tmp_path: Path) -> Iterator[Any]:
+    """The data sources of the page, without a server around it."""
+    root = new_root(tmp_path / "root", settings(running, MORE, ROLES))
+    with Runtime.open(root) as runtime:
+        yield SimpleNamespace(runtime=runtime, owners=Directory(runtime.ledger))
+
+
+def decision(user_code: str, name: str) -> Asked:
+    person = Identity(ANN["email"], "agent", user_id=ANN["sub"])
+    return Asked(PAGE, "", person, form={"user_code": user_code, "decision": name})
+
+
+def new_code(desk: Any) -> str:
+    return DeviceCodes(agent_secret(desk.runtime.root)).issue()[1]
+
+
+def test_a_denial_that_fails_midway_leaves_no_living_key(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KeyStore, "revoke", Mock(side_effect=OSError))
+    with pytest.raises(OSError):
+        change(desk, decision(new_code(desk), "deny"))
+    (key,) = KeyStore(desk.runtime.ledger).list()
+    lasts = datetime.fromisoformat(key.expires) - datetime.fromisoformat(key.created)
+    assert lasts <= timedelta(seconds=2)
+
+
+def test_a_code_that_another_person_denies_meanwhile_stays_denied(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = new_code(desk)
+    change(desk, decision(code, "deny"))
+    # The second person's request looked for the key before the first one made it.
+    monkeypatch.setattr(KeyStore, "find", Mock(side_effect=NotFoundError("no key")))
+    with pytest.raises(ConflictError, match="used before"):
+        change(desk, decision(code, "approve"))
+    assert KeyStore(desk.runtime.ledger).list() == []
+
+
+def test_two_processes_redeem_a_code_once(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    device_code, user_code = DeviceCodes(agent_secret(desk.runtime.root)).issue()
+    change(desk, decision(user_code, "approve"))
+    keys = KeyStore(desk.runtime.ledger)
+    # Both processes read the key before either gives it a new secret.
+    monkeypatch.setattr(KeyStore, "find", Mock(return_value=keys.list()[0]))
+    form = urlencode({"grant_type": GRANT, "device_code": device_code}).encode()
+
+    def redeem() -> int:
+        process = DeviceSignIn(desk.runtime, keys, Authenticator(None, ""))
+        handler = process.routes()["POST", "/oauth/token"]
+        return asyncio.run(AsgiRequest([form]).to(handler, "POST", "/oauth/token")).status
+
+    assert [redeem(), redeem()] == [200, 400]
+
+
+def test_only_the_key_of_a_device_is_one() -> None:
+    assert is_device_key(key_name("BCDFGHJKLMNP"))
+    assert not any(map(is_device_key, ("device", "device lab", "device 0123456789abcdefg")))
+
+
 def test_every_described_endpoint_is_served(served: Served) -> None:
     status, raw, headers = served.ask("GET", "/protocol", token="")
     assert (status, headers["content-type"]) == (200, "text/markdown; charset=utf-8")
@@ -275,4 +380,6 @@ def test_every_described_endpoint_is_served(served: Served) -> None:
     ],
 )
 def test_forms_that_cannot_be_read(served: Served, path: str, body: bytes, status: int) -> None:
-    assert served.ask("POST", path, body, token="", headers=FORM)[0] == status
+    answered, raw, headers = served.ask("POST", path, body, token="", headers=FORM)
+    assert (answered, headers["cache-control"]) == (status, "no-store")
+    assert json.loads(raw).keys() == {"error", "error_description"}

@@ -313,7 +313,7 @@ class Client:
         return answered
 
     def changes(self) -> str:
-        """Return in words how many answered calls Remit translated, and adapted otherwise."""
+        """Return how many answered calls Remit translated, and adapted otherwise."""
         entries = self._served.entries("EXCHANGE", self._session)
         paths = [
             {change["path"] for change in each.metadata.get("changed", ())}
@@ -321,7 +321,7 @@ class Client:
         ]  # fmt: skip
         translated = sum("" in changed for changed in paths)
         adapted = sum("" not in changed and changed > {"/model"} for changed in paths)
-        return f"{translated} translated, {adapted} adapted"
+        return f"{translated}+{adapted}"
 
     def turn(self, asked: str, answering: str) -> None:
         """Have one model call a tool, and another answer to what the tool gave."""

@@ -52,8 +52,10 @@ class Folder(Generic[_T]):
     Args:
         path: the directory; it need not exist.
         suffixes: suffixes of the files that are read.
-        parse: returns the value of a file, given its path and bytes.
-        installed: installed files; if given, only unchanged files of packages are read.
+        parse: returns the value of a file, given its path and bytes. Raises ContractError for a
+            fault; :meth:`read` returns this error, and lets others pass.
+        installed: installed files; if given, any other or changed file has the error
+            ``contract_changed`` in :meth:`read`. :meth:`names` lists such files too.
     """
 
     def __init__(

@@ -298,11 +298,12 @@ class BudgetLimits:
         turns: model calls; a call and its retries count once.
         requests_per_minute: model calls that begin in one minute of the clock.
         tokens_per_minute: tokens that these calls reserve or use.
-        window: period of the limits of tokens, dollars and turns; ``None`` for ever.
+        window: period of the limits of tokens, dollars and turns: ``day``, ``week`` or ``month``;
+            ``None`` for ever.
         time_zone: zone in which windows begin at midnight, on Monday or on the first of a month;
-            empty means UTC.
+            empty means UTC. Refused without a window.
         on_short: ``refuse`` a call that may need more than remains, or ``clamp`` its output limit
-            to the remaining tokens.
+            to the number of tokens that the remaining tokens and dollars pay for.
 
     Raises:
         InvalidInputError: a limit, window, time zone or ``on_short`` is invalid.
@@ -462,7 +463,8 @@ class BudgetStatus:
         time_zone: IANA name of the zone in which windows begin; empty without a window.
         window_end: end of the window, in seconds since 1970; 0 for never.
         window_number: number of windows that have passed, or that a change restarted.
-        on_short: ``clamp`` if a call's output limit is lowered to the remaining tokens; else empty.
+        on_short: ``clamp`` if a call's output limit is lowered to what the remaining tokens and
+            dollars pay for; else empty.
     """
 
     scope: str

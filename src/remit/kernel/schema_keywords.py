@@ -43,8 +43,9 @@ class CompiledSchema:
 
     Attributes:
         validator: checks values against the schema.
-        remembers: True if a verdict holds wherever the same part meets the same value.
-        keywords: number of keywords in all its parts.
+        remembers: True if a verdict on a part and a value holds for every way to the part; False if
+            the schema contains ``$dynamicRef``.
+        keywords: number of keywords in all its parts; each allows a check one step more.
         indexes: indexes of long lists of branches and values, keyed by the list's object id.
     """
 

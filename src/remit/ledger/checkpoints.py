@@ -301,7 +301,7 @@ class Checkpoints:
     def covering(self, seq: int) -> SignedCheckpoint | None:
         """Return the smallest stored checkpoint that covers an entry; ``None`` without one.
 
-        Checkpoints that are damaged or not signed by the key are skipped.
+        Checkpoints are skipped as by :meth:`latest`.
 
         Args:
             seq: sequence number of the entry.
@@ -317,6 +317,7 @@ class Checkpoints:
 
         Raises:
             NoSignerError: a new checkpoint is needed and there is no private key.
+            TlogError: the checkpoint does not cover the entry.
             LedgerFormatError: stored hashes are missing.
             LedgerError: a new checkpoint is refused, as by :meth:`sign`.
         """
@@ -330,7 +331,8 @@ class Checkpoints:
         entries.
 
         Memory does not grow with the proofs. Proofs of neighbours in succession read least. The
-        function raises :class:`~remit.ledger.tlog.TlogError` for an entry outside the tree.
+        function raises :class:`~remit.ledger.tlog.TlogError` for an entry outside the tree, and
+        LedgerFormatError if entries or hashes are missing, as in a tree larger than the ledger.
         """
         tree = LedgerTree(self._store.select, self._store)
         return lambda seq: tree.inclusion(seq, size)
@@ -343,6 +345,9 @@ class Checkpoints:
         Args:
             seqs: sequence numbers below ``size``, ascending.
             size: entries in the tree.
+
+        Raises:
+            LedgerFormatError: entries or stored hashes are missing.
         """
         return LedgerTree(self._store.select, self._store).multiproof(seqs, size)
 
@@ -350,8 +355,9 @@ class Checkpoints:
         """Return the RFC 6962 proof that the tree of ``new`` entries extends that of ``old``.
 
         Raises:
-            TlogError: the ledger has fewer than ``new`` entries, or ``old`` is greater than
-                ``new``.
+            TlogError: the ledger has fewer than ``new`` entries, or ``old`` is negative or greater
+                than ``new``.
+            LedgerFormatError: stored hashes are missing.
         """
         size = self._store.count()
         if new > size:

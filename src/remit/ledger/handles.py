@@ -68,6 +68,11 @@ class LedgerPort(Protocol):
         Args:
             entry: the entry, whose fields are filled in place.
             subject_id: the person that the content is about; ``None`` for none.
+
+        Raises:
+            InvalidInputError: the entry cannot be recorded.
+            LedgerError: this handle may not write the entry, or the store refused it. Nothing was
+                written.
         """
         ...
 
@@ -76,6 +81,11 @@ class LedgerPort(Protocol):
 
         Args:
             work: entries, prepared entries, and functions of the transaction, in order.
+
+        Raises:
+            InvalidInputError: an entry cannot be recorded; nothing is submitted.
+            LedgerError: this handle may not write an entry; nothing is submitted. A failure of the
+                transaction is raised by the future.
         """
         ...
 
@@ -83,8 +93,12 @@ class LedgerPort(Protocol):
         """Check and encode an entry before the :meth:`submit` that appends it; write nothing.
 
         Args:
-            entry: the entry.
+            entry: the entry. A scoped handle may add its tier and work order to the metadata.
             subject_id: the person that the content is about; ``None`` for none.
+
+        Raises:
+            InvalidInputError: the entry cannot be recorded.
+            LedgerError: this handle may not write the entry.
         """
         ...
 

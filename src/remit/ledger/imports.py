@@ -257,7 +257,8 @@ class Import:
             raise LedgerFormatError(
                 f"The session {scope.removeprefix('s:')} continued after its beginning moved to a "
                 "segment, and repeats a text from there; one database cannot store both copies.",
-                next_step="Import an export that was made without --archive; keep the segments.",
+                next_step="Import an export of the database alone (`remit ledger export`), and "
+                "keep the segments.",
             )
         self._digests.add((scope, digest))
 

@@ -242,6 +242,8 @@ def statement_of(members: Mapping[str, Any], subjects: Collection[tuple[str, lis
 class LineReader:
     """Reads the entry lines of one export, or of one range of an archive, in ledger order.
 
+    A line that breaks a condition of the format raises ValueError, which names the condition.
+
     Args:
         subjects_before: as in the first line of an export.
         is_stated: whether the checkpoint signs the statement of the export, or the order of the
@@ -251,7 +253,8 @@ class LineReader:
             have a content item there, and only the first line that names an erased value needs one.
 
     Attributes:
-        values: values by commitment.
+        values: number, scope, size and form of each value read so far, by commitment. The bytes of
+            a value are not stored.
         erased: by commitment, the sequence number of the ``ERASURE`` entry.
         unvouched: commitments and subjects for which no record vouches.
     """

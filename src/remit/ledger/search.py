@@ -48,6 +48,9 @@ def _words_of(text: str) -> list[str]:
 class TextIndex:
     """The text index of a ledger.
 
+    Content is indexed at the next search (:meth:`catch_up`), not when it is written. Content leaves
+    the index before its rows are deleted (:meth:`forget`).
+
     Args:
         store: the store of the ledger.
         run: runs a function in a transaction.
@@ -60,8 +63,8 @@ class TextIndex:
     def expression(self, query: str) -> str:
         """Return the text condition of a :class:`~remit.ledger.store.Filter` for ``query``.
 
-        All words must occur, in any order; words in double quotes in the given order. Case does not
-        matter.
+        All words must occur, in any order; words in double quotes in the given order. Case and
+        punctuation do not matter. Words of more than 48 characters are ignored.
 
         Args:
             query: words of a person.
@@ -84,8 +87,8 @@ class TextIndex:
         """Index the content written since the last search, in transactions of 200 values.
 
         Args:
-            progress: called after each transaction with the number of values done and their total;
-                ``None`` for none.
+            progress: called after each transaction with the number of content ids done and their
+                total; ``None`` for none.
 
         Raises:
             LedgerWriteError: content is not indexed, and the ledger cannot be written.
@@ -111,7 +114,7 @@ class TextIndex:
         while done < total:
             done = self._run(self._index_some)
             if progress is not None:
-                progress(done - start, total - start)
+                progress(min(done, total) - start, total - start)
 
     def forget(self, tx: Transaction, content_ids: list[int], *, merge: bool = True) -> None:
         """Remove values from the index before their rows are deleted.
@@ -220,7 +223,8 @@ def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
 def quotable(value: StoredValue) -> set[str]:
     """Return the texts of a value whose quotes in other values are erased too.
 
-    Short texts, and names of the protocol, are left out.
+    Texts of fewer than 16 characters are left out, and so are members of objects that name a part
+    of the protocol, such as ``id``, ``model`` and ``type``.
 
     Args:
         value: the stored value that is erased.
@@ -229,7 +233,9 @@ def quotable(value: StoredValue) -> set[str]:
 
 
 def quotes(value: StoredValue, texts: Collection[str]) -> bool:
-    """Return True if a value quotes one of ``texts``.
+    """Return True if a text in a value, or in JSON within it, contains one of ``texts`` unchanged.
+
+    Case and blanks count.
 
     Args:
         value: a stored value.

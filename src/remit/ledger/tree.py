@@ -26,12 +26,13 @@ from remit.ledger.tlog import (
 
 
 class LedgerTree:
-    """The roots, proofs and tiles of a ledger at one moment.
+    """The roots, proofs and tiles of a ledger's tree, for sizes that the caller gives.
 
-    Hashes are cached, those of a proof until a proof that does not need them.
+    Later appends do not change the result for a size. Hashes are cached until a proof that does not
+    need them.
 
     Args:
-        execute: runs a statement.
+        execute: runs a statement; statements need not share a transaction.
         store: the store of the ledger.
     """
 
@@ -104,7 +105,9 @@ class LedgerTree:
         self._tiles = kept | self._read(tile for tile in wanted if tile not in kept)
 
     def tile(self, level: int, index: int) -> list[bytes]:
-        """Return the existing hashes of a tile, left to right: at most 256, fewer at the edge.
+        """Return the existing hashes of a tile, left to right, at most 256.
+
+        A tile at the edge of the tree has fewer, and one beyond it none.
 
         Args:
             level: 0 for leaf hashes; a hash of a level covers 256 of the level below.

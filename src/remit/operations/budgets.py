@@ -148,7 +148,7 @@ class SetBudget(_Scoped, limits_.Limited):
                 if self.unlimited
                 else "No limit was given.",
                 next_step="Give usd, tokens, turns, rpm or tpm, which replace all limits, or "
-                "unlimited alone (--unlimited), which removes them.",
+                "unlimited alone, which removes them.",
             )
         if (scope := self.scope(root)) is None:
             raise InvalidInputError(f"Name one of {', '.join(_OWNERS)}.")

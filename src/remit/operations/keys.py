@@ -131,7 +131,7 @@ class SetKey(Operation):
                  "pass_through_unpriced": self.pass_through_unpriced}  # fmt: skip
         if any(given.values()) == self.no_pass_through:
             raise InvalidInputError(
-                "Give --pass-through, --pass-through-unpriced, or --no-pass-through alone."
+                "Give pass_through, pass_through_unpriced, or no_pass_through alone."
             )
         lists: dict[str, Any] = {
             name: tuple(each) for name, each in given.items() if each or self.no_pass_through

@@ -58,7 +58,7 @@ class _CreateOwner(limits_.Limited):
         limits = limits_.limits_of(self)
         if not (wanted := self.id if self.id is not None else id_of(self.name)):
             raise InvalidInputError(
-                "An id cannot be derived from this name.", next_step="Give one with --id."
+                "An id cannot be derived from this name.", next_step="Give an id."
             )
         made = root.directory.declare(
             self.kind, wanted, self.name, by=caller.name,

@@ -53,7 +53,18 @@ class PackageFiles:
         self._step = step
 
     def finish(self, operation: Operation, registry: Registry) -> None:
-        """Make the root agree with a recorded operation; may be repeated."""
+        """Make the root agree with a recorded operation, and close it; may be repeated.
+
+        Places staged files, deletes obsolete ones, and writes registries and receipts.
+
+        Args:
+            operation: the operation, with its staged files.
+            registry: the registry after the operation.
+
+        Raises:
+            PackageError: ``unfinished``: a file could not be written or deleted; or the error of a
+                path that leads through a link.
+        """
         packages = registry.operations[operation.operation_id]
         files: dict[str, str] = {}
         for package in (registry.packages[name] for name in packages if name in registry.packages):
@@ -78,8 +89,13 @@ class PackageFiles:
     def obsolete(self, registry: Registry, packages: Iterable[str]) -> Iterator[str]:
         """Yield paths of files that these packages once installed and that no package owns now.
 
-        A changed file is not obsolete. A file that is gone already is, because a killed deletion
-        may leave empty folders. Archives beyond ``keep_versions`` are obsolete too.
+        Paths are relative to the root. A changed or unreadable file is not obsolete. A missing file
+        is, because a killed deletion may leave empty folders. Of each package, stored archives and
+        signature envelopes beyond the newest ``keep_versions`` versions are obsolete too.
+
+        Args:
+            registry: the registry after the change.
+            packages: ids of the packages.
         """
         for name in packages:
             history = registry.history.get(name, [])
@@ -99,13 +115,29 @@ class PackageFiles:
                 yield from (path for path in stored if os.path.lexists(self._path / path))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files and the folders that become empty; missing files are skipped."""
+        """Delete files and the folders that become empty; missing files are skipped.
+
+        Args:
+            paths: paths relative to the root.
+
+        Raises:
+            PackageError: ``linked_folder``: a part of a path above the file is a link or file.
+            OSError: a file cannot be deleted.
+        """
         for path in paths:
             self._step(f"drop {path}")
             remove_file(self._path, path)
 
     def delete_folders(self, registry: Registry, packages: Iterable[str]) -> None:
-        """Delete receipts and archives of those of the packages that are not installed."""
+        """Delete the receipts and archives of packages that are not installed.
+
+        Args:
+            registry: the registry, which names the installed packages.
+            packages: ids of packages; installed ones are skipped.
+
+        Raises:
+            OSError: a folder cannot be deleted.
+        """
         for name in packages:
             folder = self._path / INSTALLED_FOLDER / name
             if name not in registry.packages and folder.is_dir():
@@ -141,6 +173,7 @@ class PackageFiles:
 
         Raises:
             PackageError: with the code of the first failure, once all other files are restored.
+            OSError: a file cannot be read or written.
         """
         restored: dict[str, str] = {}
         refused: list[PackageError] = []

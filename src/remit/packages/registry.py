@@ -128,10 +128,11 @@ class Registry:
 
     Attributes:
         packages: installed packages by id, sorted by id.
-        history: by id, every package as ever installed, removed ones included, oldest first.
+        history: by id, the package at each of its installations, oldest first. Removed packages are
+            included; a version that was installed twice occurs twice.
         operations: by operation id, the ids of the packages that the operation changed.
-        last_seq: the sequence number of the newest ``INSTALLED`` or ``REMOVED`` entry; -1 if there
-            is none.
+        last_seq: the sequence number of the newest ``INSTALLED`` or ``REMOVED`` entry, of writers
+            without permission too; -1 if there is none.
     """
 
     packages: Mapping[str, InstalledPackage] = field(default_factory=dict)

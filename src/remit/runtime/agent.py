@@ -344,7 +344,8 @@ class Agent(Generic[OutputT]):
     ) -> TurnResult[Any]:
         """Answer a single message in a new session, end the session, and return the turn.
 
-        A turn that waits for a person is returned in that state.
+        A turn that waits for a person is returned in that state. Open its ``session_id`` by
+        :meth:`session` to continue the turn after the decision.
 
         Args:
             message: see :meth:`Conversation.turn`.

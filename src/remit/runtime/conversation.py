@@ -473,7 +473,12 @@ class Conversation(Closeable, Generic[OutputT]):
         """End the session by writing ``SESSION_END``; a repeated call has no effect.
 
         With ``[supervisor] consolidate``, a model first finds the topics that the session leaves
-        open, which costs a model call.
+        open, which costs a model call. After an error the session stays open: open it again by its
+        id to end it.
+
+        Raises:
+            LeaseBusyError: another process looks for the open topics.
+            LedgerError: an entry cannot be written.
         """
         if not self._ended:
             self._ended = True

@@ -80,8 +80,13 @@ class AgentTool:
     def effects(self, idempotency_key: str) -> Sequence[Effect]:
         """Return the recorded effects of tools in the session that answers a call.
 
+        Effects of the agent's own sub-agents are included. Empty if the session has not begun.
+
         Args:
             idempotency_key: key of the tool call.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         ledger = self._agent.runtime.ledger.scoped(tier="ho2")
         return session_effects(ledger, sub_session_id(idempotency_key))

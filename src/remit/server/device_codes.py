@@ -26,6 +26,7 @@ _RANDOM, _CHECKED = 8, 4  # letters of a user code
 _NOT_A_LETTER = re.compile(f"[^{_LETTERS}]")
 _MAX_CHARS = 1_000
 _KEY_NAME = "device "
+_DEVICE_KEY = re.compile(f"{_KEY_NAME}[0-9a-f]{{16}}")
 _PURPOSE = b"remit device sign-in v1"
 
 
@@ -107,4 +108,4 @@ def is_device_key(name: str) -> bool:
     Args:
         name: name of a virtual key.
     """
-    return name.startswith(_KEY_NAME)
+    return name.startswith(_KEY_NAME) and _DEVICE_KEY.fullmatch(name) is not None

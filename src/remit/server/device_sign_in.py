@@ -20,7 +20,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
@@ -28,7 +28,7 @@ import aiohttp
 
 from remit.gateway.auth import KeyStore, agent_secret
 from remit.kernel.canonical import canonical_json
-from remit.kernel.errors import NotFoundError
+from remit.kernel.errors import ConflictError, NotFoundError
 from remit.runtime import Runtime
 from remit.server.authentication import Authenticator
 from remit.server.device_codes import LASTS_S, DeviceCodes, key_name
@@ -40,6 +40,7 @@ from remit.server.replies import (
     Scope,
     Send,
     json_answer,
+    limits_of,
     read_body,
     reply,
 )
@@ -83,7 +84,10 @@ headers: `anthropic-version`, `anthropic-beta`. Unknown headers are ignored.
 
 
 class DeviceSignIn:
-    """The endpoints of the protocol that are not calls of models.
+    """The endpoints of Claude Code's gateway protocol other than model calls.
+
+    Serves the sign-in of devices (RFC 8628) and managed settings, and forwards telemetry. Codes are
+    signed and not stored; only the virtual key of an approved device is.
 
     Args:
         runtime: the open root.
@@ -94,7 +98,8 @@ class DeviceSignIn:
     def __init__(self, runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> None:
         settings = runtime.loaded.settings
         self._settings = settings.server.oidc
-        self._telemetry = settings.telemetry.otlp_endpoint
+        # The setting is for spans, so its path may be that of spans.
+        self._collector = settings.telemetry.otlp_endpoint.rstrip("/").removesuffix("/v1/traces")
         self._base = self._settings.public_url.rstrip("/")
         self._keys = keys
         self._authenticator = authenticator
@@ -131,10 +136,13 @@ class DeviceSignIn:
         await reply(send, json_answer(metadata))
 
     async def _issue(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._form(scope, receive)
+        await self._answer(scope, receive, send, self._issued)
+
+    async def _issued(self, form: Mapping[str, str]) -> dict[str, object]:
+        """Return the answer with a new device code and its user code."""
         device_code, user_code = self._codes.issue()
         page = f"{self._base}{PAGE}"
-        issued = {
+        return {
             "device_code": device_code,
             "user_code": user_code,
             "verification_uri": page,
@@ -142,17 +150,23 @@ class DeviceSignIn:
             "expires_in": LASTS_S,
             "interval": _INTERVAL_S,
         }
-        await reply(send, _not_stored(issued))
 
     async def _redeem(self, scope: Scope, receive: Receive, send: Send) -> None:
-        form = await self._form(scope, receive)
+        await self._answer(scope, receive, send, self._token)
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send,
+        make: Callable[[Mapping[str, str]], Awaitable[dict[str, object]]],
+    ) -> None:  # fmt: skip
+        """Answer a form with what ``make`` returns, or with its error as OAuth prescribes."""
+        status, headers = 200, [(b"cache-control", b"no-store")]
         try:
-            token = await self._token(form)
+            answer = await make(await self._form(scope, receive))
         except HttpError as error:  # RFC 6749, section 5.2; RFC 8628, section 3.5
-            said = {"error": error.code, "error_description": error.message}
-            await reply(send, _not_stored(said, error.status))
-        else:
-            await reply(send, _not_stored(token))
+            answer = {"error": error.code, "error_description": error.message}
+            status = error.status
+            headers += limits_of(error)
+        await reply(send, json_answer(answer, status, headers))
 
     async def _token(self, form: Mapping[str, str]) -> dict[str, object]:
         """Return the token answer for a form; raise HttpError if there is no token (yet)."""
@@ -192,12 +206,14 @@ class DeviceSignIn:
             raise HttpError(400, "authorization_pending", "Nobody has approved the code.") from None
         if key.state != "live":
             raise HttpError(400, "access_denied", "The sign-in was denied.")
-        if key.rotated:
-            raise HttpError(400, "invalid_grant", "The device code was used before: sign in again.")
         rest = datetime.fromisoformat(key.expires) - datetime.now(UTC)
-        secret = self._keys.rotate(key.key_id, requested_by="device sign-in").key
+        try:
+            made = self._keys.rotate(key.key_id, requested_by="device sign-in", once=True)
+        except ConflictError:
+            said = "The device code was used before: sign in again."
+            raise HttpError(400, "invalid_grant", said) from None
         return {
-            "access_token": secret,
+            "access_token": made.key,
             "token_type": "Bearer",
             "expires_in": max(1, int(rest.total_seconds())),
         }
@@ -210,7 +226,8 @@ class DeviceSignIn:
             raise HttpError(404, "not_found", "There are no managed settings for your team.")
         checksum = f"sha256:{hashlib.sha256(canonical_json(settings)).hexdigest()}"
         tag = f'"{checksum}"'.encode()
-        if dict(scope["headers"]).get(b"if-none-match") in (tag, checksum.encode()):
+        # A proxy may mark the tag as weak, and a client may send several.
+        if checksum.encode() in dict(scope["headers"]).get(b"if-none-match", b""):
             await reply(send, Answer(304, b"", headers=[(b"etag", tag)]))
             return
         managed = {"uuid": checksum, "checksum": checksum, "settings": settings}
@@ -225,7 +242,7 @@ class DeviceSignIn:
         headers = dict(scope["headers"])
         length = headers.get(b"content-length")
         body = await read_body(receive, length, _MAX_SIGNAL_BYTES, _BODY_S, caller.share)
-        if self._telemetry:
+        if self._collector:
             signal = scope["path"].rpartition("/")[2]
             named = (b"content-type", b"content-encoding")
             sent = {one.decode(): headers[one].decode("latin-1") for one in named if one in headers}
@@ -236,7 +253,7 @@ class DeviceSignIn:
                         timeout=aiohttp.ClientTimeout(total=_FORWARD_S),
                     ) as session,
                     session.post(
-                        f"{self._telemetry.rstrip('/')}/v1/{signal}", data=body, headers=sent,
+                        f"{self._collector}/v1/{signal}", data=body, headers=sent,
                         allow_redirects=False,
                     ) as answer,
                 ):  # fmt: skip
@@ -254,7 +271,3 @@ class DeviceSignIn:
             return dict(parse_qsl(body.decode(), max_num_fields=20))
         except ValueError as error:
             raise HttpError(400, "invalid_request", "The form cannot be read.") from error
-
-
-def _not_stored(value: Mapping[str, object], status: int = 200) -> Answer:
-    return json_answer(value, status, [(b"cache-control", b"no-store")])

@@ -53,6 +53,20 @@ def test_impossible_bounds_are_refused(alpha: float, low: float, high: float) ->
         ConfidenceSequence(alpha, low, high)
 
 
+@pytest.mark.parametrize("levels", [0, -1])
+def test_a_range_without_levels_is_refused(levels: int) -> None:
+    with pytest.raises(InvalidInputError, match="levels"):
+        ConfidenceSequence(levels=levels)
+
+
+def test_values_of_no_weight_leave_the_whole_range() -> None:
+    sequence = ConfidenceSequence()
+    sequence.merge(_filled([1.0, 1.0]), weight=0)
+    estimate = sequence.estimate
+    assert (estimate.low, estimate.high) == pytest.approx((0, 1), abs=1e-6)
+    assert (sequence.mean, estimate.effective_samples) == (0.5, 0)
+
+
 def test_the_order_of_samples_does_not_matter() -> None:
     rng = random.Random(1)
     values = [round(rng.random(), 2) for _ in range(300)]

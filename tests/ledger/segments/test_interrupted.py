@@ -357,7 +357,12 @@ def test_a_segment_that_is_not_given_takes_no_rows_away(copies: Copies, tmp_path
             _finish(target)
         assert ("copies the entries again" in raised.value.next_step) == (batches == 0)
         assert _here(target) == here
-        _finish(target, directory)
+        progress = mock.Mock()
+        with LedgerClient(target, signer=SIGNER) as client:
+            removed, _ = finish(
+                client, [directory], guard=unguarded, progress=lambda _, seen=progress: seen
+            )
+        progress.assert_called_with(removed, removed)
         _require_whole(target, directory, whole, done=True)
 
 

@@ -187,21 +187,23 @@ def fate(source: Endpoint, target: Endpoint, field: str) -> str:
 
 
 def rows() -> list[str]:
-    """The table's lines, one for each field of each source."""
-    lines = ["| client's API | field | to Chat Completions | to Responses | to Messages |",
-             "|---|---|---|---|---|"]  # fmt: skip
+    """The tables' lines: for each source, the fields that share their fates."""
+    lines = []
     for title, source in ENDPOINTS.items():
+        others = {name: target for name, target in ENDPOINTS.items() if target is not source}
+        lines += [f"| fields of {title} | to {' | to '.join(others)} |", "|---|---|---|"]
+        groups: dict[tuple[str, ...], list[str]] = {}
         for field in sorted(VALUES[source.name]):
-            cells = [
-                "unchanged" if target is source else fate(source, target, field) or "Remit's own"
-                for target in ENDPOINTS.values()
-            ]
-            lines.append(f"| {title} | `{field}` | {' | '.join(cells)} |")
+            fates = tuple(fate(source, one, field) or "Remit's own" for one in others.values())
+            groups.setdefault(fates, []).append(f"`{field}`")
+        for fates, names in sorted(groups.items(), reverse=True):
+            lines.append(f"| {', '.join(names)} | {' | '.join(fates)} |")
+        lines.append("")
     return lines
 
 
 if __name__ == "__main__":
     text = PAGE.read_text()
-    head, _, rest = text.partition("| client's API |")
-    tail = rest.partition("\n\n")[2]
-    PAGE.write_text(f"{head}{chr(10).join(rows())}\n\n{tail}")
+    head, _, rest = text.partition("| fields of ")
+    _, heading, tail = rest.partition("## Where")
+    PAGE.write_text(f"{head}{chr(10).join(rows())}\n{heading}{tail}")

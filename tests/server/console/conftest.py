@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from remit.server.console import Console
 from remit.server.extending import Authenticator
 from tests.server.asgi import AsgiRequest
 from tests.server.console.client import Answered
+from tests.support.postgres import PostgresServer
 from tests.support.roots import new_root
 
 
@@ -36,7 +38,26 @@ class Inside:
 @pytest.fixture(scope="module")
 def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
     """One for a module's tests."""
-    root = new_root(tmp_path_factory.mktemp("inside") / "root")
+    with opened(new_root(tmp_path_factory.mktemp("inside") / "root")) as console:
+        yield console
+
+
+@pytest.fixture(scope="module")
+def inside_postgresql(
+    postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Inside]:
+    """One for a module's tests, with its ledger on PostgreSQL."""
+    url = postgres.database()
+    root = new_root(tmp_path_factory.mktemp("inside") / "root", database=url)
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setenv("REMIT_DATABASE_URL", url)
+        with opened(root) as console:
+            yield console
+
+
+@contextmanager
+def opened(root: Path) -> Iterator[Inside]:
+    """Open a root and its console."""
     with (
         Runtime.open(root) as runtime,
         closing(open_keys(runtime)) as keys,

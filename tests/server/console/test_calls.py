@@ -64,6 +64,7 @@ def test_filters(visitor: Visitor, ann: NewKey) -> None:
     assert len(_rows(visitor, user="bob")) == 2
     (refused,) = _rows(visitor, outcome="refused")
     assert "gpt-4o-mini" in refused
+    assert _rows(visitor, model="gpt-4o-mini") == [refused]
     assert len(_rows(visitor, outcome="success")) == 3
     assert len(_rows(visitor, outcome="failed")) == 0
     assert len(_rows(visitor, word="parrot")) == 1
@@ -128,6 +129,10 @@ def test_hostile_values(visitor: Visitor, name: str) -> None:
         assert "<script>alert" not in shown.text
         assert "\u202e" not in shown.text
         assert shown.text != "49"
+
+
+def test_a_cost_that_is_no_number_is_refused(visitor: Visitor) -> None:
+    assert visitor.get("/console/calls?min_usd=nan").status == 400
 
 
 def test_older_pages_end(visitor: Visitor) -> None:

@@ -77,6 +77,16 @@ def test_a_call_says_anything_under_any_name(inside: Inside, value: object) -> N
             assert inside.get(f"/console/{path}").status == 200, (key, path)
 
 
+def test_calls_are_filtered_whatever_their_keys_are(inside: Inside) -> None:
+    for event in ("EXCHANGE", "PROMPT_REJECTED"):
+        for value in WRONG:
+            inside.ledger.write(LedgerEntry(event, "SES-KEY", "SUCCESS", "x", metadata={
+                "session_id": "SES-KEY", "agent_id": "a", "key_id": value}))  # fmt: skip
+    for name in ("key", "user", "team", "organisation", "agent", "model", "min_usd"):
+        for more in ("", "&format=csv", "&sort=cost"):
+            assert inside.get(f"/console/calls?{name}=1{more}").status == 200, (name, more)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_entries_say_their_pages_are_made(inside: Inside, seed: int) -> None:
     chosen = random.Random(seed)

@@ -316,18 +316,23 @@ def open_threads(
 
 
 async def consolidate(services: Services, orders: StandaloneOrders) -> WorkOrder | None:
-    """Have a model read the session's turns, and record what they leave open as threads.
+    """Have a model read the session's latest turns, and record what they leave open as threads.
 
-    Appends ``THREAD_OPENED`` and ``THREAD_CLOSED`` entries. A second call for the same state of the
-    session returns the first order. A failed order leaves the threads unchanged. Returns None if
-    the session has no turns.
+    The model reads at most ``[supervisor] context_turns`` turns. Appends ``THREAD_OPENED`` and
+    ``THREAD_CLOSED`` entries. A second call for the same number of turns returns the first order if
+    it ended, and resumes it otherwise; threads that a killed process did not record are recorded.
+    A failed order, or an erased answer, leaves the threads unchanged.
 
     Args:
         services: the collaborators of the session's supervisor.
         orders: runs the model call as a standalone order.
 
+    Returns:
+        The ended order; None if the session has no turns.
+
     Raises:
         LeaseBusyError: another process works on the same order.
+        OrderRecordError: the recorded input of the interrupted order was erased.
         LedgerError: an entry could not be written.
     """
     session, journal = services.session, services.journal
@@ -335,18 +340,35 @@ async def consolidate(services: Services, orders: StandaloneOrders) -> WorkOrder
     if not turns:
         return None
     key = f"consolidate-{session.turn_count}"
-    before = recorded_order(journal.ledger, orders.order_id(key), allow_erased=True)
-    if before is not None and before.ended:
-        return before
     known = open_threads(journal.ledger, session_id=session.session_id)
-    context = {
-        "turns": [turn.said for turn in turns],
-        "open_threads": [{"id": candidate.ref, "title": candidate.text} for candidate in known],
-    }
-    order = await orders.arun(_CONSOLIDATE, context, key=key, same_input=False, is_answer=False)
-    if order.state is WorkOrderState.COMPLETED:
+    order = recorded_order(journal.ledger, orders.order_id(key), allow_erased=True)
+    if order is None or not order.ended:
+        context = {
+            "turns": [turn.said for turn in turns],
+            "open_threads": [{"id": candidate.ref, "title": candidate.text} for candidate in known],
+        }
+        order = await orders.arun(_CONSOLIDATE, context, key=key, same_input=False, is_answer=False)
+    elif _are_recorded(journal, order.wo_id):
+        return order
+    if order.state is WorkOrderState.COMPLETED and isinstance(order.output_result, Mapping):
         await _record(journal, order.output_result, session.turn_count, known)
     return order
+
+
+def _are_recorded(journal: SupervisorJournal, wo_id: str) -> bool:
+    """Return True if the session recorded threads after the order completed.
+
+    The threads of an order are written in one transaction, so all or none are recorded.
+    """
+    ends = journal.ledger.query(work_order_id=wo_id, event_type="WO_COMPLETED", limit=1)
+    return any(
+        True
+        for end in ends
+        for event_type in ("THREAD_OPENED", "THREAD_CLOSED")
+        for _ in journal.ledger.query(
+            session_id=journal.session_id, event_type=event_type, after=end.id, limit=1
+        )
+    )
 
 
 async def _record(

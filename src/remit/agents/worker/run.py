@@ -256,7 +256,7 @@ class OrderRun:
     ) -> WorkOrder:
         """Record the order's end and cost; return the ended order.
 
-        A person is asked about calls with an unknown outcome if the order failed.
+        A person is asked about calls with an unknown outcome, whether the order failed or not.
 
         Args:
             output: the result; ignored if there is an error.
@@ -264,6 +264,7 @@ class OrderRun:
             hold: True to leave the entry for the caller's next write.
 
         Raises:
+            RemitError: the guard's error, if another worker holds the order; nothing was written.
             LedgerError: this or an earlier entry could not be written.
         """
         self.check()
@@ -297,6 +298,7 @@ class OrderRun:
             The order as failed.
 
         Raises:
+            RemitError: the guard's error, if another worker holds the order.
             LedgerError: an entry could not be written.
         """
         self.begin()

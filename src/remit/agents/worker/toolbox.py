@@ -341,7 +341,7 @@ class Toolbox:
     async def report_unknown(self) -> None:
         """Request a decision on each call with an unknown outcome, if its tool's policy is ``ask``.
 
-        Called when the order ends without a result, so that nothing will continue its calls.
+        Called when the order ends, failed or not, because nothing continues its calls afterwards.
         Appends an ``APPROVAL_REQUESTED`` for each call about which nobody was asked. Calls whose
         arguments were erased, and calls of tools that no longer exist, are skipped.
 

@@ -285,9 +285,11 @@ def _takes(prop: Mapping[str, Any], name: str) -> bool:
 
 
 def names(message: str) -> list[str]:
-    """Return the words of a message that are ids, paths or settings.
+    """Return the distinct words of a message that look like ids, paths or settings, in order.
 
-    Words of letters alone are left out.
+    These words contain a digit, ``_``, ``/`` or ``.``, or consist of capitals and hyphens, or begin
+    with two capitals or more and a hyphen. Plain numbers, words of letters alone, and punctuation
+    around a word are left out.
 
     Args:
         message: the user's message.

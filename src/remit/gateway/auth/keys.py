@@ -316,8 +316,9 @@ class KeyStore(Closeable):
         return self._change(call).key.revoked_entry
 
     def rotate(
-        self, name_or_id: str, *, grace_s: float = 0.0, requested_by: str = "operator"
-    ) -> NewKey:
+        self, name_or_id: str, *, grace_s: float = 0.0, requested_by: str = "operator",
+        once: bool = False,
+    ) -> NewKey:  # fmt: skip
         """Give a key a new secret; writes one ``KEY_CREATED`` entry with ``rotated`` set.
 
         Id, name, permissions, expiry, budget and history stay. The old secret ends at once, or
@@ -327,13 +328,14 @@ class KeyStore(Closeable):
             name_or_id: the key.
             grace_s: seconds for which the old secret stays valid; 0 for none.
             requested_by: who asked; recorded.
+            once: True to refuse a key that was rotated before.
 
         Returns:
             The id, the name and the new secret, which cannot be read again.
 
         Raises:
             NotFoundError: no key has this id or name.
-            ConflictError: the key is revoked or expired.
+            ConflictError: the key is revoked or expired, or was rotated before and ``once`` is set.
             InvalidInputError: the grace period is negative or too long, or ``requested_by`` cannot
                 be recorded.
         """
@@ -349,6 +351,8 @@ class KeyStore(Closeable):
         def call(tx: Transaction) -> KeyRow:
             row = KeyRow.find(tx.execute, name_or_id)
             row.require_live()
+            if once and row.key.rotated:
+                raise ConflictError(f"The key {row.key.name!r} was rotated before.")
             key = replace(row.key, prefix=shown, rotated=now_text())
             more = {"rotated": True, **({"old_until": until} if until else {})}
             row = KeyRow(key, hash_).numbered(tx)

@@ -21,18 +21,21 @@ def set_values(path: Path, values: Mapping[str, str]) -> None:
     """Set texts in ``remit.toml``, all or none; the rest of the file stays as it is.
 
     The file is replaced durably, or made; its mode becomes 0600. Missing tables are added at the
-    end.
+    end. Line ends and a byte order mark stay; new lines end as the first line of the file does.
 
     Args:
         path: the file, which may be missing.
         values: by dotted key of a table and a name in it: ``providers.openai.base_url``.
 
     Raises:
-        ConfigError: the file is no TOML, is written in a way that is not understood here, or cannot
-            be written; nothing was changed.
+        ConfigError: the file is not UTF-8 or not TOML, has a form that Remit cannot edit, or cannot
+            be written, or a value is not Unicode text; nothing was changed.
     """
     try:
-        text = path.read_text("utf-8-sig") if path.exists() else ""
+        data = path.read_bytes() if path.exists() else b""
+        text = data.decode()
+        mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+        text = text.removeprefix(mark)
         wanted = parse_toml(text, path)
         for dotted, value in values.items():
             text = _with(text, dotted, value)
@@ -40,17 +43,28 @@ def set_values(path: Path, values: Mapping[str, str]) -> None:
             place = wanted
             for table in tables:
                 place = place.setdefault(table, {})
+                if not isinstance(place, dict):
+                    raise _uneditable(path, values)
             place[name] = value
         if parse_toml(text, path) != wanted:
-            raise ConfigError(
-                f"{path} has a form that Remit cannot edit.",
-                next_step="Set the value by hand: "
-                + "; ".join(f"{key} = {json.dumps(value)}" for key, value in values.items()),
-            )
+            raise _uneditable(path, values)
+        data = (mark + text).encode()
         with replacing(path, 0o600) as file:
-            file.write(text.encode())
+            file.write(data)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8, at byte {error.start}.") from error
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"A value for {path} is not Unicode text.") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be changed: {error.strerror}.") from error
+
+
+def _uneditable(path: Path, values: Mapping[str, str]) -> ConfigError:
+    return ConfigError(
+        f"{path} has a form that Remit cannot edit.",
+        next_step="Set the value by hand: "
+        + "; ".join(f"{key} = {json.dumps(value)}" for key, value in values.items()),
+    )
 
 
 def parse_toml(text: str, path: Path) -> dict[str, Any]:
@@ -79,16 +93,24 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
 
 
 def _with(text: str, dotted: str, value: str) -> str:
-    """The text with a value in it: in its line, else below its table's head, else at the end."""
+    """Return the text with a value: in its line, else below its table's head, else at the end."""
     table, _, name = dotted.rpartition(".")
-    line = f"{name} = {json.dumps(value, ensure_ascii=False)}"
-    head = re.search(rf"(?m)^[ \t]*\[[ \t]*{re.escape(table)}[ \t]*\][ \t]*(#.*)?$", text)
+    first = re.search(r"\r?\n", text)
+    end = first[0] if first else "\n"
+    # TOML forbids DEL in a string, and JSON does not escape it.
+    encoded = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    line = f"{name} = {encoded}"
+    head = re.search(
+        rf"(?m)^[ \t]*\[[ \t]*{re.escape(table)}[ \t]*\][ \t]*(#[^\r\n]*)?(?=\r?$)", text
+    )
     if head is None:
-        return f"{text.rstrip()}\n\n[{table}]\n{line}\n".lstrip("\n")
+        if text:
+            text += end if text.endswith("\n") else end * 2
+        return f"{text}[{table}]{end}{line}{end}"
     rest = text[head.end() :]
     after = re.search(r"(?m)^[ \t]*\[", rest)
     body, behind = (rest[: after.start()], rest[after.start() :]) if after else (rest, "")
     changed, found = re.subn(
-        rf"(?m)^[ \t]*{re.escape(name)}[ \t]*=.*$", lambda _: line, body, count=1
+        rf"(?m)^[ \t]*{re.escape(name)}[ \t]*=[^\r\n]*", lambda _: line, body, count=1
     )
-    return text[: head.end()] + (changed if found else f"\n{line}{body}") + behind
+    return text[: head.end()] + (changed if found else f"{end}{line}{body}") + behind

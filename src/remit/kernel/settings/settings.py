@@ -393,10 +393,11 @@ class ChatSettings(Section):
 
 
 class Settings(Section):
-    """The whole of ``remit.toml``.
+    """The whole of ``remit.toml``, with the shipped defaults already merged in.
 
-    Each field is the section of the same name; ``providers``, ``mcp`` and ``a2a`` are keyed by the
-    NAME of their tables. The keys in ``providers`` are provider ids.
+    A missing section is refused, except ``approvals`` and ``a2a``. Each field is the section of the
+    same name; ``providers``, ``mcp`` and ``a2a`` are keyed by the NAME of their tables. The keys in
+    ``providers`` are provider ids.
     """
 
     ledger: LedgerSettings

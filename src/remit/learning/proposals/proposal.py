@@ -122,7 +122,7 @@ class Proposal:
 
 
 class Proposals:
-    """The recorded proposals of a root.
+    """The recorded proposals of a root, read from its ledger. Nothing is written here.
 
     Args:
         root: the installation; its folder ``proposals/`` holds the archives.

@@ -38,14 +38,14 @@ class ConfidenceSequence:
         alpha: probability that the sequence ever excludes the mean.
         low: smallest possible value.
         high: largest possible value.
-        levels: number of steps of the range; at most so many counts are stored.
+        levels: number of steps of the range, at least 1; at most ``levels + 1`` counts are stored.
 
     Attributes:
         samples: number of values so far.
 
     Raises:
-        InvalidInputError: ``alpha`` is not between 0 and 1, or the bounds are not finite and in
-            order.
+        InvalidInputError: ``alpha`` is not between 0 and 1, the bounds are not finite and in order,
+            or ``levels`` is less than 1.
     """
 
     def __init__(
@@ -55,6 +55,8 @@ class ConfidenceSequence:
             raise InvalidInputError("alpha must lie between 0 and 1, both excluded")
         if not (low < high and math.isfinite(high - low)):
             raise InvalidInputError("low must be less than high, and both finite")
+        if levels < 1:
+            raise InvalidInputError("levels must be at least 1")
         self.alpha, self.low, self.high = alpha, low, high
         self.samples = 0
         self._weight = 0.0
@@ -113,8 +115,8 @@ class ConfidenceSequence:
 
     @property
     def _middle(self) -> float:
-        """The mean, scaled to [0, 1]; 0.5 without values."""
-        return self._total / self._levels / self._weight if self.samples else 0.5
+        """The mean, scaled to [0, 1]; 0.5 without values of a weight above 0."""
+        return self._total / self._levels / self._weight if self._weight else 0.5
 
     @property
     def mean(self) -> float:

@@ -140,7 +140,8 @@ class PostgresStore(Store):
         Units may therefore be called more than once; only the last call counts.
 
         Returns:
-            The result of each unit, or the exception that undid this unit alone.
+            The result of each unit, or the exception that undid it. An error that is no refusal of
+            a statement counts for all later units too.
 
         Raises:
             LedgerRollbackError: the database lacks entries that this store has seen.
@@ -278,7 +279,13 @@ class PostgresStore(Store):
 
     @override
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a portable read-only statement on a pooled connection; return its rows.
+        """Run a portable statement in a read-only transaction of its own; return its rows.
+
+        A lost connection is retried for up to ``lock_timeout_s``, but not during a long outage.
+
+        Args:
+            sql: a statement with ``?`` placeholders.
+            parameters: values of the placeholders.
 
         Raises:
             LedgerClosedError: the store is closed, or was opened before a fork.

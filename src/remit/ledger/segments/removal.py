@@ -41,10 +41,11 @@ def remove(
 
     Args:
         ledger: the ledger.
-        places: the entries; some may be deleted already.
+        places: the entries, each in the database and part of a session.
         segment: the opened segment.
         guard: called in each transaction; raises if the lease is lost.
-        progress: called with the number of deleted entries and their total; ``None`` for none.
+        progress: called after each transaction with the number of deleted entries and the number of
+            ``places``; ``None`` for none.
 
     Returns:
         The number of deleted entries.

@@ -212,17 +212,19 @@ class SqliteStore(Store):
         """Do all units in one durable transaction, which locks the file for other writers.
 
         A refused transaction of several units is repeated, each unit in a transaction of its own.
-        The calls of one process take turns with other processes.
+        A unit may therefore be called more than once; only its last call counts. One thread at a
+        time may call this. The calls of one process take turns with other processes.
 
         Returns:
-            The result of each unit, or the exception that undid this unit alone.
+            The result of each unit, or the exception that undid it. An error that is no refusal of
+            a statement counts for all later units too.
 
         Raises:
             LedgerRollbackError: the file was replaced, or lacks entries that this store has seen.
+                After this and each error below, nothing was recorded.
             LedgerLayoutError: another program changed the layout.
-            LedgerUnavailableError: the disk is full, the file is locked, or the like; nothing was
-                recorded.
-            LedgerWriteError: SQLite refused a statement; nothing was recorded.
+            LedgerUnavailableError: the disk is full, the file is locked, or the like.
+            LedgerWriteError: SQLite refused a statement.
         """
         writer = self._writer
         results: list[Any] = []

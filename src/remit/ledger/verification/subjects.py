@@ -14,15 +14,15 @@ from remit.ledger.subjects import subjects_before
 
 
 def check_subjects(report: VerificationReport, store: Store, subjects: Mapping[int, int]) -> None:
-    """Report values that name a subject in the record but not the same one in ``content_subjects``.
+    """Report recorded names of subjects that differ from their rows in ``content_subjects``.
 
-    A missing row, another subject and a second row are each reported. A value that is itself
-    missing is not reported here.
+    Each of these values is the name of the subject itself. A missing row, another subject and a
+    second row are each reported. A value that is itself missing is not reported here.
 
     Args:
         report: receives the problems.
         store: the store of the ledger.
-        subjects: by content id of such a value, the sequence number of its entry.
+        subjects: by content id of such a name, the sequence number of its entry.
     """
     found: dict[int, list[bool]] = defaultdict(list)
     for chunk in chunks([*subjects]):

@@ -27,7 +27,7 @@ _POLL_S = 0.05
 class Place:
     """A file, or a schema of a PostgreSQL database, that holds a tenant's ledger or will hold it.
 
-    Each method raises :class:`LedgerError` if the place cannot be used.
+    Each method raises :class:`LedgerError` if the ledger or its database cannot be used.
 
     Attributes:
         file: the tenant's file, which names the place.
@@ -72,6 +72,7 @@ class Place:
 
         Raises:
             LedgerError: the schema cannot be made.
+            OSError: the directory cannot be made.
         """
         if self.database:
             ledgers.make_schema(self.database, self.file.ledger, mark)
@@ -85,9 +86,13 @@ class Place:
 
         Args:
             settings: ``[ledger]`` of the tenant.
-            signing: True to open it with its private key.
+            signing: True to sign checkpoints with the log's private key. Entries can be appended in
+                either case.
             owner: key of the log that the ledger must belong to; the key in the tenant's root if
                 left out.
+
+        Returns:
+            The client, which the caller closes.
 
         Raises:
             LedgerKeyError: the ledger belongs to another log.
@@ -148,6 +153,7 @@ class Place:
         Raises:
             LedgerKeyError: the ledger belongs to another key, or names no owner; nothing was
                 deleted.
+            LedgerError: the ledger cannot be opened or deleted.
         """
         if not self.is_own(owner):
             return

@@ -174,13 +174,13 @@ def page_of(found: Iterable[Listed], limit: int, *lists: str) -> dict[str, Any]:
     A page of large items ends earlier but has at least one item.
 
     Args:
-        found: cursor, list name and value of each item.
+        found: cursor, list name and value of each item; each name is one of ``lists``.
         limit: most items.
         lists: names of the lists.
 
     Returns:
-        An object with each list, and ``next_cursor``, which is None on the last page. The lists
-        have encoded items.
+        An object with each list, whose items are encoded, and ``next_cursor``: the cursor of the
+        last item of the page, after which the next page begins, or None on the last page.
     """
     page: dict[str, Any] = {name: [] for name in lists}
     size, last, number = 0, "", 0

@@ -25,9 +25,10 @@ _LONGEST_EDITED = 40_000  # A form field must fit the limit of a request body.
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """Return the page of waiting and recent approval requests, or of one request.
+    """Return the page of the 12 latest approval requests, waiting ones first, or of one request.
 
-    Entries that are no valid requests are left out.
+    An older request is on a later page, even if it waits. Entries that are no valid requests are
+    left out.
 
     Args:
         sources: the data sources.
@@ -36,6 +37,7 @@ def show(sources: Sources, asked: Asked) -> Page:
 
     Raises:
         NotFoundError: the path names a request that does not exist.
+        InvalidInputError: ``before`` is not an entry id.
     """
     if asked.rest:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import heapq
 import io
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -41,7 +42,9 @@ _CSV = (
     "provider_id", "model_id", "outcome", "error_code", "input_tokens", "output_tokens",
     "cost_usd", "cost_certainty", "latency_ms",
 )  # fmt: skip
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # Spreadsheets run a text that begins with these.
+_FORMULA = tuple(
+    "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+)  # Spreadsheets run a text that begins with these.
 
 
 @dataclass(slots=True)
@@ -176,6 +179,8 @@ def _condition(ledger: LedgerClient, query: Mapping[str, str]) -> Callable[[Ledg
     least = query.get("min_usd", "")
     try:
         least_usd = float(least or 0)
+        if math.isnan(least_usd):
+            raise ValueError
     except ValueError as error:
         raise InvalidInputError(
             f"{least!r} is not a cost in US dollars.", next_step="Write a number such as 0.05."
@@ -183,12 +188,11 @@ def _condition(ledger: LedgerClient, query: Mapping[str, str]) -> Callable[[Ledg
     outcome = query.get("outcome")
 
     def matches(entry: LedgerEntry) -> bool:
-        data = entry.metadata
+        data = _fields(entry)
         return (
             all(data.get(field) == value for field, value in wanted.items())
             and all(
-                data.get(field) == value or data.get("key_id") in keys
-                for field, value, keys in owners
+                data.get(field) == value or _key_id(entry) in keys for field, value, keys in owners
             )
             and (not least or _number(data.get("cost_usd")) >= least_usd)
             and (
@@ -202,11 +206,11 @@ def _condition(ledger: LedgerClient, query: Mapping[str, str]) -> Callable[[Ledg
 
 def _row(entry: LedgerEntry, names: Mapping[str, str]) -> dict[str, Any]:
     """Return the row of a call or of a refused request, with its key and the link's target."""
-    data = entry.metadata
+    data = _fields(entry)
     row = call_row(entry)
     if entry.event_type == "PROMPT_REJECTED":
         cells = list(row["cells"])
-        cells[2] = wording.text_of(data.get("requested_model_id") or "")
+        cells[2] = wording.text_of(data["model_id"] or "")
         cells[3] = f"refused: {wording.words_of(data.get('error_code') or '')}"
         cells[4:] = ["", "", ""]
         row = {**row, "cells": cells, "tone": "bad"}
@@ -224,10 +228,7 @@ def _file(entries: list[LedgerEntry]) -> Answer:
     writer = csv.writer(text)
     writer.writerow(_CSV)
     for entry in entries:
-        data = entry.metadata
-        known = {**data, "id": entry.id, "time": entry.timestamp}
-        if entry.event_type == "PROMPT_REJECTED":
-            known |= {"outcome": "refused", "model_id": data.get("requested_model_id", "")}
+        known = {**_fields(entry), "id": entry.id, "time": entry.timestamp}
         writer.writerow([_cell(known.get(name, "")) for name in _CSV])
     named = (b"content-disposition", b'attachment; filename="calls.csv"')
     return Answer(200, text.getvalue().encode(), b"text/csv; charset=utf-8", [named])
@@ -242,8 +243,18 @@ def _cell(value: Any) -> Any:
 
 def _keys_with(ledger: LedgerClient, column: str, value: str) -> frozenset[str]:
     """Return the ids of the keys that have a value in a column of ``usage_keys``."""
+    if not value.isprintable():  # No key has such a value, and PostgreSQL refuses a NUL.
+        return frozenset()
     rows = ledger.select(f"SELECT key_id FROM usage_keys WHERE {column} = ?", (value,))
     return frozenset(str(row[0]) for row in rows)
+
+
+def _fields(entry: LedgerEntry) -> Mapping[str, Any]:
+    """Return the metadata of a call; of a refused request with the model that was asked for."""
+    data = entry.metadata
+    if entry.event_type != "PROMPT_REJECTED":
+        return data
+    return {**data, "outcome": "refused", "model_id": data.get("requested_model_id", "")}
 
 
 def _key_id(entry: LedgerEntry) -> str:

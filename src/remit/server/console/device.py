@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from remit.gateway.auth import KeyStore, agent_secret
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
+from remit.ledger import Transaction
 from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.device_codes import DeviceCodes, key_name
 from remit.server.device_sign_in import PAGE
@@ -14,6 +16,7 @@ from remit.server.device_sign_in import PAGE
 __all__ = ["VIEWS"]
 
 _TEMPLATE = "device.html.j2"
+_DENIED_S = 1.0  # lifetime of the key of a denied device, which is revoked at once
 
 
 def show(sources: Sources, asked: Asked) -> Page:
@@ -54,21 +57,26 @@ def change(sources: Sources, asked: Asked) -> Page:
         raise InvalidInputError(
             "This code is not valid, or has expired.", next_step="Start the sign-in again."
         )
-    ledger = sources.runtime.ledger
-    keys = KeyStore(ledger)
-    name = key_name(code)
-    try:
-        keys.find(name)
-    except NotFoundError:
-        pass
-    else:
-        raise ConflictError("This code was used before.", next_step="Start the sign-in again.")
-    lasts = timedelta(seconds=sources.runtime.loaded.settings.server.oidc.lasts_s)
-    made = keys.create(
-        name, user_id=person.user_id, team_id=person.team_id, expires=datetime.now(UTC) + lasts,
-        requested_by=person.name,
-    )  # fmt: skip
+    keys, name = KeyStore(sources.runtime.ledger), key_name(code)
     approved = asked.form.get("decision") == "approve"
+
+    def require_unused(tx: Transaction, key_id: str) -> dict[str, Any]:
+        if tx.execute("SELECT 1 FROM virtual_keys WHERE name = ?", (name,)):  # even a revoked one
+            raise ConflictError(f"A key named {name!r} existed before.")
+        return {}
+
+    # If the server dies between the two steps of a denial, the key must not live.
+    lasts_s = sources.runtime.loaded.settings.server.oidc.lasts_s if approved else _DENIED_S
+    try:
+        made = keys.create(
+            name, user_id=person.user_id, team_id=person.team_id,
+            expires=datetime.now(UTC) + timedelta(seconds=lasts_s), requested_by=person.name,
+            in_transaction=require_unused,
+        )  # fmt: skip
+    except ConflictError as error:
+        raise ConflictError(
+            "This code was used before.", next_step="Start the sign-in again."
+        ) from error
     if approved:
         with contextlib.suppress(ConflictError):  # The person may be declared already.
             sources.owners.declare("user", person.user_id, person.name, by="device sign-in")

@@ -27,8 +27,9 @@ The owner of a key has the key's present rights; a person has those that the pro
 class Logins:
     """Signed cookies of console logins.
 
-    A key's cookie stays valid while the key has the same secret; a person's cookie while the
-    settings of the provider stay unchanged.
+    A key's cookie is valid for eight hours, and only while the key has the same secret. A person's
+    cookie is valid for ``lasts_s`` of ``[server.oidc]``, and only while the settings of the
+    provider stay unchanged.
 
     Args:
         secret: the root's random secret.

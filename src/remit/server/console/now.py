@@ -152,7 +152,7 @@ def _refused(ledger: LedgerClient) -> tuple[list[dict[str, Any]], bool]:
     for group, count in most:
         key_id, model, code, agent = group
         filters = {"outcome": "refused", "since": "24h", "error": code, "key": key_id,
-                   "agent": agent}  # fmt: skip
+                   "agent": agent, "model": model}  # fmt: skip
         address = urlencode({name: value for name, value in filters.items() if value})
         shown.append(
             {

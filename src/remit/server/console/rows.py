@@ -95,10 +95,12 @@ def key_names(ledger: LedgerClient, key_ids: Collection[str]) -> dict[str, str]:
         ledger: the ledger that records the keys.
         key_ids: ids of at most a page's keys.
     """
-    marks = ", ".join("?" * len(key_ids))
-    rows = ledger.select(
-        f"SELECT key_id, name FROM usage_keys WHERE key_id IN ({marks})", tuple(key_ids)
-    )
+    # PostgreSQL refuses an empty list and a text with a NUL.
+    ids = [one for one in key_ids if one and one.isprintable()]
+    if not ids:
+        return {}
+    marks = ", ".join("?" * len(ids))
+    rows = ledger.select(f"SELECT key_id, name FROM usage_keys WHERE key_id IN ({marks})", ids)
     return {str(key_id): str(name) for key_id, name in rows}
 
 

@@ -228,7 +228,8 @@ class ResponseCall:
             result: the answer or the failure.
 
         Returns:
-            Ids of the response and its items, if it is stored, and of its conversation.
+            Ids of the response and its items, if the response is stored and has an object or was
+            named to the client. Also the id of its conversation, if ``result`` is an answer.
         """
         if isinstance(result, Failure) and b"previous_response_not_found" in _answer_text(result):
             self._forgotten = attempt.to.provider_id

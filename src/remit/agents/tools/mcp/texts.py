@@ -31,7 +31,10 @@ _SERVER_TEXTS = ("title", "description")
 
 
 class PinnedTexts:
-    """The texts of one server, compared with their pins. Every method blocks.
+    """The texts of one server other than tools: instructions, prompts, resources and templates.
+
+    A text is pinned at its first use. A later difference is refused until a person accepts it: a
+    list shows the pinned text, a changed prompt or resource raises ToolError. Every method blocks.
 
     Args:
         server: name of the server in the configuration.
@@ -58,6 +61,7 @@ class PinnedTexts:
 
         Raises:
             ToolError: the items are not a list, or an item has no key.
+            LedgerError: a pin cannot be recorded.
         """
         _, kind, key = MCP_LISTS[request]
         # If several items have one key, the last is shown, as for tools with one name.
@@ -129,6 +133,7 @@ class PinnedTexts:
 
         Raises:
             ToolError: the prompt or its text waits for a person's acceptance.
+            LedgerError: a pin cannot be recorded.
         """
         definition = self._id("prompt", name)
         identity = self._id("prompt_text", name, arguments)
