@@ -44,11 +44,28 @@ _TOML = """
 retry_base_ms = 5
 retry_max_ms = 50
 failure_threshold = 1000
+[model.prefixes]
+"gemini-" = "gemini"
+[providers.gemini]
+kind = "gemini"
+base_url = "{url}/v1"
+api_key = "sk-upstream-gemini"
+default_model = "gemini-2.5-flash"
 """
 _QUIET = {"LANGSMITH_TRACING": "false", "OTEL_SDK_DISABLED": "true", "DO_NOT_TRACK": "1",
           "CREWAI_DISABLE_TELEMETRY": "true", "OPENAI_AGENTS_DISABLE_TRACING": "1",
           "LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONDONTWRITEBYTECODE": ""}  # fmt: skip
-_OTHERS = ("REMIT_", "OPENAI_", "ANTHROPIC_", "LANGCHAIN_", "CLAUDE", "CODEX_", "OPENCODE_")
+_OTHERS = (
+    "REMIT_",
+    "OPENAI_",
+    "ANTHROPIC_",
+    "GEMINI_",
+    "GOOGLE_",
+    "LANGCHAIN_",
+    "CLAUDE",
+    "CODEX_",
+    "OPENCODE_",
+)
 
 
 def _run(group: str, chosen: list[str], sides: dict[str, object], log: Path) -> int:
@@ -74,7 +91,9 @@ def _lane(groups: dict[str, list[str]], log: Path) -> int:
     """Run some groups one after the other between servers of their own; how many failed."""
     failed = 0
     with tempfile.TemporaryDirectory() as scratch, running() as url:
-        with serving(Path(scratch, "root"), url, toml=_TOML, checked=False) as served:
+        with serving(
+            Path(scratch, "root"), url, toml=_TOML.format(url=url), checked=False
+        ) as served:
             key = served.key(usd_nano=_BUDGET_NANO_USD).key
             sides = {"direct": {"url": url, "key": "sk-direct"},
                      "remit": {"url": served.url, "key": key}}  # fmt: skip

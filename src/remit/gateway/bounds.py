@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from remit.gateway.tools import NO_LIMITS, SCHEMAS, ToolLimits, count_of, tools_
 from remit.kernel.budget import Amount
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.prices import Price
-from remit.providers.wire import ENDPOINTS, is_reference
+from remit.providers.wire import ENDPOINTS, is_reference, member_at
 
 __all__ = [
     "IMAGE_TOKENS",
@@ -34,15 +34,24 @@ MESSAGE_TOKENS = 16
 
 _NEUTRAL_LIMITS = ("max_tokens",)
 _NO_OUTPUT = frozenset(
-    {"openai.embeddings", "openai.moderations", "openai.rerank", "anthropic.count_tokens"}
+    {
+        "openai.embeddings",
+        "openai.moderations",
+        "openai.rerank",
+        "anthropic.count_tokens",
+        "gemini.count_tokens",
+        "gemini.embed",
+        "gemini.batch_embed",
+    }
 )
 _PICTURES = frozenset({"openai.images", "openai.image_edits", "openai.image_variations"})
 _SOUND_IN = frozenset({"openai.transcriptions", "openai.translations"})
 _UNLIMITED = frozenset({"openai.speech", "openai.transcriptions", "openai.translations"})
 """Endpoints whose calls cannot say how long an answer may be."""
 
-_FREE = frozenset({"openai.moderations", "anthropic.count_tokens"})
-_BY_REFERENCE = ("previous_response_id", "conversation", "container")
+_FREE = frozenset({"openai.moderations", "anthropic.count_tokens", "gemini.count_tokens"})
+_BY_REFERENCE = ("previous_response_id", "conversation", "container", "cachedContent",
+                 "cached_content")  # fmt: skip
 _OTHER_MODELS = ("models", "provider", "route", "plugins", "fallbacks", "search_parameters",
                  "enable_search")  # fmt: skip
 """By these, servers let a call choose another model than the one that is priced, or search."""
@@ -165,7 +174,7 @@ def bound_of(
         model: provider and model; None to ignore raised bounds.
         free: whether the provider bills nothing.
     """
-    asked = body.get("messages") or body.get("input")
+    asked = body.get("messages") or body.get("input") or body.get("contents")
     pieces = len(asked) if isinstance(asked, (list, tuple)) else 1
     tokens_in = size + MESSAGE_TOKENS * (pieces + 1) + IMAGE_TOKENS * media.images
     writes = endpoint not in _NO_OUTPUT
@@ -283,17 +292,20 @@ def _limit(endpoint: str, body: Mapping[str, Any]) -> int:
     known = ENDPOINTS.get(endpoint)
     limit = 0
     for name in _NEUTRAL_LIMITS if known is None else known.output_limit:
-        value = body.get(name)
+        value = member_at(body, name) if "." in name else body.get(name)
         if type(value) is int and value > limit:
             limit = value
     return limit
 
 
+_CANDIDATES = ("generationConfig.candidateCount", "generation_config.candidate_count")
+
+
 def _answers(endpoint: str, body: Mapping[str, Any]) -> tuple[int, str]:
     """Return how many answers a call asks for, and the field that states no whole number."""
     answers, odd = 1, ""
-    for name in ("n", "best_of"):
-        value = body.get(name)
+    for name in ("n", "best_of", *_CANDIDATES):
+        value = member_at(body, name)
         for each in value if type(value) is list else [value]:  # a form may hold it twice
             count = 1 if each is None else count_of(each)
             if count is None:
@@ -360,11 +372,49 @@ class Media(Struct, gc=False):
 def media_of(body: Mapping[str, Any]) -> Media:
     """Return the parts of a body's conversation that are not text, in any dialect."""
     found = Media()
+    if "contents" in body or "content" in body or "requests" in body:
+        for number, part in enumerate(_parts(body)):
+            _look_at(part, f"contents (part {number + 1})", found)
     for name in ("messages", "input", "system"):
         value = body.get(name)
         if isinstance(value, (list, tuple)):
             _look(value, name, found)
     return found
+
+
+def _parts(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the parts of Gemini's contents, and those of functions' results in them."""
+    left: list[Any] = [body.get(name) for name in ("contents", "content", "requests")]
+    while left:
+        value = left.pop()
+        if isinstance(value, (list, tuple)):
+            left += value
+        elif isinstance(value, Mapping):
+            inner = [value[name] for name in _HOLDERS if name in value]
+            left += inner
+            if not inner:
+                yield value
+
+
+def _look_at(part: Mapping[str, Any], where: str, found: Media) -> None:
+    for name, value in part.items():
+        if name in ("inlineData", "inline_data") and isinstance(value, Mapping):
+            kind = value.get("mimeType", value.get("mime_type"))
+            if isinstance(kind, str) and kind.lower().startswith("image/"):
+                data = value.get("data")
+                found.images += 1
+                found.data += len(data) if isinstance(data, str) else 0
+                continue
+        if name not in _PARTS_OF_TEXT:
+            found.other = found.other or f"{where}.{name[:40]}"
+
+
+_HOLDERS = ("parts", "content", "functionResponse", "function_response")
+_PARTS_OF_TEXT = frozenset(
+    {"text", "thought", "thoughtSignature", "thought_signature", "functionCall", "function_call",
+     "executableCode", "executable_code", "codeExecutionResult", "code_execution_result", "role",
+     "id", "name", "response", "model", "taskType", "title", "outputDimensionality"}
+)  # fmt: skip
 
 
 def _look(blocks: Sequence[Any], at: str, found: Media) -> None:

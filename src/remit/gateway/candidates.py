@@ -31,6 +31,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.providers import Body, ProviderError, ProviderRequest, WireProvider
 from remit.providers.dialects import DialectError
+from remit.providers.wire import member_at
 
 __all__ = ["Candidates", "needs_reading", "speaks"]
 
@@ -241,9 +242,9 @@ def lowered(to: Candidate, output: int) -> Candidate:
     if outgoing is None:
         return replace_fields(to, request=replace(to.request, max_tokens=output))
     body = outgoing.body
-    names = [name for name in body.endpoint.output_limit if body.value.get(name) is not None]
+    names = [name for name in body.endpoint.output_limit if member_at(body.value, name) is not None]
     for name in names or body.endpoint.output_limit[:1]:
-        body = body.with_member((name,), b"%d" % output, LOWERED)
+        body = body.with_member(tuple(name.split(".")), b"%d" % output, LOWERED)
     return replace_fields(to, outgoing=replace_fields(outgoing, body=body))
 
 

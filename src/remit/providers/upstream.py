@@ -1,4 +1,4 @@
-"""Providers that are reached over HTTP, in OpenAI's dialect or Anthropic's."""
+"""Providers that are reached over HTTP, in the dialect of OpenAI, Anthropic or Gemini."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from remit.providers.protocol import Outgoing, ProviderError, ProviderReply
 from remit.providers.upstream_errors import error_of
 from remit.providers.upstream_http import HttpUpstream, Timeouts
 from remit.providers.upstream_reply import UpstreamReply
-from remit.providers.wire.endpoint import CHAT, MESSAGES, RESPONSES, Endpoint
+from remit.providers.wire.endpoint import CHAT, GENERATE, MESSAGES, RESPONSES, Endpoint
 from remit.providers.wire_dialect import WireDialect
 
 __all__ = ["PASSED_ON", "UpstreamProvider"]
@@ -28,6 +28,8 @@ PASSED_ON = (
 )  # fmt: skip
 """Headers that a client receives, in addition to those that begin with :data:`_LIMITS`."""
 
+_KEY_HEADERS = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}
+_HOMES = {"anthropic": MESSAGES, "openai": CHAT, "gemini": GENERATE}
 _LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
 _NO_SUCH_ENDPOINT = (404, 405, 501)
 _MISSES = 3
@@ -40,8 +42,10 @@ class UpstreamProvider(WireDialect):
     """A provider with one base URL and one dialect.
 
     Args:
-        base_url: the URL, with ``/v1`` for ``openai`` and without it for ``anthropic``.
-        api_key: the key, sent as bearer token or ``x-api-key``; empty for servers without keys.
+        base_url: the URL, with ``/v1`` for ``openai``, ``/v1beta`` for ``gemini``, and without a
+            version for ``anthropic``.
+        api_key: the key, sent as bearer token, ``x-api-key`` or ``x-goog-api-key``; empty
+            for servers without keys.
         settings: dialect, abilities and default values.
         name: the provider's id, such as ``mistral``; some ids select the blocks that are accepted.
     """
@@ -50,18 +54,16 @@ class UpstreamProvider(WireDialect):
         self, base_url: str, api_key: str, settings: ProviderSettings, name: str = ""
     ) -> None:
         headers: dict[str, str] = {}
-        if settings.kind == "anthropic":
-            if api_key:
-                headers["x-api-key"] = api_key
-        elif api_key:
-            headers["authorization"] = f"Bearer {api_key}"
+        if api_key:
+            name_of_key = _KEY_HEADERS.get(settings.kind, "authorization")
+            headers[name_of_key] = api_key if settings.kind in _KEY_HEADERS else f"Bearer {api_key}"
         self._http = HttpUpstream(base_url, headers)
         self._target = functools.lru_cache(256)(functools.partial(target_of, name, base_url))
         self._every: dict[str, str] = {}
         if settings.kind == "anthropic":
             self._every["anthropic-version"] = self.api_version = settings.api_version
         self._settings = settings
-        self.home = MESSAGES if settings.kind == "anthropic" else CHAT
+        self.home = _HOMES[settings.kind]
         self.max_output_tokens = settings.max_output_tokens
         self.forward_headers = settings.forward_headers
         self.send_temperature = settings.send_temperature

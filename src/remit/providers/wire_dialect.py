@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
+from remit.kernel.json_members import remove_member
 from remit.kernel.json_text import JsonTextError, dump
 from remit.providers.dialects import (
     DialectError,
@@ -26,7 +28,7 @@ from remit.providers.dialects.targets import (
 )
 from remit.providers.protocol import Outgoing, ProviderError, ProviderRequest
 from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import CHAT, COMPLETIONS, MESSAGES, RESPONSES, Endpoint
+from remit.providers.wire.endpoint import CHAT, COMPLETIONS, GENERATE, MESSAGES, RESPONSES, Endpoint
 
 __all__ = ["MODEL_CHANGED", "WireDialect", "neutral_call"]
 
@@ -203,9 +205,22 @@ class WireDialect(ABC):
                 )
                 asks_usage = True
         path = ""
-        if request.query and request.body is not None and request.body.endpoint is body.endpoint:
+        if body.endpoint.dialect == GENERATE.dialect:
+            body, path = _in_path(body)
+        elif request.query and request.body is not None and request.body.endpoint is body.endpoint:
             path = f"{body.endpoint.path}?{request.query}"
         return Outgoing(body, headers, stream, asks_usage, path=path, dropped=dropped)
+
+
+def _in_path(body: Body) -> tuple[Body, str]:
+    """Return a body of Gemini's without ``model`` and ``stream``, and the path that states both."""
+    verb = body.endpoint.path.partition(":")[2]
+    if body.stream:
+        verb = "streamGenerateContent?alt=sse"
+    raw = remove_member(remove_member(body.raw, ("stream",)), ("model",))
+    value = {name: each for name, each in body.value.items() if name not in ("model", "stream")}
+    model = quote(body.model.removeprefix("models/"), safe="")
+    return Body(body.endpoint, raw, value, body.changed), f"/models/{model}:{verb}"
 
 
 def _left_out(given: Body | None, sent: Body) -> list[str]:

@@ -58,6 +58,7 @@ from remit.server.replies import (
     reply,
     reply_json,
     shape_of,
+    with_key_of_query,
 )
 from remit.server.responses.background import Background
 from remit.server.responses.endpoint import Responses
@@ -88,7 +89,7 @@ _EXPOSED = (  # headers that a script of another origin may read
     "request-id", "x-request-id", "retry-after",
 )  # fmt: skip
 _OWN_PATHS = ("/api/", "/console/")  # These applications decode the path themselves.
-_MODELS = tuple(f"{path}/" for path in paths_of("/models"))
+_MODELS = tuple(f"{path}/" for path in (*paths_of("/models"), *paths_of("/models", "gemini")))
 
 
 def _with_cors(application: Any, origins: Sequence[str]) -> Any:
@@ -191,7 +192,7 @@ class App:
         stored = Files(door), Batches(door), StoredChats(runtime.ledger, door)
         self._passed = PassThrough(door)
         self._routes: dict[tuple[str, str], Handler] = {
-            **{("GET", path): self._listing.models for path in paths_of("/models")},
+            **{("GET", path.rstrip("/")): self._listing.models for path in _MODELS},
             **own_key_routes(runtime.budgeter, self._authenticator),
             **DeviceSignIn(runtime, self._keys, self._authenticator).routes(),
             **{route: handler for one in stored for route, handler in one.routes().items()},
@@ -216,7 +217,9 @@ class App:
         """
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
-        elif self._cors is not None:
+            return
+        scope = with_key_of_query(scope)
+        if self._cors is not None:
             await self._cors(scope, receive, send)
         else:
             await self._serve(scope, receive, send)

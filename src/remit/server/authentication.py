@@ -1,7 +1,7 @@
 """Authentication of HTTP requests, and the gateway's request built from their headers.
 
-A caller sends a virtual key or an agent's token, as ``Authorization: Bearer`` or ``x-api-key``. In
-dev mode the server asks for none, and every caller is the developer.
+A caller sends a virtual key or an agent's token, as ``Authorization: Bearer``, ``x-api-key`` or
+``x-goog-api-key``. In dev mode the server asks for none, and every caller is the developer.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from remit.gateway import KEY_ENDED, SHUTTING_DOWN, Identity, LLMGateway
 from remit.gateway.memory import LARGE_BYTES
 from remit.kernel.errors import InvalidInputError, RemitError, let_go
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
-from remit.kernel.json_members import set_member
+from remit.kernel.json_members import remove_member, set_member
 from remit.kernel.json_text import JsonTextError, dump, load
 from remit.kernel.settings import ServerSettings
 from remit.providers import Body
@@ -22,7 +22,9 @@ from remit.providers.dialects import DialectError
 from remit.providers.wire import (
     A2A,
     COMPACT,
+    COUNT_CONTENT,
     COUNT_TOKENS,
+    GENERATE,
     INPUT_TOKENS,
     RESPONSES,
     SPEECH,
@@ -46,6 +48,7 @@ from remit.server.authentication import (
     is_local,
 )
 from remit.server.content_codec import coding_of, decoded
+from remit.server.json_array import ArrayRequest
 from remit.server.refusals import HttpError, no_record, refusal_of
 from remit.server.relay import Relay
 from remit.server.replies import Answer, dialect_of, json_answer, refusal
@@ -138,9 +141,12 @@ class ModelCalls:
                 asked = await self._kept(asked, caller.identity)
             if endpoint is COMPACT or endpoint is INPUT_TOKENS:
                 await self._responses.require_own(asked, caller.identity)
-            is_count = endpoint is COUNT_TOKENS or endpoint is INPUT_TOKENS
+            is_count = (
+                endpoint is COUNT_TOKENS or endpoint is INPUT_TOKENS or endpoint is COUNT_CONTENT
+            )
             if is_count and not self._gateway.speaks(asked):
-                tokens: dict[str, Any] = {"input_tokens": self._gateway.estimate_tokens(asked)}
+                name = "totalTokens" if endpoint is COUNT_CONTENT else "input_tokens"
+                tokens: dict[str, Any] = {name: self._gateway.estimate_tokens(asked)}
                 if endpoint is INPUT_TOKENS:
                     tokens["object"] = "response.input_tokens"
                 request.answer(json_answer(tokens, 200, [(b"x-remit-estimated", b"true")]))
@@ -151,7 +157,9 @@ class ModelCalls:
                 begun = await self._responses.background.begin(asked, caller.identity)
                 request.answer(json_answer(begun))
             elif body.stream or endpoint is SPEECH:
-                await self._streamed(body, asked, caller.identity, request)
+                is_array = endpoint is GENERATE and "alt=sse" not in request.query.split("&")
+                to: Any = ArrayRequest(request) if is_array else request
+                await self._streamed(body, asked, caller.identity, to)
             else:
                 response = await self._gateway.aroute(asked, identity=caller.identity)
                 reply = response.reply
@@ -292,8 +300,8 @@ class ModelCalls:
                 if len(raw) > _LARGE_FORM:
                     return await asyncio.to_thread(FormBody.read_form, endpoint, raw, kind)
                 return FormBody.read_form(endpoint, raw, kind)
-            if request.deployment:
-                raw = _with_model(raw, request.deployment)
+            if request.deployment or "/publishers/" in request.path:
+                raw = _with_path(raw, request.path, request.deployment)
             if len(raw) > LARGE_BYTES:
                 return await asyncio.to_thread(_read_large, endpoint, raw)
             return (ObjectBody.read_object if endpoint is A2A else Body.read)(endpoint, raw)
@@ -345,13 +353,25 @@ def _sent_query(query: str) -> str:
     return "&".join(one for one in query.split("&") if not one.startswith("api-version="))
 
 
-def _with_model(raw: bytes, model: str) -> bytes:
-    """Return a body's text with the member ``model`` set, as the path of the request names it.
+def _with_path(raw: bytes, path: str, model: str) -> bytes:
+    """Return a body's text with the members ``model`` and ``stream`` as the path states them.
 
     Text that is no JSON object is returned unchanged, to be refused by its reader.
+
+    Args:
+        raw: the body.
+        path: the path of the request. On paths of Vertex, ``anthropic_version`` is removed from the
+            body, since Anthropic's own API has a header instead.
+        model: the model that the path names; empty if the body names it.
     """
     try:
-        return set_member(raw, ("model",), dump(model)) if isinstance(load(raw), dict) else raw
+        if not isinstance(load(raw), dict):
+            return raw
+        if "/publishers/anthropic/" in path:
+            raw = remove_member(raw, ("anthropic_version",))
+        if ":stream" in path:
+            raw = set_member(raw, ("stream",), b"true")
+        return set_member(raw, ("model",), dump(model)) if model else raw
     except JsonTextError:
         return raw
 

@@ -21,6 +21,12 @@ ObjectHandler = Callable[..., Awaitable[None]]
 
 _TAILS = "|".join(each.path for each in ENDPOINTS.values() if each.dialect == "openai")
 _DEPLOYMENT = re.compile(f"/openai/deployments/(.{{1,256}}?)({_TAILS})/?")
+_GEMINI = re.compile(
+    r"/v1(?:beta1?)?(?:/projects/[^/]+/locations/[^/]+)?(?:/publishers/(google|anthropic))?"
+    r"/models/(.{1,512}):(\w+)"
+)
+_STREAMED = {"streamGenerateContent": "generateContent"}
+_COUNT = "count-tokens"
 _PREFIXES = {
     "openai": ("/v1", "", "/openai/v1", "/openai"),
     "anthropic": ("/v1", "", "/anthropic/v1", "/anthropic"),
@@ -32,8 +38,10 @@ def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
 
     Args:
         path: the path without the version prefix, such as ``/models``.
-        dialect: ``openai`` or ``anthropic``; ``None`` for both.
+        dialect: ``openai``, ``anthropic`` or ``gemini``; ``None`` for the first two.
     """
+    if dialect == "gemini":
+        return (f"/v1beta{path}",)
     dialects = (dialect,) if dialect else tuple(_PREFIXES)
     return tuple(dict.fromkeys(prefix + path for name in dialects for prefix in _PREFIXES[name]))
 
@@ -41,7 +49,7 @@ def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
 @functools.cache
 def served_paths() -> str:
     """Return the paths that are served, as one text; of long ones the beginning and ``…``."""
-    calls = {_tail(endpoint) for endpoint in ENDPOINTS.values()}
+    calls = {_tail(each) for each in ENDPOINTS.values() if each.dialect != "gemini"}
     passed = {f"/{row.template.split('/')[1]}…" for row in PASSED_PATHS}
     own = {"/batches", "/conversations", "/files", "/key", "/messages/batches", "/models"}
     return ", ".join(f"/v1{path}" for path in sorted({*calls, *passed, *own}))
@@ -79,11 +87,19 @@ def call_routes(calls: ModelCalls) -> dict[str, request.Handler]:
 
 
 def deployment_of(path: str) -> tuple[str, str]:
-    """Return the model of an Azure path and the path without it; the model is empty in others.
+    """Return the model that a path names and the path without it; the model is empty in others.
 
-    ``/openai/deployments/gpt-4o/chat/completions`` gives ``gpt-4o`` and
-    ``/openai/chat/completions``.
+    ``/openai/deployments/gpt-4o/chat/completions``, as Azure spells it, gives ``gpt-4o`` and
+    ``/openai/chat/completions``. ``/v1beta/models/gemini-2.5-pro:streamGenerateContent`` gives
+    ``gemini-2.5-pro`` and ``/v1beta/models:generateContent``, as do the paths of Vertex. Vertex's
+    ``rawPredict`` of Anthropic's models gives ``/v1/messages``.
     """
+    if (named := _GEMINI.fullmatch(path)) is not None:
+        publisher, model, verb = named.groups()
+        if publisher != "anthropic":
+            return model, f"/v1beta/models:{_STREAMED.get(verb, verb)}"
+        if verb in ("rawPredict", "streamRawPredict"):
+            return ("", "/v1/messages/count_tokens") if model == _COUNT else (model, "/v1/messages")
     found = _DEPLOYMENT.fullmatch(path)
     return (found[1], "/openai" + found[2]) if found is not None else ("", path)
 

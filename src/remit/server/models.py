@@ -21,6 +21,8 @@ _CACHE_S = 60.0
 _WITHIN = Timeouts(2.0, 3.0, 3.0)
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_MODELS = 5_000
+_PREFIX = "models/"  # Names in lists of Gemini begin so.
+_LISTS = {"anthropic": "/v1/models?limit=1000", "gemini": "/models?pageSize=1000"}
 
 _Listed = list[tuple[str, bytes]]  # (name, exact text) of each model of a provider.
 
@@ -56,6 +58,9 @@ class ModelListing:
         """
         shape = shape_of(scope)
         found = await self._of(await self._authenticator.caller(scope), shape)
+        if shape == "gemini":
+            await reply_json(send, b'{"models":[' + b",".join(found.values()) + b"]}")
+            return
         data = b'"data":[' + b",".join(found.values()) + b"]"
         if shape == "openai":
             await reply_json(send, b'{"object":"list",' + data + b"}")
@@ -76,7 +81,7 @@ class ModelListing:
             HttpError: the caller is refused, as by :meth:`Authenticator.caller`; 404, there is no
                 such model, or the caller may not use it.
         """
-        wanted = unquote(scope["path"].partition("/models/")[2])
+        wanted = unquote(scope["path"].partition("/models/")[2]).removeprefix(_PREFIX)
         caller = await self._authenticator.caller(scope)
         found = (await self._of(caller, shape_of(scope))).get(wanted)
         if found is None:
@@ -103,9 +108,11 @@ class ModelListing:
                     continue
                 text = exact if dialect == shape else None
                 if text is not None and name != model:
-                    text = set_member(text, ("id",), orjson.dumps(name))
+                    member = "name" if shape == "gemini" else "id"
+                    prefix = _PREFIX if shape == "gemini" else ""
+                    text = set_member(text, (member,), orjson.dumps(prefix + name))
                 named[name] = (named.get(name, (provider_id,))[0], text)
-        make = _openai if shape == "openai" else _anthropic
+        make = {"openai": _openai, "gemini": _gemini}.get(shape, _anthropic)
         return {
             name: text or orjson.dumps(make(name, owner))
             for name, (owner, text) in sorted(named.items())
@@ -153,25 +160,32 @@ class ModelListing:
 
 
 async def _fetch(provider: UpstreamProvider) -> _Listed:
-    path = "/models" if provider.home.dialect == "openai" else "/v1/models?limit=1000"
+    dialect = provider.home.dialect
+    path = _LISTS.get(dialect, "/models")
+    listed, member = ("models", "name") if dialect == "gemini" else ("data", "id")
     try:
         async with await provider.fetch(path, {}, _WITHIN) as came:
             raw = await came.read(_MAX_BYTES)
         value = load(raw) if came.status == 200 else None
     except (ProviderError, JsonTextError):
         return []
-    if not isinstance(value, dict) or not isinstance(value.get("data"), list):
+    if not isinstance(value, dict) or not isinstance(value.get(listed), list):
         return []
-    start, end = spans(raw, ("data",))["data"]
+    start, end = spans(raw, (listed,))[listed]
     return [
-        (item["id"], text.strip())
-        for item, text in zip(value["data"], elements(raw[start:end]), strict=True)
-        if isinstance(item, dict) and isinstance(item.get("id"), str)
+        (item[member].removeprefix(_PREFIX), text.strip())
+        for item, text in zip(value[listed], elements(raw[start:end]), strict=True)
+        if isinstance(item, dict) and isinstance(item.get(member), str)
     ][:_MAX_MODELS]
 
 
 def _openai(name: str, owner: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": owner}
+
+
+def _gemini(name: str, owner: str) -> dict[str, Any]:
+    methods = ["generateContent", "countTokens"]
+    return {"name": _PREFIX + name, "displayName": name, "supportedGenerationMethods": methods}
 
 
 def _anthropic(name: str, owner: str) -> dict[str, Any]:

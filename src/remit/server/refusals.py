@@ -17,7 +17,7 @@ from remit.providers.wire import A2A
 
 _log = logging.getLogger("remit.server")
 
-Shape = Literal["openai", "anthropic", "a2a"]
+Shape = Literal["openai", "anthropic", "gemini", "a2a"]
 
 # Statuses of calls that Remit refused.
 REJECTED = {
@@ -172,7 +172,8 @@ def refusal_body(
     Args:
         endpoint: name of the endpoint, such as ``openai.chat``.
         status: HTTP status.
-        code: error code, which the body holds in lower case in all dialects.
+        code: error code, which the body holds in lower case; in capitals as the
+            ``reason`` of Google's details.
         message: sentence for people.
         param: the field that caused the error.
     """
@@ -183,7 +184,8 @@ def refusal_body(
         said = {"code": number, "message": message, "data": [about]}
         return {"jsonrpc": "2.0", "id": None, "error": said}
     body = error_body(endpoint, status, name, message, param)
-    body["error"]["code"] = name
+    if not endpoint.startswith("gemini."):  # Google's code is the status.
+        body["error"]["code"] = name
     return body
 
 
@@ -197,6 +199,6 @@ def error_event(endpoint: str, status: int, code: str, message: str) -> bytes:
         message: sentence for people.
     """
     body = dump(refusal_body(endpoint, status, code, message))
-    if endpoint == "openai.chat":
+    if endpoint in ("openai.chat", "gemini.generate"):
         return b"data: %s\n\n" % body
     return b"event: error\ndata: %s\n\n" % body

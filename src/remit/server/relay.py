@@ -16,6 +16,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.providers import Body, WireChunk
 from remit.providers.dialects import StreamReader, read_request, stream_events, stream_writer
+from remit.providers.wire import GENERATE
 from remit.server.answers import answer_of, end_comment
 from remit.server.refusals import HttpError, error_event, status_of
 from remit.server.request import Request
@@ -179,7 +180,7 @@ class Relay:
         """
         if self._problem is not None:
             raise self._problem
-        comment = b"" if self._kind else end_comment(response)
+        comment = self._comment(response)
         if response.outcome is not RouteOutcome.SUCCESS:
             code, message = response.error_code or "error", response.error_message or ""
             if self._held and not self._kind:  # The last event is the provider's own error.
@@ -193,6 +194,13 @@ class Relay:
         else:
             self._write(comment + self._held, more=False)
 
+    def _comment(self, response: PromptResponse) -> bytes:
+        """Return the call's headers as a comment; empty for sound, and for Gemini, whose clients
+        cannot read comments.
+        """
+        silent = self._kind or self._endpoint == GENERATE.name
+        return b"" if silent else end_comment(response)
+
     def all_at_once(self, response: PromptResponse) -> None:
         """Send a complete answer as a stream: a replayed one, or one of a provider that does not
         stream. The answer goes to the client's connection at once, with its end.
@@ -205,13 +213,13 @@ class Relay:
         """
         self._dispatch = self._dispatch or response.dispatch_entry_id
         if self._keeper is not None and response.replayed and response.reply is not None:
-            wire = end_comment(response) + stream_of(response.reply.body)
+            wire = self._comment(response) + stream_of(response.reply.body)
             self._write(wire, more=False)
             return
         answer = answer_of(response)
         parts = [self._begin(self._dispatch or response.exchange_entry_id, response.model_id)]
         parts += [self._writer.event(event) for event in stream_events(answer)]
-        end = end_comment(response) + self._writer.end(answer)
+        end = self._comment(response) + self._writer.end(answer)
         self._write(b"".join(parts) + end, more=False)
 
     def break_off(self, status: int, code: str, message: str, comment: bytes = b"") -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 from remit.kernel.json_text import dump
 from remit.server.refusals import HttpError, Shape, refusal_body
@@ -16,10 +18,38 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
 
-_ERRORS_AS = {"openai": "openai.chat", "anthropic": "anthropic.messages", "a2a": "a2a.jsonrpc"}
+_ERRORS_AS = {"openai": "openai.chat", "anthropic": "anthropic.messages",
+              "gemini": "gemini.generate", "a2a": "a2a.jsonrpc"}  # fmt: skip
 WITHOUT_BODY = (204, 304)
+_GEMINI = re.compile(
+    r"/v1beta.*|.*/publishers/google/.*"
+    r"|/v1/models/.+:(?:g|streamG)enerateContent|/v1/models/.+:(?:countTokens|e\w+|batchEmbed\w+)"
+)
+_OF_ANTHROPIC = ("/anthropic/", "/v1/messages", "/messages", "/managed/")
 PROVE = "remit.prove"
 """Key of a request's scope: what to call when it came with a good key."""
+
+
+def with_key_of_query(scope: Scope) -> Scope:
+    """Return a request whose query holds no ``key``: Gemini's clients may send their key there.
+
+    The key becomes the header ``x-goog-api-key``, so that no log or record can show it. Requests of
+    other dialects are returned unchanged.
+
+    Args:
+        scope: ASGI's scope of the request.
+    """
+    query = scope.get("query_string", b"")
+    if b"key=" not in query or dialect_of(scope["path"], ()) != "gemini":
+        return scope
+    headers, rest = [*scope["headers"]], []
+    for one in query.split(b"&"):
+        name, _, value = one.partition(b"=")
+        if name == b"key":
+            headers.append((b"x-goog-api-key", unquote_to_bytes(value)))
+        else:
+            rest.append(one)
+    return {**scope, "headers": headers, "query_string": b"&".join(rest)}
 
 
 async def read_body(
@@ -257,7 +287,8 @@ def shape_of(scope: Scope) -> Shape:
 
 
 def dialect_of(path: str, headers: Headers) -> Shape:
-    """Return the dialect of a client by path, else by ``anthropic-version``, else ``openai``.
+    """Return the dialect of a client by path, else by ``anthropic-version`` or
+    ``x-goog-api-key``, else ``openai``.
 
     Args:
         path: path of the request.
@@ -265,9 +296,15 @@ def dialect_of(path: str, headers: Headers) -> Shape:
     """
     if path.startswith("/a2a/"):
         return "a2a"
-    if path.startswith(("/anthropic/", "/v1/messages", "/messages", "/managed/")):
+    if _GEMINI.fullmatch(path) is not None and "/publishers/anthropic/" not in path:
+        return "gemini"
+    if "/publishers/anthropic/" in path or path.startswith(_OF_ANTHROPIC):
         return "anthropic"
     if path.startswith(("/openai/", "/v1/chat/", "/chat/")):
         return "openai"
-    anthropic = any(name == b"anthropic-version" for name, _ in headers)
-    return "anthropic" if anthropic else "openai"
+    for name, _ in headers:
+        if name == b"anthropic-version":
+            return "anthropic"
+        if name == b"x-goog-api-key":
+            return "gemini"
+    return "openai"

@@ -65,6 +65,9 @@ def answered(call: Mapping[str, Any]) -> list[Line]:
         return [line for choice in choices for line in _choice(choice, len(choices) > 1)]
     if isinstance(output := answer.get("output"), list):  # responses
         return [line for item in output for line in _item(item, "assistant")]
+    if isinstance(candidates := answer.get("candidates"), list):  # Gemini
+        contents = [one.get("content") if isinstance(one, dict) else one for one in candidates]
+        return [line for content in contents for line in _message("assistant", content)]
     if "content" in answer:  # messages
         return list(_message(str(answer.get("role") or "assistant"), answer["content"]))
     if isinstance(data := answer.get("data"), list):  # embeddings, images
@@ -103,14 +106,16 @@ def _item(item: Any, role: str) -> Iterator[Line]:
         yield Line(role, "", item)
         return
     kind = item.get("type")
-    if "role" not in item and kind != "message":
+    if "role" not in item and "parts" not in item and kind != "message":
         yield from _block(item, role)
         return
     role = str(item.get("role") or role)
     for key in ("reasoning_content", "reasoning"):
         if isinstance(item.get(key), str):
             yield Line(role, "thinking", item[key])
-    if role in ("tool", "function"):
+    if "parts" in item:  # Gemini
+        yield from _message("assistant" if role == "model" else role, item)
+    elif role in ("tool", "function"):
         yield Line(role, "result", _joined(item.get("content")))
     else:
         yield from _message(role, item.get("content"))
@@ -140,11 +145,28 @@ def _called(call: Any, role: str) -> Iterator[Line]:
 def _message(role: str, content: Any) -> Iterator[Line]:
     if content is None or content == "":
         return
+    if isinstance(content, dict) and "parts" in content:  # Gemini
+        for part in _listed(content["parts"]):
+            yield _part(part, role)
+        return
     if not isinstance(content, list):
         yield Line(role, "", content)
         return
     for block in content:
         yield from _block(block, role)
+
+
+def _part(part: Any, role: str) -> Line:
+    """Return the line of a part of Gemini's contents."""
+    if not isinstance(part, dict) or is_missing(part):
+        return Line(role, "", part)
+    if isinstance(call := part.get("functionCall"), dict):
+        return Line(role, f"calls {call.get('name', 'a tool')}", call.get("args"))
+    if isinstance(result := part.get("functionResponse"), dict):
+        return Line("tool", "result", _short(result.get("response")))
+    if isinstance(text := part.get("text"), str):
+        return Line(role, "thinking" if part.get("thought") else "", text)
+    return Line(role, next(iter(part), ""), _short(part))
 
 
 def _block(block: Any, role: str) -> Iterator[Line]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 ENDPOINTS = ("openai.chat", "openai.responses", "anthropic.messages")
+ALL_ENDPOINTS = (*ENDPOINTS, "gemini.generate")
 PDF = "data:application/pdf;base64,JVBERi0="
 PNG = "data:image/png;base64,iVBORw0="
 SCHEMA = {
@@ -262,7 +263,52 @@ MESSAGES: dict[str, Any] = {
     ],
 }
 
-REQUESTS = {"openai.chat": CHAT, "openai.responses": RESPONSES, "anthropic.messages": MESSAGES}
+GEMINI: dict[str, Any] = {
+    "model": "m",
+    "stream": True,
+    "systemInstruction": {"parts": [{"text": "Be brief."}]},
+    "contents": [
+        {"role": "user", "parts": [
+            {"text": "Look."},
+            {"inlineData": {"mimeType": "image/png", "data": "iVBORw0="}},
+            {"inline_data": {"mime_type": "application/pdf", "data": "JVBERi0="}},
+            {"fileData": {"mimeType": "image/png", "fileUri": "https://example.org/a.png"}}]},
+        {"role": "model", "parts": [
+            {"text": "Hm.", "thought": True, "thoughtSignature": "c2lnbmVk"},
+            {"text": "I look."},
+            {"functionCall": {"id": "c1", "name": "look", "args": {"city": "Oslo"}},
+             "thoughtSignature": "c2lnbmVk"},
+            {"functionCall": {"name": "look", "args": {}}}]},
+        {"role": "user", "parts": [
+            {"functionResponse": {"id": "c1", "name": "look", "response": {"result": "sun"}}},
+            {"functionResponse": {"name": "look", "response": {"error": "none"}}}]},
+    ],
+    "tools": [
+        {"functionDeclarations": [{"name": "look", "description": "Looks.", "parameters": {
+            "type": "OBJECT", "required": ["city"],
+            "properties": {"city": {"type": "STRING", "nullable": True, "maxLength": "9"}}}}]},
+        {"googleSearch": {}}],
+    "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["look"]}},
+    "safetySettings": [{"category": "HARM_CATEGORY_HATE_SPEECH", "threshold": "BLOCK_NONE"}],
+    "generationConfig": {
+        "maxOutputTokens": 64, "temperature": 0.5, "topP": 0.9, "topK": 40, "seed": 7,
+        "stopSequences": ["END"], "responseMimeType": "application/json",
+        "responseSchema": SCHEMA, "candidateCount": 1,
+        "thinkingConfig": {"thinkingBudget": 2048, "includeThoughts": True}},
+}  # fmt: skip
+GEMINI_ANSWER: dict[str, Any] = {
+    "candidates": [{"index": 0, "finishReason": "STOP", "content": {"role": "model", "parts": [
+        {"text": "Hm.", "thought": True, "thoughtSignature": "c2lnbmVk"},
+        {"text": "Sun."},
+        {"functionCall": {"name": "look", "args": {"city": "Oslo"}},
+         "thoughtSignature": "c2lnbmVk"}]}}],
+    "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 5, "thoughtsTokenCount": 2,
+                      "cachedContentTokenCount": 4, "totalTokenCount": 16},
+    "modelVersion": "gemini-2.5-flash", "responseId": "r1",
+}  # fmt: skip
+
+REQUESTS = {"openai.chat": CHAT, "openai.responses": RESPONSES, "anthropic.messages": MESSAGES,
+            "gemini.generate": GEMINI}  # fmt: skip
 
 CHAT_ANSWER: dict[str, Any] = {
     "id": "chatcmpl-1",
@@ -449,6 +495,7 @@ MESSAGES_ANSWER: dict[str, Any] = {
 }
 
 ANSWERS = {
+    "gemini.generate": GEMINI_ANSWER,
     "openai.chat": CHAT_ANSWER,
     "openai.responses": RESPONSES_ANSWER,
     "anthropic.messages": MESSAGES_ANSWER,

@@ -53,6 +53,11 @@ def refusal(dialect: str, status: int, wrong: Wrong, number: int) -> Reply:
         reply = whole(dialect, {"type": "error",
                                 "error": {"type": _ANTHROPIC_KINDS[status], "message": str(wrong)},
                                 "request_id": f"req_{number:024d}"})  # fmt: skip
+    elif dialect == "gemini":
+        word = {401: "UNAUTHENTICATED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED",
+                503: "UNAVAILABLE"}.get(status, "INVALID_ARGUMENT")  # fmt: skip
+        said = {"code": status, "message": str(wrong), "status": word}
+        reply = whole(dialect, {"error": said})
     else:
         kind = {401: "invalid_request_error", 429: "requests", 500: "server_error"}.get(
             status, "invalid_request_error")  # fmt: skip

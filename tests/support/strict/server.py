@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.support.strict import chat, messages, models, responses
+from tests.support.strict import chat, gemini, messages, models, responses
 from tests.support.strict.replies import Reply, data, refusal, stream, whole
 from tests.support.strict.shapes import Wrong, check
 from tests.support.strict.stored import Stored
@@ -26,6 +26,7 @@ _RATE_LIMITS = {
                   "anthropic-ratelimit-requests-remaining": "3999",
                   "anthropic-ratelimit-requests-reset": "2026-01-02T03:04:05Z",
                   "anthropic-organization-id": "strict"},
+    "gemini": {},
 }  # fmt: skip
 _STATUS_ORDER = re.compile(r"\[\[status (\d{3})( once)?\]\]")
 _WAV = b"RIFF\x24\x00\x00\x00WAVEfmt \x10\x00\x00\x00" + bytes(range(16)) + b"data\x00\x00\x00\x00"
@@ -34,7 +35,7 @@ _PIXEL = ("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFA
 
 
 class StrictProvider:
-    """Both providers at once: the path and the headers say which one is meant."""
+    """All providers at once: the path and the headers say which one is meant."""
 
     def __init__(self) -> None:
         self._stored = Stored(self._line)
@@ -106,6 +107,8 @@ class StrictProvider:
                 raise Wrong("Invalid type for 'body': expected an object.")
         self._ordered_status(raw, number)
         route = f"{method} {path}"
+        if dialect == "gemini":
+            return gemini.reply(route.replace("/v1beta", ""), body, request.query)
         if dialect == "anthropic":
             beta = request.query.get("beta") == "true" or "anthropic-beta" in request.headers
             return self._anthropic(route, body, number, beta=beta, host=request.host)
@@ -243,13 +246,16 @@ class StrictProvider:
 
 
 def _dialect(request: web.Request) -> str:
+    if request.path.startswith("/v1beta/") or "x-goog-api-key" in request.headers:
+        return "gemini"
     if "anthropic-version" in request.headers or request.path.startswith("/v1/messages"):
         return "anthropic"
     return "openai"
 
 
 def _authenticate(dialect: str, request: web.Request) -> None:
-    key = request.headers.get("x-api-key", "") if dialect == "anthropic" else ""
+    name = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}.get(dialect, "")
+    key = request.headers.get(name, "")
     key = key or request.headers.get("authorization", "").removeprefix("Bearer ")
     if not key.startswith("sk-"):
         said = "invalid x-api-key" if dialect == "anthropic" else "Incorrect API key provided."

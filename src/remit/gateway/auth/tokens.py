@@ -29,7 +29,7 @@ from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.files import write_new
 from remit.kernel.root import Root
 
-CREDENTIAL_HEADERS = (b"authorization", b"x-api-key", b"api-key")
+CREDENTIAL_HEADERS = (b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key")
 """Request headers that can hold a token, in the order of :func:`token_from_headers`."""
 
 _OWN_PREFIXES = ("sk-remit-", "rat1.")
@@ -281,7 +281,7 @@ def token_from_headers(authorization: str | None, *api_keys: str | None) -> str 
 
     Args:
         authorization: the header ``authorization``; None without it.
-        api_keys: the headers ``x-api-key`` and ``api-key``.
+        api_keys: the other headers of :data:`CREDENTIAL_HEADERS`, in order.
     """
     scheme, _, rest = (authorization or "").strip(" \t").partition(" ")
     shown = [rest if scheme.lower() == "bearer" else "", *(each or "" for each in api_keys)]

@@ -54,7 +54,9 @@ class ModelSettings(Section):
 class ProviderSettings(Section):
     """``[providers.NAME]``: how one provider is reached."""
 
-    kind: Literal["anthropic", "openai"] = Field(description="wire format of the provider")
+    kind: Literal["anthropic", "gemini", "openai"] = Field(
+        description="wire format of the provider"
+    )
     base_url: str = Field(description="base URL; the environment variable takes precedence")
     api_key: SecretStr = Field(description="API key; prefer the environment variable")
     base_url_env: str = Field(description="environment variable that holds the base URL")

@@ -1,9 +1,10 @@
-"""Translation between three dialects through one neutral form, by pure functions.
+"""Translation between four dialects through one neutral form, by pure functions.
 
 The package owns the neutral form of a call (:class:`ModelCall`), readers and writers of requests,
 answers and streams for OpenAI's Chat Completions (``openai.chat``), OpenAI's Responses
-(``openai.responses``) and Anthropic's Messages API (``anthropic.messages``), and the adaptation of
-bodies to single providers. The package sends nothing.
+(``openai.responses``), Anthropic's Messages API (``anthropic.messages``) and Gemini's
+``generateContent`` (``gemini.generate``), and the adaptation of bodies to single providers. The
+package sends nothing.
 
 Invariants: a field that a target cannot express is refused by the client's own name for it, or
 changes nothing that was promised; no error quotes the client's text; each translated name of a tool

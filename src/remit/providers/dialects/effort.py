@@ -8,6 +8,7 @@ from typing import Any
 from remit.providers.dialects.model_call import ModelCall, Reasoning
 
 __all__ = [
+    "gemini_thinking",
     "messages_thinking",
     "openai_effort",
     "takes_both",
@@ -24,6 +25,8 @@ _ONE_OF_BOTH = re.compile(r".*claude.*-4[-.][1-6](?!\d)")
 _BUDGETS = {"minimal": 2048, "low": 2048, "medium": 8192, "high": 16384}
 _GREAT_BUDGET = 32768
 _MIN_BUDGET_TOKENS = 1024
+_GEMINI_BUDGET = 24576  # The most that every Gemini 2.5 takes.
+_WITH_LEVEL = re.compile(r"(.*/)?gemini-([3-9]|[1-9]\d)")
 _TO_ANTHROPIC = {"minimal": "low", "none": "low"}
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _COMMON = ("low", "medium", "high")
@@ -102,6 +105,28 @@ def messages_thinking(wanted: Reasoning, model: str, max_tokens: int) -> dict[st
     if budget < _MIN_BUDGET_TOKENS:
         return {}
     return {"thinking": {"type": "enabled", "budget_tokens": budget, **display}}
+
+
+def gemini_thinking(wanted: Reasoning | None, model: str) -> dict[str, Any] | None:
+    """Return ``thinkingConfig`` for Gemini; None to leave it to the model.
+
+    Gemini 3 and later take a level, older models a budget, of which -1 leaves it to the model.
+    """
+    if wanted is None:
+        return None
+    shown = {"includeThoughts": wanted.summary != "omitted"}
+    effort, budget = wanted.effort, wanted.budget_tokens
+    if _WITH_LEVEL.match(model):
+        if effort is None and budget is not None:
+            effort = _effort_of(budget)
+        levels = {None: {}, "none": {"thinkingLevel": "low"}, "low": {"thinkingLevel": "low"},
+                  "minimal": {"thinkingLevel": "low"}}  # fmt: skip
+        return shown | levels.get(effort, {"thinkingLevel": "high"})
+    if effort == "none":
+        return {"thinkingBudget": 0}
+    if budget is None and effort is not None:
+        budget = _BUDGETS.get(effort, _GEMINI_BUDGET)
+    return shown | {"thinkingBudget": -1 if budget is None else min(budget, _GEMINI_BUDGET)}
 
 
 def takes_effort(model: str) -> bool:

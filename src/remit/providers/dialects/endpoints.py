@@ -1,4 +1,4 @@
-"""The readers and writers of the three dialects, chosen by endpoint."""
+"""The readers and writers of the dialects, chosen by endpoint."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from remit.providers.dialects.chat import request_writer as chat_writer
 from remit.providers.dialects.chat import stream_writer as chat_stream
 from remit.providers.dialects.chat.stream_reader import ChatReader
 from remit.providers.dialects.errors import DialectError, unreadable
+from remit.providers.dialects.gemini import request_reader as gemini_reader
+from remit.providers.dialects.gemini import request_writer as gemini_writer
+from remit.providers.dialects.gemini.stream_reader import GeminiReader
+from remit.providers.dialects.gemini.stream_writer import GeminiWriter
 from remit.providers.dialects.messages import request_reader as messages_reader
 from remit.providers.dialects.messages import request_writer as messages_writer
 from remit.providers.dialects.messages import stream_writer as messages_stream
@@ -45,7 +49,7 @@ class _Dialect:
 
     read_request: Callable[[Any], ModelCall]
     write_request: Callable[..., dict[str, Any]]
-    reader: type[ChatReader] | type[ResponsesReader] | type[MessagesReader]
+    reader: type[ChatReader] | type[ResponsesReader] | type[MessagesReader] | type[GeminiReader]
     writer: Callable[..., StreamWriter]
     whole: Callable[[dict[str, Any], ProviderResponse], dict[str, Any]]
 
@@ -62,6 +66,10 @@ _DIALECTS = {
     "anthropic.messages": _Dialect(
         messages_reader.read_request, messages_writer.write_request, MessagesReader,
         messages_stream.MessagesWriter, messages_stream.whole,
+    ),
+    "gemini.generate": _Dialect(
+        gemini_reader.read_request, gemini_writer.write_request, GeminiReader, GeminiWriter,
+        lambda value, answer: value,
     ),
 }  # fmt: skip
 

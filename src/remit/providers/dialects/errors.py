@@ -28,6 +28,12 @@ _ANTHROPIC = {
     504: "timeout_error",
     529: "overloaded_error",
 }
+_GOOGLE = {
+    401: "UNAUTHENTICATED", 402: "RESOURCE_EXHAUSTED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
+    409: "ABORTED", 429: "RESOURCE_EXHAUSTED", 499: "CANCELLED", 503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}  # fmt: skip
+_ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _SPENT = ("budget", "quota")
 
 
@@ -75,7 +81,7 @@ def error_body(
     """Return an error body in the dialect of an endpoint.
 
     Args:
-        endpoint: the client's endpoint; every endpoint but Anthropic's gets OpenAI's form.
+        endpoint: the client's endpoint; all but Anthropic's and Gemini's get OpenAI's form.
         status: the HTTP status.
         code: the kind of the error, for programs; Anthropic's form has no field for it. A code that
             names a budget or quota makes a 429 ``insufficient_quota`` with OpenAI, which clients do
@@ -83,6 +89,13 @@ def error_body(
         message: the error, for people.
         param: the field at fault; None without one.
     """
+    if endpoint.startswith("gemini."):
+        reason = {"@type": _ERROR_INFO, "reason": code.upper(), "domain": "remit"}
+        if param:
+            reason["metadata"] = {"param": param}  # type: ignore[assignment]
+        word = _GOOGLE.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
+        said = {"code": status, "message": message, "status": word, "details": [reason]}
+        return {"error": said}
     other = "api_error" if status >= 500 else "invalid_request_error"
     if endpoint.startswith("anthropic."):
         return {

@@ -38,6 +38,14 @@ _PROMISES: dict[str, dict[str, str]] = {
         "compaction": "a compaction of the conversation",
         "billing_policy": "the bill of another organisation",
     },
+    "gemini.generate": {
+        "cachedContent": "content stored by the provider",
+        "generationConfig.candidateCount": "more than one answer",
+        "generationConfig.responseLogprobs": "log probabilities",
+        "generationConfig.logprobs": "log probabilities",
+        "generationConfig.responseModalities": "an answer that is not only text",
+        "generationConfig.speechConfig": "speech",
+    },
 }
 """Fields whose absence a client would miss unawares, and the words for the refusal."""
 

@@ -15,7 +15,10 @@ import orjson
 
 from remit.providers.dialects.arguments import json_text
 
-__all__ = ["google_extra", "is_marked", "read_seal", "seal_of", "thought_seal"]
+__all__ = [
+    "gemini_seal", "google_extra", "is_marked", "is_marked_gemini", "read_gemini_seal", "read_seal",
+    "seal_of", "thought_seal",
+]  # fmt: skip
 
 _MARKS = {
     "data": "remit-anthropic-redacted:",
@@ -26,6 +29,7 @@ _MARKS = {
 }
 """The member of a thinking block that holds a seal → the mark for clients of other dialects."""
 _MARK = "remit-"
+_MARK_IN_BASE64 = "cmVtaXQt"
 
 
 def is_marked(seal: Any) -> bool:
@@ -91,6 +95,38 @@ def read_seal(seal: str, own: str) -> dict[str, Any]:
             return _read_details(value)
         return {"type": "redacted_thinking", "data": value} if name == "data" else {name: value}
     return {own: seal} if seal else {}
+
+
+def gemini_seal(block: Mapping[str, Any]) -> dict[str, str]:
+    """Return ``thoughtSignature`` of a part for a client of Gemini's, if the block is sealed.
+
+    The field is base64, so the marked seal of another provider is encoded.
+    """
+    seal = seal_of(block, "thought_signature")
+    if seal is None:
+        return {}
+    marked = is_marked(seal)
+    return {"thoughtSignature": base64.b64encode(seal.encode()).decode() if marked else seal}
+
+
+def read_gemini_seal(seal: str) -> dict[str, Any]:
+    """Return the members of a thinking block that a ``thoughtSignature`` stands for.
+
+    Clients write base64 in either of its alphabets.
+    """
+    plain = seal.replace("-", "+").replace("_", "/")
+    if not plain.startswith(_MARK_IN_BASE64):
+        return read_seal(seal, "thought_signature")
+    try:
+        marked = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True).decode()
+    except (binascii.Error, ValueError):
+        return {}
+    return read_seal(marked, "thought_signature") if is_marked(marked) else {}
+
+
+def is_marked_gemini(seal: Any) -> bool:
+    """Return True if Remit marked a ``thoughtSignature`` as another provider's."""
+    return isinstance(seal, str) and seal.startswith(_MARK_IN_BASE64)
 
 
 def _read_details(sealed: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from remit.providers.dialects.messages.request_writer import in_plain_round
 from remit.providers.dialects.names import wire_id
 from remit.providers.dialects.refusals import words_of
 from remit.providers.dialects.schemas import TOP_GROUPS, flat_schema, without_words
-from remit.providers.dialects.seals import google_extra, is_marked, thought_seal
+from remit.providers.dialects.seals import google_extra, is_marked, is_marked_gemini, thought_seal
 from remit.providers.wire.body import Body
 
 __all__ = ["MAY_CHANGE", "Target", "fitted_body", "fitted_value", "needs_responses", "target_of"]
@@ -44,6 +44,7 @@ _PLAIN_ROUND = "a round of tools that began without this provider's thoughts end
 _SCHEMA = "this provider refuses keywords of the tool's schema"
 _LONG = "this provider accepts only a shorter text, so its SHA-256 is sent"
 _OLDER_FIELD = "this version of the API refuses the field"
+_SIGNATURES = frozenset(("thoughtSignature", "thought_signature"))
 _THOUGHTS = ("reasoning_content", "reasoning")
 _DONE = {"role": "assistant", "content": "Done."}
 _SAMPLING = ("temperature", "top_p", "top_k")
@@ -61,7 +62,7 @@ _GOOGLE_REFUSES = frozenset(
 )  # fmt: skip
 MAY_CHANGE = re.compile(
     rb'"tool_|"function_call|"custom_tool_call|"thinking"|"reasoning|"tools"|"cache_|"id"|"developer"'
-    rb'|"prompt_cache_key"|"safety_id|"user(?:_id)?"\s*:'
+    rb'|"functionCall"|"function_call"|"thought|"prompt_cache_key"|"safety_id|"user(?:_id)?"\s*:'
 )
 """Matches each body that may change for its provider: no other one is looked at."""
 
@@ -419,6 +420,31 @@ def _in_words(part: Any) -> Any:
     return part if words is None else {"type": "text", "text": words}
 
 
+def _content(content: dict[str, Any], target: Target) -> dict[str, Any] | None:
+    """Return a turn of Gemini's without the seals of other providers.
+
+    The first call of a turn gets a signature if the model demands one.
+    """
+    parts = content.get("parts")
+    if type(parts) is not list:
+        return content
+    kept, called = [], False
+    for part in parts:
+        if type(part) is dict:
+            if any(map(is_marked_gemini, map(part.get, _SIGNATURES))):
+                part = _with(part, {}, _SIGNATURES)
+                if part.get("thought") is True or part.keys() <= {"thought"}:
+                    continue  # These are another model's thoughts.
+            if "functionCall" in part or "function_call" in part:
+                if target.needs_google and not called and _SIGNATURES.isdisjoint(part):
+                    part = {**part, "thoughtSignature": _FOREIGN_CALL}
+                called = True
+        kept.append(part)
+    if len(kept) == len(parts) and _same_list(parts, kept) is parts:
+        return content
+    return {**content, "parts": kept} if kept else None
+
+
 def _item(item: dict[str, Any], target: Target) -> dict[str, Any] | None:
     kind = item.get("type")
     dropped: tuple[str, ...] = ()
@@ -444,6 +470,7 @@ _MESSAGES = {
     "openai.chat": ("messages", _chat_message),
     "openai.responses": ("input", _item),
     "anthropic.messages": ("messages", _message),
+    "gemini.generate": ("contents", _content),
 }
 """For each endpoint, the member with the conversation, and the function that fits a part of it."""
 

@@ -1,4 +1,4 @@
-"""Token counts of an answer in the forms of the three dialects.
+"""Token counts of an answer in the forms of the dialects.
 
 In neutral form the input tokens include cached tokens and tokens written to a cache, as OpenAI
 counts. The Messages API counts them separately.
@@ -11,7 +11,7 @@ from typing import Any
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.usage import Usage
 
-__all__ = ["chat_usage", "messages_usage", "reported", "responses_usage"]
+__all__ = ["chat_usage", "gemini_usage", "messages_usage", "reported", "responses_usage"]
 
 _PARTS = (
     "cached_input_tokens", "cache_write_tokens", "cache_write_short_tokens",
@@ -66,6 +66,21 @@ def responses_usage(answer: ProviderResponse) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": answer.reasoning_tokens or 0},
         "total_tokens": answer.input_tokens + answer.output_tokens,
     }
+
+
+def gemini_usage(answer: ProviderResponse) -> dict[str, Any]:
+    """Return ``usageMetadata`` for Gemini, which counts thoughts next to the candidates."""
+    thoughts = answer.reasoning_tokens or 0
+    wire = {
+        "promptTokenCount": answer.input_tokens,
+        "candidatesTokenCount": max(answer.output_tokens - thoughts, 0),
+        "totalTokenCount": answer.input_tokens + answer.output_tokens,
+    }
+    if answer.cached_input_tokens is not None:
+        wire["cachedContentTokenCount"] = answer.cached_input_tokens
+    if answer.reasoning_tokens is not None:
+        wire["thoughtsTokenCount"] = thoughts
+    return wire
 
 
 def messages_usage(answer: ProviderResponse) -> dict[str, Any]:

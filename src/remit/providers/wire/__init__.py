@@ -17,16 +17,18 @@ from typing import TYPE_CHECKING
 from remit.kernel import lazy_names
 from remit.providers.wire.answer import StreamSum, counted_once, read_event
 from remit.providers.wire.answers import answer_facts, error_in, stream_sum
-from remit.providers.wire.body import BodyError, object_in
+from remit.providers.wire.body import BodyError, member_at, object_in
 from remit.providers.wire.endpoint import (
     A2A,
     BATCHES,
     CHAT,
     COMPACT,
+    COUNT_CONTENT,
     COUNT_TOKENS,
     EMBEDDINGS,
     ENDPOINTS,
     FILES,
+    GENERATE,
     INPUT_TOKENS,
     MESSAGES,
     RESPONSES,
@@ -70,10 +72,12 @@ __all__ = [
     "BATCHES",
     "CHAT",
     "COMPACT",
+    "COUNT_CONTENT",
     "COUNT_TOKENS",
     "EMBEDDINGS",
     "ENDPOINTS",
     "FILES",
+    "GENERATE",
     "INPUT_TOKENS",
     "MESSAGES",
     "PASSED_PATHS",
@@ -103,6 +107,7 @@ __all__ = [
     "is_refused",
     "kinds_made",
     "matches",
+    "member_at",
     "object_in",
     "read_event",
     "read_inputs",

@@ -17,10 +17,10 @@ from remit.providers.wire.delta import Pieces
 from remit.providers.wire.usage import Usage
 
 _NOTHING: Mapping[str, float] = MappingProxyType({})
-_USAGE = re.compile(rb'"usage"[ \t\n\r]*:[ \t\n\r]*(.)')
+_USAGE = re.compile(rb'"usage(?:Metadata)?"[ \t\n\r]*:[ \t\n\r]*(.)')
 _NAME = re.compile(rb'"([^"\\]*)"[ \t\n\r]*:')
 _ESCAPED = re.compile(rb"\\u00[67]")  # a letter of a name, never escaped by an honest provider
-_OF_USAGE = re.compile("usage|token|cache|server_tool|iterations|_requests|_queries|ephemeral")
+_OF_USAGE = re.compile("usage|[tT]oken|cache|server_tool|iterations|_requests|_queries|ephemeral")
 
 
 class AnswerFacts(Struct):
@@ -160,7 +160,7 @@ def counted_once(data: bytes, value: Any) -> Any:
         found = _USAGE.search(data)
         if found is None:
             return value
-        if data.find(b'"usage"', found.end()) < 0:
+        if _USAGE.search(data, found.end()) is None:
             text = data[found.start(1) :]
             names = _NAME.findall(text)
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from remit.providers.wire import chat, messages, responses, simple
+from remit.providers.wire import chat, gemini, messages, responses, simple
 from remit.providers.wire.answer import AnswerFacts, StreamSum
 
 _Readers = tuple[Callable[[Any], AnswerFacts], Callable[[Any], bool], Callable[[], StreamSum]]
@@ -16,6 +16,8 @@ _READERS: dict[str, _Readers] = {
     "openai.responses": (responses.facts, responses.is_answer, responses.ResponseSum),
     "anthropic.messages": (messages.facts, messages.is_answer, messages.MessageSum),
     "anthropic.count_tokens": (simple.count_facts, simple.is_token_count, simple.EventSum),
+    "gemini.generate": (gemini.facts, gemini.is_answer, gemini.GenerateSum),
+    "gemini.count_tokens": (simple.count_facts, simple.is_token_count, simple.EventSum),
     "openai.input_tokens": (simple.count_facts, simple.is_token_count, simple.EventSum),
     "openai.compact": (responses.facts, responses.is_compaction, simple.EventSum),
     "openai.embeddings": (simple.facts, simple.is_listing, simple.EventSum),

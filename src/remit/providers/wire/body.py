@@ -32,7 +32,9 @@ _DECISIVE = frozenset(
         "inference_geo", "web_search_options", "mcp_servers", "modalities", "audio", "prediction",
         "previous_response_id", "conversation", "container", "background", "store", "models",
         "provider", "route", "plugins", "fallbacks", "search_parameters", "enable_search",
-        "response_format", "output_config", "output_format", "text",
+        "response_format", "output_config", "output_format", "text", "contents",
+        "systemInstruction", "generationConfig", "generation_config", "toolConfig",
+        "cachedContent", "requests",
     }
 )  # fmt: skip
 """Members on which money, the model or the way of a call rests."""
@@ -70,6 +72,15 @@ def object_in(raw: bytes) -> dict[str, Any]:
     many = len(raw) > _MAX_MEMBERS and raw.count(b",") >= _MAX_MEMBERS
     if many and next(islice(members(raw), _MAX_MEMBERS, None), None) is not None:
         raise BodyError(f"The body has more than {_MAX_MEMBERS:,} members.")
+    return value
+
+
+def member_at(value: Any, path: str) -> Any:
+    """Return the member at a dotted path, such as ``generationConfig.maxOutputTokens``; None if
+    there is none.
+    """
+    for name in path.split("."):
+        value = value.get(name) if type(value) is dict else None
     return value
 
 
@@ -172,7 +183,7 @@ class Body(Struct, gc=False):
                 f"{endpoint.prompt} has more than {_MAX_INPUT_ITEMS:,} parts.", endpoint.prompt
             )
         for name in endpoint.output_limit:
-            limit = value.get(name)
+            limit = member_at(value, name) if "." in name else value.get(name)
             if limit is not None and (type(limit) is not int or limit < 1):
                 raise BodyError(f"{name} is not a positive integer.", name)
         if type(value.get("stream", False) or False) is not bool:
@@ -190,7 +201,7 @@ class Body(Struct, gc=False):
     def output_limit(self) -> int | None:
         """Most output tokens of one answer; None if the body states no limit."""
         for name in self.endpoint.output_limit:
-            limit = self.value.get(name)
+            limit = member_at(self.value, name) if "." in name else self.value.get(name)
             if limit is not None:
                 return int(limit)
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Dialect = Literal["openai", "anthropic", "a2a"]
+Dialect = Literal["openai", "anthropic", "gemini", "a2a"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,8 @@ class Endpoint:
             body.
         pieces: all members recorded apart: name in the body → name in the record.
         is_unpriced: whether a request may cost something, and no table states how much.
-        output_limit: members that limit the output; the first present one applies.
+        output_limit: members that limit the output, a dot leading into one; the first present one
+            applies.
         streams: whether the answer may be a stream of server-sent events.
         free: whether providers bill nothing for it.
         form: whether the body is a form with files instead of JSON.
@@ -113,12 +114,28 @@ IMAGE_VARIATIONS = Endpoint(
     "openai.image_variations", "openai", "/images/variations", form=True, may_lack_model=True
 )  # fmt: skip
 
+GENERATE = Endpoint(
+    "gemini.generate", "gemini", "/models:generateContent", "contents",
+    parts={"system": "systemInstruction", "tools": "tools"},
+    output_limit=("generationConfig.maxOutputTokens", "generation_config.max_output_tokens"),
+    streams=True,
+)  # fmt: skip
+"""The client names model and verb in the path, from where Remit sets ``model`` and ``stream`` in
+the body; a provider's body has neither. This also holds for the next three endpoints."""
+
+COUNT_CONTENT = Endpoint(
+    "gemini.count_tokens", "gemini", "/models:countTokens", "contents", free=True
+)
+EMBED = Endpoint("gemini.embed", "gemini", "/models:embedContent", "content")
+BATCH_EMBED = Endpoint("gemini.batch_embed", "gemini", "/models:batchEmbedContents", "requests")
+
 ENDPOINTS = {
     endpoint.name: endpoint
     for endpoint in (
         CHAT, RESPONSES, COMPACT, INPUT_TOKENS, MESSAGES, COUNT_TOKENS, COMPLETIONS, EMBEDDINGS,
         MODERATIONS, RERANK,
         IMAGES, SPEECH, TRANSCRIPTIONS, TRANSLATIONS, IMAGE_EDITS, IMAGE_VARIATIONS,
+        GENERATE, COUNT_CONTENT, EMBED, BATCH_EMBED,
     )
 }  # fmt: skip
 """By name, every endpoint by which a model is called."""

@@ -31,7 +31,9 @@ def is_sound_or_text(answer: Any) -> bool:
 
 def is_token_count(answer: Any) -> bool:
     """Return True if the answer is a token count."""
-    return type(answer) is dict and is_count(answer.get("input_tokens"))
+    return type(answer) is dict and any(
+        is_count(answer.get(name)) for name in ("input_tokens", "totalTokens")
+    )
 
 
 def is_any(answer: Any) -> bool:

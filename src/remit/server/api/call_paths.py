@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from remit.providers.dialects import error_body
 from remit.providers.wire import BATCHES, ENDPOINTS, FILES, Endpoint
 
 _KEPT = {
@@ -25,6 +26,10 @@ _KEPT = {
         ("POST", "/v1/conversations/{id}/items", "Add items to a conversation"),
         ("GET", "/v1/models", "Models that this key may call"),
         ("GET", "/v1/models/{id}", "A model"),
+    ),
+    "gemini": (
+        ("GET", "/v1beta/models", "Models that this key may call, in Gemini's form"),
+        ("GET", "/v1beta/models/{id}", "A model, in Gemini's form"),
     ),
     "both": (
         ("POST", FILES["anthropic"].path, "Upload a file"),
@@ -46,6 +51,7 @@ _KEPT = {
         ("DELETE", f"{BATCHES['anthropic'].path}/{{id}}", "Delete a batch"),
     ),
 }
+_ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
 _OPEN = (
     ("/healthz", "Liveness: the process answers", "application/json", {"status": "ok"}),
     ("/readyz", "Readiness: the process takes calls and can record them", "application/json",
@@ -59,6 +65,10 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "openai.input_tokens": {"model": "gpt-4o-mini", "input": "Say hello."},
     "anthropic.messages": {"model": "claude-haiku-4-5", "max_tokens": 200, "messages": _MESSAGES},
     "anthropic.count_tokens": {"model": "claude-haiku-4-5", "messages": _MESSAGES},
+    "gemini.generate": {"contents": [{"role": "user", "parts": [{"text": "Say hello."}]}]},
+    "gemini.count_tokens": {"contents": [{"parts": [{"text": "Say hello."}]}]},
+    "gemini.embed": {"content": {"parts": [{"text": "hello"}]}},
+    "gemini.batch_embed": {"requests": [{"content": {"parts": [{"text": "hello"}]}}]},
     "openai.completions": {"model": "gpt-3.5-turbo-instruct", "prompt": "Say hello."},
     "openai.embeddings": {"model": "text-embedding-3-small", "input": ["hello", "good day"]},
     "openai.moderations": {"input": "hello"},
@@ -73,6 +83,10 @@ _SUMMARIES = {
     "openai.input_tokens": "Count the input tokens of a response; free",
     "anthropic.messages": "Anthropic's Messages",
     "anthropic.count_tokens": "Count the input tokens of a message; free",
+    "gemini.generate": "Gemini's generateContent; streamGenerateContent streams",
+    "gemini.count_tokens": "Count the input tokens of Gemini's contents; free",
+    "gemini.embed": "Embed a content with a model of Gemini",
+    "gemini.batch_embed": "Embed several contents with a model of Gemini",
     "openai.completions": "OpenAI's legacy Completions",
     "openai.embeddings": "Embeddings of texts",
     "openai.moderations": "Moderate a text; free",
@@ -115,6 +129,10 @@ _REFUSAL = {
     "anthropic": {"type": "error", "error": {
         "type": "billing_error", "message": "key:KEY-8IJWLY3QGHBPN7A6 has 0.000045 USD left, the "
         "call may cost 0.009847", "code": "budget_exhausted"}},
+    "gemini": error_body(
+        "gemini.generate", 402, "budget_exhausted",
+        "key:KEY-8IJWLY3QGHBPN7A6 has 0.000045 USD left, the call may cost 0.009847",
+    ),
 }  # fmt: skip
 
 
@@ -148,6 +166,8 @@ def paths_beside_the_api() -> dict[str, dict[str, Any]]:
 
 
 def _path(endpoint: Endpoint) -> str:
+    if endpoint.dialect == "gemini":
+        return "/v1beta" + endpoint.path.replace(":", "/{id}:")
     return endpoint.path if endpoint.path.startswith("/v1") else f"/v1{endpoint.path}"
 
 
@@ -167,6 +187,8 @@ def _call(endpoint: Endpoint) -> dict[str, Any]:
         {"name": name, "in": "header", "description": about, "schema": {"type": "string"}}
         for name, about in _IN.items()
     ]
+    if endpoint.dialect == "gemini":
+        operation["parameters"].append(_ID)
     kind = "multipart/form-data" if endpoint.form else "application/json"
     body: dict[str, Any] = {"schema": _schema(endpoint)}
     if endpoint.name in _EXAMPLES:
@@ -189,7 +211,7 @@ def _schema(endpoint: Endpoint) -> dict[str, Any]:
     """Return the schema of the members that Remit reads of a body."""
     properties: dict[str, Any] = {}
     required = []
-    if endpoint.has_model:
+    if endpoint.has_model and endpoint.dialect != "gemini":
         properties["model"] = {
             "type": "string", "description": "A model, `provider/model`, or a route such as `auto`."
         }  # fmt: skip
@@ -202,10 +224,10 @@ def _schema(endpoint: Endpoint) -> dict[str, Any]:
     else:
         properties[endpoint.prompt] = {"description": "Input of the model."}
         required.append(endpoint.prompt)
-    for name in endpoint.output_limit:
+    for name in endpoint.output_limit if endpoint.dialect != "gemini" else ():
         properties[name] = {"type": "integer", "minimum": 1,
                             "description": "Maximum number of output tokens."}  # fmt: skip
-    if endpoint.streams:
+    if endpoint.streams and endpoint.dialect != "gemini":
         properties["stream"] = {"type": "boolean", "description": "Answer by server-sent events."}
     return {"type": "object", "properties": properties, "required": required,
             "additionalProperties": True}  # fmt: skip
@@ -214,9 +236,7 @@ def _schema(endpoint: Endpoint) -> dict[str, Any]:
 def _kept(method: str, path: str, summary: str, dialect: str) -> dict[str, Any]:
     operation = _operation(method, path, summary, "stored objects")
     if "{id}" in path:
-        operation["parameters"] = [
-            {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
-        ]
+        operation["parameters"] = [_ID]
     if method == "POST" and "{id}" not in path:
         kind = "multipart/form-data" if path.endswith("/files") else "application/json"
         operation["requestBody"] = {"content": {kind: {"schema": {"type": "object"}}}}
@@ -227,7 +247,9 @@ def _kept(method: str, path: str, summary: str, dialect: str) -> dict[str, Any]:
     operation["responses"] = {
         "200": {"description": "The provider's answer.",
                 "content": {"application/json": {"schema": {"type": "object"}}}},
-        **_refusals("anthropic" if "/messages/" in path else "openai"),
+        **_refusals(
+            "anthropic" if "/messages/" in path else dialect if dialect == "gemini" else "openai"
+        ),
     }  # fmt: skip
     return operation
 

@@ -36,6 +36,7 @@ from remit.server.replies import (
     refusal,
     reply,
     shape_of,
+    with_key_of_query,
 )
 from remit.server.shares import Shares
 from remit.server.sockets import Options
@@ -164,6 +165,7 @@ class Dispatcher:
         if scope["type"] != "http" or scope["path"] in _PROCESS_PATHS:
             await self._host(scope, receive, send)
             return
+        scope = with_key_of_query(scope)
         path = scope["path"]
         is_console = path == "/" or path == "/console" or path.startswith("/console/")
         try:

@@ -12,6 +12,7 @@ from remit.providers.dialects.citations import annotations_of
 from remit.providers.dialects.errors import error_body, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
+from remit.providers.dialects.seals import google_extra
 from remit.providers.dialects.usage import chat_usage
 from remit.providers.protocol import ProviderResponse
 
@@ -44,6 +45,7 @@ class ChatWriter:
         }
         self._calls: dict[int, _Call] = {}
         self._texts: list[dict[str, Any]] = []
+        self._seal: dict[str, Any] = {}  # The next call carries it.
 
     def start(self) -> bytes:
         """Return the first chunk, which names the role."""
@@ -81,7 +83,8 @@ class ChatWriter:
         self._calls[event.index] = call
         kind, piece = ("custom", "input") if call.custom else ("function", "arguments")
         called = {"name": self._names.own(event.name), piece: ""}
-        return self._called(call, {"id": event.id, "type": kind, kind: called})
+        seal, self._seal = self._seal, {}
+        return self._called(call, {"id": event.id, "type": kind, kind: called, **seal})
 
     def _input(self, event: exchange.ToolInputDelta) -> bytes:
         call = self._calls.get(event.index)
@@ -96,6 +99,8 @@ class ChatWriter:
         block = event.block
         if event.index is None:
             if block["type"] != "text":
+                if "thought_signature" in block:
+                    self._seal = {"extra_content": google_extra(block["thought_signature"])}
                 return b""
             before = len(_annotations(self._texts))
             self._texts.append(block)

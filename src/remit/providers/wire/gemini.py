@@ -1,0 +1,146 @@
+"""Answers of Gemini's ``generateContent``, whole and streamed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remit.kernel.json_text import dump
+from remit.providers.wire.answer import AnswerFacts, StreamSum, read_event, string
+from remit.providers.wire.delta import Pieces, settled
+from remit.providers.wire.finish import ended_by
+from remit.providers.wire.usage import continued, read_usage
+
+_OF_TEXT = frozenset({"text", "thought", "thoughtSignature"})
+
+
+def is_answer(answer: Any) -> bool:
+    """Return True if the answer has candidates, or says why the prompt was blocked."""
+    return type(answer) is dict and (
+        type(answer.get("candidates")) is list or type(answer.get("promptFeedback")) is dict
+    )
+
+
+def candidates_of(answer: Any) -> list[dict[str, Any]]:
+    """Return the candidates of an answer or event that are objects."""
+    listed = answer.get("candidates") if type(answer) is dict else None
+    return [one for one in listed if type(one) is dict] if type(listed) is list else []
+
+
+def parts_of(candidate: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of a candidate's content that are objects; there may be none."""
+    content = candidate.get("content")
+    listed = content.get("parts") if type(content) is dict else None
+    return [one for one in listed if type(one) is dict] if type(listed) is list else []
+
+
+def facts(answer: Any) -> AnswerFacts:
+    """Return the facts of an answer; see :func:`remit.providers.wire.answers.answer_facts`.
+
+    A blocked prompt, which has no candidates, ends with ``content_filter``.
+    """
+    if type(answer) is not dict:
+        return AnswerFacts(more_than_text=answer is not None)
+    candidates = candidates_of(answer)
+    first = candidates[0] if candidates else {}
+    parts = parts_of(first)
+    word = first.get("finishReason")
+    feedback = answer.get("promptFeedback")
+    if not candidates and type(feedback) is dict and feedback.get("blockReason"):
+        word = "safety"
+    reason, failure = ended_by(word, calls=any("functionCall" in part for part in parts))
+    return AnswerFacts(
+        text="".join(string(part.get("text")) for part in parts if not part.get("thought")),
+        model=string(answer.get("modelVersion")),
+        finish_reason=reason,
+        request_id=string(answer.get("responseId")),
+        usage=read_usage(
+            answer.get("usageMetadata"), content=any(map(parts_of, candidates)), answer=answer
+        ),
+        more_than_text=len(candidates) != 1 or any(part.keys() != {"text"} for part in parts),
+        failure=failure,
+    )
+
+
+class GenerateSum(StreamSum):
+    """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`.
+
+    Gemini sends no mark of the end: the last event gives every candidate a ``finishReason``.
+    """
+
+    __slots__ = ("_answer", "_candidates")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answer: dict[str, Any] = {}
+        self._candidates: dict[int, dict[str, Any]] = {}
+
+    def add(self, name: str, data: bytes, value: Any = None) -> Any:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        self.is_last = False
+        event = read_event(data) if value is None else value
+        if type(event) is not dict or (self._ended and self.error is not None):
+            return event
+        if event.get("error"):
+            self.error = event["error"]
+            return event
+        for key, each in event.items():
+            if key == "usageMetadata":
+                self._answer[key] = continued(self._answer.get(key), each)
+            elif key != "candidates" and (each is not None or key not in self._answer):
+                self._answer[key] = each
+        for at, candidate in enumerate(candidates_of(event)):
+            index = candidate.get("index")  # JSON of protocol buffers leaves a 0 out.
+            have = self._candidates.setdefault(index if type(index) is int else at, {})
+            self._add(have, candidate)
+        self.is_whole = self.is_whole or is_answer(event)
+        feedback = self._answer.get("promptFeedback")
+        self._ended = all("finishReason" in one for one in self._candidates.values()) and (
+            bool(self._candidates) or (type(feedback) is dict and "blockReason" in feedback)
+        )
+        self.is_last = self._ended and "usageMetadata" in self._answer
+        return event
+
+    def _add(self, have: dict[str, Any], candidate: dict[str, Any]) -> None:
+        for key, value in candidate.items():
+            if key != "content" or type(value) is not dict:
+                if value is not None:
+                    have[key] = value
+                continue
+            content = have.get("content")
+            if type(content) is not dict:
+                content = have["content"] = {}
+            parts = content.get("parts", [])
+            content.update(value)
+            if "parts" in value:
+                content["parts"] = parts
+            for part in parts_of(candidate):
+                self._grow(parts, part)
+
+    def _grow(self, parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
+        """Add a part: a text continues a text of its kind that has no signature yet."""
+        text, last = part.get("text"), parts[-1] if parts else {}
+        if type(text) is not str or not part.keys() <= _OF_TEXT:
+            self.measure(dump(part).decode())
+            parts.append(part)
+            return
+        self.measure(text)
+        before = last.get("text")
+        same = bool(last.get("thought")) == bool(part.get("thought"))
+        if type(before) is Pieces and same and "thoughtSignature" not in last:
+            before.append(text)
+            last.update((key, value) for key, value in part.items() if key != "text")
+        else:
+            parts.append({**part, "text": Pieces((text,))})
+
+    def facts(self) -> AnswerFacts:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        return facts(self.answer())
+
+    def answer(self) -> dict[str, Any]:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        found = [self._candidates[index] for index in sorted(self._candidates)]
+        answer: dict[str, Any] = {"candidates": settled(found)} if found else {}
+        answer |= self._answer
+        if self.error is not None:
+            answer.setdefault("error", self.error)
+        return answer

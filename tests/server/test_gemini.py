@@ -1,0 +1,364 @@
+"""Gemini's paths over the wire: to a provider of Gemini, and translated to and from others."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.server.running import Served, new_session, serving
+from tests.support.raw_provider import RawProvider, raw_provider, whole
+
+_MODEL = "gemini-2.5-flash"
+_CONTENTS: list[Any] = [{"role": "user", "parts": [{"text": "hi"}]}]
+_USAGE = {"promptTokenCount": 100, "candidatesTokenCount": 20, "thoughtsTokenCount": 5,
+          "cachedContentTokenCount": 40, "totalTokenCount": 125}  # fmt: skip
+_NANO = 60 * 300 + 40 * 30 + 25 * 2500
+"""Nano-dollars of that usage: what is not cached, what is, and what was written."""
+_PARTS = [
+    {"text": "Let me look.", "thought": True},
+    {"functionCall": {"name": "look", "args": {"at": 1}}, "thoughtSignature": "c2lnbmVk"},
+]
+_TOOLS = [{"functionDeclarations": [{"name": "look", "parameters": {
+    "type": "OBJECT", "properties": {"at": {"type": "INTEGER"}}}}]}]  # fmt: skip
+_TOP = {"contents", "systemInstruction", "system_instruction", "tools", "toolConfig",
+        "safetySettings", "generationConfig", "generation_config", "cachedContent", "content",
+        "requests", "taskType", "outputDimensionality"}  # fmt: skip
+_TOML = """
+[providers.gemini]
+kind = "gemini"
+base_url = "{url}/v1beta"
+api_key = "AIza-upstream-key"
+default_model = "gemini-2.5-flash"
+"""
+
+
+def _answer(*parts: dict[str, Any], reason: str | None = "STOP", **more: Any) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"parts": [*parts], "role": "model"}, **more}
+    if reason:
+        candidate["finishReason"] = reason
+    return {"candidates": [candidate], "usageMetadata": _USAGE, "modelVersion": _MODEL,
+            "responseId": "r1"}  # fmt: skip
+
+
+def _stream(*events: Any) -> bytes:
+    wire = b"".join(b"data: %b\r\n\r\n" % json.dumps(event).encode() for event in events)
+    return whole(wire, kind="text/event-stream")
+
+
+_MESSAGE = {
+    "id": "m", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5",
+    "content": [{"type": "thinking", "thinking": "I look.", "signature": "Eg" + "A" * 60},
+                {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"at": 1}}],
+    "stop_reason": "tool_use", "usage": {"input_tokens": 9, "output_tokens": 4},
+}  # fmt: skip
+_CHUNKS = (
+    {"id": "c", "object": "chat.completion.chunk", "model": "gpt-4o-mini",
+     "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Good "}}]},
+    {"id": "c", "object": "chat.completion.chunk", "model": "gpt-4o-mini",
+     "choices": [{"index": 0, "delta": {"content": "day"}, "finish_reason": "stop"}]},
+    {"id": "c", "object": "chat.completion.chunk", "model": "gpt-4o-mini", "choices": [],
+     "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}},
+)  # fmt: skip
+_CASES = {
+    "plain": _answer({"text": "Hello"}),
+    "tools": _answer(*_PARTS),
+    "blocked": {"promptFeedback": {"blockReason": "SAFETY"},
+                "usageMetadata": {"promptTokenCount": 100, "totalTokenCount": 100}},
+    "safety": {"candidates": [{"finishReason": "SAFETY", "index": 0}], "usageMetadata": _USAGE},
+    "empty": _answer(),
+    "two": {**_answer({"text": "one"}), "candidates": [
+        {**_answer({"text": text})["candidates"][0], "index": index}
+        for index, text in enumerate(("one", "two"))]},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[RawProvider]:
+    with raw_provider() as running:
+        running.seen = []  # type: ignore[attr-defined]
+
+        def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
+            running.seen.append((path, raw))  # type: ignore[attr-defined]
+            body = json.loads(raw) if raw else {}
+            if path.startswith("/v1beta/"):
+                connection.sendall(_gemini(path, body))
+            elif path.endswith("/messages"):
+                connection.sendall(whole(json.dumps(_MESSAGE).encode()))
+            elif path.endswith("/chat/completions"):
+                events = (*_CHUNKS, None)
+                wire = b"".join(b"data: %b\n\n" % (json.dumps(one).encode() if one else b"[DONE]")
+                                for one in events)  # fmt: skip
+                connection.sendall(whole(wire, kind="text/event-stream"))
+            else:
+                connection.sendall(whole(b'{"object":"list","data":[]}'))
+            return True
+
+        running.answer = answer
+        yield running
+
+
+def _gemini(path: str, body: dict[str, Any]) -> bytes:
+    """Answer as Gemini does, which refuses members that it does not know."""
+    if path.startswith("/v1beta/models?"):
+        listed = {"models": [{"name": f"models/{_MODEL}", "inputTokenLimit": 1048576}]}
+        return whole(json.dumps(listed).encode())
+    verb = path.partition(":")[2].partition("?")[0]
+    if not body.keys() <= _TOP:
+        said = {"error": {"code": 400, "message": "Unknown name", "status": "INVALID_ARGUMENT"}}
+        return whole(json.dumps(said).encode(), status="400 Bad Request")
+    if verb == "countTokens":
+        return whole(b'{"totalTokens": 7}')
+    if verb == "embedContent":
+        return whole(b'{"embedding": {"values": [0.5]}}')
+    case = body["contents"][-1]["parts"][-1].get("text", "plain")
+    if verb == "generateContent":
+        return whole(json.dumps(_CASES.get(case, _CASES["plain"]), indent=2).encode())
+    if case == "tools":
+        return _stream(_answer(_PARTS[0], reason=None), _answer(_PARTS[1]))
+    if case == "blocked":
+        return _stream(_CASES["blocked"])
+    if case == "cut":
+        return _stream(_answer({"text": "Hel"}, reason=None))
+    return _stream(_answer({"text": "Hel"}, reason=None), _answer({"text": "lo"}))
+
+
+@pytest.fixture(scope="module")
+def served(provider: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("gemini") / "root"
+    with serving(root, provider.url, toml=_TOML.format(url=provider.url)) as running:
+        yield running
+
+
+def _ask(
+    served: Served, verb: str, body: Any, *, model: str = f"gemini/{_MODEL}", **more: Any
+) -> tuple[int, bytes, Any, str]:
+    session = new_session()
+    path = f"/v1beta/models/{model}:{verb}"
+    headers = {"x-remit-session": session, **more.pop("headers", {})}
+    return *served.ask("POST", path, body, headers=headers, **more), session
+
+
+def _last(provider: RawProvider) -> tuple[str, bytes]:
+    path, raw = provider.seen[-1]  # type: ignore[attr-defined]
+    return path, raw
+
+
+def test_the_bytes_pass_unchanged_to_gemini_and_back_at_the_price_of_their_usage(
+    served: Served, provider: RawProvider
+) -> None:
+    body = b'{ "contents" : [{"parts":[{"text":"plain"}]}],\n "generation_config":{"topP":1.0} }'
+    status, raw, headers, session = _ask(served, "generateContent", body)
+    assert (status, raw) == (200, json.dumps(_CASES["plain"], indent=2).encode())
+    assert _last(provider) == (f"/v1beta/models/{_MODEL}:generateContent", body)
+    assert headers["x-remit-cost-usd"] == f"{_NANO / 1e9:.9f}"
+    recorded = served.exchange(session).metadata
+    assert recorded["wire"] == "gemini.generate"
+    assert (recorded["input_tokens"], recorded["output_tokens"]) == (100, 25)
+    assert recorded["cached_input_tokens"] == 40
+
+
+def test_a_stream_passes_unchanged_and_is_recorded_as_its_sum(
+    served: Served, provider: RawProvider
+) -> None:
+    body = {"contents": _CONTENTS}
+    status, raw, _, session = _ask(served, "streamGenerateContent?alt=sse", body)
+    events = [line for line in raw.split(b"\r\n\r\n") if line.startswith(b"data: ")]
+    sent = _stream(_answer({"text": "Hel"}, reason=None), _answer({"text": "lo"}))
+    assert status == 200
+    assert b"".join(line + b"\r\n\r\n" for line in events) in sent
+    assert _last(provider)[0] == f"/v1beta/models/{_MODEL}:streamGenerateContent?alt=sse"
+    recorded = served.exchange(session).metadata
+    assert recorded["response"] == "Hello"
+    assert recorded["cost_usd"] == _NANO / 1e9
+
+
+def test_a_stream_without_alt_is_one_array(served: Served) -> None:
+    status, raw, headers, _ = _ask(served, "streamGenerateContent", {"contents": _CONTENTS})
+    assert (status, headers["content-type"]) == (200, "application/json")
+    assert json.loads(raw) == [
+        _answer({"text": "Hel"}, reason=None), _answer({"text": "lo"})
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ["blocked", "safety", "empty", "two", "tools"])
+def test_odd_answers_pass_and_are_billed_by_their_usage(served: Served, case: str) -> None:
+    body = {"contents": [{"role": "user", "parts": [{"text": case}]}]}
+    status, raw, headers, session = _ask(served, "generateContent", body)
+    assert (status, json.loads(raw)) == (200, _CASES[case])
+    assert headers["x-remit-cost-certainty"] == "measured"
+    reason = {"blocked": "content_filter", "safety": "content_filter", "tools": "tool_use"}
+    assert served.exchange(session).metadata["finish_reason"] == reason.get(case, "stop")
+
+
+def test_a_stream_that_is_cut_ends_with_an_error_in_googles_form(served: Served) -> None:
+    body = {"contents": [{"parts": [{"text": "cut"}]}]}
+    _, raw, _, session = _ask(served, "streamGenerateContent?alt=sse", body)
+    last = json.loads(raw.strip().split(b"data: ")[-1])
+    assert last["error"]["code"] == 502
+    assert last["error"]["details"][0]["reason"] == "SERVER_ERROR"
+    assert served.exchange(session).metadata["outcome"] == "error"
+
+
+@pytest.mark.parametrize("place", ["x-goog-api-key", "query", "bearer"])
+def test_the_key_may_stand_in_three_places_and_is_recorded_nowhere(
+    served: Served, provider: RawProvider, place: str
+) -> None:
+    key = served.token
+    verb = f"generateContent?key={key}" if place == "query" else "generateContent"
+    headers = {"x-goog-api-key": key} if place == "x-goog-api-key" else {}
+    token = key if place == "bearer" else ""
+    body = {"contents": _CONTENTS}
+    status, _, _, session = _ask(served, verb, body, token=token, headers=headers)
+    assert status == 200
+    assert key not in str(_last(provider))
+    assert key not in json.dumps(served.exchange(session).metadata)
+    assert key not in served.errors.read_text()
+
+
+def test_errors_have_googles_form(served: Served) -> None:
+    status, raw, _, _ = _ask(served, "generateContent", {"contents": _CONTENTS}, token="")
+    said = json.loads(raw)["error"]
+    assert (status, said["code"], said["status"]) == (401, 401, "UNAUTHENTICATED")
+    status, raw, _, _ = _ask(served, "generateContent", b"{")
+    assert (status, json.loads(raw)["error"]["status"]) == (400, "INVALID_ARGUMENT")
+    status, raw, _, _ = _ask(served, "generateContent", {"contents": _CONTENTS, "unknown": 1})
+    assert (status, json.loads(raw)["error"]["message"]) == (400, "Unknown name")
+    status, raw, _, _ = _ask(served, "sing", {})
+    assert (status, json.loads(raw)["error"]["status"]) == (404, "NOT_FOUND")
+
+
+def test_a_budget_holds(served: Served, provider: RawProvider) -> None:
+    key = served.key(usd_nano=1000)
+    before = len(provider.seen)  # type: ignore[attr-defined]
+    body = {"contents": _CONTENTS, "generationConfig": {"maxOutputTokens": 100000}}
+    status, raw, _, _ = _ask(served, "generateContent", body, token=key.key)
+    said = json.loads(raw)["error"]
+    assert (status, said["status"]) == (402, "RESOURCE_EXHAUSTED")
+    assert said["details"][0]["reason"] == "BUDGET_EXHAUSTED"
+    assert len(provider.seen) == before  # type: ignore[attr-defined]
+
+
+def test_models_tokens_and_embeddings(served: Served) -> None:
+    status, raw, _ = served.ask("GET", "/v1beta/models")
+    names = [model["name"] for model in json.loads(raw)["models"]]
+    assert status == 200
+    assert any(name.endswith(_MODEL) for name in names)
+    headers = {"x-goog-api-key": served.token}
+    assert served.ask("GET", "/v1/models", token="", headers=headers)[1] == raw
+    status, raw, _ = served.ask("GET", f"/v1beta/{names[0]}")
+    assert (status, json.loads(raw)["name"]) == (200, names[0])
+    _, raw, _, _ = _ask(served, "countTokens", {"contents": _CONTENTS})
+    assert json.loads(raw) == {"totalTokens": 7}
+    _, raw, headers, _ = _ask(served, "countTokens", {"contents": _CONTENTS}, model="gpt-4o-mini")
+    assert json.loads(raw)["totalTokens"] > 0
+    assert headers["x-remit-estimated"] == "true"
+    body = {"content": {"parts": [{"text": "hi"}]}}
+    status, raw, _, _ = _ask(served, "embedContent", body, model="gemini/gemini-embedding-001")
+    assert (status, json.loads(raw)) == (200, {"embedding": {"values": [0.5]}})
+
+
+def test_a_client_of_gemini_talks_to_claude_and_seals_return(
+    served: Served, provider: RawProvider
+) -> None:
+    claude = "claude-sonnet-4-5"
+    body = {"contents": _CONTENTS, "tools": _TOOLS, "generationConfig": {"seed": 1}}
+    status, raw, headers, _ = _ask(served, "generateContent", body, model=claude)
+    assert status == 200
+    assert headers["x-remit-dropped"] == "generationConfig.seed"
+    (candidate,) = json.loads(raw)["candidates"]
+    thought, call = candidate["content"]["parts"]
+    assert (thought["text"], thought["thought"]) == ("I look.", True)
+    assert base64.b64decode(thought["thoughtSignature"]).startswith(b"remit-anthropic-signature:")
+    assert call == {"functionCall": {"id": "toolu_1", "name": "look", "args": {"at": 1}}}
+    result = {"functionResponse": {"id": "toolu_1", "name": "look", "response": {"result": "x"}}}
+    more = [candidate["content"], {"role": "user", "parts": [result]}]
+    # The client library writes base64 in the alphabet of URLs.
+    thought["thoughtSignature"] = thought["thoughtSignature"].replace("+", "-").replace("/", "_")
+    _ask(served, "generateContent", {**body, "contents": [*_CONTENTS, *more]}, model=claude)
+    sent = json.loads(_last(provider)[1])["messages"]
+    assert sent[1]["content"] == _MESSAGE["content"]
+    assert sent[2]["content"][0]["content"] == "x"
+    _ask(served, "generateContent", {**body, "contents": [*_CONTENTS, *more]})
+    assert b"thoughtSignature" not in _last(provider)[1]
+
+
+def test_a_stream_of_chat_completions_reaches_a_client_of_gemini(served: Served) -> None:
+    for verb in ("streamGenerateContent?alt=sse", "streamGenerateContent"):
+        body = {"contents": _CONTENTS}
+        status, raw, _, _ = _ask(served, verb, body, model="gpt-4o-mini")
+        assert status == 200
+        if verb.endswith("sse"):
+            lines = raw.split(b"\r\n\r\n")
+            data = [line.rpartition(b"data: ")[2] for line in lines if b"data: " in line]
+            events = [json.loads(one) for one in data]
+        else:
+            events = json.loads(raw)
+        contents = [event["candidates"][0].get("content", {"parts": []}) for event in events]
+        assert "".join(part["text"] for one in contents for part in one["parts"]) == "Good day"
+        assert events[-1]["candidates"][0]["finishReason"] == "STOP"
+        assert events[-1]["usageMetadata"]["totalTokenCount"] == 11
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_clients_of_other_dialects_talk_to_gemini(
+    served: Served, provider: RawProvider, stream: bool
+) -> None:
+    tools = [{"name": "look", "input_schema": {"type": "object"}}]
+    body = {"model": f"gemini/{_MODEL}", "max_tokens": 50, "tools": tools, "stream": stream,
+            "messages": [{"role": "user", "content": "tools"}]}  # fmt: skip
+    status, raw, _ = served.ask("POST", "/v1/messages", body)
+    assert status == 200
+    path, sent = _last(provider)
+    verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
+    assert path == f"/v1beta/models/{_MODEL}:{verb}"
+    assert json.loads(sent) == {
+        "contents": [{"role": "user", "parts": [{"text": "tools"}]}],
+        "tools": [{"functionDeclarations": [
+            {"name": "look", "parametersJsonSchema": {"type": "object"}}]}],
+        "generationConfig": {"maxOutputTokens": 50},
+    }  # fmt: skip
+    assert b"remit-google-signature:c2lnbmVk" in raw
+    if not stream:
+        answer = json.loads(raw)
+        assert answer["stop_reason"] == "tool_use"
+        assert answer["content"][-1]["input"] == {"at": 1}
+        chat = {"model": f"gemini/{_MODEL}", "messages": [{"role": "user", "content": "tools"}]}
+        _, raw, _ = served.ask("POST", "/v1/chat/completions", chat)
+        (call,) = json.loads(raw)["choices"][0]["message"]["tool_calls"]
+        assert call["extra_content"] == {"google": {"thought_signature": "c2lnbmVk"}}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("cachedContent", "cachedContents/1"), ("generationConfig", {"candidateCount": 2})],
+)
+def test_what_another_provider_cannot_keep_is_refused(
+    served: Served, field: str, value: Any
+) -> None:
+    body = {"contents": _CONTENTS, field: value}
+    status, raw, _, _ = _ask(served, "generateContent", body, model="claude-sonnet-4-5")
+    details = json.loads(raw)["error"]["details"][0]
+    assert status == 400
+    assert details["metadata"]["param"].startswith(field)
+
+
+def test_vertex_spells_the_same_calls(served: Served, provider: RawProvider) -> None:
+    place = "/v1/projects/p/locations/global/publishers"
+    path = f"{place}/google/models/gemini%2F{_MODEL}:generateContent"
+    status, raw, _ = served.ask("POST", path, {"contents": _CONTENTS})
+    assert (status, json.loads(raw)) == (200, _CASES["plain"])
+    body = {"anthropic_version": "vertex-2023-10-16", "max_tokens": 50,
+            "messages": [{"role": "user", "content": "hi"}]}  # fmt: skip
+    path = f"{place}/anthropic/models/claude-sonnet-4-5:rawPredict"
+    status, raw, _ = served.ask("POST", path, body)
+    assert (status, json.loads(raw)) == (200, _MESSAGE)
+    sent = json.loads(_last(provider)[1])
+    assert sent.pop("model") == "claude-sonnet-4-5"
+    assert sent == {name: value for name, value in body.items() if name != "anthropic_version"}
+    status, raw, _ = served.ask("POST", path, b"{")
+    assert (status, json.loads(raw)["type"]) == (400, "error")
