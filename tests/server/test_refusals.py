@@ -435,6 +435,9 @@ BEFORE: Mapping[tuple[int, str], tuple[Callable[[Bench], Refused], tuple[str, ..
 """Refusals before the gateway is reached: nothing is recorded, and nothing is sent or charged."""
 
 OTHERS = {
+    # RFC 6749 and RFC 8628 name these; see test_device_sign_in.py.
+    "access_denied", "authorization_pending", "expired_token", "invalid_grant", "slow_down",
+    "unsupported_grant_type",
     "answer_untranslatable", "archived", "client_closed_request", "context_length_exceeded",
     "conversation_erased", "item_not_found", "not_in_background", "previous_response_in_progress",
     "previous_response_not_found", "provider_error", "provider_not_found", "response_in_progress",
