@@ -355,3 +355,4 @@ class SimulatedLedger(LedgerWrites, LedgerQueries):
         self._store = _ProcessStore(database, process)
         self._committer = _Committer(self._store, process)  # type: ignore[assignment]
         self._content_keys = frozenset()
+        self._segments = []
