@@ -153,7 +153,7 @@ def _require_index(ledger: LedgerClient) -> None:
     if behind > _MAX_UNINDEXED:
         raise InvalidInputError(
             f"{behind:,} texts are not indexed for the search yet.",
-            next_step="Run `remit ledger search WORD` once; it indexes them.",
+            next_step="Run `remit ledger query --text WORD --limit 1` once; it indexes them.",
         )
 
 
