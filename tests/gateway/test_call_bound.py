@@ -358,3 +358,45 @@ def test_uses_may_be_written_with_a_point() -> None:
 def test_an_item_by_its_id_may_fill_the_window(kind: dict[str, Any]) -> None:
     body = {"input": [{**kind, "id": "msg_1"}], "max_output_tokens": 5}
     assert _bound("openai.responses", body, GPT).tokens[0] == GPT.context_window
+
+
+_CONVERSE = {"messages": [{"role": "user", "content": [{"text": "hi"}]}],
+             "inferenceConfig": {"maxTokens": 100}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({}, ""),
+        ({"additionalModelRequestFields": {"top_k": 3}, "serviceTier": {"type": "default"}}, ""),
+        ({"additionalModelRequestFields": {"max_tokens": 9}},
+         "additionalModelRequestFields.max_tokens"),
+        ({"guardrailConfig": {"guardrailIdentifier": "g"}}, "guardrailConfig"),
+        ({"promptVariables": {"a": {"text": "b"}}}, "promptVariables"),
+        ({"serviceTier": {"type": "priority"}}, "serviceTier"),
+        ({"performanceConfig": {"latency": "optimized"}}, "performanceConfig"),
+        ({"toolConfig": {"tools": [{"systemTool": {"name": "nova_grounding"}}]}},
+         'toolConfig.tools[0] (type "systemTool", without a limit)'),
+    ],
+)  # fmt: skip
+def test_what_converse_may_buy_without_a_bound(more: dict[str, Any], field: str) -> None:
+    found = _bound("bedrock.converse", {**_CONVERSE, **more}, CLAUDE)
+    assert found.amount.unbounded == field
+    assert found.tokens[1] == 100
+
+
+def test_media_of_converse_count_as_those_of_other_dialects() -> None:
+    image = {"image": {"format": "png", "source": {"bytes": "A" * 100_000}}}
+    result = {"toolResult": {"toolUseId": "t", "content": [image]}}
+    told = {"text": "x" * 1000}
+    turn = {"role": "user", "content": [image, result, told]}
+    found = _bound("bedrock.converse", {**_CONVERSE, "messages": [turn]}, CLAUDE)
+    assert 2 * 49_152 < found.tokens[0] < 2 * 49_152 + 3000
+    for other in (
+        {"document": {"name": "a", "source": {"bytes": "QQ=="}}},
+        {"video": {}},
+        {"image": {"format": "png", "source": {"s3Location": {"uri": "s3://a"}}}},
+    ):
+        turn = {"role": "user", "content": [other]}
+        found = _bound("bedrock.converse", {**_CONVERSE, "messages": [turn]}, CLAUDE)
+        assert found.tokens[0] == CLAUDE.context_window

@@ -11,7 +11,7 @@ from remit.gateway.tools import NO_LIMITS, SCHEMAS, ToolLimits, count_of, tools_
 from remit.kernel.budget import Amount
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.prices import Price
-from remit.providers.wire import ENDPOINTS, is_reference, member_at
+from remit.providers.wire import ENDPOINTS, NESTED, is_reference, member_at
 
 __all__ = [
     "IMAGE_TOKENS",
@@ -56,12 +56,15 @@ _OTHER_MODELS = ("models", "provider", "route", "plugins", "fallbacks", "search_
                  "enable_search")  # fmt: skip
 """By these, servers let a call choose another model than the one that is priced, or search."""
 
+_OF_MODELS = ("anthropic_beta", "output_config", "thinking", "top_k")
+"""Additional fields of Converse that cost no more than the output limit allows."""
+
 _DEARER = ("service_tier", "speed", "inference_geo")
 _SPECIAL = frozenset(
     {
         "tools", "web_search_options", "mcp_servers", "max_tool_calls", "modalities", "audio", "n",
         "chunking_strategy", "context_management", "best_of", "prediction", "prompt", *SCHEMAS,
-        *_OTHER_MODELS, *_DEARER, *_BY_REFERENCE,
+        *_OTHER_MODELS, *_DEARER, *_BY_REFERENCE, *NESTED,
     }
 )  # fmt: skip
 """Fields that change a bound; most calls have none of them."""
@@ -250,9 +253,27 @@ def _unpriced(body: Mapping[str, Any], price: Price | None) -> str:
             return "modalities"
         if body.get("audio") is not None:
             return "audio"
+    if field := _unpriced_of_converse(body):
+        return field
     if _compacts(body.get("context_management")):
         return "context_management"
     return next((name for name in _OTHER_MODELS if body.get(name)), "")
+
+
+def _unpriced_of_converse(body: Mapping[str, Any]) -> str:
+    """Return the first field of Converse that buys something without a price, or may raise the
+    output limit; empty without one.
+    """
+    for name in ("guardrailConfig", "promptVariables"):
+        if body.get(name):
+            return name
+    if member_at(body, "serviceTier.type") not in (None, *_ORDINARY):
+        return "serviceTier"
+    if member_at(body, "performanceConfig.latency") not in (None, *_ORDINARY):
+        return "performanceConfig"
+    more = body.get("additionalModelRequestFields")
+    odd = (name for name in more if name not in _OF_MODELS) if isinstance(more, Mapping) else ()
+    return next((f"additionalModelRequestFields.{str(name)[:40]}" for name in odd), "")
 
 
 def _compacts(managed: Any) -> bool:
@@ -348,6 +369,11 @@ _TEXTUAL = frozenset(
 )  # fmt: skip
 """Blocks and items whose tokens are bounded by their bytes."""
 
+_OF_A_MESSAGE = frozenset({"role", "content"})
+_TEXTS_OF_CONVERSE = frozenset(
+    {"text", "json", "toolUse", "toolResult", "cachePoint", "reasoningContent", "citationsContent",
+     "searchResult"}
+)  # fmt: skip
 _INSIDE = {"tool_result": "content", "message": "content", "function_call_output": "output",
            "custom_tool_call_output": "output", "computer_call_output": "output"}  # fmt: skip
 """Where such a block or item holds others."""
@@ -426,6 +452,9 @@ def _look(blocks: Sequence[Any], at: str, found: Media) -> None:
             continue
         kind = block.get("type")
         kind = kind if isinstance(kind, str) else None
+        if kind is None and at != "input" and block.keys().isdisjoint(_OF_A_MESSAGE):
+            _look_at_converse(block, f"{at}[{number}]", found)
+            continue
         inside = _INSIDE.get(kind or "message")
         if kind is None and at == "input" and is_reference(block):
             found.other = found.other or f"{at}[{number}] (a reference)"
@@ -447,6 +476,19 @@ def _look(blocks: Sequence[Any], at: str, found: Media) -> None:
                 _look(value, f"{at}[{number}].source.content", found)
         elif kind not in _TEXTUAL:
             found.other = found.other or f'{at}[{number}] (type "{str(kind)[:40]}")'
+
+
+def _look_at_converse(block: Mapping[str, Any], at: str, found: Media) -> None:
+    """Add the media in a block of Converse, which names its kind by its only member."""
+    for name, value in block.items():
+        data = member_at(value, "source.bytes")
+        if name == "image" and isinstance(data, str):
+            found.images += 1
+            found.data += len(data)
+        elif name == "toolResult" and isinstance(inner := member_at(value, "content"), list):
+            _look(inner, f"{at}.{name}.content", found)
+        elif name not in _TEXTS_OF_CONVERSE:
+            found.other = found.other or f"{at}.{str(name)[:40]}"
 
 
 def _source(block: Mapping[str, Any]) -> Any:

@@ -10,11 +10,12 @@ from typing import Any
 from msgspec import Struct
 
 from remit.providers.prices import Price
+from remit.providers.wire import member_at
 
 __all__ = ["NO_LIMITS", "SCHEMAS", "ToolLimits", "Tools", "count_of", "tools_of"]
 
 SCHEMAS = ("functions", "response_format", "output_config", "output_format", "text",
-           "generationConfig", "generation_config")  # fmt: skip
+           "generationConfig", "generation_config", "outputConfig")  # fmt: skip
 """Fields that hold schemas, which providers may put into the prompt in words of their own."""
 
 _MAX_DIGITS = 16
@@ -108,11 +109,13 @@ def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: 
             found.limits, most = ToolLimits(uses, of_call=True), uses
         uses = most
     _offered(endpoint, body.get("tools"), "tools", price, uses, found, prices)
+    nested = member_at(body, "toolConfig.tools")  # of Converse
+    _offered(endpoint, nested, "toolConfig.tools", price, uses, found, prices)
     if body.get("web_search_options") is not None:  # nothing limits the searches of a model
         found.unbounded = found.unbounded or "web_search_options"
     if body.get("mcp_servers"):
         _server_tool("mcp_servers", "mcp_servers", _MAX_RUNS, price, found, prices)
-    if body.get("tools") or any(body.get(name) for name in SCHEMAS):
+    if body.get("tools") or nested or any(body.get(name) for name in SCHEMAS):
         found.tokens += _TOOLS_TOKENS
     if endpoint == "openai.responses":
         found.nano = max((per_use for per_use, _ in prices), default=0) * uses
@@ -137,7 +140,7 @@ def _offered(
         kind = tool.get("type")
         if kind is None and tool and _OF_THE_CLIENT.isdisjoint(tool):
             kind = next(iter(tool))  # such as Gemini's {"google_search": {}}
-        if kind is None or kind in ("function", "custom"):
+        if kind is None or kind in ("function", "custom", "toolSpec", "cachePoint"):
             continue
         where = f"{at}[{number}]"
         if isinstance(tool.get("tools"), (list, tuple)):  # a group of them

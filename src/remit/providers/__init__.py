@@ -12,6 +12,7 @@ Start reading in :mod:`remit.providers.protocol`. Doors: ``dialects`` translates
 ``wire`` reads endpoints, bodies and answers.
 """
 
+from remit.providers.event_stream import EVENT_STREAM, FrameParser, exception_of, frame
 from remit.providers.inflate import inflated
 from remit.providers.local import LocalProvider
 from remit.providers.mock import MockProvider
@@ -40,11 +41,13 @@ from remit.providers.wire.body import Body
 
 __all__ = [
     "CODES",
+    "EVENT_STREAM",
     "MAX_BODY_BYTES",
     "AsyncProvider",
     "Body",
     "Dispatched",
     "EventSink",
+    "FrameParser",
     "HttpUpstream",
     "LocalProvider",
     "MockProvider",
@@ -64,6 +67,8 @@ __all__ = [
     "WireProvider",
     "error_of",
     "error_of_event",
+    "exception_of",
+    "frame",
     "inflated",
     "is_shortage",
     "passed_on",

@@ -63,6 +63,9 @@ _BEARER = re.compile(rb"Bearer sk-remit-[\w-]{1,200}")
 _PRINTABLE = re.compile(rb"[ -~]*")
 _NO_OWNER = "", ""
 _DAY_S = 86_400
+_SIGNED = b"AWS4-HMAC-SHA256 "
+_SIGNATURE = ("The request is signed with AWS keys, which Remit does not know. Set "
+              "AWS_BEARER_TOKEN_BEDROCK to a virtual key, or send one as x-api-key.")  # fmt: skip
 _VIRTUAL_KEY = "sk-remit-"
 
 
@@ -364,7 +367,9 @@ class Authenticator:
         except AuthUnavailableError as error:
             raise HttpError(503, "auth_unavailable", str(error), retry_after_s=1) from error
         except RemitError as error:
-            raise HttpError(401, "invalid_api_key", str(error)) from error
+            signed = headers.get(b"authorization", b"").startswith(_SIGNED)
+            said = _SIGNATURE if signed else str(error)
+            raise HttpError(401, "invalid_api_key", said) from error
 
     @staticmethod
     def _read(raw_headers: Headers) -> tuple[dict[bytes, bytes], str | None]:

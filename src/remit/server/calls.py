@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +25,6 @@ from remit.providers.wire import (
     COMPACT,
     COUNT_CONTENT,
     COUNT_TOKENS,
-    GENERATE,
     INPUT_TOKENS,
     RESPONSES,
     SPEECH,
@@ -48,7 +48,7 @@ from remit.server.authentication import (
     is_local,
 )
 from remit.server.content_codec import coding_of, decoded
-from remit.server.json_array import ArrayRequest
+from remit.server.reframing import reframed
 from remit.server.refusals import HttpError, no_record, refusal_of
 from remit.server.relay import Relay
 from remit.server.replies import Answer, dialect_of, json_answer, refusal
@@ -64,6 +64,7 @@ _Answer = Callable[[AuthenticatedRequest, Body, PromptRequest, Request], Awaitab
 _IMAGE_MODEL = "gpt-image-2.5-flare"
 """The model of images whose client named none. OpenAI recommends it."""
 
+_INVOKE = re.compile("/model/.+/invoke")
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
 
 
@@ -117,6 +118,8 @@ class ModelCalls:
             answer: answers instead of the gateway, for an extension's protocol.
         """
         self._metrics.in_progress += 1
+        if request.deployment:
+            request = reframed(endpoint, request)
         share = Share(self._shares)
         try:
             if self._dev and not is_local(request.headers):
@@ -157,9 +160,7 @@ class ModelCalls:
                 begun = await self._responses.background.begin(asked, caller.identity)
                 request.answer(json_answer(begun))
             elif body.stream or endpoint is SPEECH:
-                is_array = endpoint is GENERATE and "alt=sse" not in request.query.split("&")
-                to: Any = ArrayRequest(request) if is_array else request
-                await self._streamed(body, asked, caller.identity, to)
+                await self._streamed(body, asked, caller.identity, request)
             else:
                 response = await self._gateway.aroute(asked, identity=caller.identity)
                 reply = response.reply
@@ -301,7 +302,7 @@ class ModelCalls:
                     return await asyncio.to_thread(FormBody.read_form, endpoint, raw, kind)
                 return FormBody.read_form(endpoint, raw, kind)
             if request.deployment or "/publishers/" in request.path:
-                raw = _with_path(raw, request.path, request.deployment)
+                raw = _with_path(raw, request.path, request.deployment, headers)
             if len(raw) > LARGE_BYTES:
                 return await asyncio.to_thread(_read_large, endpoint, raw)
             return (ObjectBody.read_object if endpoint is A2A else Body.read)(endpoint, raw)
@@ -353,23 +354,28 @@ def _sent_query(query: str) -> str:
     return "&".join(one for one in query.split("&") if not one.startswith("api-version="))
 
 
-def _with_path(raw: bytes, path: str, model: str) -> bytes:
+def _with_path(raw: bytes, path: str, model: str, headers: dict[bytes, bytes]) -> bytes:
     """Return a body's text with the members ``model`` and ``stream`` as the path states them.
 
     Text that is no JSON object is returned unchanged, to be refused by its reader.
 
     Args:
         raw: the body.
-        path: the path of the request. On paths of Vertex, ``anthropic_version`` is removed from the
-            body, since Anthropic's own API has a header instead.
+        path: the path of the request. On paths of Vertex and Bedrock, ``anthropic_version`` and
+            ``anthropic_beta`` are removed from the body, since Anthropic's API has headers instead.
         model: the model that the path names; empty if the body names it.
+        headers: the headers that Remit reads; gets ``anthropic-beta``.
     """
     try:
-        if not isinstance(load(raw), dict):
+        if not isinstance(value := load(raw), dict):
             return raw
-        if "/publishers/anthropic/" in path:
+        if "/publishers/anthropic/" in path or _INVOKE.search(path):
             raw = remove_member(raw, ("anthropic_version",))
-        if ":stream" in path:
+            if isinstance(betas := value.get("anthropic_beta"), list):
+                raw = remove_member(raw, ("anthropic_beta",))
+                named = ",".join(beta for beta in betas if isinstance(beta, str))
+                headers[b"anthropic-beta"] = named.encode("ascii", "replace")
+        if ":stream" in path or path.endswith("-stream"):
             raw = set_member(raw, ("stream",), b"true")
         return set_member(raw, ("model",), dump(model)) if model else raw
     except JsonTextError:

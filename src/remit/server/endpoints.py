@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from remit.providers.wire import ENDPOINTS, PASSED_PATHS, Endpoint
+from remit.providers.wire import CONVERSE, ENDPOINTS, PASSED_PATHS, Endpoint
 from remit.server import request
 from remit.server.replies import Receive, Scope, Send
 
@@ -25,7 +25,12 @@ _GEMINI = re.compile(
     r"/v1(?:beta1?)?(?:/projects/[^/]+/locations/[^/]+)?(?:/publishers/(google|anthropic))?"
     r"/models/(.{1,512}):(\w+)"
 )
+_BEDROCK = re.compile(
+    "(?:/bedrock)?/model/(.{1,512})/(invoke|converse)(?:-stream|-with-response-stream)?"
+)
 _STREAMED = {"streamGenerateContent": "generateContent"}
+_OF_PATHS = {"bedrock": "", "gemini": "/v1beta"}
+"""Dialects whose paths name the model, and what their paths begin with."""
 _COUNT = "count-tokens"
 _PREFIXES = {
     "openai": ("/v1", "", "/openai/v1", "/openai"),
@@ -38,10 +43,10 @@ def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
 
     Args:
         path: the path without the version prefix, such as ``/models``.
-        dialect: ``openai``, ``anthropic`` or ``gemini``; ``None`` for the first two.
+        dialect: ``openai``, ``anthropic``, ``bedrock`` or ``gemini``; ``None`` for the first two.
     """
-    if dialect == "gemini":
-        return (f"/v1beta{path}",)
+    if dialect in _OF_PATHS:
+        return (_OF_PATHS[dialect] + path,)
     dialects = (dialect,) if dialect else tuple(_PREFIXES)
     return tuple(dict.fromkeys(prefix + path for name in dialects for prefix in _PREFIXES[name]))
 
@@ -49,7 +54,7 @@ def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
 @functools.cache
 def served_paths() -> str:
     """Return the paths that are served, as one text; of long ones the beginning and ``…``."""
-    calls = {_tail(each) for each in ENDPOINTS.values() if each.dialect != "gemini"}
+    calls = {_tail(each) for each in ENDPOINTS.values() if each.dialect not in _OF_PATHS}
     passed = {f"/{row.template.split('/')[1]}…" for row in PASSED_PATHS}
     own = {"/batches", "/conversations", "/files", "/key", "/messages/batches", "/models"}
     return ", ".join(f"/v1{path}" for path in sorted({*calls, *passed, *own}))
@@ -92,7 +97,7 @@ def deployment_of(path: str) -> tuple[str, str]:
     ``/openai/deployments/gpt-4o/chat/completions``, as Azure spells it, gives ``gpt-4o`` and
     ``/openai/chat/completions``. ``/v1beta/models/gemini-2.5-pro:streamGenerateContent`` gives
     ``gemini-2.5-pro`` and ``/v1beta/models:generateContent``, as do the paths of Vertex. Vertex's
-    ``rawPredict`` of Anthropic's models gives ``/v1/messages``.
+    ``rawPredict`` of Anthropic's models gives ``/v1/messages``, as does Bedrock's ``invoke``.
     """
     if (named := _GEMINI.fullmatch(path)) is not None:
         publisher, model, verb = named.groups()
@@ -100,6 +105,8 @@ def deployment_of(path: str) -> tuple[str, str]:
             return model, f"/v1beta/models:{_STREAMED.get(verb, verb)}"
         if verb in ("rawPredict", "streamRawPredict"):
             return ("", "/v1/messages/count_tokens") if model == _COUNT else (model, "/v1/messages")
+    if (named := _BEDROCK.fullmatch(path)) is not None:
+        return named[1], "/v1/messages" if named[2] == "invoke" else CONVERSE.path
     found = _DEPLOYMENT.fullmatch(path)
     return (found[1], "/openai" + found[2]) if found is not None else ("", path)
 

@@ -13,11 +13,11 @@ from remit.kernel.json_text import dump
 from remit.ledger import LedgerConnectionError, LedgerRollbackError
 from remit.providers import is_shortage
 from remit.providers.dialects import error_body
-from remit.providers.wire import A2A
+from remit.providers.wire import A2A, CONVERSE, MESSAGES
 
 _log = logging.getLogger("remit.server")
 
-Shape = Literal["openai", "anthropic", "gemini", "a2a"]
+Shape = Literal["openai", "anthropic", "bedrock", "gemini", "a2a"]
 
 # Statuses of calls that Remit refused.
 REJECTED = {
@@ -184,7 +184,7 @@ def refusal_body(
         said = {"code": number, "message": message, "data": [about]}
         return {"jsonrpc": "2.0", "id": None, "error": said}
     body = error_body(endpoint, status, name, message, param)
-    if not endpoint.startswith("gemini."):  # Google's code is the status.
+    if not endpoint.startswith(("bedrock.", "gemini.")):  # Google's code is the status.
         body["error"]["code"] = name
     return body
 
@@ -198,6 +198,8 @@ def error_event(endpoint: str, status: int, code: str, message: str) -> bytes:
         code: error code.
         message: sentence for people.
     """
+    if endpoint == CONVERSE.name:  # The server makes a frame of it.
+        endpoint = MESSAGES.name
     body = dump(refusal_body(endpoint, status, code, message))
     if endpoint in ("openai.chat", "gemini.generate"):
         return b"data: %s\n\n" % body

@@ -178,8 +178,6 @@ class Relay:
             RemitError: the stream cannot be translated.
             HttpError: as :meth:`break_off`.
         """
-        if self._problem is not None:
-            raise self._problem
         comment = self._comment(response)
         if response.outcome is not RouteOutcome.SUCCESS:
             code, message = response.error_code or "error", response.error_message or ""
@@ -187,6 +185,8 @@ class Relay:
                 self._write(comment + self._held, more=False)
             else:
                 self.break_off(status_of(response), code, message, comment)
+        elif self._problem is not None:
+            raise self._problem
         elif self._writer is not None:
             last = [] if self._reader is None else self._reader.finish()
             wire = b"".join([self._writer.event(event) for event in last])

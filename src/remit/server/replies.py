@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from remit.kernel.json_text import dump
+from remit.providers.dialects import bedrock_exception
 from remit.server.refusals import HttpError, Shape, refusal_body
 from remit.server.shares import Share
 
@@ -18,8 +19,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
 
-_ERRORS_AS = {"openai": "openai.chat", "anthropic": "anthropic.messages",
-              "gemini": "gemini.generate", "a2a": "a2a.jsonrpc"}  # fmt: skip
+_ERRORS_AS = {"openai": "openai.chat", "anthropic": "anthropic.messages", "a2a": "a2a.jsonrpc",
+              "bedrock": "bedrock.converse", "gemini": "gemini.generate"}  # fmt: skip
 WITHOUT_BODY = (204, 304)
 _GEMINI = re.compile(
     r"/v1beta.*|.*/publishers/google/.*"
@@ -202,7 +203,10 @@ def refusal(shape: Shape, error: HttpError) -> Answer:
         error: the error.
     """
     body = refusal_body(_ERRORS_AS[shape], error.status, error.code, error.message, error.param)
-    return json_answer(body, error.status, limits_of(error))
+    headers = limits_of(error)
+    if shape == "bedrock":
+        headers = [*headers, (b"x-amzn-errortype", bedrock_exception(error.status).encode())]
+    return json_answer(body, error.status, headers)
 
 
 def limits_of(error: HttpError) -> Headers:
@@ -296,6 +300,8 @@ def dialect_of(path: str, headers: Headers) -> Shape:
     """
     if path.startswith("/a2a/"):
         return "a2a"
+    if path.startswith(("/model/", "/bedrock/")):
+        return "bedrock"
     if _GEMINI.fullmatch(path) is not None and "/publishers/anthropic/" not in path:
         return "gemini"
     if "/publishers/anthropic/" in path or path.startswith(_OF_ANTHROPIC):

@@ -1,10 +1,10 @@
-"""Translation between four dialects through one neutral form, by pure functions.
+"""Translation between five dialects through one neutral form, by pure functions.
 
 The package owns the neutral form of a call (:class:`ModelCall`), readers and writers of requests,
 answers and streams for OpenAI's Chat Completions (``openai.chat``), OpenAI's Responses
-(``openai.responses``), Anthropic's Messages API (``anthropic.messages``) and Gemini's
-``generateContent`` (``gemini.generate``), and the adaptation of bodies to single providers. The
-package sends nothing.
+(``openai.responses``), Anthropic's Messages API (``anthropic.messages``), Gemini's
+``generateContent`` (``gemini.generate``) and Bedrock's Converse (``bedrock.converse``), and the
+adaptation of bodies to single providers. The package sends nothing.
 
 Invariants: a field that a target cannot express is refused by the client's own name for it, or
 changes nothing that was promised; no error quotes the client's text; each translated name of a tool
@@ -22,7 +22,7 @@ from remit.providers.dialects.endpoints import (
     write_answer,
     write_request,
 )
-from remit.providers.dialects.errors import DialectError, error_body
+from remit.providers.dialects.errors import DialectError, bedrock_exception, error_body
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
 from remit.providers.dialects.responses.response_object import response_object
 from remit.providers.dialects.sound import SoundStream, sound_answer
@@ -37,6 +37,7 @@ __all__ = [
     "SoundStream",
     "StreamReader",
     "StreamWriter",
+    "bedrock_exception",
     "error_body",
     "read_answer",
     "read_request",

@@ -11,6 +11,9 @@ from remit.providers.dialects.chat import request_reader as chat_reader
 from remit.providers.dialects.chat import request_writer as chat_writer
 from remit.providers.dialects.chat import stream_writer as chat_stream
 from remit.providers.dialects.chat.stream_reader import ChatReader
+from remit.providers.dialects.converse import request_reader as converse_reader
+from remit.providers.dialects.converse import request_writer as converse_writer
+from remit.providers.dialects.converse import streams as converse
 from remit.providers.dialects.errors import DialectError, unreadable
 from remit.providers.dialects.gemini import request_reader as gemini_reader
 from remit.providers.dialects.gemini import request_writer as gemini_writer
@@ -70,6 +73,10 @@ _DIALECTS = {
     "gemini.generate": _Dialect(
         gemini_reader.read_request, gemini_writer.write_request, GeminiReader, GeminiWriter,
         lambda value, answer: value,
+    ),
+    "bedrock.converse": _Dialect(
+        converse_reader.read_request, converse_writer.write_request, converse.ConverseReader,
+        converse.ConverseWriter, converse.whole,
     ),
 }  # fmt: skip
 

@@ -8,7 +8,9 @@ from typing import Any
 from remit.kernel.errors import RemitError
 from remit.providers.protocol import ProviderError
 
-__all__ = ["DialectError", "error_body", "failed", "refuse", "shaped", "unreadable"]
+__all__ = [
+    "DialectError", "bedrock_exception", "error_body", "failed", "refuse", "shaped", "unreadable",
+]  # fmt: skip
 
 _OPENAI = {
     401: "authentication_error",
@@ -32,6 +34,12 @@ _GOOGLE = {
     401: "UNAUTHENTICATED", 402: "RESOURCE_EXHAUSTED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
     409: "ABORTED", 429: "RESOURCE_EXHAUSTED", 499: "CANCELLED", 503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
+}  # fmt: skip
+_BEDROCK = {
+    401: "UnrecognizedClientException", 402: "ServiceQuotaExceededException",
+    403: "AccessDeniedException", 404: "ResourceNotFoundException", 408: "ModelTimeoutException",
+    429: "ThrottlingException", 503: "ServiceUnavailableException",
+    504: "ModelTimeoutException", 529: "ServiceUnavailableException",
 }  # fmt: skip
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _SPENT = ("budget", "quota")
@@ -75,13 +83,20 @@ def failed(error: Any) -> ProviderError:
     return ProviderError("SERVER_ERROR", str(said), True, maybe_billed=True)
 
 
+def bedrock_exception(status: int) -> str:
+    """Return Bedrock's name for the error of an HTTP status."""
+    other = "InternalServerException" if status >= 500 else "ValidationException"
+    return _BEDROCK.get(status, other)
+
+
 def error_body(
     endpoint: str, status: int, code: str, message: str, param: str | None = None
 ) -> dict[str, Any]:
     """Return an error body in the dialect of an endpoint.
 
     Args:
-        endpoint: the client's endpoint; all but Anthropic's and Gemini's get OpenAI's form.
+        endpoint: the client's endpoint; all but those of Anthropic, Bedrock and Gemini
+            get OpenAI's form.
         status: the HTTP status.
         code: the kind of the error, for programs; Anthropic's form has no field for it. A code that
             names a budget or quota makes a 429 ``insufficient_quota`` with OpenAI, which clients do
@@ -96,6 +111,8 @@ def error_body(
         word = _GOOGLE.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
         said = {"code": status, "message": message, "status": word, "details": [reason]}
         return {"error": said}
+    if endpoint.startswith("bedrock."):
+        return {"message": message, "code": code, **({"param": param} if param else {})}
     other = "api_error" if status >= 500 else "invalid_request_error"
     if endpoint.startswith("anthropic."):
         return {

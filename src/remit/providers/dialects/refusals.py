@@ -38,6 +38,10 @@ _PROMISES: dict[str, dict[str, str]] = {
         "compaction": "a compaction of the conversation",
         "billing_policy": "the bill of another organisation",
     },
+    "bedrock.converse": {
+        "guardrailConfig": "a guardrail of the provider",
+        "promptVariables": "a prompt stored by the provider",
+    },
     "gemini.generate": {
         "cachedContent": "content stored by the provider",
         "generationConfig.candidateCount": "more than one answer",

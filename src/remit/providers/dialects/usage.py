@@ -11,7 +11,9 @@ from typing import Any
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.usage import Usage
 
-__all__ = ["chat_usage", "gemini_usage", "messages_usage", "reported", "responses_usage"]
+__all__ = [
+    "chat_usage", "converse_usage", "gemini_usage", "messages_usage", "reported", "responses_usage",
+]  # fmt: skip
 
 _PARTS = (
     "cached_input_tokens", "cache_write_tokens", "cache_write_short_tokens",
@@ -80,6 +82,25 @@ def gemini_usage(answer: ProviderResponse) -> dict[str, Any]:
         wire["cachedContentTokenCount"] = answer.cached_input_tokens
     if answer.reasoning_tokens is not None:
         wire["thoughtsTokenCount"] = thoughts
+    return wire
+
+
+def converse_usage(answer: ProviderResponse) -> dict[str, Any]:
+    """Return ``usage`` for Bedrock's Converse, which counts cached tokens next to the input."""
+    cached, written = answer.cached_input_tokens or 0, answer.cache_write_tokens or 0
+    wire: dict[str, Any] = {
+        "inputTokens": max(answer.input_tokens - cached - written, 0),
+        "outputTokens": answer.output_tokens,
+        "totalTokens": answer.input_tokens + answer.output_tokens,
+    }
+    if answer.cached_input_tokens is not None:
+        wire["cacheReadInputTokens"] = cached
+    if answer.cache_write_tokens is not None:
+        wire["cacheWriteInputTokens"] = written
+        if long := answer.cache_write_long_tokens:
+            counts = {"5m": max(written - long, 0), "1h": long}
+            wire["cacheDetails"] = [{"ttl": ttl, "inputTokens": count}
+                                    for ttl, count in counts.items() if count]  # fmt: skip
     return wire
 
 

@@ -18,7 +18,7 @@ from remit.kernel.json_text import (
     load,
     load_unique,
 )
-from remit.providers.wire.endpoint import Endpoint
+from remit.providers.wire.endpoint import NESTED, Endpoint
 
 _LONGEST_WAS = 256  # bytes of a replaced value that the record repeats
 # What one body may hold: in memory a value takes up to a hundred bytes, though on the wire two.
@@ -34,7 +34,7 @@ _DECISIVE = frozenset(
         "provider", "route", "plugins", "fallbacks", "search_parameters", "enable_search",
         "response_format", "output_config", "output_format", "text", "contents",
         "systemInstruction", "generationConfig", "generation_config", "toolConfig",
-        "cachedContent", "requests",
+        "cachedContent", "requests", *NESTED,
     }
 )  # fmt: skip
 """Members on which money, the model or the way of a call rests."""
@@ -102,6 +102,17 @@ def require_model(value: dict[str, Any], endpoint: Endpoint) -> None:
         raise BodyError("model is not a string, or is empty.", "model")
 
 
+def _require_unique(name: str, text: bytes) -> None:
+    """Raise BodyError if servers may differ in how they read a member, such as ``tools``."""
+    try:
+        load_unique(text, repair=True)
+    except RepeatedNameError:
+        raise BodyError(f"An object in {name} has a duplicate member.", name) from None
+    except JsonTextError as error:
+        why = error.message.removeprefix("The text is not JSON: ")
+        raise BodyError(f"{name} cannot be read by every server: {why}", name) from None
+
+
 class Cut(Struct, frozen=True, gc=False):
     """A body cut into the pieces that are recorded; together they are the body, byte for byte.
 
@@ -163,15 +174,9 @@ class Body(Struct, gc=False):
             places = spans(raw, _DECISIVE, unique=True)
         except RepeatedNameError as error:
             raise BodyError(error.message, error.message.partition(" ")[0]) from None
-        if value.get("tools"):
-            start, end = places["tools"]
-            try:
-                load_unique(raw[start:end], repair=True)
-            except RepeatedNameError:
-                raise BodyError("An object in tools has a duplicate member.", "tools") from None
-            except JsonTextError as error:
-                why = error.message.removeprefix("The text is not JSON: ")
-                raise BodyError(f"tools cannot be read by every server: {why}", "tools") from None
+        for name in endpoint.read_once:
+            if value.get(name):
+                _require_unique(name, raw[slice(*places[name])])
         model = value.get("model")
         if type(model) is not str or not model.strip():
             require_model(value, endpoint)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Dialect = Literal["openai", "anthropic", "gemini", "a2a"]
+Dialect = Literal["openai", "anthropic", "gemini", "bedrock", "a2a"]
+
+
+NESTED = ("toolConfig", "additionalModelRequestFields", "inferenceConfig", "guardrailConfig",
+          "promptVariables", "serviceTier", "performanceConfig", "outputConfig")  # fmt: skip
+"""Members of Converse on which money rests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,7 @@ class Endpoint:
         has_model: whether a call names a model.
         model: the provider's default model for a body without one.
         may_lack_model: whether a body without a model gets one of Remit's choice.
+        read_once: members whose objects must not have duplicate members.
         verbatim: whether the answer is passed on and recorded without parsing it.
     """
 
@@ -46,11 +52,16 @@ class Endpoint:
     may_lack_model: bool = False
     verbatim: bool = False
     pieces: dict[str, str] = field(init=False)
+    read_once: tuple[str, ...] = field(init=False)
     is_unpriced: bool = field(init=False)
 
     def __post_init__(self) -> None:
         apart = {self.prompt: "prompt", **{own: name for name, own in self.parts.items()}}
         object.__setattr__(self, "pieces", apart)
+        limits = (name.partition(".") for name in self.output_limit)
+        once = ("tools", *(outer for outer, dot, _ in limits if dot))
+        nested = NESTED if self.dialect == "bedrock" else ()
+        object.__setattr__(self, "read_once", (*dict.fromkeys((*once, *nested)),))
         unpriced = self.verbatim and not self.free and self.dialect != "a2a"
         object.__setattr__(self, "is_unpriced", unpriced)
 
@@ -129,13 +140,21 @@ COUNT_CONTENT = Endpoint(
 EMBED = Endpoint("gemini.embed", "gemini", "/models:embedContent", "content")
 BATCH_EMBED = Endpoint("gemini.batch_embed", "gemini", "/models:batchEmbedContents", "requests")
 
+CONVERSE = Endpoint(
+    "bedrock.converse", "bedrock", "/model/converse",
+    parts={"system": "system", "tools": "toolConfig"},
+    output_limit=("inferenceConfig.maxTokens",),
+    streams=True,
+)  # fmt: skip
+"""As with Gemini, the path names model and verb, and a provider's body has neither."""
+
 ENDPOINTS = {
     endpoint.name: endpoint
     for endpoint in (
         CHAT, RESPONSES, COMPACT, INPUT_TOKENS, MESSAGES, COUNT_TOKENS, COMPLETIONS, EMBEDDINGS,
         MODERATIONS, RERANK,
         IMAGES, SPEECH, TRANSCRIPTIONS, TRANSLATIONS, IMAGE_EDITS, IMAGE_VARIATIONS,
-        GENERATE, COUNT_CONTENT, EMBED, BATCH_EMBED,
+        GENERATE, COUNT_CONTENT, EMBED, BATCH_EMBED, CONVERSE,
     )
 }  # fmt: skip
 """By name, every endpoint by which a model is called."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from remit.providers import EVENT_STREAM
 from remit.providers.dialects import error_body
-from remit.providers.wire import BATCHES, ENDPOINTS, FILES, Endpoint
+from remit.providers.wire import BATCHES, CONVERSE, ENDPOINTS, FILES, Endpoint
 
 _KEPT = {
     "openai": (
@@ -57,6 +58,8 @@ _OPEN = (
     ("/readyz", "Readiness: the process takes calls and can record them", "application/json",
      {"status": "ready"}),
 )  # fmt: skip
+_OF_PATHS = ("bedrock", "gemini")
+"""Dialects whose paths name the model."""
 _MESSAGES = [{"role": "user", "content": "Say hello."}]
 _EXAMPLES: dict[str, dict[str, Any]] = {
     "openai.chat": {"model": "gpt-4o-mini", "messages": _MESSAGES},
@@ -69,6 +72,7 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "gemini.count_tokens": {"contents": [{"parts": [{"text": "Say hello."}]}]},
     "gemini.embed": {"content": {"parts": [{"text": "hello"}]}},
     "gemini.batch_embed": {"requests": [{"content": {"parts": [{"text": "hello"}]}}]},
+    "bedrock.converse": {"messages": [{"role": "user", "content": [{"text": "Say hello."}]}]},
     "openai.completions": {"model": "gpt-3.5-turbo-instruct", "prompt": "Say hello."},
     "openai.embeddings": {"model": "text-embedding-3-small", "input": ["hello", "good day"]},
     "openai.moderations": {"input": "hello"},
@@ -87,6 +91,7 @@ _SUMMARIES = {
     "gemini.count_tokens": "Count the input tokens of Gemini's contents; free",
     "gemini.embed": "Embed a content with a model of Gemini",
     "gemini.batch_embed": "Embed several contents with a model of Gemini",
+    "bedrock.converse": "Bedrock's Converse; converse-stream streams",
     "openai.completions": "OpenAI's legacy Completions",
     "openai.embeddings": "Embeddings of texts",
     "openai.moderations": "Moderate a text; free",
@@ -133,6 +138,10 @@ _REFUSAL = {
         "gemini.generate", 402, "budget_exhausted",
         "key:KEY-8IJWLY3QGHBPN7A6 has 0.000045 USD left, the call may cost 0.009847",
     ),
+    "bedrock": error_body(
+        "bedrock.converse", 402, "budget_exhausted",
+        "key:KEY-8IJWLY3QGHBPN7A6 has 0.000045 USD left, the call may cost 0.009847",
+    ),
 }  # fmt: skip
 
 
@@ -166,6 +175,8 @@ def paths_beside_the_api() -> dict[str, dict[str, Any]]:
 
 
 def _path(endpoint: Endpoint) -> str:
+    if endpoint is CONVERSE:
+        return endpoint.path.replace("/model/", "/model/{id}/")
     if endpoint.dialect == "gemini":
         return "/v1beta" + endpoint.path.replace(":", "/{id}:")
     return endpoint.path if endpoint.path.startswith("/v1") else f"/v1{endpoint.path}"
@@ -187,7 +198,7 @@ def _call(endpoint: Endpoint) -> dict[str, Any]:
         {"name": name, "in": "header", "description": about, "schema": {"type": "string"}}
         for name, about in _IN.items()
     ]
-    if endpoint.dialect == "gemini":
+    if endpoint.dialect in _OF_PATHS:
         operation["parameters"].append(_ID)
     kind = "multipart/form-data" if endpoint.form else "application/json"
     body: dict[str, Any] = {"schema": _schema(endpoint)}
@@ -196,7 +207,8 @@ def _call(endpoint: Endpoint) -> dict[str, Any]:
     operation["requestBody"] = {"required": True, "content": {kind: body}}
     answers: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
     if endpoint.streams:
-        answers["text/event-stream"] = {"schema": {"type": "string"}}
+        kind = EVENT_STREAM if endpoint is CONVERSE else "text/event-stream"
+        answers[kind] = {"schema": {"type": "string"}}
     headers = {
         name: {"description": about, "schema": {"type": "string"}} for name, about in _OUT.items()
     }
@@ -211,7 +223,7 @@ def _schema(endpoint: Endpoint) -> dict[str, Any]:
     """Return the schema of the members that Remit reads of a body."""
     properties: dict[str, Any] = {}
     required = []
-    if endpoint.has_model and endpoint.dialect != "gemini":
+    if endpoint.has_model and endpoint.dialect not in _OF_PATHS:
         properties["model"] = {
             "type": "string", "description": "A model, `provider/model`, or a route such as `auto`."
         }  # fmt: skip
@@ -224,10 +236,10 @@ def _schema(endpoint: Endpoint) -> dict[str, Any]:
     else:
         properties[endpoint.prompt] = {"description": "Input of the model."}
         required.append(endpoint.prompt)
-    for name in endpoint.output_limit if endpoint.dialect != "gemini" else ():
+    for name in endpoint.output_limit if endpoint.dialect not in _OF_PATHS else ():
         properties[name] = {"type": "integer", "minimum": 1,
                             "description": "Maximum number of output tokens."}  # fmt: skip
-    if endpoint.streams and endpoint.dialect != "gemini":
+    if endpoint.streams and endpoint.dialect not in _OF_PATHS:
         properties["stream"] = {"type": "boolean", "description": "Answer by server-sent events."}
     return {"type": "object", "properties": properties, "required": required,
             "additionalProperties": True}  # fmt: skip

@@ -55,7 +55,7 @@ class MessagesWriter:
 
     def start(self) -> bytes:
         """Return the ``message_start`` event."""
-        return sse("message_start", {"message": self._message})
+        return self._sse("message_start", {"message": self._message})
 
     def event(self, event: StreamEvent) -> bytes:
         """Return the events of one neutral event."""
@@ -91,12 +91,12 @@ class MessagesWriter:
         word = "tool_use" if "tool_use" in calls else "refusal" if calls else "end_turn"
         reason = _WORDS.get(answer.finish_reason, word)
         delta = {"stop_reason": reason, "stop_sequence": None}
-        last += sse("message_delta", {"delta": delta, "usage": messages_usage(answer)})
-        return last + sse("message_stop", {})
+        last += self._sse("message_delta", {"delta": delta, "usage": messages_usage(answer)})
+        return last + self._sse("message_stop", {})
 
     def error(self, status: int, code: str, message: str) -> bytes:
         """Return an error that ends the stream."""
-        return sse("error", error_body("anthropic.messages", status, code, message))
+        return self._sse("error", error_body("anthropic.messages", status, code, message))
 
     def _input(self, event: exchange.ToolInputDelta) -> bytes:
         if self._open != event.index:
@@ -149,22 +149,28 @@ class MessagesWriter:
     def _begin(self, what: str | int, block: dict[str, Any]) -> bytes:
         before = self._stop()
         self._open = what
-        return before + sse("content_block_start", {"index": self._blocks, "content_block": block})
+        return before + self._sse(
+            "content_block_start", {"index": self._blocks, "content_block": block}
+        )
 
     def _piece(self, what: str, block: dict[str, Any], delta: dict[str, Any]) -> bytes:
         begun = b"" if self._open == what else self._begin(what, block)
         return begun + self._delta(delta)
 
     def _delta(self, delta: dict[str, Any]) -> bytes:
-        return sse("content_block_delta", {"index": self._blocks, "delta": delta})
+        return self._sse("content_block_delta", {"index": self._blocks, "delta": delta})
 
     def _stop(self) -> bytes:
         if self._open is None:
             return b""
         self._open = None
-        ended = sse("content_block_stop", {"index": self._blocks})
+        ended = self._sse("content_block_stop", {"index": self._blocks})
         self._blocks += 1
         return ended
+
+    def _sse(self, name: str, data: Mapping[str, Any]) -> bytes:
+        """Return one event, here in the form of the Messages API."""
+        return sse(name, data)
 
 
 def _estimate(call: ModelCall) -> int:

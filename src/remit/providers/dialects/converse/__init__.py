@@ -1,0 +1,1 @@
+"""Bedrock's Converse: requests and answers."""
