@@ -8,7 +8,8 @@ from tests.docs.test_docs import TOP
 
 PAGE = (TOP / "docs/concepts.md").read_text("utf-8")
 ORIGINAL = """
-HOT | HO2 | HO1 | plane root | plane | tier | FMWK- | SPEC- | PKG- | G0A | G0B | G1-COMPLETE | G2 | G5 | 8/8 gates
+HOT | HO2 | HO1 | plane root | plane | tier | FMWK- | SPEC- | PKG-
+G0A | G0B | G1-COMPLETE | G2 | G5 | 8/8 gates
 install.sh --root R --dev | gate_check.py --root R --all --enforce | tar czf | CP_BOOTSTRAP.tar.gz
 results files | 13 packages | LedgerEntry | layer 0 | metadata | LED- | HO1/ledger/ho1m.jsonl
 HO2/ledger/ho2m.jsonl | HOT/ledger/governance.jsonl | HOT/ledger/packages.jsonl | `write` | `append`
@@ -16,9 +17,11 @@ prompt_router.py | llm_gateway.py | PromptRouter | LLMGateway | PromptRequest | 
 RouterConfig | RouteOutcome | context hash | DISPATCH | three metadata keys | circuit breaker
 EXCHANGE | 16 metadata keys | PROMPT_REJECTED | PROMPT_SENT | PROMPT_RECEIVED | finish_reason
 content_blocks | PRC-CLASSIFY-001 | PRC-SYNTHESIZE-001 | PRC-EXECUTE-001 | PRM- | boundary
-HO1Executor.execute(work_order) | ToolDispatcher | ContractLoader | LLM_CALL | TOOL_CALL | work order
+HO1Executor.execute(work_order)
+ToolDispatcher | ContractLoader | LLM_CALL | TOOL_CALL | work order
 attention | quality gate | session host | SessionManager.add_turn | TURN_RECORDED | degradation
-agents do not remember, they read | shell | HOT/admin/main.py --root R --dev | read_file | query_ledger
+agents do not remember, they read | shell
+HOT/admin/main.py --root R --dev | read_file | query_ledger
 list_packages | echo hello | list all installed packages | PKG-GENESIS-000 | what did I just say?
 three learning loops | operational | governance loop | meta loop | was the question right
 TokenBudgeter | routeRequest | ensemble | pipeline | FallbackChainExhaustedError | ζ | zeta
@@ -36,7 +39,8 @@ def test_the_page_maps_every_word_of_the_original_design() -> None:
 
 def test_the_first_screen_of_the_readme_leads_to_the_page() -> None:
     screen = "\n".join((TOP / "README.md").read_text("utf-8").splitlines()[:20])
-    assert "Control Plane v2" in screen and "(docs/concepts.md)" in screen
+    assert "Control Plane v2" in screen
+    assert "(docs/concepts.md)" in screen
 
 
 @pytest.mark.parametrize("word", ["plane", "quality gate", "attention", "learning loop"])
