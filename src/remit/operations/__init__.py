@@ -15,6 +15,7 @@ results are in :mod:`remit.operations.results`.
 from __future__ import annotations
 
 from remit.operations.catalogue import OPERATIONS
+from remit.operations.limits import limits_line
 from remit.operations.operation import (
     Caller,
     Column,
@@ -38,6 +39,7 @@ __all__ = [
     "Operation",
     "RootPort",
     "checked",
+    "limits_line",
     "request_model",
     "result_form",
 ]
