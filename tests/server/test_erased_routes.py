@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from remit.ledger import ErasureError
-from tests.server.erasing import CASES, KEPT, Sender, cases, holds
 from tests.server.conftest import QUICK
+from tests.server.erasing import CASES, KEPT, Sender, cases, holds
 from tests.server.running import Served
 from tests.support.raw_provider import raw_provider, whole
 from tests.support.soak import sample
