@@ -79,10 +79,20 @@ def result_form(name: str) -> type[BaseModel]:
     Args:
         name: its name in the OpenAPI document, as in :attr:`Operation.result`.
     """
-    from remit.operations.results import budgets, parties
+    from remit.operations.results import (
+        budgets,
+        decisions,
+        installation,
+        learning,
+        parties,
+        record,
+    )
 
-    forms: dict[str, type[BaseModel]] = vars(budgets) | vars(parties)
-    return forms[name]
+    for module in (budgets, parties, record, decisions, learning, installation):
+        if name in vars(module):
+            found: type[BaseModel] = vars(module)[name]
+            return found
+    raise KeyError(name)
 
 
 def _annotated(item: Field, is_query: bool) -> Any:

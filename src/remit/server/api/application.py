@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from http import HTTPStatus
 from typing import Any
 
@@ -29,7 +28,6 @@ from remit.server.api.orders import order_routes
 from remit.server.api.pins import pin_routes
 from remit.server.api.prices import price_routes
 from remit.server.api.report import report_routes
-from remit.server.api.responses.installation import Health
 from remit.server.api.routes import Routes, answer
 from remit.server.api.sessions import session_routes
 from remit.server.api.tenants import tenant_routes
@@ -122,7 +120,13 @@ def _health_routes(runtime: Runtime, keys: KeyStore) -> Routes:
     routes = Routes("health")
     gateway = runtime.gateway
 
-    @routes.add("GET", "/health", "Breakers, calls in flight, version", needs="read", shape=Health)
+    @routes.add(
+        "GET",
+        "/health",
+        "Breakers, calls in flight, version",
+        needs="read",
+        shape="Health",
+    )
     def health() -> dict[str, Any]:
         """Return the state of this process, and the circuit breakers that it shares with others."""
         return {
@@ -148,19 +152,7 @@ class _Application(FastAPI):
             document.setdefault("components", {})["securitySchemes"] = _SCHEMES
             document["security"] = [{name: []} for name in _SCHEMES]
             document["paths"].update(paths_beside_the_api())
-            for schema in document["components"]["schemas"].values():
-                _describe_fields(schema)
         return super().openapi()
-
-
-def _describe_fields(schema: dict[str, Any]) -> None:
-    """Move the attributes in a docstring of a class to the descriptions of the properties."""
-    text, _, attributes = schema.get("description", "").partition("\n\nAttributes:\n")
-    for name, meaning in re.findall(r"^    (\w+): ((?:.|\n {8})+)", attributes, re.MULTILINE):
-        plain = re.sub(r"\s+", " ", meaning).replace("``", "`")
-        schema["properties"][name]["description"] = plain[:1].upper() + plain[1:]
-    if text:
-        schema["description"] = text
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -11,7 +11,6 @@ from remit.agents import Approval, ApprovalError, ApprovalQueue
 from remit.gateway.auth import expiry_of
 from remit.ledger import LedgerClient
 from remit.server.api.requests import ApprovalQuery, Decision, Delegation
-from remit.server.api.responses.decisions import ApprovalPage, ApprovalShape, DelegationShape
 from remit.server.api.routes import Caller, Context, Listed, Routes, name_of, page_of
 from remit.server.refusals import HttpError
 
@@ -27,19 +26,25 @@ def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
     """
     routes = Routes("approvals")
 
-    @routes.add("GET", "/approvals", "List approvals", needs="read", shape=ApprovalPage)
+    @routes.add("GET", "/approvals", "List approvals", needs="read", shape="ApprovalPage")
     def approvals(query: Annotated[ApprovalQuery, Query()]) -> dict[str, Any]:
         """Return tool calls that wait for a person, oldest first; others with `state`."""
         return page_of(_listed(ledger, queue, query), query.limit, "approvals")
 
-    @routes.add("GET", "/approvals/{request_id}", "One approval", needs="read", shape=ApprovalShape)
+    @routes.add(
+        "GET",
+        "/approvals/{request_id}",
+        "One approval",
+        needs="read",
+        shape="ApprovalShape",
+    )
     def approval(request_id: str) -> dict[str, Any]:
         """Return a request with its state and decision."""
         return _found(queue, request_id).to_dict()
 
     @routes.add(
         "POST", "/approvals/{request_id}", "Decide an approval",
-        needs="approve", shape=ApprovalShape, fails=[409],
+        needs="approve", shape="ApprovalShape", fails=[409],
     )  # fmt: skip
     def decide(
         request_id: str, decision: Decision, caller: Caller, context: Context
@@ -65,7 +70,7 @@ def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
 
     @routes.add(
         "POST", "/delegations", "Delegate approvals",
-        needs="approve", shape=DelegationShape, fails=[409], status=201,
+        needs="approve", shape="DelegationShape", fails=[409], status=201,
     )  # fmt: skip
     def delegate(delegation: Delegation, caller: Caller, context: Context) -> dict[str, Any]:
         """Let another person approve in the caller's place for a time."""

@@ -11,7 +11,6 @@ from remit.learning import feedback_on, give_feedback
 from remit.learning.judges import is_uncalibrated
 from remit.ledger import LedgerClient
 from remit.server.api.requests import FeedbackGiven, FeedbackQuery
-from remit.server.api.responses.decisions import FeedbackPage, FeedbackShape
 from remit.server.api.routes import Caller, Context, Routes, name_of, page_of
 
 
@@ -21,7 +20,7 @@ def feedback_routes(ledger: LedgerClient) -> Routes:
 
     @routes.add(
         "POST", "/feedback", "Give feedback",
-        needs="give_feedback", shape=FeedbackShape, status=201, fails=[404, 409],
+        needs="give_feedback", shape="FeedbackShape", status=201, fails=[404, 409],
     )  # fmt: skip
     def give(given: FeedbackGiven, caller: Caller, context: Context) -> dict[str, Any]:
         """Grade an exchange, work order, turn or decision; an agent's key only its own.
@@ -34,7 +33,14 @@ def feedback_routes(ledger: LedgerClient) -> Routes:
         )  # fmt: skip
         return asdict(found)
 
-    @routes.add("GET", "/feedback", "List feedback", needs="read", shape=FeedbackPage, fails=[404])
+    @routes.add(
+        "GET",
+        "/feedback",
+        "List feedback",
+        needs="read",
+        shape="FeedbackPage",
+        fails=[404],
+    )
     def listed(query: Annotated[FeedbackQuery, Query()]) -> dict[str, Any]:
         """Return all feedback, or that on one target; replaced feedback is included."""
         found = feedback_on(ledger, query.target, after=query.cursor)

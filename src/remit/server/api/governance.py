@@ -12,12 +12,6 @@ from remit.operations.results import Page
 from remit.packages import InstalledPackage, Registry
 from remit.packages.gates import GATES, GateContext, check_gates, latest_result
 from remit.server.api.requests import GateRequest
-from remit.server.api.responses.installation import (
-    GateReportShape,
-    GateStates,
-    PackagePage,
-    PackageShape,
-)
 from remit.server.api.routes import Caller, Routes, name_of, slice_of
 from remit.server.refusals import HttpError
 
@@ -31,7 +25,7 @@ def governance_routes(ledger: LedgerClient, context: Callable[[], GateContext]) 
     """
     routes = Routes("governance")
 
-    @routes.add("GET", "/packages", "List packages", needs="read", shape=PackagePage)
+    @routes.add("GET", "/packages", "List packages", needs="read", shape="PackagePage")
     def packages(query: Annotated[Page, Query()]) -> dict[str, Any]:
         """Return the installed packages, sorted by id."""
         installed = list(Registry.from_ledger(ledger).packages.values())
@@ -39,7 +33,13 @@ def governance_routes(ledger: LedgerClient, context: Callable[[], GateContext]) 
         part, more = slice_of(installed, names, query.cursor, query.limit)
         return {"packages": [_plain(package) for package in part], "next_cursor": more}
 
-    @routes.add("GET", "/packages/{package_id}", "One package", needs="read", shape=PackageShape)
+    @routes.add(
+        "GET",
+        "/packages/{package_id}",
+        "One package",
+        needs="read",
+        shape="PackageShape",
+    )
     def package(package_id: str) -> dict[str, Any]:
         """Return an installed package: contents, source and permissions."""
         found = Registry.from_ledger(ledger).packages.get(package_id)
@@ -47,12 +47,18 @@ def governance_routes(ledger: LedgerClient, context: Callable[[], GateContext]) 
             raise HttpError(404, "not_found", f"{package_id} is not installed.")
         return _plain(found)
 
-    @routes.add("GET", "/gates", "Latest results of the gates", needs="read", shape=GateStates)
+    @routes.add(
+        "GET",
+        "/gates",
+        "Latest results of the gates",
+        needs="read",
+        shape="GateStates",
+    )
     def gates() -> dict[str, Any]:
         """Return the latest recorded result of every gate; nothing is checked again."""
         return {"gates": [latest_result(ledger, gate) for gate in GATES]}
 
-    @routes.add("POST", "/gates", "Check gates", needs="manage_keys", shape=GateReportShape)
+    @routes.add("POST", "/gates", "Check gates", needs="manage_keys", shape="GateReportShape")
     def check(wanted: GateRequest, caller: Caller) -> dict[str, Any]:
         """Check gates now and record the results."""
         chosen = wanted.gates or None

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from remit import operations
-from remit.operations import OPERATIONS, Listing, Operation, RootPort, request_model, result_form
+from remit.operations import OPERATIONS, Listing, Operation, RootPort, request_model
 from remit.server.api.routes import Caller, Routes, slice_of
 
 
@@ -66,6 +66,6 @@ def _add(routes: Routes, kind: type[Operation], root: RootPort) -> None:
     answered.__name__ = kind.endpoint or kind.command.split(" ")[-1]
     answered.__doc__ = kind.__doc__
     routes.add(
-        method, path, kind.summary, needs=kind.needs, shape=result_form(kind.result),
+        method, path, kind.summary, needs=kind.needs, shape=kind.result,
         status=kind.status, fails=kind.fails,
     )(answered)  # fmt: skip

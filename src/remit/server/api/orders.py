@@ -11,7 +11,6 @@ from remit.agents.sessions import response_of
 from remit.gateway.auth import Identity, expiry_of
 from remit.ledger import LedgerClient
 from remit.server.api.requests import OrderGiven, OrderListed
-from remit.server.api.responses.decisions import OrderDetail, OrderPage
 from remit.server.api.routes import Caller, Context, Routes, name_of, page_of
 from remit.server.authentication import DEVELOPER
 from remit.server.refusals import HttpError
@@ -32,7 +31,7 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
     """
     routes = Routes("orders")
 
-    @routes.add("GET", "/orders", "List orders", needs="read", shape=OrderPage)
+    @routes.add("GET", "/orders", "List orders", needs="read", shape="OrderPage")
     def listed(query: Annotated[OrderListed, Query()]) -> dict[str, Any]:
         """Return open orders in the order in which they begin; with `state`, others too."""
         found = orders.list(
@@ -42,7 +41,7 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
         return page_of(rows, query.limit, "orders")
 
     @routes.add(
-        "POST", "/orders", "Submit an order", needs="call", shape=OrderStatus, status=201,
+        "POST", "/orders", "Submit an order", needs="call", shape="OrderShape", status=201,
         fails=[404, 409],
     )  # fmt: skip
     def submit(order: OrderGiven, caller: Caller, context: Context) -> dict[str, Any]:
@@ -69,7 +68,13 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
         order_id = orders.submit(wanted, by=name_of(caller), key=submitted_as)
         return orders.get(order_id).to_dict()
 
-    @routes.add("GET", "/orders/{order_id}", "One order", needs="read or call", shape=OrderDetail)
+    @routes.add(
+        "GET",
+        "/orders/{order_id}",
+        "One order",
+        needs="read or call",
+        shape="OrderDetail",
+    )
     def one(order_id: str, caller: Caller) -> dict[str, Any]:
         """Return an order with its state, task and response.
 
@@ -81,7 +86,7 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
 
     @routes.add(
         "POST", "/orders/{order_id}/{verb}", "Change an order",
-        needs=f"{_OPERATES} or call", shape=OrderStatus, fails=[409],
+        needs=f"{_OPERATES} or call", shape="OrderShape", fails=[409],
     )  # fmt: skip
     def change(
         order_id: str, verb: Literal["cancel", "pause", "resume", "retry"], caller: Caller

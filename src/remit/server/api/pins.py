@@ -8,7 +8,6 @@ from remit.agents.tools import PinnedTool, Pins
 from remit.kernel.errors import ConflictError
 from remit.ledger import LedgerClient
 from remit.server.api.requests import Acceptance
-from remit.server.api.responses.decisions import PinnedToolShape, PinPage
 from remit.server.api.routes import Caller, Routes, name_of
 from remit.server.refusals import HttpError
 
@@ -22,14 +21,14 @@ def pin_routes(ledger: LedgerClient) -> Routes:
     routes = Routes("pins")
     pins = Pins(ledger)
 
-    @routes.add("GET", "/pins", "List pinned tools", needs="read", shape=PinPage)
+    @routes.add("GET", "/pins", "List pinned tools", needs="read", shape="PinPage")
     def listed() -> dict[str, Any]:
         """Return the pinned tools of MCP servers with their changes."""
         return {"pins": [tool.to_dict() for tool in pins.tools()]}
 
     @routes.add(
         "POST", "/pins/{tool_id}", "Accept a changed tool",
-        needs="approve", shape=PinnedToolShape, fails=[409],
+        needs="approve", shape="PinnedToolShape", fails=[409],
     )  # fmt: skip
     def accept(tool_id: str, acceptance: Acceptance, caller: Caller) -> dict[str, Any]:
         """Accept a changed definition, so that the tool can be called. The key is recorded."""

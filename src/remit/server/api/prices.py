@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from remit.ledger import LedgerClient
-from remit.operations.results import PricePage
 from remit.packages import recorded_prices
 from remit.runtime.prices import RootPrices
 from remit.server.api.requests import PriceQuery
@@ -23,7 +22,7 @@ def price_routes(ledger: LedgerClient, prices: RootPrices) -> Routes:
     """
     routes = Routes("prices")
 
-    @routes.add("GET", "/prices", "List prices", needs="read", shape=PricePage)
+    @routes.add("GET", "/prices", "List prices", needs="read", shape="PricePage")
     def listed(query: Annotated[PriceQuery, Query()]) -> dict[str, Any]:
         """Return the prices in force, sorted by provider and model, with source and date."""
         chosen = prices.chosen(provider=query.provider, pattern=query.model or "*", own=query.own)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from datetime import datetime
 from typing import Annotated, Any
 
 import orjson
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient
@@ -61,49 +60,6 @@ class UsageQuery(Page):
     certainty: str = Field("", max_length=16)
 
 
-class UsageShape(BaseModel):
-    """Usage and cost of some calls, with the values of the names in `by`.
-
-    `failed` and `fallbacks` are parts of `calls`; `cached_input_tokens` and `reasoning_tokens` are
-    parts of the input and output; costs are in US dollars, separate by certainty.
-    """
-
-    model_config = ConfigDict(extra="allow")
-
-    calls: int = Field(description="Number of attempts at model calls.")
-    failed: int
-    fallbacks: int = Field(description="Number of calls that a fallback model answered.")
-    input_tokens: int
-    output_tokens: int
-    cached_input_tokens: int
-    reasoning_tokens: int
-    unpriced_calls: int = Field(
-        description="Number of calls that used tokens without a known price; no cost includes them."
-    )
-    measured_usd: float
-    estimated_usd: float
-    upper_bound_usd: float = Field(
-        description="Upper bound of the cost of calls with unknown usage."
-    )
-
-
-class UsagePage(BaseModel):
-    """Usage by group: periods in order, names within them.
-
-    `since`, `until`, `time_zone` and `by` repeat the query; `rows` are the groups.
-    """
-
-    since: datetime
-    until: datetime
-    time_zone: str
-    by: list[str]
-    rows: list[UsageShape]
-    total: UsageShape | None = Field(
-        description="Sum over all pages; present on the first page only."
-    )
-    next_cursor: str | None
-
-
 def usage_routes(ledger: LedgerClient) -> Routes:
     """Return the route that adds up usage; it only reads.
 
@@ -112,7 +68,7 @@ def usage_routes(ledger: LedgerClient) -> Routes:
     """
     routes = Routes("usage")
 
-    @routes.add("GET", "/usage", "Add up usage", needs="read", shape=UsagePage)
+    @routes.add("GET", "/usage", "Add up usage", needs="read", shape="UsagePage")
     def usage(query: Annotated[UsageQuery, Query()]) -> dict[str, Any]:
         """Return calls, tokens and costs, grouped by time, caller, model or certainty.
 
