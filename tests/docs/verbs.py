@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from remit.cli.main import _remit
-from remit.operations import OPERATIONS
+from remit.operations import operations
 from tests.snapshots.refresh import FILES
 
 PAGE = Path("docs/verbs.md")
@@ -35,11 +35,11 @@ def page() -> str:
         (f"`remit {one.command}`" if one.command else "-",
          f"`{_shown(one.route)}`" if one.route else "-",
          f"`{one.needs}`" if one.route else "-", "changes" if one.changes else "reads")
-        for one in OPERATIONS
+        for one in operations()
     ]  # fmt: skip
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    commands = sorted(set(_commands(_remit, "")) - {one.command for one in OPERATIONS})
-    routes = sorted(set(_routes()) - {_shown(one.route) for one in OPERATIONS})
+    commands = sorted(set(_commands(_remit, "")) - {one.command for one in operations()})
+    routes = sorted(set(_routes()) - {_shown(one.route) for one in operations()})
     return (
         f"{_HEAD}{table}\n## Declared by hand\n\n"
         f"These {len(commands)} commands and {len(routes)} routes have no operation.\n\n"

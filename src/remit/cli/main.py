@@ -24,7 +24,7 @@ _COMMANDS = {
     "ask": "remit.cli.chat:ask",
     "serve": "remit.cli.serve:serve",
     "worker": "remit.cli.worker:worker",
-    "order": "remit.cli.order:order",
+    "order": "remit.cli.operations:order",
     "mcp": "remit.cli.mcp:mcp",
     "key": "remit.cli.operations:key",
     "team": "remit.cli.operations:team",

@@ -24,7 +24,7 @@ from remit.cli.shared import (
     reads,
     say_text,
     whoami,
-    write_file,
+    write_text,
 )
 from remit.kernel.errors import InvalidInputError, RemitError
 
@@ -246,7 +246,7 @@ def checkpoint(root: Path | None, out: Path | None, witnesses: tuple[tuple[str, 
             signed = cosigned(client, signed, keys)
         elif (latest := client.checkpoints.latest()) and latest.note.text == signed.note.text:
             signed = latest
-    _write(out, str(signed))
+    write_text(out, str(signed))
 
 
 def cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
@@ -280,15 +280,7 @@ def prove(root: Path | None, entry_id: str, out: Path | None) -> None:
     `remit ledger show ID --record` prints the record that the proof is for."""
     with open_ledger(root, signing=True) as client:
         proof = client.prove(entry_id)
-    _write(out, proof)
-
-
-def _write(out: Path | None, text: str) -> None:
-    if out is None:
-        say_text(text, nl=False)
-        return
-    with write_file(out) as file:
-        file.write(text.encode())
+    write_text(out, proof)
 
 
 @click.command()

@@ -47,7 +47,8 @@ class NumberRange(click.FloatRange):
         return float(found)
 
 
-_LISTED = 50  # lines of a list without a limit of its own
+LISTED = 50
+"""Number of lines of a list without ``--limit``."""
 _ESTIMATE_AFTER_S = 2
 _NARROWEST = 8  # columns of a table that still tell something
 
@@ -149,7 +150,7 @@ def limited(function: _F) -> _F:
     option = click.option(
         "--limit",
         type=click.IntRange(min=1),
-        help=f"Largest number to show (default: {_LISTED}; all with --json).",
+        help=f"Largest number to show (default: {LISTED}; all with --json).",
     )
     return option(function)
 
@@ -161,7 +162,7 @@ def say_list(lines: Iterable[str], limit: int | None) -> None:
         lines: the lines.
         limit: the value of ``--limit``; None for the default.
     """
-    most = _LISTED if limit is None else limit
+    most = LISTED if limit is None else limit
     left = iter(lines)
     for line in itertools.islice(left, most):
         say(line)
@@ -348,6 +349,19 @@ def write_file(out: Path) -> Iterator[IO[bytes]]:
             f"{out} cannot be written: {error.strerror or error}.",
             next_step="Choose a file in a writable directory.",
         ) from error
+
+
+def write_text(out: Path | None, text: str) -> None:
+    """Write a text to a file, or print it if ``out`` is None.
+
+    Raises:
+        RemitError: the file cannot be written.
+    """
+    if out is None:
+        say_text(text, nl=False)
+        return
+    with write_file(out) as file:
+        file.write(text.encode())
 
 
 def settings_of(root: Path | None) -> Settings:

@@ -14,23 +14,27 @@ results are in :mod:`remit.operations.results`.
 
 from __future__ import annotations
 
-from remit.operations.catalogue import OPERATIONS
+from remit.operations.catalogue import operations
 from remit.operations.operation import (
     Caller,
     Column,
+    Feed,
     Field,
     ForbiddenError,
     Listing,
     Note,
     Operation,
     RootPort,
+    facts,
+    name_of,
+    shown,
 )
 from remit.operations.requests import checked, request_model, result_form
 
 __all__ = [
-    "OPERATIONS",
     "Caller",
     "Column",
+    "Feed",
     "Field",
     "ForbiddenError",
     "Listing",
@@ -38,6 +42,10 @@ __all__ = [
     "Operation",
     "RootPort",
     "checked",
+    "facts",
+    "name_of",
+    "operations",
     "request_model",
     "result_form",
+    "shown",
 ]

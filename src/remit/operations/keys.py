@@ -16,6 +16,7 @@ from remit.operations.operation import (
     Note,
     Operation,
     RootPort,
+    facts,
     field,
 )
 
@@ -146,24 +147,16 @@ class SetKey(Operation):
                f"without a price: {unpriced}")  # fmt: skip
 
 
-def _column(head: str, name: str = "") -> Column:
-    def cell(shown: dict[str, Any]) -> str:
-        value = shown[name or head]
-        return (",".join(value) or "all") if isinstance(value, list | tuple) else value or "-"
-
-    return head, cell
-
-
 class ListKeys(Operation):
     """List keys by name, without secrets."""
 
     command, route, summary, tag = "key list", "GET /keys", "List keys", "keys"
     member, form, result, endpoint = "keys", "KeyQuery", "KeyPage", "listed"
     columns: ClassVar[tuple[Column, ...]] = (
-        _column("key_id", "id"), _column("name"), _column("role"), _column("state"),
-        ("team", lambda shown: shown["team_name"] or shown["team_id"] or "-"),
-        ("limits", lambda shown: limits_.limits_line(shown["limits"])),
-        _column("prefix"), _column("expires"), _column("models"),
+        ("key_id", lambda one: one["id"]), "name", "role", "state",
+        ("team", lambda one: one["team_name"] or one["team_id"]),
+        ("limits", lambda one: limits_.limits_line(one["limits"])),
+        "prefix", "expires", ("models", lambda one: ",".join(one["models"]) or "all"),
     )  # fmt: skip
 
     revoked: bool = field("Include revoked keys.", False, flag="--all")
@@ -201,10 +194,7 @@ class ShowKey(Operation):
 
     def lines(self, found: dict[str, Any]) -> Iterator[str]:
         """Yield each field that has a value, then the budget."""
-        for name, value in found.items():
-            text = ", ".join(value) if isinstance(value, list | tuple) else value
-            if text and not isinstance(text, dict):
-                yield f"{name}: {text}"
+        yield from facts(found, "limits", "budget")
         if found["budget"]:
             yield limits_.state_line(found["budget"])
 
@@ -251,6 +241,7 @@ class RevokeKey(Operation):
     command, tag = "key revoke", "keys"
     route, summary = "DELETE /keys/{name_or_id:path}", "Revoke a key"
     needs, changes, result = "manage_keys", True, "KeyRevoked"
+    text = "{id}  {name}  revoked ({entry})"
 
     name_or_id: str = _key()
     reason: str = field("Reason, recorded permanently.", "")
@@ -264,10 +255,6 @@ class RevokeKey(Operation):
         key = root.keys.find(self.name_or_id)
         entry_id = root.keys.revoke(key.key_id, self.reason, requested_by=caller.id)
         return {"id": key.key_id, "name": key.name, "entry": entry_id}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the key and the entry."""
-        yield f"{found['id']}  {found['name']}  revoked ({found['entry']})"
 
 
 def _made(made: NewKey) -> dict[str, str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
     Generic,
-    Protocol,
     TypeVar,
     dataclass_transform,
     get_args,
@@ -20,9 +19,12 @@ from typing import (
 from remit.kernel.errors import RemitError
 
 if TYPE_CHECKING:
+    from remit.agents import ApprovalQueue
+    from remit.agents.queue import OrderQueue
     from remit.gateway.auth import Directory, Identity, KeyStore
     from remit.gateway.budget import TokenBudgeter
-    from remit.kernel.settings import Settings
+    from remit.kernel.root import Root
+    from remit.kernel.settings import LoadedSettings, Settings
     from remit.ledger import LedgerClient
 
 _T = TypeVar("_T")
@@ -33,45 +35,42 @@ class ForbiddenError(RemitError):
 
     Args:
         message: sentence for people.
-        param: the field at fault.
+        param: the field at fault; None if the right does not depend on a field.
     """
 
-    def __init__(self, message: str, *, param: str) -> None:
+    def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
 
 
-class RootPort(Protocol):
-    """An open root, as operations use it. The runtime implements the port."""
+class RootPort:
+    """An open root, as operations use it. The runtime implements the port.
 
-    @property
-    def ledger(self) -> LedgerClient:
-        """The ledger; operations that change something need its signing key."""
-        ...
+    Attributes:
+        place: the root.
+        loaded: the settings in force, with their sources.
+        settings: the settings in force.
+        ledger: the ledger; operations that change something need its signing key.
+        keys: the virtual keys.
+        budgeter: the limits and the spending.
+        directory: the names of users, teams and organisations.
+        orders: the orders for workers.
+        approvals: the requests for approval.
+    """
 
-    @property
-    def settings(self) -> Settings:
-        """The settings in force."""
-        ...
-
-    @property
-    def keys(self) -> KeyStore:
-        """The virtual keys."""
-        ...
-
-    @property
-    def budgeter(self) -> TokenBudgeter:
-        """The limits and the spending."""
-        ...
-
-    @property
-    def directory(self) -> Directory:
-        """The names of users, teams and organisations."""
-        ...
+    place: Root
+    loaded: LoadedSettings
+    settings: Settings
+    ledger: LedgerClient
+    keys: KeyStore
+    budgeter: TokenBudgeter
+    directory: Directory
+    orders: OrderQueue
+    approvals: ApprovalQueue
 
     def progress(self, label: str) -> Callable[[int, int], None]:
         """Return a function that reports the number of done and of all items of a long work."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +81,18 @@ class Caller:
         identity: name and permissions.
         is_local: True for the person at the command line, whose permissions are those of the
             files.
+        subject_id: the person whom the content of the request is about; empty for nobody.
+        confirm: asks a question before an irreversible change; raises if the answer is no.
     """
 
     identity: Identity
     is_local: bool = False
+    subject_id: str = ""
+    confirm: Callable[[str], None] = lambda question: None
+
+    def may(self, permission: str) -> bool:
+        """Return True if the caller has a permission; at the command line, always."""
+        return self.is_local or self.identity.may(permission)
 
     @property
     def id(self) -> str:
@@ -95,8 +102,12 @@ class Caller:
     @property
     def name(self) -> str:
         """Name and key id, for the record; the name of a revoked key may be used again."""
-        found = self.identity
-        return f"{found.name} ({found.key_id})" if found.key_id else found.name
+        return name_of(self.identity)
+
+
+def name_of(identity: Identity) -> str:
+    """Return name and key id of a caller, for the record."""
+    return f"{identity.name} ({identity.key_id})" if identity.key_id else identity.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +119,8 @@ class Field:
         type: type of the value, such as ``str``, ``list[str]`` or ``int | None``.
         help: description for people.
         default: value of an omitted field; ``dataclasses.MISSING`` if the field is required.
-        least: the smallest number.
+        least: the smallest number, or the smallest number of characters.
+        most: the largest number, or the largest number of characters.
         is_name: True for a printable text of 1 to 512 characters, without spaces at its ends.
         flag: name of the command's option, if it is not derived from ``name``; empty for an
             argument.
@@ -125,6 +137,7 @@ class Field:
     help: str = ""
     default: Any = MISSING
     least: float | None = None
+    most: float | None = None
     is_name: bool = False
     flag: str | None = None
     metavar: str | None = None
@@ -169,8 +182,28 @@ class Note(str):
     """A line of a command's output for people only, which goes to standard error."""
 
 
-Column = tuple[str, Callable[[dict[str, Any]], str]]
-"""Head of a table's column, and the function from an item to the cell."""
+Column = str | tuple[str, Callable[[dict[str, Any]], Any]]
+"""A column of a table: a member of the items, or a head and the function from an item to its value.
+"""
+
+
+def facts(found: Mapping[str, Any], *omitted: str) -> Iterator[str]:
+    """Yield a line for each member that has a value, such as ``state: ready``.
+
+    Args:
+        found: the JSON object.
+        omitted: members to leave out.
+    """
+    for name, value in found.items():
+        if name not in omitted and value not in ("", None, [], (), {}):
+            yield f"{name}: {shown(value)}"
+
+
+def shown(value: Any) -> str:
+    """Return a JSON value as people read it: ``-`` for none, and lists separated by commas."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "-"
+    return "-" if value in ("", None) else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +215,28 @@ class Listing(Generic[_T]):
         cursor_of: returns a unique text of an item, from which the next page continues.
         describe: returns the JSON objects of some items.
         is_shown: False for items that only mark the place of a cursor.
+        rest: further members of the JSON object.
     """
 
     items: Sequence[_T]
     cursor_of: Callable[[_T], str]
     describe: Callable[[list[_T]], Iterable[dict[str, Any]]]
     is_shown: Callable[[_T], bool] = lambda item: True
+    rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A list that is read from the ledger in order, as far as it is shown.
+
+    Attributes:
+        read: yields the cursor and the JSON object of each item after a cursor. The arguments are
+            the cursor (None for the beginning) and the largest number of items (None for all).
+        rest: further members of the JSON object.
+    """
+
+    read: Callable[[str | None, int | None], Iterable[tuple[str, Any]]]
+    rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
@@ -197,21 +246,26 @@ class Operation:
     The docstring is the description on all doors.
 
     Attributes:
+        given: names of the fields that the caller stated.
         command: words of the command, such as ``key list``; empty without a command.
         route: method and path below ``/api``; empty without a route.
         endpoint: first word of the route's ``operationId``; by default the command's last word.
         summary: title of the route.
         tag: group of the route in the OpenAPI document.
-        needs: the needed permission of a route's caller.
+        needs: the needed permission of a route's caller; of several joined with " or ", one.
         changes: whether the operation writes to the ledger.
         form: name of the request in the OpenAPI document.
         result: name of the result's form in :mod:`remit.operations.results`.
+        media_type: type of a result that is a text or bytes; empty for JSON.
         status: HTTP status of success.
         fails: HTTP statuses of failure in addition to those of every route.
         member: for a list, the member of the route's answer that contains the items.
         command_member: for a list, the member of the command's JSON; ``member`` if empty.
         is_limited: whether the command of a list has ``--limit``.
         columns: for a list, the columns of the command's table.
+        nothing: for a list, the line that the command prints if there is no item.
+        text: the line that the command prints, with the members of the result in braces; by
+            default a line for each member.
     """
 
     command: ClassVar[str] = ""
@@ -223,15 +277,23 @@ class Operation:
     changes: ClassVar[bool] = False
     form: ClassVar[str] = ""
     result: ClassVar[str] = ""
+    media_type: ClassVar[str] = ""
     status: ClassVar[int] = 200
     fails: ClassVar[tuple[int, ...]] = ()
     member: ClassVar[str] = ""
     command_member: ClassVar[str] = ""
     is_limited: ClassVar[bool] = False
     columns: ClassVar[tuple[Column, ...]] = ()
+    nothing: ClassVar[str] = ""
+    text: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        if {"command", "route"} & vars(cls).keys():
+            DECLARED.append(cls)
 
     # A dataclass would take a millisecond of the start of every command for each operation.
     def __init__(self, **values: Any) -> None:
+        self.given = frozenset(values)
         for name, item in self._declared().items():
             value = values.pop(name, item.default)
             if value is MISSING:
@@ -243,11 +305,10 @@ class Operation:
     @classmethod
     def _declared(cls) -> dict[str, Field]:
         """Return the fields by name, those of a base class after the others."""
-        found: dict[str, Field] = {}
-        for base in cls.__mro__:
-            own = {name: item for name, item in vars(base).items() if isinstance(item, Field)}
-            found |= {name: item for name, item in own.items() if name not in found}
-        return found
+        found: dict[str, Any] = {}
+        for base in cls.__mro__:  # A constant of a class hides the field of its base.
+            found |= {name: item for name, item in vars(base).items() if name not in found}
+        return {name: item for name, item in found.items() if isinstance(item, Field)}
 
     @classmethod
     def fields(cls, door: str) -> list[Field]:
@@ -296,4 +357,16 @@ class Operation:
         Args:
             found: the result.
         """
+        yield from [self.text.format_map(found)] if self.text else facts(found)
+
+    def line(self, item: dict[str, Any]) -> str:
+        """Return the line of an item of a list without columns.
+
+        Args:
+            item: the JSON object of the item.
+        """
         raise NotImplementedError
+
+
+DECLARED: list[type[Operation]] = []
+"""All operations of the imported modules, in the order of their declaration."""

@@ -84,12 +84,10 @@ class _ListOwners(Operation):
     endpoint = "listed"
     kind: ClassVar[_Kind]
     columns: ClassVar[tuple[Column, ...]] = (
-        ("id", lambda one: one["id"]),
-        ("name", lambda one: one["name"] or "-"),
-        ("keys", lambda one: str(len(one["keys"]))),
+        "id", "name", ("keys", lambda one: len(one["keys"])),
         ("spent USD", lambda one: f"{one['spent_usd']:.6f}"),
         ("limit USD", lambda one: "-" if one["limit_usd"] is None else f"{one['limit_usd']:.2f}"),
-    )
+    )  # fmt: skip
 
     def run(self, root: RootPort, caller: Caller) -> Listing[Owner]:
         """Return the owners of the kind, sorted by id."""
@@ -158,7 +156,7 @@ class _RenameOwner(Operation):
         yield f"{found['id']}  {before} -> {found['after']}  recorded as {found['entry']}"
 
 
-def _of(kind: _Kind) -> list[type[Operation]]:
+def _declare(kind: _Kind) -> None:
     path, title = f"/{kind}s", kind.capitalize()
     verbs: list[tuple[type[Operation], str, str, str, str]] = [
         (_CreateOwner, "create", f"POST {path}", f"Declare {_A[kind]}",
@@ -170,14 +168,12 @@ def _of(kind: _Kind) -> list[type[Operation]]:
         (_RenameOwner, "rename", f"PUT {path}/{{id:path}}", f"Rename {_A[kind]}",
          f"Rename {_A[kind]}; id, keys and budgets stay."),
     ]  # fmt: skip
-    return [
+    for base, verb, route, summary, doc in verbs:
         type(f"{verb.capitalize()}{title}", (base,), {
             "kind": kind, "command": f"{kind} {verb}", "route": route, "summary": summary,
             "command_member": f"{kind}s", "__doc__": doc, "__module__": __name__,
-        })
-        for base, verb, route, summary, doc in verbs
-    ]  # fmt: skip
+        })  # fmt: skip
 
 
-OWNER_OPERATIONS = [operation for kind in _A for operation in _of(kind)]
-"""The operations of each kind of owner."""
+for _kind in _A:
+    _declare(_kind)

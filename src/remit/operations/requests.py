@@ -107,7 +107,10 @@ def _annotated(item: Field, is_query: bool) -> Any:
     if item.is_name:
         limits = {"min_length": 1, "max_length": MAX_ID_CHARS}
     elif inner in {int, float}:
-        limits = {"ge": item.least, **({"allow_inf_nan": False} if inner is float else {})}
+        limits = {"ge": item.least, "le": item.most}
+        limits |= {"allow_inf_nan": False} if inner is float else {}
+    elif inner is str:
+        limits = {"min_length": item.least, "max_length": item.most}
     kind: Any = Annotated[inner, Limits(**limits)]
     if item.is_name:
         kind = Annotated[kind, Printable]

@@ -3,78 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from remit.agents import ApprovalQueue
+from remit.agents.queue import OrderQueue
 from remit.gateway.auth import Directory, KeyStore
 from remit.gateway.budget import TokenBudgeter
+from remit.operations import RootPort
 
 if TYPE_CHECKING:
-    from remit.kernel.settings import Settings
+    from remit.kernel.root import Root
+    from remit.kernel.settings import LoadedSettings
     from remit.ledger import LedgerClient
+
+_PARTS: dict[str, Callable[[OpenRoot], Any]] = {
+    "_found": lambda root: root.find(),
+    "place": lambda root: root._found[0],
+    "loaded": lambda root: root._found[1],
+    "settings": lambda root: root.loaded.settings,
+    "ledger": lambda root: root.open_ledger(),
+    "keys": lambda root: KeyStore(root.ledger),
+    "budgeter": lambda root: TokenBudgeter(root.ledger),
+    "directory": lambda root: Directory(root.ledger),
+    "orders": lambda root: OrderQueue.of_root(root.ledger, root.settings),
+    "approvals": lambda root: ApprovalQueue(root.ledger, root.settings.approvals),
+}
 
 
 def _no_progress(label: str) -> Callable[[int, int], None]:
     return lambda done, total: None
 
 
-class OpenRoot:
+class OpenRoot(RootPort):
     """The :class:`remit.operations.RootPort` of commands and servers; parts are made at first use.
 
     As a context manager, an instance closes the parts that it made itself.
 
     Args:
+        find: returns the root and the settings in force.
         open_ledger: returns the ledger; an error is raised at the ledger's first use.
-        load_settings: returns the settings in force.
-        keys: the virtual keys; by default a store of the ledger.
-        budgeter: the budgets; by default those of the ledger.
         progress: shows the progress of long work, as :meth:`RootPort.progress`.
+        parts: parts that exist already, by the name of their attribute.
     """
+
+    find: Callable[[], tuple[Root, LoadedSettings]]
+    open_ledger: Callable[[], LedgerClient]
+    _found: tuple[Root, LoadedSettings]
 
     def __init__(
         self,
+        find: Callable[[], tuple[Root, LoadedSettings]],
         open_ledger: Callable[[], LedgerClient],
-        load_settings: Callable[[], Settings],
         *,
-        keys: KeyStore | None = None,
-        budgeter: TokenBudgeter | None = None,
         progress: Callable[[str], Callable[[int, int], None]] = _no_progress,
+        **parts: Any,
     ) -> None:
-        self._open_ledger = open_ledger
-        self._load_settings = load_settings
-        self._keys = keys
-        self._budgeter = budgeter
-        self.progress = progress
+        self.find = find
+        self.open_ledger = open_ledger
+        self._given = parts
+        vars(self).update(parts, progress=progress)
 
-    @cached_property
-    def ledger(self) -> LedgerClient:
-        """The ledger, opened at first use."""
-        return self._open_ledger()
-
-    @cached_property
-    def settings(self) -> Settings:
-        """The settings in force."""
-        return self._load_settings()
-
-    @cached_property
-    def keys(self) -> KeyStore:
-        """The virtual keys."""
-        return self._keys or KeyStore(self.ledger)
-
-    @cached_property
-    def budgeter(self) -> TokenBudgeter:
-        """The limits and the spending."""
-        return self._budgeter or TokenBudgeter(self.ledger)
-
-    @cached_property
-    def directory(self) -> Directory:
-        """The names of users, teams and organisations."""
-        return Directory(self.ledger)
+    def __getattr__(self, name: str) -> Any:
+        if name not in _PARTS:
+            raise AttributeError(name)
+        vars(self)[name] = made = _PARTS[name](self)
+        return made
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for part in ("keys", "ledger"):
-            if part in vars(self):
+        for part in ("approvals", "keys", "ledger"):
+            if part in vars(self).keys() - self._given:
                 vars(self)[part].close()

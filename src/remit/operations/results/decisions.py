@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from remit.agents import Approval
-from remit.agents.queue import OrderStatus
+from remit.agents import Approval, queue
 from remit.agents.tools import Pin
 from remit.learning import Feedback
 from remit.operations.results.page import Paged, form
@@ -37,17 +36,17 @@ DelegationShape = form(
 )
 
 OrderDetail = form(
-    "OrderDetail", "An order with its content.", of=OrderStatus,
+    "OrderDetail", "An order with its content.", of=queue.OrderStatus,
     task=(Any, "A text, or the marker of erased content."),
     response=(Any, "A text, the marker of erased content, or null."),
     outcome=(str, "Empty if the response is the agent's answer and the quality gate accepted it; "
              "else `notice`, `degraded`, `cancelled` or `abandoned`."),
 )  # fmt: skip
-OrderShape = form("OrderStatus", "The present state of an order.", of=OrderStatus)
+OrderStatus = form("OrderStatus", "The present state of an order.", of=queue.OrderStatus)
 OrderPage = form(
     "OrderPage",
     "Orders: open ones in the order in which they will start, ended ones latest first.",
-    base=Paged, orders=[OrderShape],
+    base=Paged, orders=[OrderStatus],
 )  # fmt: skip
 
 PinShape = form("PinShape", "A recorded definition of an MCP server's tool.", of=Pin)

@@ -24,7 +24,6 @@ from remit.server.api.governance import governance_routes
 from remit.server.api.learning import learning_routes
 from remit.server.api.ledger import ledger_routes
 from remit.server.api.operations import operation_routes
-from remit.server.api.orders import order_routes
 from remit.server.api.pins import pin_routes
 from remit.server.api.prices import price_routes
 from remit.server.api.report import report_routes
@@ -80,7 +79,10 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         redirect_slashes=False,
     )
     ledger = runtime.ledger
-    root = OpenRoot(lambda: ledger, lambda: runtime.settings, keys=keys, budgeter=runtime.budgeter)
+    root = OpenRoot(
+        lambda: (runtime.root, runtime.loaded), lambda: ledger, keys=keys,
+        budgeter=runtime.budgeter, orders=runtime.orders, approvals=runtime.approvals,
+    )  # fmt: skip
     routers = [
         ledger_routes(ledger),
         session_routes(ledger),
@@ -90,7 +92,6 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         report_routes(runtime),
         price_routes(ledger, runtime.root_prices),
         approval_routes(ledger, runtime.approvals),
-        order_routes(ledger, runtime.orders),
         pin_routes(ledger),
         feedback_routes(ledger),
         learning_routes(runtime.root, ledger, runtime.loaded),

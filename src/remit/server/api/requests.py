@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from remit.agents.queue import OrderState
 from remit.gateway import MAX_ID_CHARS
 from remit.operations.results import Flag, Page, Printable
 
@@ -63,58 +62,6 @@ class ApprovalQuery(Page):
     state: Literal["pending", "granted", "denied", "void", "all"] = Field(
         "pending",
         description="State of the requests; `void` means that the order ended before a decision.",
-    )
-
-
-class OrderListed(Page):
-    """Conditions on orders.
-
-    `queue` and `state` select orders.
-    """
-
-    queue: str = Field("", max_length=100, description="Name of a queue; empty for all queues.")
-    state: Literal[""] | OrderState = Field(
-        "", description="State of the orders; by default all orders that have not ended."
-    )
-
-
-class OrderGiven(_Body):
-    """Work for a worker.
-
-    `agent_id` does `task`; `queue`, `priority` and `after` decide when; `key` makes the request
-    idempotent; `for_key`, `user_id`, `tokens`, `usd` and `max_attempts` bound it; `subject_id` is
-    for erasure.
-    """
-
-    agent_id: _Name = Field(description="Agent that carries out the order.")
-    task: str = Field(
-        min_length=1, description="Task for the agent; stored as content, which can be erased."
-    )
-    queue: str = Field("default", max_length=100, description="Queue of the order.")
-    priority: int = Field(
-        0, ge=-1000, le=1000, description="Priority; orders with lower numbers start first."
-    )
-    after: str = Field(
-        "", max_length=64, description="Earliest start: a duration from now, or a time."
-    )
-    key: str = Field(
-        "",
-        max_length=MAX_ID_CHARS,
-        description="Idempotency key: only one order is created per key.",
-    )
-    for_key: str = Field(
-        "", max_length=MAX_ID_CHARS,
-        description="Name or id of the virtual key whose limits apply; by default the caller's "
-        "own key.",
-    )  # fmt: skip
-    user_id: str = Field("", max_length=MAX_ID_CHARS, description="User whose budget is charged.")
-    subject_id: str = Field(
-        "", max_length=MAX_ID_CHARS, description="Person whom the content is about, for erasure."
-    )
-    tokens: int | None = Field(None, ge=0, le=10**12, description="the most of its session")
-    usd: float | None = Field(None, ge=0, le=10**9, description="the most of its session")
-    max_attempts: int | None = Field(
-        None, ge=1, le=1000, description="Number of attempts before the order is set aside."
     )
 
 
