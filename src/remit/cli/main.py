@@ -32,7 +32,7 @@ _COMMANDS = {
     "organisation": "remit.cli.operations:organisation",
     "budget": "remit.cli.operations:budget",
     "price": "remit.cli.price:price",
-    "usage": "remit.cli.usage:usage",
+    "usage": "remit.cli.operations:usage",
     "ledger": "remit.cli.ledger:ledger",
     "session": "remit.cli.session:session",
     "trace": "remit.cli.trace:trace",

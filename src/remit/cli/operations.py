@@ -30,15 +30,18 @@ from remit.cli.shared import (
     say_list,
     table,
     whoami,
+    write_file,
     write_text,
 )
 from remit.operations import (
     Caller,
+    Document,
     Feed,
     Field,
     Listing,
     Note,
     Operation,
+    Table,
     checked,
     operations,
     shown,
@@ -54,9 +57,12 @@ _GROUPS = {
 }
 
 
-def __getattr__(name: str) -> click.Group:
-    """Return the group of commands that begin with ``name``, such as ``key``."""
+def __getattr__(name: str) -> click.Command:
+    """Return the command ``name``, or the group of commands that begin with ``name``."""
     if name not in _GROUPS:
+        for kind in operations(name):
+            if kind.command == name:
+                return _command(kind, name)
         raise AttributeError(name)
     group = click.Group(name, help=_GROUPS[name])
     add_commands(group)
@@ -85,11 +91,12 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
 
         if limit is not None and not kind.is_limited:
             given["limit"] = limit
-        by, yes, out = (given.pop(name, None) for name in ("by", "yes", "out"))
+        by = given.pop("by", None) if kind.changes else None
+        yes, out = given.pop("yes", False), given.pop("out", None)
         stated = {name: value for name, value in given.items() if value is not None}
         caller = Caller(
             Identity(by or whoami(), "operator", pass_through=("*",)), is_local=True,
-            confirm=functools.partial(confirm, yes=bool(yes), err=as_json),
+            confirm=functools.partial(confirm, yes=yes, err=as_json),
         )  # fmt: skip
         request = checked(kind, stated)
         ledger = functools.partial(open_ledger, root, signing=request.writes())
@@ -111,6 +118,10 @@ def _show(
     member = request.command_member or request.member
     if isinstance(found, str):
         write_text(out, found)
+    elif isinstance(found, Document):
+        if as_json:
+            raise click.UsageError("Choose either --json or another format.")
+        _write(found)
     elif isinstance(found, Feed):
         read = (item for _, item in found.read(None, limit if as_json else None))
         if as_json:
@@ -127,9 +138,21 @@ def _show(
         emit(True, found, ())
     else:
         for line in request.lines(found):
-            (note if isinstance(line, Note) else say)(line)
-    if not isinstance(found, Listing | Feed) and request.has_failed(found):
+            for each in table(line.heads, line.rows) if isinstance(line, Table) else [line]:
+                (note if isinstance(each, Note) else say)(each)
+    if isinstance(found, dict) and request.has_failed(found):
         sys.exit(1)
+
+
+def _write(found: Document) -> None:
+    content = found.content
+    if callable(content):
+        with write_file(found.out or Path("-")) as file:
+            content(file)
+    else:
+        write_text(found.out, content if isinstance(content, str) else content.decode())
+    if found.note:
+        note(found.note)
 
 
 def _lines(request: Operation, items: Iterable[Any], limit: int | None) -> Iterator[str]:

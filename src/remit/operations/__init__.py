@@ -18,6 +18,7 @@ from remit.operations.catalogue import operations
 from remit.operations.operation import (
     Caller,
     Column,
+    Document,
     Feed,
     Field,
     ForbiddenError,
@@ -25,6 +26,7 @@ from remit.operations.operation import (
     Note,
     Operation,
     RootPort,
+    Table,
     facts,
     name_of,
     shown,
@@ -34,6 +36,7 @@ from remit.operations.requests import checked, request_model, result_form
 __all__ = [
     "Caller",
     "Column",
+    "Document",
     "Feed",
     "Field",
     "ForbiddenError",
@@ -41,6 +44,7 @@ __all__ = [
     "Note",
     "Operation",
     "RootPort",
+    "Table",
     "checked",
     "facts",
     "name_of",

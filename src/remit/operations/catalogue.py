@@ -12,6 +12,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "owners": ("user", "team", "organisation"),
     "budgets": ("budget",),
     "orders": ("order",),
+    "usage": ("usage",),
 }
 """The groups of commands that each module declares, in the order in which routes are matched."""
 

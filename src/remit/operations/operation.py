@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from pathlib import Path
 from typing import (
+    IO,
     TYPE_CHECKING,
     Any,
     ClassVar,
@@ -239,6 +241,29 @@ class Feed:
     rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A result that a command prints or writes to a file.
+
+    Attributes:
+        content: the content, or the function that writes the content to an open file.
+        out: the file; None for standard output.
+        note: a message for people.
+    """
+
+    content: str | bytes | Callable[[IO[bytes]], Any]
+    out: Path | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table among the lines of a command: the heads of the columns, and the rows."""
+
+    heads: Sequence[str]
+    rows: Iterable[Sequence[str]]
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 class Operation:
     """The base of all verbs. An instance is a checked request.
@@ -351,7 +376,7 @@ class Operation:
         """
         return False
 
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+    def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
         """Yield the lines that the command prints for people; a :class:`Note` goes to stderr.
 
         Args:

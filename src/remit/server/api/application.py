@@ -30,7 +30,6 @@ from remit.server.api.report import report_routes
 from remit.server.api.routes import Routes, answer
 from remit.server.api.sessions import session_routes
 from remit.server.api.tenants import tenant_routes
-from remit.server.api.usage import usage_routes
 from remit.server.authentication import Authenticator
 from remit.server.guard import Guard
 from remit.server.refusals import HttpError
@@ -87,7 +86,6 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         ledger_routes(ledger),
         session_routes(ledger),
         *operation_routes(root),
-        usage_routes(ledger),
         tenant_routes(runtime.root, ledger),
         report_routes(runtime),
         price_routes(ledger, runtime.root_prices),
