@@ -13,8 +13,8 @@ import sys
 import click
 
 from remit._version import __version__
-from remit.cli.shared import nearest, note, printable
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.cli.shared import note, printable
+from remit.kernel.errors import InvalidInputError, RemitError, nearest
 
 _COMMANDS = {
     "init": "remit.cli.init:init",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -14,11 +15,13 @@ import click
 
 from remit.cli.shared import (
     FILE,
+    FOLDER,
     LISTED,
     NumberRange,
     common,
     confirm,
     emit,
+    is_raw,
     limited,
     note,
     open_ledger,
@@ -28,6 +31,7 @@ from remit.cli.shared import (
     reads,
     say,
     say_list,
+    say_text,
     table,
     whoami,
     write_file,
@@ -128,6 +132,8 @@ def _show(
             print_json_list(member, read, found.rest)
         else:
             say_list(_lines(request, read, limit), limit)
+            if found.note:
+                note(found.note)
     elif isinstance(found, Listing):
         items = list(found.describe([item for item in found.items if found.is_shown(item)]))
         if as_json:
@@ -145,14 +151,31 @@ def _show(
 
 
 def _write(found: Document) -> None:
+    """Write a document.
+
+    On standard output, bytes of JSON in a pipe or a file, and all bytes with ``--raw``, are written
+    exactly. Other content is written as printable text.
+    """
     content = found.content
     if callable(content):
         with write_file(found.out or Path("-")) as file:
             content(file)
+    elif isinstance(content, str):
+        write_text(found.out, content)
+    elif is_raw() or (not sys.stdout.isatty() and _is_json(content)):
+        click.echo(content, nl=False)
     else:
-        write_text(found.out, content if isinstance(content, str) else content.decode())
+        say_text(content.decode("utf-8", "replace"), nl=False)
     if found.note:
         note(found.note)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _lines(request: Operation, items: Iterable[Any], limit: int | None) -> Iterator[str]:
@@ -187,6 +210,7 @@ def _parameter(item: Field) -> Callable[[Any], Any]:
     elif get_origin(inner) is list and item.separator:
         traits["callback"] = _names
     elif get_origin(inner) is list:
+        traits["type"] = FOLDER if get_args(inner) == (Path,) else None
         traits["nargs" if item.flag == "" else "multiple"] = -1 if item.flag == "" else True
         traits["callback"] = lambda ctx, param, value: list(value)
     elif inner is int:

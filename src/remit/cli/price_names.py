@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from remit.cli.shared import nearest
+from remit.kernel.errors import nearest
 
 if TYPE_CHECKING:
     from remit.kernel.settings import Settings

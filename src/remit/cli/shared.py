@@ -225,16 +225,6 @@ def cut(text: str, most: int) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the known word most like an unknown one, or an empty text."""
-    import difflib
-
-    names = {name.lower(): name for name in known}
-    begun = [name for name in names if word and name.startswith(word.lower())]
-    found = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
-    return names[found[0]] if found else names[begun[0]] if len(begun) == 1 else ""
-
-
 def say(line: str) -> None:
     """Print one line on standard output; a text with line ends becomes one line."""
     say_text(line if is_raw() else one_line(line))

@@ -13,6 +13,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "budgets": ("budget",),
     "orders": ("order",),
     "usage": ("usage",),
+    "ledger": ("ledger",),
 }
 """The groups of commands that each module declares, in the order in which routes are matched."""
 

@@ -241,7 +241,7 @@ class RevokeKey(Operation):
     command, tag = "key revoke", "keys"
     route, summary = "DELETE /keys/{name_or_id:path}", "Revoke a key"
     needs, changes, result = "manage_keys", True, "KeyRevoked"
-    text = "{id}  {name}  revoked ({entry})"
+    prints = "{id}  {name}  revoked ({entry})"
 
     name_or_id: str = _key()
     reason: str = field("Reason, recorded permanently.", "")

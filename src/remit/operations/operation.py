@@ -235,10 +235,12 @@ class Feed:
         read: yields the cursor and the JSON object of each item after a cursor. The arguments are
             the cursor (None for the beginning) and the largest number of items (None for all).
         rest: further members of the JSON object.
+        note: a message after the lines for people; empty for none.
     """
 
     read: Callable[[str | None, int | None], Iterable[tuple[str, Any]]]
     rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +291,7 @@ class Operation:
         is_limited: whether the command of a list has ``--limit``.
         columns: for a list, the columns of the command's table.
         nothing: for a list, the line that the command prints if there is no item.
-        text: the line that the command prints, with the members of the result in braces; by
+        prints: the line that the command prints, with the members of the result in braces; by
             default a line for each member.
     """
 
@@ -310,7 +312,7 @@ class Operation:
     is_limited: ClassVar[bool] = False
     columns: ClassVar[tuple[Column, ...]] = ()
     nothing: ClassVar[str] = ""
-    text: ClassVar[str] = ""
+    prints: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         if {"command", "route"} & vars(cls).keys():
@@ -382,7 +384,7 @@ class Operation:
         Args:
             found: the result.
         """
-        yield from [self.text.format_map(found)] if self.text else facts(found)
+        yield from [self.prints.format_map(found)] if self.prints else facts(found)
 
     def line(self, item: dict[str, Any]) -> str:
         """Return the line of an item of a list without columns.

@@ -254,7 +254,7 @@ for _verb, _meaning in {
 class ForkOrder(_OfOrder):
     """Submit the content of an earlier order as a new order."""
 
-    command, changes, text = "order fork", True, "{order_id}"
+    command, changes, prints = "order fork", True, "{order_id}"
 
     by: str | None = by()
 

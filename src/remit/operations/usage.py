@@ -197,7 +197,7 @@ def _columns(by: Sequence[str]) -> list[str]:
     return list(UsageRow(dict.fromkeys(by, "")).to_dict())
 
 
-def _csv(by: Sequence[str], rows: Sequence[UsageRow]) -> bytes:
+def _csv(by: Sequence[str], rows: Sequence[UsageRow]) -> str:
     import csv
     import io
 
@@ -207,7 +207,7 @@ def _csv(by: Sequence[str], rows: Sequence[UsageRow]) -> bytes:
     writer.writeheader()
     for row in rows:
         writer.writerow({name: _inert(value) for name, value in row.to_dict().items()})
-    return text.getvalue().encode()
+    return text.getvalue()
 
 
 def _inert(value: Any) -> Any:

@@ -25,6 +25,7 @@ Head = form(
 Stats = form(
     "Stats", "Number of entries of each event type.", entries=(int, "Number of all entries."),
     events=(dict[str, int], "Number of entries by event type."),
+    archived=(int, "Number of archived entries, of which no event type is counted."),
     head=(Head | None, "The last entry; null in an empty ledger."),
     location=(str, "File or URL of the ledger."),
 )  # fmt: skip

@@ -22,7 +22,6 @@ from remit.server.api.call_paths import paths_beside_the_api
 from remit.server.api.feedback import feedback_routes
 from remit.server.api.governance import governance_routes
 from remit.server.api.learning import learning_routes
-from remit.server.api.ledger import ledger_routes
 from remit.server.api.operations import operation_routes
 from remit.server.api.pins import pin_routes
 from remit.server.api.prices import price_routes
@@ -83,7 +82,6 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         budgeter=runtime.budgeter, orders=runtime.orders, approvals=runtime.approvals,
     )  # fmt: skip
     routers = [
-        ledger_routes(ledger),
         session_routes(ledger),
         *operation_routes(root),
         tenant_routes(runtime.root, ledger),

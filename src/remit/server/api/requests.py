@@ -22,37 +22,6 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class EntryQuery(Page):
-    """Conditions on entries; all must hold.
-
-    Ids and names are compared exactly: `event_type`, `submission_id`, `session_id`,
-    `work_order_id`, `agent_id`, `tier`, `framework_id`, `contract_id`, `model_id` and `outcome`.
-    `since`, `until` and `text` narrow further; `order` and `content` choose the form of the answer.
-    """
-
-    event_type: _Text = Field(None, description="Event type, such as `EXCHANGE`.")
-    submission_id: _Text = None
-    session_id: _Text = None
-    work_order_id: _Text = None
-    agent_id: _Text = None
-    tier: _Text = Field(None, description="Tier: `hot`, `ho2` or `ho1`.")
-    framework_id: _Text = None
-    contract_id: _Text = None
-    model_id: _Text = None
-    outcome: _Text = Field(
-        None, description="Outcome of the exchange: `success`, `error` or `timeout`."
-    )
-    since: _Text = Field(None, description="Start of the range, inclusive, in ISO 8601.")
-    until: _Text = Field(None, description="End of the range, exclusive, in ISO 8601.")
-    text: _Text = Field(
-        None, description="Words that the content must contain; write a phrase in double quotes."
-    )
-    order: Literal["asc", "desc"] = Field(
-        "asc", description="Order by time: `asc` is oldest first, `desc` newest first."
-    )
-    content: Flag = Field(False, description="Return the content instead of its commitments.")
-
-
 class ApprovalQuery(Page):
     """Conditions on requests for approval.
 
