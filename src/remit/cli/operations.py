@@ -144,8 +144,10 @@ def _show(
         emit(True, found, ())
     else:
         for line in request.lines(found):
-            for each in table(line.heads, line.rows) if isinstance(line, Table) else [line]:
-                (note if isinstance(each, Note) else say)(each)
+            if isinstance(line, Table):
+                say_list(table(line.heads, line.rows), line.limit or sys.maxsize)
+            else:
+                (note if isinstance(line, Note) else say)(line)
     if isinstance(found, dict) and request.has_failed(found):
         sys.exit(1)
 

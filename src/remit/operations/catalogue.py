@@ -14,6 +14,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "orders": ("order",),
     "usage": ("usage",),
     "ledger": ("ledger",),
+    "learning": ("learn",),
 }
 """The groups of commands that each module declares, in the order in which routes are matched."""
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from remit.gateway.budget import TokenBudgeter
     from remit.kernel.root import Root
     from remit.kernel.settings import LoadedSettings, Settings
+    from remit.learning.proposals import Governance
     from remit.ledger import LedgerClient
 
 _T = TypeVar("_T")
@@ -69,6 +70,10 @@ class RootPort:
     directory: Directory
     orders: OrderQueue
     approvals: ApprovalQueue
+
+    def governance(self, caller: Caller) -> Governance:
+        """Return the object that decides on proposals in the caller's name."""
+        raise NotImplementedError
 
     def progress(self, label: str) -> Callable[[int, int], None]:
         """Return a function that reports the number of done and of all items of a long work."""
@@ -123,6 +128,7 @@ class Field:
         default: value of an omitted field; ``dataclasses.MISSING`` if the field is required.
         least: the smallest number, or the smallest number of characters.
         most: the largest number, or the largest number of characters.
+        pattern: a regular expression that a part of the text must match.
         is_name: True for a printable text of 1 to 512 characters, without spaces at its ends.
         flag: name of the command's option, if it is not derived from ``name``; empty for an
             argument.
@@ -140,6 +146,7 @@ class Field:
     default: Any = MISSING
     least: float | None = None
     most: float | None = None
+    pattern: str | None = None
     is_name: bool = False
     flag: str | None = None
     metavar: str | None = None
@@ -260,10 +267,17 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table among the lines of a command: the heads of the columns, and the rows."""
+    """A table among the lines of a command.
+
+    Attributes:
+        heads: heads of the columns.
+        rows: the cells of each row.
+        limit: largest number of lines to print; None for all.
+    """
 
     heads: Sequence[str]
     rows: Iterable[Sequence[str]]
+    limit: int | None = None
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))

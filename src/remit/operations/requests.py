@@ -97,7 +97,7 @@ def result_form(name: str) -> type[BaseModel]:
 
 def _annotated(item: Field, is_query: bool) -> Any:
     from pydantic import Field as Limits
-    from pydantic import WithJsonSchema
+    from pydantic import TypeAdapter, WithJsonSchema
 
     from remit.kernel.exchange import MAX_ID_CHARS
     from remit.operations.results.page import Flag, Printable
@@ -110,7 +110,7 @@ def _annotated(item: Field, is_query: bool) -> Any:
         limits = {"ge": item.least, "le": item.most}
         limits |= {"allow_inf_nan": False} if inner is float else {}
     elif inner is str:
-        limits = {"min_length": item.least, "max_length": item.most}
+        limits = {"min_length": item.least, "max_length": item.most, "pattern": item.pattern}
     kind: Any = Annotated[inner, Limits(**limits)]
     if item.is_name:
         kind = Annotated[kind, Printable]
@@ -119,6 +119,6 @@ def _annotated(item: Field, is_query: bool) -> Any:
     if inner is item.type:
         return kind
     if is_query:  # A URL has no null: a value is given or left out.
-        shown = {"minLength": 1, "maxLength": MAX_ID_CHARS} if item.is_name else {}
-        return Annotated[kind | None, WithJsonSchema({"type": "string", **shown})]
+        shown = TypeAdapter(kind).json_schema()
+        return Annotated[kind | None, WithJsonSchema(shown)]
     return kind | None

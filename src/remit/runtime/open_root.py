@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from remit.agents import ApprovalQueue
 from remit.agents.queue import OrderQueue
-from remit.gateway.auth import Directory, KeyStore
+from remit.gateway.auth import Directory, Identity, KeyStore
 from remit.gateway.budget import TokenBudgeter
-from remit.operations import RootPort
+from remit.operations import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.kernel.root import Root
     from remit.kernel.settings import LoadedSettings
+    from remit.learning.proposals import Governance
     from remit.ledger import LedgerClient
 
 _PARTS: dict[str, Callable[[OpenRoot], Any]] = {
@@ -68,6 +69,19 @@ class OpenRoot(RootPort):
             raise AttributeError(name)
         vars(self)[name] = made = _PARTS[name](self)
         return made
+
+    def governance(self, caller: Caller) -> Governance:
+        """Return the object that decides on proposals in the caller's name.
+
+        For a command, an interrupted change of packages is finished or undone first.
+        """
+        from remit.runtime.installation import governance, recover_packages
+
+        identity = caller.identity
+        if caller.is_local:
+            recover_packages(self.place, self.ledger, self.loaded)
+            identity = Identity(identity.name, "admin")
+        return governance(self.place, self.ledger, self.loaded, identity)
 
     def __enter__(self) -> Self:
         return self

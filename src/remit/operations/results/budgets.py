@@ -31,7 +31,7 @@ Budget = form(
     "Budget", "The state of one scope. A limit of null means no limit; money is in US dollars.",
     of=BudgetStatus, nano_limit=None, spent_nano=None, reserved_nano=None, period=None,
     window_number=None,
-    name=(str | None, "Display name of the key, user, team or organisation."),
+    name=(str | None, "Display name of the key, user, team or organisation.", None),
     limit_usd=float | None,
     spent_usd=(float, "Cost of ended calls in the window."),
     reserved_usd=(float, "Upper bound of the cost of running calls."),
@@ -93,7 +93,7 @@ PriceShape = form(
     date=(str, "Date of the last check of the price."),
     source=(str, "Source of the price."),
     **_RATES,
-    tiers=([TierShape], "Prices of longer inputs, sorted by length."),
+    tiers=([TierShape], "Prices of longer inputs, sorted by length; may be absent.", []),
     max_output_tokens=(int | None, "Maximum number of output tokens; null if unknown."),
     context_window=(int | None, "Maximum number of input and output tokens; null if unknown."),
 )  # fmt: skip

@@ -14,7 +14,7 @@ FeedbackShape = form(
     reason=(Any, "Text, or the marker of erased content."),
     rater=(str, "Party to which the grade counts: the user of the key, else the key, else `by`."),
     uncalibrated=(bool, "True for a judge's grade if too few people graded the same targets to "
-                  "calibrate the judge."),
+                  "calibrate the judge.", False),
 )  # fmt: skip
 FeedbackPage = form("FeedbackPage", "Feedback, oldest first.", base=Paged, feedback=[FeedbackShape])
 

@@ -108,7 +108,7 @@ def form(
     base: type[BaseModel] = BaseModel,
     **members: Any,
 ) -> type[BaseModel]:
-    """Return the form of a JSON object, whose members are all required.
+    """Return the form of a JSON object, whose members are required unless a default is given.
 
     Args:
         name: name of the form in the OpenAPI document.
@@ -116,7 +116,8 @@ def form(
         of: a dataclass whose attributes are members, with the descriptions of its docstring.
         base: the base of the form, such as :class:`Paged`.
         members: the type of each other member. A list with one type stands for a list of its
-            items, a pair for a type and a description, and None omits an attribute of ``of``.
+            items, and None omits an attribute of ``of``. A tuple contains a type, a description,
+            and the default if the member may be absent.
     """
     told: dict[str, str] = {}
     if of is not None:
@@ -125,10 +126,10 @@ def form(
         members, told = {**own, **members}, _told(of)
     fields: dict[str, Any] = {}
     for member, found in members.items():
-        kind, text = found if isinstance(found, tuple) else (found, told.get(member))
+        kind, text, *rest = found if isinstance(found, tuple) else (found, told.get(member))
         kind = list[kind[0]] if isinstance(kind, list) else kind  # type: ignore[valid-type]
         if kind is not None:
-            fields[member] = kind, Field(description=text)
+            fields[member] = kind, Field(*rest, description=text)
     return create_model(name, __base__=base, __doc__=doc, **fields)
 
 

@@ -21,7 +21,6 @@ from remit.server.api.approvals import approval_routes
 from remit.server.api.call_paths import paths_beside_the_api
 from remit.server.api.feedback import feedback_routes
 from remit.server.api.governance import governance_routes
-from remit.server.api.learning import learning_routes
 from remit.server.api.operations import operation_routes
 from remit.server.api.pins import pin_routes
 from remit.server.api.prices import price_routes
@@ -90,7 +89,6 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         approval_routes(ledger, runtime.approvals),
         pin_routes(ledger),
         feedback_routes(ledger),
-        learning_routes(runtime.root, ledger, runtime.loaded),
         governance_routes(ledger, runtime.gate_context),
         _health_routes(runtime, keys),
     ]
