@@ -163,7 +163,7 @@ class _Decide(_OfProposal):
 
 for _verb, _summary, _meaning in (
     ("adopt", "Adopt a proposal", "Adopt a proposal. Running servers apply it within seconds."),
-    ("reject", "Reject a proposal", "Reject a proposal, and remove its archive."),
+    ("reject", "Reject a proposal", "Reject a proposal."),
     (
         "rollback",
         "Roll back a proposal",
