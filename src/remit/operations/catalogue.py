@@ -15,6 +15,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "usage": ("usage",),
     "ledger": ("ledger",),
     "learning": ("learn",),
+    "approvals": ("mcp",),
+    "feedback": (),
+    "governance": (),
 }
 """The groups of commands that each module declares, in the order in which routes are matched."""
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from remit.kernel.settings import LoadedSettings, Settings
     from remit.learning.proposals import Governance
     from remit.ledger import LedgerClient
+    from remit.packages.gates import GateContext
 
 _T = TypeVar("_T")
 
@@ -70,6 +71,10 @@ class RootPort:
     directory: Directory
     orders: OrderQueue
     approvals: ApprovalQueue
+
+    def gate_context(self) -> GateContext:
+        """Return what the gates check."""
+        raise NotImplementedError
 
     def governance(self, caller: Caller) -> Governance:
         """Return the object that decides on proposals in the caller's name."""

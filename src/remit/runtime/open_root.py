@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from remit.kernel.settings import LoadedSettings
     from remit.learning.proposals import Governance
     from remit.ledger import LedgerClient
+    from remit.packages.gates import GateContext
 
 _PARTS: dict[str, Callable[[OpenRoot], Any]] = {
     "_found": lambda root: root.find(),
@@ -69,6 +70,12 @@ class OpenRoot(RootPort):
             raise AttributeError(name)
         vars(self)[name] = made = _PARTS[name](self)
         return made
+
+    def gate_context(self) -> GateContext:
+        """Return what the gates check."""
+        from remit.runtime.installation import gate_context
+
+        return gate_context(self.place, self.ledger, self.loaded)
 
     def governance(self, caller: Caller) -> Governance:
         """Return the object that decides on proposals in the caller's name.

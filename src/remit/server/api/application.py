@@ -17,12 +17,8 @@ from remit.ledger import LedgerClosedError, LedgerWriteError, NoSignerError
 from remit.operations import ForbiddenError
 from remit.packages import PackageError
 from remit.runtime import OpenRoot, Runtime
-from remit.server.api.approvals import approval_routes
 from remit.server.api.call_paths import paths_beside_the_api
-from remit.server.api.feedback import feedback_routes
-from remit.server.api.governance import governance_routes
 from remit.server.api.operations import operation_routes
-from remit.server.api.pins import pin_routes
 from remit.server.api.prices import price_routes
 from remit.server.api.report import report_routes
 from remit.server.api.routes import Routes, answer
@@ -86,10 +82,6 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         tenant_routes(runtime.root, ledger),
         report_routes(runtime),
         price_routes(ledger, runtime.root_prices),
-        approval_routes(ledger, runtime.approvals),
-        pin_routes(ledger),
-        feedback_routes(ledger),
-        governance_routes(ledger, runtime.gate_context),
         _health_routes(runtime, keys),
     ]
     for router in routers:
