@@ -31,7 +31,7 @@ _COMMANDS = {
     "user": "remit.cli.operations:user",
     "organisation": "remit.cli.operations:organisation",
     "budget": "remit.cli.operations:budget",
-    "price": "remit.cli.price:price",
+    "price": "remit.cli.operations:price",
     "usage": "remit.cli.operations:usage",
     "ledger": "remit.cli.ledger:ledger",
     "session": "remit.cli.session:session",

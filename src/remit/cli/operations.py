@@ -56,6 +56,7 @@ _GROUPS = {
     "team": "Manage teams, with their keys, budgets and spending.",
     "user": "Manage users, with their keys, budgets and spending.",
     "organisation": "Manage organisations, with their keys, budgets and spending.",
+    "price": "Prices of models, in US dollars per million tokens.",
     "order": "Submit and manage orders for workers (`remit worker`).",
     "budget": "Show and set budgets of sessions, keys, users, teams and organisations.",
 }
@@ -104,7 +105,7 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
         )  # fmt: skip
         request = checked(kind, stated)
         ledger = functools.partial(open_ledger, root, signing=request.writes())
-        with OpenRoot(lambda: open_settings(root), ledger, progress=progress) as port:
+        with OpenRoot(lambda: open_settings(root), ledger, progress=progress, note=note) as port:
             _show(request, request.run(port, caller), as_json, limit, out)
 
     function: Callable[..., Any] = (common if kind.media_type else reads)(callback)
@@ -132,8 +133,6 @@ def _show(
             print_json_list(member, read, found.rest)
         else:
             say_list(_lines(request, read, limit), limit)
-            if found.note:
-                note(found.note)
     elif isinstance(found, Listing):
         items = list(found.describe([item for item in found.items if found.is_shown(item)]))
         if as_json:
@@ -148,6 +147,8 @@ def _show(
                 say_list(table(line.heads, line.rows), line.limit or sys.maxsize)
             else:
                 (note if isinstance(line, Note) else say)(line)
+    if isinstance(found, Listing | Feed) and found.note and not as_json:
+        note(found.note)
     if isinstance(found, dict) and request.has_failed(found):
         sys.exit(1)
 

@@ -13,6 +13,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "budgets": ("budget",),
     "orders": ("order",),
     "usage": ("usage",),
+    "prices": ("price",),
     "ledger": ("ledger",),
     "learning": ("learn",),
     "approvals": ("mcp",),

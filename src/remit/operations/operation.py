@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from remit.kernel.settings import LoadedSettings, Settings
     from remit.learning.proposals import Governance
     from remit.ledger import LedgerClient
+    from remit.packages import RootPrices
     from remit.packages.gates import GateContext
 
 _T = TypeVar("_T")
@@ -60,6 +61,7 @@ class RootPort:
         directory: the names of users, teams and organisations.
         orders: the orders for workers.
         approvals: the requests for approval.
+        prices: the prices in force.
     """
 
     place: Root
@@ -71,6 +73,7 @@ class RootPort:
     directory: Directory
     orders: OrderQueue
     approvals: ApprovalQueue
+    prices: RootPrices
 
     def gate_context(self) -> GateContext:
         """Return what the gates check."""
@@ -230,6 +233,7 @@ class Listing(Generic[_T]):
         describe: returns the JSON objects of some items.
         is_shown: False for items that only mark the place of a cursor.
         rest: further members of the JSON object.
+        note: a message after the lines for people; empty for none.
     """
 
     items: Sequence[_T]
@@ -237,6 +241,7 @@ class Listing(Generic[_T]):
     describe: Callable[[list[_T]], Iterable[dict[str, Any]]]
     is_shown: Callable[[_T], bool] = lambda item: True
     rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

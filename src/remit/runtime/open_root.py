@@ -10,6 +10,7 @@ from remit.agents.queue import OrderQueue
 from remit.gateway.auth import Directory, Identity, KeyStore
 from remit.gateway.budget import TokenBudgeter
 from remit.operations import Caller, RootPort
+from remit.packages import PRICES_FILE, RootPrices, finish_prices, is_staged, prices_of
 
 if TYPE_CHECKING:
     from remit.kernel.root import Root
@@ -28,8 +29,22 @@ _PARTS: dict[str, Callable[[OpenRoot], Any]] = {
     "budgeter": lambda root: TokenBudgeter(root.ledger),
     "directory": lambda root: Directory(root.ledger),
     "orders": lambda root: OrderQueue.of_root(root.ledger, root.settings),
+    "prices": lambda root: _prices(root),
     "approvals": lambda root: ApprovalQueue(root.ledger, root.settings.approvals),
 }
+
+
+def _prices(root: OpenRoot) -> RootPrices:
+    """Return the prices of the root; an interrupted change is finished or discarded first."""
+    place, settings = root.place, root.settings
+    file = settings.budget.prices or PRICES_FILE
+    if is_staged(place.path, file):
+        wait_s = settings.packages.lock_timeout_s
+        if entry_id := finish_prices(place.path, root.ledger, file, wait_s):
+            root.note(f"The change recorded as {entry_id} was interrupted; it is complete now.")
+        else:
+            root.note("An interrupted change was not recorded; it was discarded.")
+    return prices_of(place, settings.budget.prices)
 
 
 def _no_progress(label: str) -> Callable[[int, int], None]:
@@ -45,11 +60,13 @@ class OpenRoot(RootPort):
         find: returns the root and the settings in force.
         open_ledger: returns the ledger; an error is raised at the ledger's first use.
         progress: shows the progress of long work, as :meth:`RootPort.progress`.
+        note: shows a message for people.
         parts: parts that exist already, by the name of their attribute.
     """
 
     find: Callable[[], tuple[Root, LoadedSettings]]
     open_ledger: Callable[[], LedgerClient]
+    note: Callable[[str], None]
     _found: tuple[Root, LoadedSettings]
 
     def __init__(
@@ -58,12 +75,13 @@ class OpenRoot(RootPort):
         open_ledger: Callable[[], LedgerClient],
         *,
         progress: Callable[[str], Callable[[int, int], None]] = _no_progress,
+        note: Callable[[str], None] = lambda text: None,
         **parts: Any,
     ) -> None:
         self.find = find
         self.open_ledger = open_ledger
         self._given = parts
-        vars(self).update(parts, progress=progress)
+        vars(self).update(parts, progress=progress, note=note)
 
     def __getattr__(self, name: str) -> Any:
         if name not in _PARTS:

@@ -19,7 +19,6 @@ from remit.packages import PackageError
 from remit.runtime import OpenRoot, Runtime
 from remit.server.api.call_paths import paths_beside_the_api
 from remit.server.api.operations import operation_routes
-from remit.server.api.prices import price_routes
 from remit.server.api.report import report_routes
 from remit.server.api.routes import Routes, answer
 from remit.server.api.sessions import session_routes
@@ -75,13 +74,13 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
     root = OpenRoot(
         lambda: (runtime.root, runtime.loaded), lambda: ledger, keys=keys,
         budgeter=runtime.budgeter, orders=runtime.orders, approvals=runtime.approvals,
+        prices=runtime.root_prices,
     )  # fmt: skip
     routers = [
         session_routes(ledger),
         *operation_routes(root),
         tenant_routes(runtime.root, ledger),
         report_routes(runtime),
-        price_routes(ledger, runtime.root_prices),
         _health_routes(runtime, keys),
     ]
     for router in routers:
