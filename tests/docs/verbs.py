@@ -24,9 +24,27 @@ HTTP route are made from it, so both have one validation and one description. `r
 shows the fields, and `/api/openapi.json` the forms. A permission applies to the route; the command
 line acts as the operator.
 
-| Command | Route | Permission | Effect |
-|---|---|---|---|
+The console shows or changes the same on the named page. ADMIN, the agent of the console and of
+`remit chat`, and MCP clients have the named tools.
+
+| Command | Route | Permission | Effect | Console | ADMIN | MCP |
+|---|---|---|---|---|---|---|
 """
+_PAGES = {
+    "/keys": "/console/keys", "/users": "/console/keys", "/teams": "/console/keys",
+    "/organisations": "/console/keys", "/budgets": "/console/keys", "/usage": "/console/spend",
+    "/ledger/entries": "/console/calls", "/ledger/checkpoint": "/console/verify",
+    "/approvals": "/console/approvals", "/learn/proposals": "/console/proposals",
+}  # fmt: skip
+_ADMIN = {
+    "GET /usage": "usage", "GET /ledger/entries": "query_ledger", "GET /budgets": "budget_status",
+    "GET /packages": "list_packages", "POST /gates": "gate_check",
+}  # fmt: skip
+_MCP = {
+    "trail add": "thought_record", "trail list": "thought_record_list",
+    "trail verify": "thought_verify",
+}  # fmt: skip
+_CONSOLE = Path("src/remit/server/console")
 
 
 def page() -> str:
@@ -34,7 +52,8 @@ def page() -> str:
     rows = [
         (f"`remit {one.command}`" if one.command else "-",
          f"`{_shown(one.route)}`" if one.route else "-",
-         f"`{one.needs}`" if one.route else "-", "changes" if one.changes else "reads")
+         f"`{one.needs}`" if one.route else "-", "changes" if one.changes else "reads",
+         _cell(_page_of(one.route)), _cell(_ADMIN.get(one.route)), _cell(_MCP.get(one.command)))
         for one in operations()
     ]  # fmt: skip
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
@@ -46,6 +65,23 @@ def page() -> str:
         f"Commands: {', '.join(f'`{name}`' for name in commands)}.\n\n"
         f"Routes: {', '.join(f'`{name}`' for name in routes)}.\n"
     )
+
+
+def _cell(name: str | None) -> str:
+    return f"`{name}`" if name else "-"
+
+
+def _page_of(route: str) -> str | None:
+    """Return the console's page of a route, if the console has that page."""
+    path = route.partition(" ")[2]
+    found = next((page for begin, page in _PAGES.items() if path.startswith(begin)), None)
+    pages = "".join(file.read_text("utf-8") for file in _CONSOLE.glob("*.py"))
+    return found if f'"{found}"' in pages else None
+
+
+def tools() -> dict[str, set[str]]:
+    """Return the tools that the page names, by the folder that defines them."""
+    return {"agents/admin": set(_ADMIN.values()), "server/mcp": set(_MCP.values())}
 
 
 def _shown(route: str) -> str:

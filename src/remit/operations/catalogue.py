@@ -15,6 +15,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "usage": ("usage",),
     "prices": ("price",),
     "ledger": ("ledger",),
+    "trail": ("trail",),
     "learning": ("learn",),
     "approvals": ("mcp",),
     "feedback": (),

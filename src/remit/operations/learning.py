@@ -14,6 +14,7 @@ from remit.operations.operation import (
     Operation,
     RootPort,
     Table,
+    cut,
     field,
 )
 from remit.operations.orders import by
@@ -56,11 +57,6 @@ def _effect(one: dict[str, Any]) -> str:
             f"n={known['effective_samples']:.0f} {known['method']}")  # fmt: skip
 
 
-def _reason(one: dict[str, Any]) -> str:
-    line = " ".join(one["reason"].split())
-    return line if len(line) <= _REASON_CHARS else f"{line[: _REASON_CHARS - 1]}…"
-
-
 class ListProposals(Operation):
     """List proposals, newest first."""
 
@@ -69,7 +65,7 @@ class ListProposals(Operation):
     is_limited, nothing = True, "No proposals."
     columns: ClassVar[tuple[Column, ...]] = (
         ("id", lambda one: one["proposal_id"][:12]), "kind", "target", "version", "state",
-        ("effect", _effect), ("reason", _reason),
+        ("effect", _effect), ("reason", lambda one: cut(one["reason"], _REASON_CHARS)),
     )  # fmt: skip
 
     state: Literal["open", "adopted", "rejected", "rolled_back"] | None = field(

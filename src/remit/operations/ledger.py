@@ -14,6 +14,7 @@ from remit.operations.operation import (
     Feed,
     Operation,
     RootPort,
+    cut,
     field,
 )
 
@@ -305,13 +306,7 @@ def entry_line(entry: LedgerEntry) -> str:
         and not isinstance(value, bool)
         and value != ""
     ]
-    values = {key: " ".join(str(metadata[key]).split()) for key in plain[: None if keys else 3]}
-    shown = (f"{key}={_cut(value, _LINE_CHARS // 3)}" for key, value in values.items())
-    return _cut(
-        f"{entry.id}  {entry.timestamp}  {entry.event_type:<18} {entry.reason}  {' '.join(shown)}",
-        2 * _LINE_CHARS,
-    )
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    names = plain[: None if keys else 3]
+    shown = " ".join(f"{key}={cut(metadata[key], _LINE_CHARS // 3)}" for key in names)
+    text = f"{entry.id}  {entry.timestamp}  {entry.event_type:<18} {entry.reason}  {shown}"
+    return text if len(text) <= 2 * _LINE_CHARS else f"{text[: 2 * _LINE_CHARS - 1]}…"

@@ -216,6 +216,12 @@ def facts(found: Mapping[str, Any], *omitted: str) -> Iterator[str]:
             yield f"{name}: {shown(value)}"
 
 
+def cut(value: Any, most: int) -> str:
+    """Return a text on one line, cut to at most ``most`` characters."""
+    line = " ".join(str(value).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
 def shown(value: Any) -> str:
     """Return a JSON value as people read it: ``-`` for none, and lists separated by commas."""
     if isinstance(value, list | tuple):

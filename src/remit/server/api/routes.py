@@ -150,15 +150,6 @@ def _allowing(needs: str) -> Callable[..., Any]:
     return check
 
 
-def name_of(identity: Identity) -> str:
-    """Return the caller for the record: name and id, as the name of a revoked key may be reused.
-
-    Args:
-        identity: identity of the caller.
-    """
-    return f"{identity.name} ({identity.key_id})" if identity.key_id else identity.name
-
-
 def answer(value: Any, status: int = 200) -> Response:
     """Return a JSON answer; entries and erased content have the form of the command line.
 
