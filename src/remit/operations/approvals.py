@@ -34,8 +34,8 @@ def _person(root: RootPort, caller: Caller) -> str:
 class ListApprovals(Operation):
     """Return tool calls that wait for a person, oldest first; others with `state`."""
 
-    route, summary, tag, endpoint = "GET /approvals", "List approvals", "approvals", "approvals"
-    member, form, result = "approvals", "ApprovalQuery", "ApprovalPage"
+    route, summary, form = "GET /approvals", "List approvals", "ApprovalQuery"
+    result, member, endpoint = "ApprovalPage", "approvals", "approvals"
 
     state: Literal["pending", "granted", "denied", "void", "all"] = field(
         "State of the requests; `void` means that the order ended before a decision.", "pending"
@@ -78,8 +78,8 @@ class _OfRequest(Operation):
 class ShowApproval(_OfRequest):
     """Return a request with its state and decision."""
 
-    route, summary = "GET /approvals/{request_id}", "One approval"
-    tag, result, endpoint = "approvals", "ApprovalShape", "approval"
+    route, summary, result = "GET /approvals/{request_id}", "One approval", "ApprovalShape"
+    endpoint = "approval"
 
     def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
         """Return the request.
@@ -99,8 +99,7 @@ class DecideApproval(_OfRequest):
     """
 
     route, summary, needs = "POST /approvals/{request_id}", "Decide an approval", "approve"
-    changes, tag, form, result = True, "approvals", "Decision", "ApprovalShape"
-    fails, endpoint = (409,), "decide"
+    form, result, fails, endpoint = "Decision", "ApprovalShape", (409,), "decide"
 
     grant: bool = field("True to let the tool run, false to deny it.")
     reason: str = _reason("Reason, recorded permanently; the model sees the reason of a denial.")
@@ -135,9 +134,8 @@ class DecideApproval(_OfRequest):
 class Delegate(Operation):
     """Let another person approve in the caller's place for a time."""
 
-    route, summary, needs, changes = "POST /delegations", "Delegate approvals", "approve", True
-    tag, form, result, status = "approvals", "Delegation", "DelegationShape", 201
-    fails, endpoint = (409,), "delegate"
+    route, summary, tag, needs = "POST /delegations", "Delegate approvals", "approvals", "approve"
+    form, result, status, fails, endpoint = "Delegation", "DelegationShape", 201, (409,), "delegate"
 
     to: str = field("User id or key id of the delegate.", is_name=True)
     until: str = field(
@@ -165,8 +163,8 @@ class Delegate(Operation):
 class ListPins(Operation):
     """List the pinned tools of one MCP server, or of all, with their changes."""
 
-    command, route, summary, tag = "mcp pins", "GET /pins", "List pinned tools", "pins"
-    command_member, form, result, endpoint = "pins", "PinQuery", "PinPage", "listed"
+    command, route, summary, form = "mcp pins", "GET /pins", "List pinned tools", "PinQuery"
+    result, command_member, endpoint = "PinPage", "pins", "listed"
     columns: ClassVar[tuple[Column, ...]] = (
         "state", "tool_id",
         ("definition", lambda one: one["pin"]["digest"][:16] if one["pin"] else "none"),
@@ -191,9 +189,8 @@ class ListPins(Operation):
 class AcceptPin(Operation):
     """Accept a changed definition, so that the tool can be called. The key is recorded."""
 
-    route, summary, tag = "POST /pins/{tool_id}", "Accept a changed tool", "pins"
-    needs, changes, form, result = "approve", True, "Acceptance", "PinnedToolShape"
-    fails, endpoint = (409,), "accept"
+    route, summary, needs = "POST /pins/{tool_id}", "Accept a changed tool", "approve"
+    form, result, fails, endpoint = "Acceptance", "PinnedToolShape", (409,), "accept"
 
     tool_id: str = field("Id of the tool.")
     digest: str = field(

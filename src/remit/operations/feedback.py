@@ -15,9 +15,9 @@ class GiveFeedback(Operation):
     A later grade by the same party replaces the earlier one; both stay recorded.
     """
 
-    route, summary, tag, needs = "POST /feedback", "Give feedback", "feedback", "give_feedback"
-    changes, form, result, status = True, "FeedbackGiven", "FeedbackShape", 201
-    fails, endpoint = (404, 409), "give"
+    route, summary, needs = "POST /feedback", "Give feedback", "give_feedback"
+    form, result, status, fails = "FeedbackGiven", "FeedbackShape", 201, (404, 409)
+    endpoint = "give"
 
     target: str = field(
         "Id of the target: `LED-…` of an exchange, turn or work order, `WO-…`, `DEC-…`, `SES-…/3` "
@@ -57,9 +57,8 @@ class GiveFeedback(Operation):
 class ListFeedback(Operation):
     """Return all feedback, or that on one target; replaced feedback is included."""
 
-    route, summary, tag, fails = "GET /feedback", "List feedback", "feedback", (404,)
-    member, form, result = "feedback", "FeedbackQuery", "FeedbackPage"
-    endpoint = "listed"
+    route, summary, form, result = "GET /feedback", "List feedback", "FeedbackQuery", "FeedbackPage"
+    fails, member, endpoint = (404,), "feedback", "listed"
 
     target: str | None = field(
         "Id of a target, as in `target` of POST; by default all feedback.", None

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class ListPackages(Operation):
     """Return the installed packages, sorted by id."""
 
-    route, summary, tag, endpoint = "GET /packages", "List packages", "governance", "packages"
-    member, result = "packages", "PackagePage"
+    route, summary, tag, result = "GET /packages", "List packages", "governance", "PackagePage"
+    member, endpoint = "packages", "packages"
 
     def run(self, root: RootPort, caller: Caller) -> Listing[InstalledPackage]:
         """Return the packages."""
@@ -64,7 +64,7 @@ class CheckGates(Operation):
     """Check gates now and record the results."""
 
     route, summary, tag, needs = "POST /gates", "Check gates", "governance", "manage_keys"
-    changes, form, result, endpoint = True, "GateRequest", "GateReportShape", "check"
+    form, result, endpoint = "GateRequest", "GateReportShape", "check"
 
     gates: list[Literal["G0B", "G1", "G1-COMPLETE", "G2", "G3", "G4", "G5", "G6"]] = field(
         "Gates to check; by default all.", []

@@ -55,9 +55,8 @@ class CreateKey(limits_.Limited):
     Over HTTP, a key can have at most the permissions of its creator.
     """
 
-    command, route, summary, tag = "key create", "POST /keys", "Create a key", "keys"
-    needs, changes, form, result = "manage_keys", True, "KeyRequest", "KeyMade"
-    status, fails = 201, (409,)
+    command, route, summary, needs = "key create", "POST /keys", "Create a key", "manage_keys"
+    form, result, status, fails = "KeyRequest", "KeyMade", 201, (409,)
 
     name: str = field("Display name.")
     role: Literal["admin", "operator", "agent", "auditor"] = field("Role of the key.", "agent")
@@ -150,8 +149,8 @@ class SetKey(Operation):
 class ListKeys(Operation):
     """List keys by name, without secrets."""
 
-    command, route, summary, tag = "key list", "GET /keys", "List keys", "keys"
-    member, form, result, endpoint = "keys", "KeyQuery", "KeyPage", "listed"
+    command, route, summary, form = "key list", "GET /keys", "List keys", "KeyQuery"
+    result, member, endpoint = "KeyPage", "keys", "listed"
     columns: ClassVar[tuple[Column, ...]] = (
         ("key_id", lambda one: one["id"]), "name", "role", "state",
         ("team", lambda one: one["team_name"] or one["team_id"]),
@@ -177,7 +176,7 @@ class ListKeys(Operation):
 class ShowKey(Operation):
     """Show a key's permissions, limits and spending, without its secret."""
 
-    command, route, summary, tag = "key show", "GET /keys/{name_or_id:path}", "One key", "keys"
+    command, route, summary = "key show", "GET /keys/{name_or_id:path}", "One key"
     result = "KeyShape"
 
     name_or_id: str = _key()
@@ -202,9 +201,8 @@ class ShowKey(Operation):
 class RotateKey(Operation):
     """Give a key a new secret. Its id, permissions, budget and history stay."""
 
-    command, tag = "key rotate", "keys"
-    route, summary = "POST /keys/{name_or_id:path}/rotate", "Rotate a key"
-    needs, changes, form, result, fails = "manage_keys", True, "Rotation", "KeyMade", (409,)
+    command, route, summary = "key rotate", "POST /keys/{name_or_id:path}/rotate", "Rotate a key"
+    needs, form, result, fails = "manage_keys", "Rotation", "KeyMade", (409,)
 
     name_or_id: str = _key()
     grace_s: float = field(
@@ -238,10 +236,8 @@ class RevokeKey(Operation):
     A repetition has no effect.
     """
 
-    command, tag = "key revoke", "keys"
-    route, summary = "DELETE /keys/{name_or_id:path}", "Revoke a key"
-    needs, changes, result = "manage_keys", True, "KeyRevoked"
-    prints = "{id}  {name}  revoked ({entry})"
+    command, route, summary = "key revoke", "DELETE /keys/{name_or_id:path}", "Revoke a key"
+    needs, result, prints = "manage_keys", "KeyRevoked", "{id}  {name}  revoked ({entry})"
 
     name_or_id: str = _key()
     reason: str = field("Reason, recorded permanently.", "")

@@ -61,7 +61,7 @@ class ListProposals(Operation):
     """List proposals, newest first."""
 
     command, route, summary = "learn proposals", "GET /learn/proposals", "List proposals"
-    tag, member, form, result = "learning", "proposals", "ProposalQuery", "ProposalPage"
+    tag, form, result, member = "learning", "ProposalQuery", "ProposalPage", "proposals"
     is_limited, nothing = True, "No proposals."
     columns: ClassVar[tuple[Column, ...]] = (
         ("id", lambda one: one["proposal_id"][:12]), "kind", "target", "version", "state",
@@ -90,8 +90,8 @@ class ShowProposal(_OfProposal):
     ID is a proposal's id, a unique prefix of it, or `last`.
     """
 
-    command, route = "learn show", "GET /learn/proposals/{proposal_id}"
-    summary, tag, result, endpoint = "One proposal", "learning", "ProposalDetail", "proposal"
+    command, route, summary = "learn show", "GET /learn/proposals/{proposal_id}", "One proposal"
+    tag, result, endpoint = "learning", "ProposalDetail", "proposal"
 
     def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
         """Return the proposal.
@@ -128,8 +128,8 @@ class ShowProposal(_OfProposal):
 class _Decide(_OfProposal):
     """The decision of a person on a proposal."""
 
-    needs, changes, tag = "adopt", True, "learning"
-    form, result = "ProposalDecision", "ProposalShape"
+    tag, needs, changes, form = "learning", "adopt", True, "ProposalDecision"
+    result = "ProposalShape"
     fails: ClassVar[tuple[int, ...]] = (409,)
     verb: ClassVar[str]
 
@@ -175,8 +175,8 @@ for _verb, _summary, _meaning in (
 class ReadReport(Operation):
     """Return the policy epoch, the effects of adopted proposals, and each contract's question."""
 
-    route, summary, tag = "GET /learn/report", "Report of learning", "learning"
-    form, result, endpoint = "ReportQuery", "LearningReport", "report"
+    route, summary, tag, form = "GET /learn/report", "Report of learning", "learning", "ReportQuery"
+    result, endpoint = "LearningReport", "report"
 
     latest: int = _latest()
 
@@ -199,8 +199,8 @@ class ListSignals(Operation):
     epoch, it is the first samples of each. The intervals stay valid under repeated checks.
     """
 
-    command, route, summary = "learn signals", "GET /learn/signals", "Signals"
-    tag, form, result = "learning", "SignalsQuery", "Signals"
+    command, route, summary, tag = "learn signals", "GET /learn/signals", "Signals", "learning"
+    form, result = "SignalsQuery", "Signals"
 
     since: str | None = field(
         "Compare samples since this time (ISO 8601) with earlier ones.", None, most=64

@@ -50,8 +50,8 @@ class QueryLedger(Operation):
     """
 
     command, route, summary = "ledger query", "GET /ledger/entries", "Query entries"
-    tag, member, form, result = "ledger", "entries", "EntryQuery", "EntryPage"
-    is_limited, endpoint = True, "entries"
+    form, result, member, endpoint = "EntryQuery", "EntryPage", "entries", "entries"
+    is_limited = True
 
     event_type: str | None = _only("Event type, such as `EXCHANGE`.")
     submission_id: str | None = _only("Contract, session or work order of the entry.")
@@ -136,8 +136,8 @@ class ShowEntry(_OfEntry):
     For a stream, the answer is the combined response.
     """
 
-    command, route, tag = "ledger show", "GET /ledger/entries/{entry_id}", "ledger"
-    summary, result, endpoint = "One entry", "EntryShape", "entry"
+    command, route, summary = "ledger show", "GET /ledger/entries/{entry_id}", "One entry"
+    result, endpoint = "EntryShape", "entry"
 
     content: bool = field("Return the content; if false, its commitments.", True, door="route")
     record: bool = field("Write the canonical record's exact bytes.", False, door="command")
@@ -185,7 +185,7 @@ class ReadRecord(_OfEntry):
     """Return the canonical record: the exact bytes that the entry's hash and the tree cover."""
 
     route, summary = "GET /ledger/entries/{entry_id}/record", "Canonical record"
-    tag, media_type, endpoint = "ledger", "application/octet-stream", "record"
+    media_type, endpoint = "application/octet-stream", "record"
 
     def run(self, root: RootPort, caller: Caller) -> bytes:
         """Return the bytes.
@@ -203,8 +203,8 @@ class ProveEntry(_OfEntry):
     """
 
     command, route = "ledger prove", "GET /ledger/entries/{entry_id}/proof"
-    summary, tag, needs, changes = "Proof of inclusion", "ledger", "verify", True
-    media_type, endpoint = "text/plain", "proof"
+    summary, needs, changes, media_type = "Proof of inclusion", "verify", True, "text/plain"
+    endpoint = "proof"
 
     out: Path | None = _out()
 
@@ -220,8 +220,8 @@ class ProveEntry(_OfEntry):
 class LatestCheckpoint(Operation):
     """Return the latest signed checkpoint (C2SP tlog-checkpoint) with its cosignatures."""
 
-    route, summary, tag = "GET /ledger/checkpoint", "Latest checkpoint", "ledger"
-    needs, media_type, fails, endpoint = "verify", "text/plain", (404,), "checkpoint"
+    route, summary, needs = "GET /ledger/checkpoint", "Latest checkpoint", "verify"
+    media_type, fails, endpoint = "text/plain", (404,), "checkpoint"
 
     def run(self, root: RootPort, caller: Caller) -> str:
         """Return the checkpoint.
@@ -237,9 +237,8 @@ class LatestCheckpoint(Operation):
 class SignCheckpoint(Operation):
     """Sign a checkpoint of the ledger now. Operators only."""
 
-    route, summary, tag = "POST /ledger/checkpoint", "Sign a checkpoint", "ledger"
-    needs, changes, media_type = "manage_keys", True, "text/plain"
-    status, endpoint = 201, "sign"
+    route, summary, needs = "POST /ledger/checkpoint", "Sign a checkpoint", "manage_keys"
+    media_type, status, endpoint = "text/plain", 201, "sign"
 
     def run(self, root: RootPort, caller: Caller) -> str:
         """Return the signed checkpoint."""
@@ -252,8 +251,8 @@ class VerifierKey(Operation):
     For independent proof, get the key from a place that the operator cannot change.
     """
 
-    command, route, summary = "ledger key", "GET /ledger/key", "Verifier key"
-    tag, needs, media_type, fails = "ledger", "verify", "text/plain", (404,)
+    command, route, summary, needs = "ledger key", "GET /ledger/key", "Verifier key", "verify"
+    media_type, fails = "text/plain", (404,)
 
     def run(self, root: RootPort, caller: Caller) -> str:
         """Return the key.
@@ -274,7 +273,7 @@ class CountEntries(Operation):
     """Count entries by event type."""
 
     command, route, summary = "ledger stats", "GET /ledger/stats", "Number of entries"
-    tag, result = "ledger", "Stats"
+    result = "Stats"
 
     def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
         """Return the numbers, and the last entry."""

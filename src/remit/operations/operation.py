@@ -308,9 +308,10 @@ class Operation:
         route: method and path below ``/api``; empty without a route.
         endpoint: first word of the route's ``operationId``; by default the command's last word.
         summary: title of the route.
-        tag: group of the route in the OpenAPI document.
+        tag: group of the route in the OpenAPI document; by default the first part of its path.
         needs: the needed permission of a route's caller; of several joined with " or ", one.
-        changes: whether the operation writes to the ledger.
+        changes: whether the operation writes to the ledger; by default, True for a route that is
+            not a GET.
         form: name of the request in the OpenAPI document.
         result: name of the result's form in :mod:`remit.operations.results`.
         media_type: type of a result that is a text or bytes; empty for JSON.
@@ -345,7 +346,10 @@ class Operation:
     prints: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
-        if {"command", "route"} & vars(cls).keys():
+        own = vars(cls)
+        if own.get("route") and "changes" not in own:
+            cls.changes = not cls.route.startswith("GET ")
+        if {"command", "route"} & own.keys():
             DECLARED.append(cls)
 
     # A dataclass would take a millisecond of the start of every command for each operation.

@@ -55,9 +55,9 @@ class _OfOrder(Operation):
 class ListOrders(Operation):
     """List open orders in the order in which they start; with a state, others too."""
 
-    command, route, summary, tag = "order list", "GET /orders", "List orders", "orders"
-    member, form, result, endpoint = "orders", "OrderListed", "OrderPage", "listed"
-    is_limited, nothing = True, "No orders match."
+    command, route, summary, form = "order list", "GET /orders", "List orders", "OrderListed"
+    result, member, endpoint, is_limited = "OrderPage", "orders", "listed", True
+    nothing = "No orders match."
     columns: ClassVar[tuple[Column, ...]] = (
         "order_id", "state", "queue", "agent_id", "priority",
         ("attempts", lambda one: f"{one['attempts']}/{one['max_attempts']}"),
@@ -96,9 +96,8 @@ class SubmitOrder(Operation):
     limits. At the command line, the task `-` is standard input.
     """
 
-    command, route, summary, tag = "order submit", "POST /orders", "Submit an order", "orders"
-    needs, changes, form, result, status = "call", True, "OrderGiven", "OrderStatus", 201
-    fails = (404, 409)
+    command, route, summary, needs = "order submit", "POST /orders", "Submit an order", "call"
+    form, result, status, fails = "OrderGiven", "OrderStatus", 201, (404, 409)
 
     agent_id: str = field(
         "Agent that carries out the order.", is_name=True, flag="", metavar="AGENT"
@@ -188,7 +187,7 @@ class ShowOrder(_OfOrder):
     With the permission `call` alone, only orders of the caller's key are found.
     """
 
-    command, route, summary, tag = "order show", "GET /orders/{order_id}", "One order", "orders"
+    command, route, summary = "order show", "GET /orders/{order_id}", "One order"
     needs, result, endpoint = "read or call", "OrderDetail", "one"
 
     def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
@@ -210,9 +209,8 @@ class ChangeOrder(_OfOrder):
     With the permission `call` alone, only cancelling an order of the caller's key is allowed.
     """
 
-    route, summary, tag = "POST /orders/{order_id}/{verb}", "Change an order", "orders"
-    needs, changes, result = f"{_OPERATES} or call", True, "OrderStatus"
-    fails, endpoint = (409,), "change"
+    route, summary = "POST /orders/{order_id}/{verb}", "Change an order"
+    needs, result, fails, endpoint = f"{_OPERATES} or call", "OrderStatus", (409,), "change"
 
     verb: Literal["cancel", "pause", "resume", "retry"] = field("The change.", door="route")
     by: str | None = by()

@@ -30,8 +30,8 @@ def _name(text: str) -> Any:
 class _CreateOwner(limits_.Limited):
     """Declare an owner, and set its budget if limits are given."""
 
-    needs, changes, form, result = "manage_keys", True, "OwnerRequest", "OwnerShape"
-    status, fails, tag = 201, (409,), "owners"
+    tag, needs, changes, form, result = "owners", "manage_keys", True, "OwnerRequest", "OwnerShape"
+    status, fails = 201, (409,)
     kind: ClassVar[_Kind]
 
     id: str | None = field(
@@ -80,8 +80,7 @@ class _CreateOwner(limits_.Limited):
 
 
 class _ListOwners(Operation):
-    member, result, is_limited, tag = "owners", "OwnerPage", True, "owners"
-    endpoint = "listed"
+    tag, result, member, endpoint, is_limited = "owners", "OwnerPage", "owners", "listed", True
     kind: ClassVar[_Kind]
     columns: ClassVar[tuple[Column, ...]] = (
         "id", "name", ("keys", lambda one: len(one["keys"])),
@@ -99,7 +98,7 @@ class _ListOwners(Operation):
 
 
 class _ShowOwner(Operation):
-    result, tag = "OwnerShape", "owners"
+    tag, result = "owners", "OwnerShape"
     kind: ClassVar[_Kind]
 
     id: str = _id()
@@ -133,7 +132,7 @@ class _ShowOwner(Operation):
 class _RenameOwner(Operation):
     """Rename an owner; id, keys and budgets stay."""
 
-    needs, changes, form, result, tag = "manage_keys", True, "Rename", "OwnerRenamed", "owners"
+    tag, needs, changes, form, result = "owners", "manage_keys", True, "Rename", "OwnerRenamed"
     kind: ClassVar[_Kind]
 
     id: str = _id()

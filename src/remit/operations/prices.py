@@ -90,8 +90,8 @@ class ListPrices(Operation):
     With PATTERN (gpt-4o*), those of matching models.
     """
 
-    command, route, summary, tag = "price list", "GET /prices", "List prices", "prices"
-    member, form, result, endpoint = "prices", "PriceQuery", "PricePage", "listed"
+    command, route, summary, form = "price list", "GET /prices", "List prices", "PriceQuery"
+    result, member, endpoint = "PricePage", "prices", "listed"
     columns: ClassVar[tuple[Column, ...]] = (
         "model", "provider", "input", "output", ("cached", lambda one: one["cached_input"]),
         ("window", lambda one: one["context_window"]),

@@ -41,8 +41,8 @@ class ReadUsage(Operation):
     stored with each call are read.
     """
 
-    command, route, summary, tag = "usage", "GET /usage", "Add up usage", "usage"
-    form, result = "UsageQuery", "UsagePage"
+    command, route, summary, form = "usage", "GET /usage", "Add up usage", "UsageQuery"
+    result = "UsagePage"
 
     since: str = field(
         "Start of the range: today, yesterday, monday, 24h, 7d, or ISO 8601.", "7d", most=64

@@ -25,7 +25,8 @@ def operation_routes(root: RootPort) -> Iterator[Routes]:
     groups: dict[str, Routes] = {}
     for kind in operations.operations():
         if kind.route:
-            _add(groups.setdefault(kind.tag, Routes(kind.tag)), kind, root)
+            tag = kind.tag or kind.route.split("/")[1]
+            _add(groups.setdefault(tag, Routes(tag)), kind, root)
     yield from groups.values()
 
 
