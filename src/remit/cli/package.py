@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from remit.cli.operations import add_commands
 from remit.cli.package_files import diff_, new, pack_, show
 from remit.cli.package_signatures import sign, verify
-from remit.cli.package_trust import key, trust
 from remit.cli.shared import emit, note, open_root, reads, show_step, whoami
 from remit.kernel.extensions import INDEX, load_extension
 
@@ -77,8 +77,11 @@ _index = _Index(
     "index",
     help="Manage package indexes, which are signed so that no mirror can change a package.",
 )
-for _command in (new, pack_, sign, verify, show, diff_, trust, key, _index):
+_trust = click.Group("trust", help="Manage the keys that may sign packages of this root.")
+_key = click.Group("key", help="Manage keys that sign packages.")
+for _command in (new, pack_, sign, verify, show, diff_, _trust, _key, _index):
     package.add_command(_command)
+add_commands(package)
 
 
 @package.command()

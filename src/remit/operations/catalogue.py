@@ -18,6 +18,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "trail": ("trail",),
     "learning": ("learn",),
     "approvals": ("mcp",),
+    "trust": ("package",),
     "feedback": (),
     "governance": (),
 }
