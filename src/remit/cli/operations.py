@@ -25,6 +25,7 @@ from remit.cli.shared import (
     limited,
     note,
     open_ledger,
+    open_root,
     open_settings,
     print_json_list,
     progress,
@@ -32,6 +33,7 @@ from remit.cli.shared import (
     say,
     say_list,
     say_text,
+    show_step,
     table,
     whoami,
     write_file,
@@ -104,8 +106,13 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
             confirm=functools.partial(confirm, yes=yes, err=as_json),
         )  # fmt: skip
         request = checked(kind, stated)
-        ledger = functools.partial(open_ledger, root, signing=request.writes())
-        with OpenRoot(lambda: open_settings(root), ledger, progress=progress, note=note) as port:
+        find: Callable[[], Any] = functools.partial(open_settings, root)
+        opened: Callable[[], Any] = functools.partial(open_ledger, root, signing=request.writes())
+        if kind.repairs:
+            place, loaded, ledger = open_root(root)
+            find, opened = lambda: (place, loaded), lambda: ledger
+        shows: Any = {"progress": progress, "note": note, "step": show_step}
+        with OpenRoot(find, opened, **shows) as port:
             _show(request, request.run(port, caller), as_json, limit, out)
 
     function: Callable[..., Any] = (common if kind.media_type else reads)(callback)

@@ -18,6 +18,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "trail": ("trail",),
     "learning": ("learn",),
     "approvals": ("mcp",),
+    "packages": ("package",),
     "trust": ("package",),
     "feedback": (),
     "governance": (),

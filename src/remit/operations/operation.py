@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from remit.kernel.settings import LoadedSettings, Settings
     from remit.learning.proposals import Governance
     from remit.ledger import LedgerClient
-    from remit.packages import RootPrices
+    from remit.packages import PackageManager, RootPrices
     from remit.packages.gates import GateContext
 
 _T = TypeVar("_T")
@@ -74,6 +74,10 @@ class RootPort:
     orders: OrderQueue
     approvals: ApprovalQueue
     prices: RootPrices
+
+    def packages(self, caller: Caller) -> PackageManager:
+        """Return the manager of packages; an interrupted change is finished or undone first."""
+        raise NotImplementedError
 
     def gate_context(self) -> GateContext:
         """Return what the gates check."""
@@ -319,6 +323,8 @@ class Operation:
         fails: HTTP statuses of failure in addition to those of every route.
         member: for a list, the member of the route's answer that contains the items.
         command_member: for a list, the member of the command's JSON; ``member`` if empty.
+        repairs: whether the command works with the shipped settings if the installed ones were
+            changed.
         is_limited: whether the command of a list has ``--limit``.
         columns: for a list, the columns of the command's table.
         nothing: for a list, the line that the command prints if there is no item.
@@ -340,6 +346,7 @@ class Operation:
     fails: ClassVar[tuple[int, ...]] = ()
     member: ClassVar[str] = ""
     command_member: ClassVar[str] = ""
+    repairs: ClassVar[bool] = False
     is_limited: ClassVar[bool] = False
     columns: ClassVar[tuple[Column, ...]] = ()
     nothing: ClassVar[str] = ""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from remit.kernel.settings import LoadedSettings
     from remit.learning.proposals import Governance
     from remit.ledger import LedgerClient
+    from remit.packages import PackageManager
     from remit.packages.gates import GateContext
 
 _PARTS: dict[str, Callable[[OpenRoot], Any]] = {
@@ -61,12 +62,14 @@ class OpenRoot(RootPort):
         open_ledger: returns the ledger; an error is raised at the ledger's first use.
         progress: shows the progress of long work, as :meth:`RootPort.progress`.
         note: shows a message for people.
+        step: shows the name of a step before the step.
         parts: parts that exist already, by the name of their attribute.
     """
 
     find: Callable[[], tuple[Root, LoadedSettings]]
     open_ledger: Callable[[], LedgerClient]
     note: Callable[[str], None]
+    step: Callable[[str], None]
     _found: tuple[Root, LoadedSettings]
 
     def __init__(
@@ -76,18 +79,29 @@ class OpenRoot(RootPort):
         *,
         progress: Callable[[str], Callable[[int, int], None]] = _no_progress,
         note: Callable[[str], None] = lambda text: None,
+        step: Callable[[str], None] = lambda name: None,
         **parts: Any,
     ) -> None:
         self.find = find
         self.open_ledger = open_ledger
         self._given = parts
-        vars(self).update(parts, progress=progress, note=note)
+        vars(self).update(parts, progress=progress, note=note, step=step)
 
     def __getattr__(self, name: str) -> Any:
         if name not in _PARTS:
             raise AttributeError(name)
         vars(self)[name] = made = _PARTS[name](self)
         return made
+
+    def packages(self, caller: Caller) -> PackageManager:
+        """Return the manager of packages; an interrupted change is finished or undone first."""
+        from remit.runtime.installation import package_manager
+
+        manager = package_manager(
+            self.place, self.ledger, self.loaded, by=caller.name, step=self.step
+        )
+        manager.recover()
+        return manager
 
     def gate_context(self) -> GateContext:
         """Return what the gates check."""
