@@ -71,10 +71,21 @@ def __getattr__(name: str) -> click.Command:
             if kind.command == name:
                 return _command(kind, name)
         raise AttributeError(name)
-    group = click.Group(name, help=_GROUPS[name])
-    add_commands(group)
-    globals()[name] = group
+    globals()[name] = group = _Group(name, help=_GROUPS[name])
     return group
+
+
+class _Group(click.Group):
+    """A group whose commands are made when one of them is wanted."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        if not self.commands:
+            add_commands(self)
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        self.list_commands(ctx)
+        return super().get_command(ctx, cmd_name)
 
 
 def add_commands(group: click.Group) -> None:
@@ -93,7 +104,6 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
     def callback(
         root: Path | None, as_json: bool = False, limit: int | None = None, **given: Any
     ) -> None:
-        from remit.gateway.auth import Identity
         from remit.runtime import OpenRoot
 
         if limit is not None and not kind.is_limited:
@@ -101,10 +111,7 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
         by = given.pop("by", None) if kind.changes else None
         yes, out = given.pop("yes", False), given.pop("out", None)
         stated = {name: value for name, value in given.items() if value is not None}
-        caller = Caller(
-            Identity(by or whoami(), "operator", pass_through=("*",)), is_local=True,
-            confirm=functools.partial(confirm, yes=yes, err=as_json),
-        )  # fmt: skip
+        caller = Caller(by or whoami(), confirm=functools.partial(confirm, yes=yes, err=as_json))
         request = checked(kind, stated)
         find: Callable[[], Any] = functools.partial(open_settings, root)
         opened: Callable[[], Any] = functools.partial(open_ledger, root, signing=request.writes())

@@ -97,17 +97,29 @@ class Caller:
     """The caller of an operation.
 
     Attributes:
-        identity: name and permissions.
-        is_local: True for the person at the command line, whose permissions are those of the
-            files.
+        who: name and permissions; or the name of the person at the command line, whose permissions
+            are those of the files.
         subject_id: the person whom the content of the request is about; empty for nobody.
         confirm: asks a question before an irreversible change; raises if the answer is no.
     """
 
-    identity: Identity
-    is_local: bool = False
+    who: Identity | str
     subject_id: str = ""
     confirm: Callable[[str], None] = lambda question: None
+
+    @property
+    def is_local(self) -> bool:
+        """True for the person at the command line."""
+        return isinstance(self.who, str)
+
+    @property
+    def identity(self) -> Identity:
+        """Name and permissions; the person at the command line is an operator."""
+        if not isinstance(self.who, str):
+            return self.who
+        from remit.gateway.auth import Identity  # much to import, for few commands
+
+        return Identity(self.who, "operator", pass_through=("*",))
 
     def may(self, permission: str) -> bool:
         """Return True if the caller has a permission; at the command line, always."""
@@ -116,12 +128,12 @@ class Caller:
     @property
     def id(self) -> str:
         """The id of the caller's key, or the caller's name without a key."""
-        return self.identity.key_id or self.identity.name
+        return self.who if isinstance(self.who, str) else self.who.key_id or self.who.name
 
     @property
     def name(self) -> str:
         """Name and key id, for the record; the name of a revoked key may be used again."""
-        return name_of(self.identity)
+        return self.who if isinstance(self.who, str) else name_of(self.who)
 
 
 def name_of(identity: Identity) -> str:

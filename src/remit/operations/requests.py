@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from remit.kernel.errors import InvalidInputError, excerpt
 from remit.operations.operation import Field, Operation
@@ -59,6 +60,13 @@ def checked(kind: type[Operation], values: Mapping[str, Any]) -> Operation:
     Raises:
         InvalidInputError: a value cannot be used; the message names the option.
     """
+    fields = {item.name: item for item in kind.fields("command")}
+    # The import of pydantic would take longer than most commands.
+    if all(_is_plain(fields[name], value) for name, value in values.items()) and all(
+        item.name in values for item in fields.values() if item.is_required
+    ):
+        return kind(**values)
+
     from pydantic import ValidationError
 
     try:
@@ -66,11 +74,32 @@ def checked(kind: type[Operation], values: Mapping[str, Any]) -> Operation:
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        item = next(item for item in kind.fields("command") if item.name == name)
+        item = fields[name]
         why = str(first["msg"]).removeprefix("Value error, ")
         given = excerpt(first["input"], 60)
         raise InvalidInputError(f"{item.option} {given!r}: {why}.") from error
     return kind(**dict(model))
+
+
+def _is_plain(item: Field, value: Any) -> bool:
+    """Return True if a value is surely valid; False if the model has to decide."""
+    inner, least, most = item.inner, item.least, item.most
+    if value == item.default and type(value) is type(item.default):
+        return True
+    if item.is_name or item.pattern:
+        return False
+    if get_origin(inner) is Literal:
+        return value in get_args(inner)
+    if get_origin(inner) is list:
+        (each,) = get_args(inner)
+        return isinstance(each, type) and all(isinstance(one, each) for one in value)
+    size = len(value) if isinstance(value, str) else value
+    return (
+        isinstance(value, inner)
+        and (least is None or size >= least)
+        and (most is None or size <= most)
+        and (inner is not float or math.isfinite(value))
+    )
 
 
 def result_form(name: str) -> type[BaseModel]:

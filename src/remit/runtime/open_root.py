@@ -5,38 +5,56 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
-from remit.agents import ApprovalQueue
-from remit.agents.queue import OrderQueue
-from remit.gateway.auth import Directory, Identity, KeyStore
-from remit.gateway.budget import TokenBudgeter
 from remit.operations import Caller, RootPort
-from remit.packages import PRICES_FILE, RootPrices, finish_prices, is_staged, prices_of
 
 if TYPE_CHECKING:
+    from remit.agents import ApprovalQueue
+    from remit.agents.queue import OrderQueue
+    from remit.gateway.auth import Directory, KeyStore
+    from remit.gateway.budget import TokenBudgeter
     from remit.kernel.root import Root
     from remit.kernel.settings import LoadedSettings
     from remit.learning.proposals import Governance
     from remit.ledger import LedgerClient
-    from remit.packages import PackageManager
+    from remit.packages import PackageManager, RootPrices
     from remit.packages.gates import GateContext
 
-_PARTS: dict[str, Callable[[OpenRoot], Any]] = {
-    "_found": lambda root: root.find(),
-    "place": lambda root: root._found[0],
-    "loaded": lambda root: root._found[1],
-    "settings": lambda root: root.loaded.settings,
-    "ledger": lambda root: root.open_ledger(),
-    "keys": lambda root: KeyStore(root.ledger),
-    "budgeter": lambda root: TokenBudgeter(root.ledger),
-    "directory": lambda root: Directory(root.ledger),
-    "orders": lambda root: OrderQueue.of_root(root.ledger, root.settings),
-    "prices": lambda root: _prices(root),
-    "approvals": lambda root: ApprovalQueue(root.ledger, root.settings.approvals),
-}
+
+# The parts import their rooms themselves, so that a command imports only the rooms that it uses.
+def _keys(root: OpenRoot) -> KeyStore:
+    from remit.gateway.auth import KeyStore
+
+    return KeyStore(root.ledger)
+
+
+def _budgeter(root: OpenRoot) -> TokenBudgeter:
+    from remit.gateway.budget import TokenBudgeter
+
+    return TokenBudgeter(root.ledger)
+
+
+def _directory(root: OpenRoot) -> Directory:
+    from remit.gateway.auth import Directory
+
+    return Directory(root.ledger)
+
+
+def _orders(root: OpenRoot) -> OrderQueue:
+    from remit.agents.queue import OrderQueue
+
+    return OrderQueue.of_root(root.ledger, root.settings)
+
+
+def _approvals(root: OpenRoot) -> ApprovalQueue:
+    from remit.agents import ApprovalQueue
+
+    return ApprovalQueue(root.ledger, root.settings.approvals)
 
 
 def _prices(root: OpenRoot) -> RootPrices:
     """Return the prices of the root; an interrupted change is finished or discarded first."""
+    from remit.packages import PRICES_FILE, finish_prices, is_staged, prices_of
+
     place, settings = root.place, root.settings
     file = settings.budget.prices or PRICES_FILE
     if is_staged(place.path, file):
@@ -46,6 +64,17 @@ def _prices(root: OpenRoot) -> RootPrices:
         else:
             root.note("An interrupted change was not recorded; it was discarded.")
     return prices_of(place, settings.budget.prices)
+
+
+_PARTS: dict[str, Callable[[OpenRoot], Any]] = {
+    "_found": lambda root: root.find(),
+    "place": lambda root: root._found[0],
+    "loaded": lambda root: root._found[1],
+    "settings": lambda root: root.loaded.settings,
+    "ledger": lambda root: root.open_ledger(),
+    "keys": _keys, "budgeter": _budgeter, "directory": _directory, "orders": _orders,
+    "approvals": _approvals, "prices": _prices,
+}  # fmt: skip
 
 
 def _no_progress(label: str) -> Callable[[int, int], None]:
@@ -114,12 +143,13 @@ class OpenRoot(RootPort):
 
         For a command, an interrupted change of packages is finished or undone first.
         """
+        from remit.gateway.auth import Identity
         from remit.runtime.installation import governance, recover_packages
 
         identity = caller.identity
         if caller.is_local:
             recover_packages(self.place, self.ledger, self.loaded)
-            identity = Identity(identity.name, "admin")
+            identity = Identity(caller.name, "admin")
         return governance(self.place, self.ledger, self.loaded, identity)
 
     def __enter__(self) -> Self:

@@ -27,10 +27,7 @@ ApprovalShape = form(
     kind=(Literal["approval", "unknown_outcome"],
           "`unknown_outcome` if the tool began and its effect is unknown."),
 )  # fmt: skip
-ApprovalPage = form(
-    "ApprovalPage", "Requests: pending ones oldest first, decided ones latest first.", base=Paged,
-    approvals=[ApprovalShape],
-)  # fmt: skip
+ApprovalPage = form("ApprovalPage", "Requests, in order.", base=Paged, approvals=[ApprovalShape])
 DelegationShape = form(
     "DelegationShape", "A recorded delegation.", entry_id=(str, "Entry that records it.")
 )
@@ -43,11 +40,7 @@ OrderDetail = form(
              "else `notice`, `degraded`, `cancelled` or `abandoned`."),
 )  # fmt: skip
 OrderStatus = form("OrderStatus", "The present state of an order.", of=queue.OrderStatus)
-OrderPage = form(
-    "OrderPage",
-    "Orders: open ones in the order in which they will start, ended ones latest first.",
-    base=Paged, orders=[OrderStatus],
-)  # fmt: skip
+OrderPage = form("OrderPage", "Orders, in their order.", base=Paged, orders=[OrderStatus])
 
 PinShape = form("PinShape", "A recorded definition of an MCP server's tool.", of=Pin)
 PinnedToolShape = form(

@@ -18,9 +18,7 @@ ProposalShape = form(
     "A change that a learner proposes, with its state. Missing values are empty.",
     of=Proposal, **_PROPOSAL,
 )  # fmt: skip
-ProposalPage = form(
-    "ProposalPage", "Proposals, latest first.", base=Paged, proposals=[ProposalShape]
-)
+ProposalPage = form("ProposalPage", "Newest first.", base=Paged, proposals=[ProposalShape])
 ProposalDetail = form(
     "ProposalDetail", "A proposal with the present state of its evidence.",
     of=Proposal, **_PROPOSAL,

@@ -54,9 +54,7 @@ OwnerRenamed = form(
     "OwnerRenamed", "An owner after a change of its name.", **_OWNER,
     before=(str | None, "Earlier name; null if it was erased."), after=str,
 )  # fmt: skip
-OwnerPage = form(
-    "OwnerPage", "Users, teams or organisations, sorted by id.", base=Paged, owners=[OwnerShape]
-)
+OwnerPage = form("OwnerPage", "Owners, sorted by id.", base=Paged, owners=[OwnerShape])
 
 TenantHead = form(
     "TenantHead", "The latest head of a tenant's log that the host recorded.",

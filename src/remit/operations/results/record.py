@@ -14,10 +14,7 @@ EntryShape = form(
     "EntryShape", 'A ledger entry. Erased content is `{"$erased": ID of the ERASURE entry}`.',
     of=LedgerEntry,
 )  # fmt: skip
-EntryPage = form(
-    "EntryPage", "Entries. A page with much content may have fewer entries than the limit.",
-    base=Paged, entries=[EntryShape],
-)  # fmt: skip
+EntryPage = form("EntryPage", "Entries; large ones end a page.", base=Paged, entries=[EntryShape])
 Head = form(
     "Head", "The last entry.", seq=(int, "Its number, from 0."),
     entry_hash=(str, "SHA-256 of its canonical record, in hex."),
