@@ -6,7 +6,6 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -142,17 +141,18 @@ def _show(
             raise click.UsageError("Choose either --json or another format.")
         _write(found)
     elif isinstance(found, Feed):
-        read = (item for _, item in found.read(None, limit if as_json else None))
+        most = limit if as_json else (limit or LISTED) + 1  # one more shows that others exist
+        read = (item for _, item in found.read(None, most))
         if as_json:
             print_json_list(member, read, found.rest)
         else:
-            say_list(_lines(request, read, limit), limit)
+            say_list(_lines(request, read), limit)
     elif isinstance(found, Listing):
         items = list(found.describe([item for item in found.items if found.is_shown(item)]))
         if as_json:
             emit(True, {**found.rest, member: items[:limit]}, ())
         else:
-            say_list(_lines(request, items, None), limit if request.is_limited else sys.maxsize)
+            say_list(_lines(request, items), limit if request.is_limited else sys.maxsize)
     elif as_json:
         emit(True, found, ())
     else:
@@ -195,20 +195,13 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
-def _lines(request: Operation, items: Iterable[Any], limit: int | None) -> Iterator[str]:
-    """Yield the lines of a list: a table of the columns, or else a line for each item.
-
-    Args:
-        request: the operation.
-        items: the JSON objects; for a table, no more are read than are shown.
-        limit: the value of ``--limit``; None for the default.
-    """
+def _lines(request: Operation, items: Iterable[Any]) -> Iterator[str]:
+    """Yield the lines of a list: a table of the columns, or else a line for each item."""
     if not request.columns:
         yield from map(request.line, items)
         return
     columns = [(one, itemgetter(one)) if isinstance(one, str) else one for one in request.columns]
-    most = None if isinstance(items, list) else (limit or LISTED) + 1
-    rows = [[shown(cell(one)) for _, cell in columns] for one in islice(items, most)]
+    rows = [[shown(cell(one)) for _, cell in columns] for one in items]
     if rows or not request.nothing:
         yield from table([head for head, _ in columns], rows)
     else:

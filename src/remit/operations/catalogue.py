@@ -12,6 +12,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "owners": ("user", "team", "organisation"),
     "budgets": ("budget",),
     "orders": ("order",),
+    "workers": ("worker",),
     "usage": ("usage",),
     "prices": ("price",),
     "ledger": ("ledger",),
