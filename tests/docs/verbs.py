@@ -24,11 +24,11 @@ HTTP route are made from it, so both have one validation and one description. `r
 shows the fields, and `/api/openapi.json` the forms. A permission applies to the route; the command
 line acts as the operator.
 
-The console shows or changes the same on the named page. ADMIN, the agent of the console and of
-`remit chat`, and MCP clients have the named tools.
+The console shows or changes the same on the named page. The agent ADMIN has the named tool; the
+tools `thought_…` are those of MCP clients.
 
-| Command | Route | Permission | Effect | Console | ADMIN | MCP |
-|---|---|---|---|---|---|---|
+| Command | Route | Permission | Effect | Console | Tool |
+|---|---|---|---|---|---|
 """
 _PAGES = {
     "/keys": "/console/keys", "/users": "/console/keys", "/teams": "/console/keys",
@@ -53,7 +53,7 @@ def page() -> str:
         (f"`remit {one.command}`" if one.command else "-",
          f"`{_shown(one.route)}`" if one.route else "-",
          f"`{one.needs}`" if one.route else "-", "changes" if one.changes else "reads",
-         _cell(_page_of(one.route)), _cell(_ADMIN.get(one.route)), _cell(_MCP.get(one.command)))
+         _cell(_page_of(one.route)), _cell(_ADMIN.get(one.route) or _MCP.get(one.command)))
         for one in operations()
     ]  # fmt: skip
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
