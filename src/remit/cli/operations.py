@@ -141,7 +141,7 @@ def _show(
             raise click.UsageError("Choose either --json or another format.")
         _write(found)
     elif isinstance(found, Feed):
-        most = limit if as_json else (limit or LISTED) + 1  # one more shows that others exist
+        most = limit if as_json else (limit or LISTED) + 1  # One more item shows that others exist.
         read = (item for _, item in found.read(None, most))
         if as_json:
             print_json_list(member, read, found.rest)

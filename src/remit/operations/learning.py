@@ -242,7 +242,7 @@ class ListSignals(Operation):
         }  # fmt: skip
 
     def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
-        """Yield the table of the signals, and notes on what was read and recorded."""
+        """Yield the table of the signals, and notes on the exchanges and the recorded signals."""
         heads = ("of", "name", "metric", "baseline", "live", "95 % interval", "samples", "")
         rows = []
         for one in sorted(found["signals"], key=lambda one: not one["crossed"]):

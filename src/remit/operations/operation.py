@@ -80,7 +80,7 @@ class RootPort:
         raise NotImplementedError
 
     def gate_context(self) -> GateContext:
-        """Return what the gates check."""
+        """Return the inputs of the gates."""
         raise NotImplementedError
 
     def governance(self, caller: Caller) -> Governance:

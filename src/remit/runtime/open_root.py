@@ -133,7 +133,7 @@ class OpenRoot(RootPort):
         return manager
 
     def gate_context(self) -> GateContext:
-        """Return what the gates check."""
+        """Return the inputs of the gates."""
         from remit.runtime.installation import gate_context
 
         return gate_context(self.place, self.ledger, self.loaded)
