@@ -22,9 +22,8 @@ from remit.cli.shared import (
     open_settings,
     progress,
     reads,
-    say_text,
     whoami,
-    write_file,
+    write_text,
 )
 from remit.kernel.errors import InvalidInputError, RemitError
 
@@ -185,19 +184,6 @@ def _read_checkpoint(source: str) -> bytes:
 
 
 @click.command()
-@common
-def key(root: Path | None) -> None:
-    """Print the verifier key (origin+hash+key), with which others verify this ledger."""
-    from remit.ledger import LedgerKeyError, ledger_key
-
-    place, loaded = open_settings(root)
-    found = ledger_key(place, loaded.settings.ledger).verifier_key()
-    if found is None:
-        raise LedgerKeyError("This root has no ledger key.", next_step="`remit init` creates one.")
-    say_text(str(found))
-
-
-@click.command()
 @click.option("--reason", required=True, help="Reason (recorded permanently).")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @reads
@@ -246,7 +232,7 @@ def checkpoint(root: Path | None, out: Path | None, witnesses: tuple[tuple[str, 
             signed = cosigned(client, signed, keys)
         elif (latest := client.checkpoints.latest()) and latest.note.text == signed.note.text:
             signed = latest
-    _write(out, str(signed))
+    write_text(out, str(signed))
 
 
 def cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
@@ -268,27 +254,6 @@ def cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
         )
         client.checkpoints.add_cosignatures(signed)  # Stored now: the next may fail.
     return signed
-
-
-@click.command()
-@click.argument("entry_id")
-@click.option("--out", type=FILE, help="Write to this file (default: standard output).")
-@common
-def prove(root: Path | None, entry_id: str, out: Path | None) -> None:
-    """Prove that an entry is recorded (C2SP tlog-proof).
-
-    `remit ledger show ID --record` prints the record that the proof is for."""
-    with open_ledger(root, signing=True) as client:
-        proof = client.prove(entry_id)
-    _write(out, proof)
-
-
-def _write(out: Path | None, text: str) -> None:
-    if out is None:
-        say_text(text, nl=False)
-        return
-    with write_file(out) as file:
-        file.write(text.encode())
 
 
 @click.command()

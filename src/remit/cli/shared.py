@@ -47,7 +47,8 @@ class NumberRange(click.FloatRange):
         return float(found)
 
 
-_LISTED = 50  # lines of a list without a limit of its own
+LISTED = 50
+"""Number of lines of a list without ``--limit``."""
 _ESTIMATE_AFTER_S = 2
 _NARROWEST = 8  # columns of a table that still tell something
 
@@ -149,7 +150,7 @@ def limited(function: _F) -> _F:
     option = click.option(
         "--limit",
         type=click.IntRange(min=1),
-        help=f"Largest number to show (default: {_LISTED}; all with --json).",
+        help=f"Largest number to show (default: {LISTED}; all with --json).",
     )
     return option(function)
 
@@ -161,7 +162,7 @@ def say_list(lines: Iterable[str], limit: int | None) -> None:
         lines: the lines.
         limit: the value of ``--limit``; None for the default.
     """
-    most = _LISTED if limit is None else limit
+    most = LISTED if limit is None else limit
     left = iter(lines)
     for line in itertools.islice(left, most):
         say(line)
@@ -222,16 +223,6 @@ def cut(text: str, most: int) -> str:
     """Return ``text`` on one line, cut to at most ``most`` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the known word most like an unknown one, or an empty text."""
-    import difflib
-
-    names = {name.lower(): name for name in known}
-    begun = [name for name in names if word and name.startswith(word.lower())]
-    found = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
-    return names[found[0]] if found else names[begun[0]] if len(begun) == 1 else ""
 
 
 def say(line: str) -> None:
@@ -348,6 +339,19 @@ def write_file(out: Path) -> Iterator[IO[bytes]]:
             f"{out} cannot be written: {error.strerror or error}.",
             next_step="Choose a file in a writable directory.",
         ) from error
+
+
+def write_text(out: Path | None, text: str) -> None:
+    """Write a text to a file, or print it if ``out`` is None.
+
+    Raises:
+        RemitError: the file cannot be written.
+    """
+    if out is None:
+        say_text(text, nl=False)
+        return
+    with write_file(out) as file:
+        file.write(text.encode())
 
 
 def settings_of(root: Path | None) -> Settings:

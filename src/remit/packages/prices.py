@@ -10,13 +10,13 @@ from remit.kernel.errors import RemitError
 from remit.kernel.installation import InstalledFiles
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
-from remit.packages import (
+from remit.packages.files import package_lock
+from remit.packages.prices_record import (
     PriceChange,
     PriceFile,
     change_prices,
     check_prices,
     is_staged,
-    package_lock,
     recorded_prices,
 )
 from remit.providers.prices import Overlay, Price, PriceTable, differences, price_data
