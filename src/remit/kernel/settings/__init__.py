@@ -17,6 +17,7 @@ from remit.kernel.settings.orders import OrderSettings, QueueSettings
 from remit.kernel.settings.proposals import LEARNED_FOLDER, not_learnable
 from remit.kernel.settings.routing import (
     ExplorationSettings,
+    GuardSettings,
     RoutedModelSettings,
     RouteSettings,
     RoutingSettings,
@@ -44,6 +45,7 @@ __all__ = [
     "AttentionSettings",
     "EffectiveSettings",
     "ExplorationSettings",
+    "GuardSettings",
     "GateSettings",
     "LeaseSettings",
     "LedgerSettings",

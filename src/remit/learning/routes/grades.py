@@ -7,14 +7,14 @@ from typing import Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.feedback import feedback_on, reward_of
-from remit.learning.held_out import is_held_out, prompt_key
+from remit.learning.held_out import prompt_key
 from remit.learning.routes.ridge import GradedPrompt
 from remit.ledger import LedgerEntry, LedgerReader
 from remit.providers.prices import PriceTable, Usage
 from remit.routing import Candidate, Weights, read_intent
 from remit.routing.intent import part_read, text_asked
 
-__all__ = ["graded_prompts", "held_out"]
+__all__ = ["graded_prompts"]
 
 _SUCCESS = "success"
 _NANO = 1_000_000_000
@@ -81,14 +81,6 @@ def graded_prompts(
         known.costs[name] = _usd(meta, candidate, prices)
         known.evidence.append(exchange_id)
     return list(found.values())
-
-
-def held_out(prompt: GradedPrompt) -> bool:
-    """Return True if a prompt is held out, so that no route is fitted to it.
-
-    The result depends on the prompt alone (:func:`is_held_out`).
-    """
-    return is_held_out(prompt.prompt)
 
 
 def _usd(meta: Mapping[str, Any], candidate: Candidate | None, prices: PriceTable | None) -> float:
