@@ -135,7 +135,7 @@ def test_predicted_intervals_cover_about_as_stated() -> None:
     replays = replay_coverage(proposals=200, pairs=200, seed=3)
     assert 182 <= replays.covered <= 199  # an interval that is too wide is no prediction either
     assert replays.wrong == 0 < replays.proposed
-    assert route_coverage(proposals=5, learned=60, held_out=200, seed=3).covered >= 3
+    assert route_coverage(proposals=5, graded=260, seed=3).covered >= 3
 
 
 def test_off_policy_says_how_many_weights_it_cut() -> None:
