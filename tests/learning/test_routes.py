@@ -252,6 +252,35 @@ def test_no_prompt_is_decided_by_a_head_that_was_fitted_to_it() -> None:
     assert of_first["cheap"] > of_second["cheap"]  # the proposed head knows it
 
 
+def test_a_head_predicts_what_a_call_of_each_prompt_costs() -> None:
+    """By its words, and by its length: one model's answers are long for one kind of prompt."""
+    draw = random.Random(5)
+    prompts = []
+    for number in range(300):
+        kind, size = draw.choice(("story", "sum")), draw.choice((1, 4, 16, 64))
+        text = f"{kind} {number} " + "word " * size
+        usd = 0.01 * size * draw.uniform(0.8, 1.25)
+        prompts.append(
+            GradedPrompt(
+                f"LED-{number:08x}", text, text, "chat", {"a": 1.0, "b": 1.0},
+                {"a": 0.05 if kind == "story" else 0.001, "b": usd},
+            )
+        )  # fmt: skip
+    head = fit_head(prompts)
+
+    def usd_of(text: str) -> dict[str, float]:
+        seen = buckets_of(text, head.buckets)
+        return {name: nano / 1e9 for name, nano in head.costs(seen, -(-len(text) // 4)).items()}
+
+    story, short, long = (
+        usd_of(text) for text in ("story 999 word ", "sum 999 word ", "sum 999 " + "word " * 64)
+    )
+    assert story["a"] > 4 * short["a"]
+    assert long["b"] > 8 * short["b"]
+    total = sum(usd_of(one.text)["b"] for one in prompts)
+    assert total == pytest.approx(sum(one.costs["b"] for one in prompts), rel=0.01)
+
+
 def test_a_route_saves_against_the_one_in_force(paying: RouteFit) -> None:
     assert paying.saves_against == "dear"
     prompts = made(400)

@@ -50,6 +50,7 @@ def make_head(seed: int = 7, models: str = "abc") -> dict[str, Any]:
                 "cost_nano": 10 ** (4 + place),
                 "samples": 9,
                 "weights": [rng.randrange(-300_000, 300_000) for _ in range(BUCKETS)],
+                **({} if place else _costs(rng)),
             }
             for place, model in enumerate(models)
         },
@@ -57,6 +58,15 @@ def make_head(seed: int = 7, models: str = "abc") -> dict[str, Any]:
             {"exchange_id": f"LED-{number:08d}", "buckets": buckets_of(prompt, BUCKETS)}
             for number, prompt in enumerate(PROMPTS, 1)
         ],
+    }
+
+
+def _costs(rng: random.Random) -> dict[str, Any]:
+    """The fields of a model whose cost depends on the prompt."""
+    return {
+        "cost_bias": rng.randrange(10_000_000, 20_000_000),
+        "cost_length": rng.randrange(-500_000, 1_000_000),
+        "cost_weights": [rng.randrange(-2_000_000, 2_000_000) for _ in range(BUCKETS)],
     }
 
 

@@ -134,7 +134,7 @@ def scored(inputs: ScoringInputs, candidates: tuple[Candidate, ...], seen: Seen)
         inputs.task.partition("+")[2],
     )  # fmt: skip
     if weights.head is not None:
-        scores = _by_what_is_learned(inputs, candidates, weights.head, scores)
+        scores = _by_what_is_learned(inputs, candidates, weights.head, scores, tokens)
     too_long = too_small(candidates, tokens)
     if too_long:
         penalty = weights.penalties["context_window"]
@@ -152,12 +152,14 @@ def _by_what_is_learned(
     candidates: Sequence[Candidate],
     head: LearnedHead,
     standing: Mapping[str, int],
+    tokens: int,
 ) -> dict[str, int]:
     """Return scores by a learned head in millionths; models it does not know come last."""
     weights, rules = inputs.weights, inputs.weights.learned
     assert rules is not None
     text = part_read(text_asked(inputs.prompt)[0], weights.intent)
-    qualities = head.qualities(buckets_of(text, head.buckets))
+    seen = buckets_of(text, head.buckets)
+    qualities, costs = head.qualities(seen), head.costs(seen, tokens)
     preference = inputs.operator_preference
     factors = weights.preferences[preference] if preference else _NO_PREFERENCE
     needs = inputs.task.split("+")[1:]
@@ -169,7 +171,7 @@ def _by_what_is_learned(
             continue
         scores[model] = learned_score(
             qualities[model],
-            head.models[model].cost_nano,
+            costs[model],
             price_weight=rules.price_weight,
             quality_floor=rules.quality_floor,
             factors=factors,
@@ -227,11 +229,13 @@ def learned_parts(
     """
     head = inputs.weights.head
     assert head is not None
-    seen = buckets_of(part_read(text_asked(inputs.prompt)[0], inputs.weights.intent), head.buckets)
+    asked = text_asked(inputs.prompt)[0]
+    seen = buckets_of(part_read(asked, inputs.weights.intent), head.buckets)
+    costs = head.costs(seen, read_intent(inputs.prompt, inputs.weights).tokens)
     parts = {
         model: {
             "quality": quality / MILLION,
-            "usd_per_call": head.models[model].cost_nano / 1_000_000_000,
+            "usd_per_call": costs[model] / 1_000_000_000,
         }
         for model, quality in head.qualities(seen).items()
     }

@@ -8,7 +8,7 @@ from math import isqrt
 
 from remit.kernel.canonical import sha256_hex
 from remit.learning.held_out import prompt_key
-from remit.learning.routes.ridge import GradedPrompt, fit_head
+from remit.learning.routes.ridge import GradedPrompt, fit_head, tokens_of
 from remit.routing import LearnedHead, buckets_of
 from remit.routing.learned_head import MILLION, learned_score
 
@@ -80,7 +80,7 @@ def cross_fitted(
 def predictions(head: LearnedHead, one: GradedPrompt) -> tuple[dict[str, int], dict[str, int]]:
     """Return the predicted rewards in millionths and costs in nano-dollars, by model."""
     seen = buckets_of(one.text, head.buckets)
-    return head.qualities(seen), {name: of.cost_nano for name, of in head.models.items()}
+    return head.qualities(seen), head.costs(seen, tokens_of(one))
 
 
 def chosen(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import log2, sqrt
 from operator import mul
 from typing import Any
 
-from remit.routing import LearnedHead, buckets_of
+from remit.routing import LearnedHead, Weights, buckets_of
+from remit.routing.intent import text_asked
+from remit.routing.learned_head import binary_log, binary_power
 
 __all__ = ["MAX_PROMPTS", "GradedPrompt", "abilities_of", "fit_head"]
 
@@ -55,7 +57,7 @@ class GradedPrompt:
 
 
 def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
-    """Return a routing head that predicts the reward of each model from the text of a prompt.
+    """Return a routing head that predicts reward and cost of each model from a prompt.
 
     A model without graded answers is not part of the head.
 
@@ -66,18 +68,22 @@ def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
         prompts: graded prompts, at most :data:`MAX_PROMPTS` for a fit of a few seconds.
     """
     seen = [buckets_of(one.text, _BUCKETS) for one in prompts]
+    sizes = [binary_log(max(1, tokens_of(one))) / _MILLION for one in prompts]
     names = sorted({name for one in prompts for name in one.rewards})
     models = {}
     for name in names:
         rows = [row for row, one in enumerate(prompts) if name in one.rewards]
         rewards = [prompts[row].rewards[name] for row in rows]
         mean = sum(rewards) / len(rewards)
-        weights = _ridge([seen[row] for row in rows], [reward - mean for reward in rewards])
+        buckets = [seen[row] for row in rows]
+        weights = _ridge(buckets, [reward - mean for reward in rewards])
+        nano = [max(0, round(prompts[row].costs[name] * _NANO)) for row in rows]
         models[name] = {
             "bias": round(mean * _MILLION),
-            "cost_nano": round(sum(prompts[row].costs[name] for row in rows) / len(rows) * _NANO),
+            "cost_nano": round(sum(nano) / len(nano)),
             "samples": len(rows),
             "weights": [round(weight * _MILLION) for weight in weights],
+            **_costs(buckets, [sizes[row] for row in rows], nano),
         }
     neighbours = [
         {"exchange_id": one.exchange_id, "buckets": buckets}
@@ -91,6 +97,47 @@ def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
             "neighbours": neighbours,
         }
     )
+
+
+def tokens_of(one: GradedPrompt) -> int:
+    """Return the estimated tokens of the whole prompt, as the router estimates them."""
+    return -(-text_asked(one.prompt)[1] // Weights.shipped().intent.bytes_per_token)
+
+
+def _costs(
+    rows: Sequence[Sequence[int]], sizes: Sequence[float], nano: Sequence[int]
+) -> dict[str, Any]:
+    """Return the fields of a model that predict its cost; none if every call cost the same.
+
+    The logarithm of the cost is a line in the logarithm of the prompt's tokens, and a ridge
+    regression of the rest on the buckets. The whole is scaled to the recorded mean.
+
+    Args:
+        rows: buckets of each prompt.
+        sizes: binary logarithm of each prompt's tokens.
+        nano: cost of each answer in nano-dollars.
+    """
+    if len(set(nano)) < 2:
+        return {}
+    logs = [binary_log(max(1, cost)) / _MILLION for cost in nano]
+    size, log = sum(sizes) / len(sizes), sum(logs) / len(logs)
+    spread = sum((one - size) ** 2 for one in sizes)
+    slope = sum(
+        (one - size) * (other - log) for one, other in zip(sizes, logs, strict=True)
+    ) / (spread + _SHRINKAGE)  # fmt: skip
+    rest = [other - log - slope * (one - size) for one, other in zip(sizes, logs, strict=True)]
+    weights = _ridge(rows, rest)
+    bias = log - slope * size
+    fitted = [
+        bias + slope * one + sum(map(weights.__getitem__, row)) / (sqrt(len(row)) or 1.0)
+        for one, row in zip(sizes, rows, strict=True)
+    ]
+    predicted = sum(binary_power(max(0, round(one * _MILLION))) for one in fitted)
+    return {
+        "cost_bias": round((bias + log2(sum(nano) / max(1, predicted))) * _MILLION),
+        "cost_length": round(slope * _MILLION),
+        "cost_weights": [round(weight * _MILLION) for weight in weights],
+    }
 
 
 def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:

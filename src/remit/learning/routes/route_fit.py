@@ -217,14 +217,14 @@ def _chosen_now(
 def _best_single(whole: Sequence[GradedPrompt], models: Sequence[str]) -> str:
     """Return the model with the highest mean reward; of models that are level, the dearest.
 
-    Two models are level if their means differ by less than one standard error. The dearest of them
+    Two models are level if their means differ by less than two standard errors. The dearest of them
     is the model that a route can save on.
     """
     top = max(models, key=lambda name: (_mean(whole, lambda one: one.rewards[name]), name))
 
     def is_level(name: str) -> bool:
         differences = [one.traffic * (one.rewards[top] - one.rewards[name]) for one in whole]
-        return sum(differences) <= sqrt(sum(map(mul, differences, differences)))
+        return sum(differences) <= 2 * sqrt(sum(map(mul, differences, differences)))
 
     return max(
         filter(is_level, models), key=lambda name: (_mean(whole, lambda one: one.costs[name]), name)
