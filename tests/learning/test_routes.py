@@ -32,7 +32,16 @@ from remit.learning.routes import (
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers import ProviderRequest, ProviderResponse
 from remit.providers.prices import PriceTable
-from remit.routing import Candidate, ScoringInputs, buckets_of, new_request, score_candidates
+from remit.routing import (
+    Candidate,
+    RouteOptions,
+    ScoringInputs,
+    buckets_of,
+    create_thought_record_emitter,
+    new_request,
+    route_request,
+    score_candidates,
+)
 from tests.support.soak import is_soak, sample
 
 
@@ -137,6 +146,57 @@ def test_grades_count_as_in_samples(ledger: LedgerClient, logged: list[GradedPro
         if sample.reward is not None
     }
     assert (rewards[first], rewards[second], third in rewards) == (0.5, 1.0, False)
+
+
+def graded(
+    ledger: LedgerClient, prompt: str, model: str, score: float, by: str, **more: object
+) -> str:
+    """Record an exchange and its grade; return the exchange's id."""
+    exchange = ledger.write(LedgerEntry("EXCHANGE", "S", "D", "r", metadata={
+        "session_id": "SES-1", "prompt": prompt, "response": "1", "outcome": "success",
+        "model_id": model, "cost_usd": 0.01} | more))  # fmt: skip
+    give_feedback(ledger, exchange, score=score, by=by)
+    return exchange
+
+
+def test_repeats_are_means_and_count_as_often_as_they_were_asked(ledger: LedgerClient) -> None:
+    for score, usd in ((1.0, 0.01), (1.0, 0.02), (0.0, 0.03)):
+        graded(ledger, "again", "dear", score, "ann", cost_usd=usd)
+    graded(ledger, "once", "dear", 1.0, "ann")
+    graded(ledger, "bought", "dear", 1.0, "ann", agent_id="route-calibration")
+    again, once, bought_one = graded_prompts(ledger)
+    assert again.rewards["dear"] == pytest.approx(2 / 3)  # not 0, the last grade
+    assert again.costs["dear"] == pytest.approx(0.02)
+    assert (again.traffic, once.traffic, bought_one.traffic) == (3, 1, 1)
+
+
+def test_a_grade_of_a_decision_teaches_about_the_model_that_answered(
+    ledger: LedgerClient, gateway: LLMGateway
+) -> None:
+    options = RouteOptions(
+        gateway, tuple(CANDIDATES), request=new_request("a", "SES-1", max_tokens=100),
+        decision_emitter=create_thought_record_emitter(ledger, task_id="T", agent_id="a"),
+    )  # fmt: skip
+    result = route_request("add 1", options)
+    give_feedback(ledger, result.decision_id, score=0.25, by="ann")
+    (found,) = graded_prompts(ledger)
+    assert dict(found.rewards) == {result.model_id: 0.25}
+    give_feedback(ledger, found.exchange_id, score=0.75, by="ann")  # the exchange's own
+    (found,) = graded_prompts(ledger)
+    assert dict(found.rewards) == {result.model_id: 0.75}
+
+
+def test_a_flood_by_one_party_does_not_outweigh_the_others(ledger: LedgerClient) -> None:
+    for number in range(40):
+        graded(ledger, f"good {number}", "dear", 1.0, f"person {number % 4}")
+    for number in range(400):
+        graded(ledger, f"flood {number}", "dear", 0.0, "flood")
+    found = graded_prompts(ledger)
+    total = sum(one.traffic for one in found)
+    flood = sum(one.traffic for one in found if one.text.startswith("flood"))
+    assert flood / total == pytest.approx(0.25)
+    head = fit_head(found)
+    assert head.models["dear"].bias == pytest.approx(750_000, abs=2)
 
 
 def test_what_is_graded_later_moves_no_prompt_to_another_fold(ledger: LedgerClient) -> None:

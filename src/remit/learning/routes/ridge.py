@@ -74,13 +74,17 @@ def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
     for name in names:
         rows = [row for row, one in enumerate(prompts) if name in one.rewards]
         rewards = [prompts[row].rewards[name] for row in rows]
-        mean = sum(rewards) / len(rewards)
+        traffic = [prompts[row].traffic for row in rows]
+        mean = sum(map(mul, traffic, rewards)) / sum(traffic)
         buckets = [seen[row] for row in rows]
-        weights = _ridge(buckets, [reward - mean for reward in rewards])
+        usual = sum(traffic) / len(traffic)
+        weights = _ridge(
+            buckets, [reward - mean for reward in rewards], [sqrt(one / usual) for one in traffic]
+        )
         nano = [max(0, round(prompts[row].costs[name] * _NANO)) for row in rows]
         models[name] = {
             "bias": round(mean * _MILLION),
-            "cost_nano": round(sum(nano) / len(nano)),
+            "cost_nano": round(sum(map(mul, traffic, nano)) / sum(traffic)),
             "samples": len(rows),
             "weights": [round(weight * _MILLION) for weight in weights],
             **_costs(buckets, [sizes[row] for row in rows], nano),
@@ -126,7 +130,7 @@ def _costs(
         (one - size) * (other - log) for one, other in zip(sizes, logs, strict=True)
     ) / (spread + _SHRINKAGE)  # fmt: skip
     rest = [other - log - slope * (one - size) for one, other in zip(sizes, logs, strict=True)]
-    weights = _ridge(rows, rest)
+    weights = _ridge(rows, rest, [1.0] * len(rows))
     bias = log - slope * size
     fitted = [
         bias + slope * one + sum(map(weights.__getitem__, row)) / (sqrt(len(row)) or 1.0)
@@ -168,15 +172,18 @@ def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
     return found
 
 
-def _ridge(rows: Sequence[Sequence[int]], values: Sequence[float]) -> list[float]:
-    """Return the weights w that minimise |X w - values|² + shrinkage |w|².
+def _ridge(
+    rows: Sequence[Sequence[int]], values: Sequence[float], factors: Sequence[float]
+) -> list[float]:
+    """Return the weights w that minimise |X w - y|² + shrinkage |w|².
 
-    A row of X has 1 / √k in each of its k buckets. The equations are solved by conjugate gradients;
-    each step is linear in the number of buckets of all rows.
+    A row of X has its factor / √k in each of its k buckets, and y is its value times the factor.
+    The equations are solved by conjugate gradients; each step is linear in the number of buckets of
+    all rows.
     """
-    scales = [1 / (sqrt(len(row)) or 1.0) for row in rows]
+    scales = [factor / (sqrt(len(row)) or 1.0) for row, factor in zip(rows, factors, strict=True)]
     weights = [0.0] * _BUCKETS
-    residual = _transposed(rows, scales, values)
+    residual = _transposed(rows, scales, list(map(mul, factors, values)))
     direction = residual[:]
     squares = goal = sum(map(mul, residual, residual))
     for _ in range(_MAX_STEPS):
