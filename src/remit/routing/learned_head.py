@@ -37,6 +37,9 @@ NOT_LEARNED = 10 * MILLION
 """Taken off a model that the head does not know: it comes behind all that it knows."""
 
 _MAX_LOG = 50 * MILLION  # A million US dollars.
+_HORIZON = 25  # Shorter, the price weight follows chance; longer, a wrong start costs more.
+_LEAST = 1_000  # Millionths of reward that a cap's worth is worth at least, so that it can grow.
+_LARGEST_WEIGHT = MILLION * MILLION
 _TRAIL = "routing-heads"
 _NEAREST = 3
 _WORDS = re.compile(rb"[a-z0-9_\x80-\xff]+|[^\x00-\x20a-z0-9_\x80-\xff]")
@@ -226,6 +229,38 @@ def buckets_of(text: str, buckets: int) -> list[int]:
     found = set(map(crc32, words))
     found.update([crc32(b"%b %b" % pair) for pair in pairwise(words)])
     return sorted({value % buckets for value in found})
+
+
+def steered_weight(price_weight: int, cap_nano: int, balance_nano: int) -> int:
+    """Return the price weight of a decision, in millionths.
+
+    Each :data:`_HORIZON` caps that were spent too much double the price weight, and each that were
+    saved halve it.
+
+    Args:
+        price_weight: the price weight of the rules, in millionths.
+        cap_nano: highest mean cost of a call in nano-dollars; 0 for none.
+        balance_nano: the balance (:func:`next_balance`) before the call.
+    """
+    if not cap_nano:
+        return price_weight
+    least = 1 + _LEAST * 1_000_000_000 // cap_nano
+    log = binary_log(max(least, price_weight)) - balance_nano * MILLION // (_HORIZON * cap_nano)
+    return min(_LARGEST_WEIGHT, binary_power(max(0, log)))
+
+
+def next_balance(balance_nano: int, cost_nano: int, cap_nano: int) -> int:
+    """Return the balance after a call: the cap less the cost is added.
+
+    The balance is limited to 4 horizons of savings and 8 of debt, so that old calls are forgotten.
+
+    Args:
+        balance_nano: the balance before the call, in nano-dollars.
+        cost_nano: cost of the call.
+        cap_nano: highest mean cost of a call; 2 % of it are a reserve.
+    """
+    most = _HORIZON * cap_nano
+    return max(-8 * most, min(4 * most, balance_nano + cap_nano - cap_nano // 50 - cost_nano))
 
 
 def binary_log(value: int) -> int:

@@ -11,7 +11,13 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError
 from remit.routing.candidate import GENERAL, Candidate
 from remit.routing.intent import Intent, part_read, read_intent, text_asked
-from remit.routing.learned_head import NOT_LEARNED, LearnedHead, buckets_of, learned_score
+from remit.routing.learned_head import (
+    NOT_LEARNED,
+    LearnedHead,
+    buckets_of,
+    learned_score,
+    steered_weight,
+)
 from remit.routing.weights import MILLION, Weights
 
 ANY_TASK = "any"
@@ -34,6 +40,7 @@ class ScoringInputs:
         operator_preference: a name of the rules' ``preferences``; empty for none.
         candidates: candidates with unique names.
         weights: the rules.
+        balance_nano: balance of a learned route's spend before the call, in nano-dollars.
     """
 
     prompt: str | Sequence[Mapping[str, Any]]
@@ -41,6 +48,7 @@ class ScoringInputs:
     operator_preference: str
     candidates: Sequence[Candidate]
     weights: Weights
+    balance_nano: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +171,7 @@ def _by_what_is_learned(
     preference = inputs.operator_preference
     factors = weights.preferences[preference] if preference else _NO_PREFERENCE
     needs = inputs.task.split("+")[1:]
+    price_weight = steered_weight(rules.price_weight, rules.cap_nano, inputs.balance_nano)
     scores = {}
     for candidate in candidates:
         model = candidate.model_id
@@ -172,7 +181,7 @@ def _by_what_is_learned(
         scores[model] = learned_score(
             qualities[model],
             costs[model],
-            price_weight=rules.price_weight,
+            price_weight=price_weight,
             quality_floor=rules.quality_floor,
             factors=factors,
         ) - sum([weights.penalties[need] for need in needs if not getattr(candidate, need)])

@@ -12,7 +12,9 @@ from remit.learning.routes.ridge import GradedPrompt, fit_head, tokens_of
 from remit.routing import LearnedHead, buckets_of
 from remit.routing.learned_head import MILLION, learned_score
 
-__all__ = ["FOLDS", "Unseen", "chosen", "cross_fitted", "fold_of", "price_weight_for"]
+__all__ = [
+    "FOLDS", "Unseen", "chosen", "cross_fitted", "fold_of", "price_weight_for", "unseen_by",
+]  # fmt: skip
 
 FOLDS = 5
 _NO_PREFERENCE = {"ability": MILLION, "cost": MILLION}
@@ -69,12 +71,14 @@ def cross_fitted(
         head = fit_head(others) if others else None
         if head is None or not head.models.keys() >= set(models):
             continue
-        found += [
-            Unseen(one, number, *predictions(head, one))
-            for one, fold in zip(prompts, folds, strict=True)
-            if fold == number
-        ]
+        mine = [one for one, fold in zip(prompts, folds, strict=True) if fold == number]
+        found += unseen_by(head, mine, number)
     return found
+
+
+def unseen_by(head: LearnedHead, prompts: Sequence[GradedPrompt], fold: int = 0) -> list[Unseen]:
+    """Return prompts with the predictions of a head that was not fitted to them."""
+    return [Unseen(one, fold, *predictions(head, one)) for one in prompts]
 
 
 def predictions(head: LearnedHead, one: GradedPrompt) -> tuple[dict[str, int], dict[str, int]]:

@@ -28,6 +28,7 @@ IN_FORCE = "in force"
 """The value of ``saves_against`` if the rules in force have a learned head."""
 
 RULES_FILE = "HOT/routing/learned.json"
+_NANO = 1_000_000_000
 _HEAD_FILE = "HOT/routing/learned.head.json"
 
 
@@ -149,6 +150,8 @@ def fit_route(
     named: dict[str, Any] = {"head": head.digest, "price_weight": price_weight / MILLION}
     if quality_floor:
         named["quality_floor"] = quality_floor
+    else:
+        named["cap_nano"] = round(usd_per_call * _NANO)
     document = {**(rules or Weights.shipped()).document, "learned": named}
     progress(FOLDS + 1, FOLDS + 1)
     return RouteFit(
