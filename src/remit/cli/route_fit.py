@@ -56,7 +56,7 @@ def calibrate(
     from remit.gateway.budget import BudgetScope
     from remit.kernel.loops import run_blocking
     from remit.learning import is_reference
-    from remit.learning.routes import calibrate
+    from remit.learning.routes import calibrate, power_plan
     from remit.runtime import Runtime
 
     given = {} if references is None else read_lines(references)
@@ -73,6 +73,8 @@ def calibrate(
             for entry in one.evidence
             if entry in known
         }
+        plan = power_plan(every, candidates, guard=runtime.loaded.settings.routing.guard)
+        note(plan.text())
         runtime.budgeter.allocate(BudgetScope(session), _TOKENS)
         done = run_blocking(
             calibrate(
@@ -86,6 +88,7 @@ def calibrate(
     value = {
         "calls": done.calls, "graded": done.graded, "usd": done.usd, "prompts": done.prompts,
         "without_reference": len(every) - len(found), "ended": done.ended, "session_id": session,
+        "power": plan.to_dict(),
     }  # fmt: skip
     ended = "" if done.ended == "done" else "; stopped: the next call might exceed the limit"
     emit(as_json, value, [
@@ -114,7 +117,7 @@ def fit(
     root: Path | None, as_json: bool, usd_per_call: float, quality_floor: float, name: str,
     propose: bool, reason: str,
 ) -> None:  # fmt: skip
-    """Fit a route to graded answers, and estimate its effect on held-out prompts.
+    """Fit a route to graded answers, and estimate its effect by cross-fitting.
 
     The route in use does not change. --propose creates a proposal; `remit learn adopt` adopts it.
     """
@@ -126,7 +129,8 @@ def fit(
     with Runtime.open(root, by=whoami()) as runtime:
         found = fit_route(
             _prompts(runtime, name), usd_per_call, rules=runtime.router.rules.weights,
-            quality_floor=quality_floor, progress=progress("fitting"),
+            quality_floor=quality_floor, guard=runtime.loaded.settings.routing.guard,
+            progress=progress("fitting"),
         )  # fmt: skip
         missing = [found] if isinstance(found, str) else list(found.missing)
         figures = {} if isinstance(found, str) else _figures(found)
@@ -150,7 +154,7 @@ def _lines(found: RouteFit | str, missing: list[str]) -> Iterator[str]:
         yield f"cost               {found.usd_per_call:.6f} USD a call"
         shares = ", ".join(f"{model} {share:.1%}" for model, share in found.shares.items())
         yield f"takes              {shares}"
-        yield f"estimated on       {found.held_out} held-out prompts"
+        yield f"estimated on       {found.held_out} prompts, each without its own answers"
     yield from (f"missing: {line}" for line in missing)
 
 

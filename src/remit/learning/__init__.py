@@ -3,8 +3,8 @@
 The room owns the reading of evidence, the statistics and the life of a proposal. The room owns no
 agent: people or their policy adopt a proposal, and packages carry the change.
 
-Invariants: no model call waits for this room; nothing here changes an agent by itself; a learner
-never fits to held-out prompts.
+Invariants: no model call waits for this room; nothing here changes an agent by itself; no prompt is
+judged by a learner that was fitted to it.
 
 Start reading in :mod:`remit.learning.proposals`. Doors: ``judges`` grade answers, ``meta`` compares
 outcomes with predictions, ``prompts`` searches for additions to a prompt, ``proposals``, and

@@ -99,7 +99,7 @@ async def choose(asked: Asked, options: RouteOptions) -> RouteChoice:
         RoutingError: the scoring function failed.
     """
     task = task_of(options.task, asked.needs)
-    ranking = _rank(options, options.candidates, asked.prompt, task)
+    ranking = _rank(options, options.candidates, asked, task)
     choice = RouteChoice(options, asked, ranking)
     if choice.timeout_s is None:
         choice.timeout_s = model_timeout_s()
@@ -107,9 +107,7 @@ async def choose(asked: Asked, options: RouteOptions) -> RouteChoice:
         plan = [
             (
                 stage,
-                _rank(options, stage.candidates, asked.prompt, task)
-                if stage.candidates
-                else ranking,
+                _rank(options, stage.candidates, asked, task) if stage.candidates else ranking,
             )
             for stage in options.stages
         ]
@@ -118,7 +116,7 @@ async def choose(asked: Asked, options: RouteOptions) -> RouteChoice:
         open_circuits = await circuits_of(options, ranking.chain)
         choice.make_parts = functools.partial(_joined, asked=asked, open_circuits=open_circuits)
     elif (exploration := options.exploration) is not None:
-        inputs = _inputs(options, options.candidates, asked.prompt, task)
+        inputs = _inputs(options, options.candidates, asked, task)
         bounds = await _bounds(choice)
         drawn = choice.drawn_order = await exploration.draw(
             choice.id, inputs, ranking.chain, bounds
@@ -155,13 +153,15 @@ async def _bounds(choice: RouteChoice) -> dict[str, float]:
 
 
 def _rank(
-    options: RouteOptions, candidates: Sequence[Candidate], prompt: Prompt, task: str
+    options: RouteOptions, candidates: Sequence[Candidate], asked: Asked, task: str
 ) -> Ranking:
-    return rank(_inputs(options, candidates, prompt, task), options.scoring_fn)
+    return rank(_inputs(options, candidates, asked, task), options.scoring_fn)
 
 
 def _inputs(
-    options: RouteOptions, candidates: Sequence[Candidate], prompt: Prompt, task: str
+    options: RouteOptions, candidates: Sequence[Candidate], asked: Asked, task: str
 ) -> ScoringInputs:
     weights = (options.rules or Rules.shipped()).weights
-    return ScoringInputs(prompt, task, options.operator_preference, candidates, weights)
+    return ScoringInputs(
+        asked.prompt, task, options.operator_preference, candidates, weights, asked.balance_nano
+    )

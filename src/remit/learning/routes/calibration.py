@@ -10,6 +10,7 @@ from remit.gateway import LLMGateway
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.learning.evidence.feedback import Source, give_feedback
+from remit.learning.routes.grades import CALIBRATOR
 from remit.learning.routes.ridge import GradedPrompt
 from remit.ledger import LedgerClient
 from remit.providers.prices import PriceTable
@@ -20,7 +21,6 @@ __all__ = ["Calibration", "Grader", "calibrate"]
 Grader = Callable[[GradedPrompt, str, str], float | None]
 """Grades a prompt's answer, given the candidate's name; 0 to 1, ``None`` if it cannot."""
 
-_AGENT = "route-calibration"
 _UNSEEN_TOKENS = 1_000
 """Largest number of tokens that providers add to a prompt."""
 
@@ -104,7 +104,7 @@ async def calibrate(
         rates[one.model_id] = price
     calls = graded = finished = 0
     spent = 0.0
-    base = new_request(_AGENT, session_id, max_tokens=max_tokens)
+    base = new_request(CALIBRATOR, session_id, max_tokens=max_tokens)
     ordered = sorted(candidates, key=lambda one: rates[one.model_id].bound_nano(1000, 1000))
     for place, prompt in enumerate(prompts):
         progress(place, len(prompts))
