@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from remit.cli.receipt import extract_of, verify_file
+from remit.cli.extracts import extract_of, verify_file
 from remit.cli.segments import attached, from_archive
 from remit.cli.shared import (
     FILE,
@@ -68,7 +68,7 @@ _STATUS = {
     metavar="VKEY",
     help="Require the cosignature of this witness.",
 )
-@click.option("--file", "file", type=FILE, help="Verify this extract or receipt instead.")
+@click.option("--file", "file", type=FILE, help="Verify this extract instead.")
 @click.option("--key", "text", metavar="VKEY", help="With --file: the log's verifier key.")
 @from_archive
 @reads
@@ -313,6 +313,7 @@ def _write(out: Path | None, text: str) -> None:
 )
 @click.option("--session", metavar="ID", help="Write an extract: all entries of a session.")
 @click.option("--order", metavar="ID", help="Write an extract: all entries of a work order.")
+@click.option("--action", metavar="ID", help="Write an extract: a tool action or model call.")
 @click.option(
     "--range", "span", nargs=2, metavar="FIRST END",
     help="Write an extract: the entries from FIRST to before END.",
@@ -321,14 +322,15 @@ def _write(out: Path | None, text: str) -> None:
 @common
 def export(
     root: Path | None, kind: Any, as_tiles: bool, out: Path, session: str | None,
-    order: str | None, span: tuple[str, str] | None, archives: tuple[Path, ...],
+    order: str | None, action: str | None,
+    span: tuple[str, str] | None, archives: tuple[Path, ...],
 ) -> None:  # fmt: skip
     """Export the ledger with a signed checkpoint.
 
     With --archive, the export contains the archived entries too. An extract contains the records of
-    a session, an order or a range, without content, and proves that none of them is missing."""
+    a session, order, action or range, without content, and proves that none of them is missing."""
     kind = "tiles" if as_tiles else kind
-    of = extract_of(session, order, span)
+    of = extract_of(session, order, action, span)
     if of and kind != "jsonl":
         raise click.UsageError("An extract has one format. Leave out --format and --tiles.")
     with attached(root, archives, signing=True) as client:

@@ -1,4 +1,4 @@
-"""Extracts and receipts on the command line."""
+"""Extracts on the command line: ``remit ledger export --session`` and ``verify --file``."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ def verify_file(file: Path, key: VerifierKey | None, as_json: bool) -> None:
 
 
 def extract_of(
-    session: str | None, order: str | None, span: tuple[str, str] | None
+    session: str | None, order: str | None, action: str | None, span: tuple[str, str] | None
 ) -> dict[str, Any]:
     """Return the entries that an extract is requested for; empty for a whole export.
 
     Args:
         session: id of a session.
         order: id of a work order.
+        action: id of the entry that ends a tool action or model call.
         span: first entry of a range and the entry after its last, as ids or sequence numbers.
 
     Raises:
@@ -64,14 +65,15 @@ def extract_of(
     from remit.ledger import parse_entry_id
 
     found: dict[str, Any] = {}
-    for name, value in (("session_id", session), ("work_order_id", order)):
-        if value is not None:
-            found[name] = value
+    given = {"session_id": session, "work_order_id": order, "entry": action}
+    found |= {name: value for name, value in given.items() if value is not None}
     if span is not None:
-        bounds = [int(one) if one.isdecimal() else parse_entry_id(one) for one in span]
+        bounds = [
+            int(one) if one.isdecimal() and len(one) < 19 else parse_entry_id(one) for one in span
+        ]
         found |= dict(zip(("first", "end"), bounds, strict=True))
     if len(found) > (1 if span is None else 2):
-        raise click.UsageError("Give one of --session, --order and --range.")
+        raise click.UsageError("Give one of --session, --order, --action and --range.")
     if None in found.values():
         raise click.UsageError("--range takes ids of entries, such as LED-0000002a, or numbers.")
     return found
