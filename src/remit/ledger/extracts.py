@@ -192,7 +192,8 @@ def _read(data: bytes | str, key: VerifierKey | None, more: Mapping[str, type]) 
     is_one = bool(more) or members["format"] == EXTRACT_FORMAT
     require(is_one, "extract-members", "this is not an extract")
     stated = VerifierKey.parse(members["verifier_key"])
-    require(stated == (key or stated), "head-key", "the file names another verifier key")
+    is_own = stated == (key or stated) and str(stated) == members["verifier_key"]
+    require(is_own, "head-key", "the file names another verifier key, or not exactly this one")
     signed = SignedCheckpoint.parse(members["checkpoint"])
     head = signed.verify(stated)
     of, texts = members["of"], members["records"]
