@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import orjson
 
+from remit.cli.extracts import extract_of, verify_file
 from remit.cli.segments import attached, from_archive
 from remit.cli.shared import (
     FILE,
@@ -65,11 +67,15 @@ _STATUS = {
     metavar="VKEY",
     help="Require the cosignature of this witness.",
 )
+@click.option("--file", "file", type=FILE, help="Verify this extract instead.")
+@click.option("--key", "text", metavar="VKEY", help="With --file: the log's verifier key.")
 @from_archive
 @reads
 def verify(
     root: Path | None,
     as_json: bool,
+    file: Path | None,
+    text: str | None,
     source: str | None,
     first: str,
     jobs: int | None,
@@ -79,10 +85,14 @@ def verify(
 ) -> None:
     """Verify the whole ledger; exit 1 on a problem.
 
-    The command checks records, hash chain, tree, content, erasures and checkpoints."""
+    The command checks records, hash chain, tree, content, erasures and checkpoints. With --file, it
+    checks the file alone, without a root."""
     from remit.ledger import LedgerError, VerificationReport
     from remit.ledger.tlog import VerifierKey
 
+    if file is not None:
+        verify_file(file, VerifierKey.parse(text) if text else None, as_json)
+        return
     held = _read_checkpoint(source) if source else None
     keys = [VerifierKey.parse(text) for text in witnesses]
     try:
@@ -266,16 +276,37 @@ def cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="Output file or directory."
 )
+@click.option("--session", metavar="ID", help="Write an extract: all entries of a session.")
+@click.option("--order", metavar="ID", help="Write an extract: all entries of a work order.")
+@click.option("--action", metavar="ID", help="Write an extract: a tool action or model call.")
+@click.option(
+    "--range", "span", nargs=2, metavar="FIRST END",
+    help="Write an extract: the entries from FIRST to before END.",
+)  # fmt: skip
 @from_archive
 @common
 def export(
-    root: Path | None, kind: Any, as_tiles: bool, out: Path, archives: tuple[Path, ...]
-) -> None:
+    root: Path | None, kind: Any, as_tiles: bool, out: Path, session: str | None,
+    order: str | None, action: str | None,
+    span: tuple[str, str] | None, archives: tuple[Path, ...],
+) -> None:  # fmt: skip
     """Export the ledger with a signed checkpoint.
 
-    With --archive, the export contains the archived entries too."""
+    With --archive, the export contains the archived entries too. An extract contains the records of
+    a session, order, action or range, without content, and proves that none of them is missing."""
     kind = "tiles" if as_tiles else kind
+    of = extract_of(session, order, action, span)
+    if of and kind != "jsonl":
+        raise click.UsageError("An extract has one format. Leave out --format and --tiles.")
     with attached(root, archives, signing=True) as client:
+        if of:
+            from remit.ledger import make_extract
+
+            found = make_extract(client, of)
+            text = orjson.dumps(found).decode() + "\n"
+            _write(None if str(out) == "-" else out, text)
+            note(f"{len(found['records'])} records written to {out}.")
+            return
         if str(out) == "-":
             if kind != "jsonl":
                 raise InvalidInputError("Only jsonl can be written to standard output.")

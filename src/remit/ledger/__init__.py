@@ -80,19 +80,23 @@ from remit.ledger.usage_tables import USAGE_TABLES
 from remit.ledger.wire import call_answer, call_body, wire_body
 
 if TYPE_CHECKING:
+    from remit.ledger.extracts import EXTRACT_FORMAT, Extract, make_extract, read_extract
     from remit.ledger.forks import fork
     from remit.ledger.postgres.connection import masked
     from remit.ledger.postgres.schemas import drop_schema, has_schema, make_schema, rename_schema
     from remit.ledger.relocation import copy_ledger
+    from remit.ledger.run_index import check_indexes
     from remit.ledger.sqlite.files import remove_ledger_file, rename_ledger_file
 else:
     __getattr__ = lazy_names(
         __name__,
         {
+            "extracts": "EXTRACT_FORMAT Extract make_extract read_extract",
             "forks": "fork",
             "postgres.connection": "masked",
             "postgres.schemas": "drop_schema has_schema make_schema rename_schema",
             "relocation": "copy_ledger",
+            "run_index": "check_indexes",
             "sqlite.files": "remove_ledger_file rename_ledger_file",
         },
     )
@@ -101,6 +105,7 @@ __all__ = [
     "AFTER_DAMAGE",
     "EVENTS",
     "EXACT",
+    "EXTRACT_FORMAT",
     "KERNEL_ROWS",
     "LAYOUT_VERSION",
     "STATE_TABLES",
@@ -119,6 +124,7 @@ __all__ = [
     "Event",
     "ExactText",
     "ExportFormatError",
+    "Extract",
     "Finding",
     "Folded",
     "KeptHead",
@@ -161,6 +167,7 @@ __all__ = [
     "audit_tables",
     "call_answer",
     "call_body",
+    "check_indexes",
     "check_tables",
     "content",
     "copy_ledger",
@@ -181,6 +188,7 @@ __all__ = [
     "ledger_key",
     "left_of",
     "locked",
+    "make_extract",
     "make_schema",
     "masked",
     "of_other_types",
@@ -188,6 +196,7 @@ __all__ = [
     "pages",
     "parse_entry_id",
     "proof_bundle",
+    "read_extract",
     "read_mark",
     "readable",
     "reason_of",

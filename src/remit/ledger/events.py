@@ -233,6 +233,9 @@ _TABLE = (
           "The entries from `first` to before `end` were archived. `root` is the tree hash at"
           " `end`, `left` states which `entries` leave the database, and `carried` is the "
           "state from which checks continue."),
+    Event("INDEXED", "ledger", ("of", "entries", "actions", "part", "parts"),
+          "All entries of a session or work order (`of`) until this one: their numbers, and for "
+          "each tool action or model call the entries that belong to it."),
     Event("KEY_CREATED", "auth",
           ("key_id", "name", "prefix", "requested_by", "role", "models", "agents", "tiers",
            "expires", "user_id", "team_id", "organisation_id"),
