@@ -15,6 +15,7 @@ results are in :mod:`remit.operations.results`.
 from __future__ import annotations
 
 from remit.operations.catalogue import operations
+from remit.operations.limits import limits_line
 from remit.operations.operation import (
     Caller,
     Column,
@@ -49,6 +50,7 @@ __all__ = [
     "checked",
     "cut",
     "facts",
+    "limits_line",
     "name_of",
     "operations",
     "request_model",

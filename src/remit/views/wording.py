@@ -519,6 +519,15 @@ def shown_value(value: Any) -> str:
     return text.decode() if len(text) <= _LONGEST_JSON else f"[JSON of {len(text)} bytes]"
 
 
+def cents(value: float) -> str:
+    """Return US dollars with two decimals: ``$1,234.50``; ``<$0.01`` for a smaller amount.
+
+    Args:
+        value: US dollars.
+    """
+    return "<$0.01" if 0 < value < 0.005 else f"${value:,.2f}"
+
+
 def dollars(value: float) -> str:
     """Return US dollars as text, with up to nine decimals: ``$0.25``, ``$3``.
 
