@@ -304,7 +304,7 @@ def export(
 
             found = make_extract(client, of)
             text = orjson.dumps(found).decode() + "\n"
-            _write(None if str(out) == "-" else out, text)
+            write_text(None if str(out) == "-" else out, text)
             note(f"{len(found['records'])} records written to {out}.")
             return
         if str(out) == "-":
