@@ -285,7 +285,7 @@ def index_faults(select: Select, away: Places) -> Iterator[Finding]:
 
 
 def _faults(select: Select, parts: Sequence[dict[str, Any]], away: Places) -> Iterator[str]:
-    """Yield what the parts of one index say wrongly."""
+    """Yield a message for each false statement in the parts of one index."""
     ((name, value),) = parts[0]["of"].items()
     names = {seq for part in parts for seq in part["entries"]}
     sql = f"SELECT seq, record FROM entries WHERE {name} = ? AND seq < ?"

@@ -21,7 +21,7 @@ _NANO = 1_000_000_000
 
 
 class Spend:
-    """The balance of a learned route: what its calls were allowed to cost less what they cost.
+    """The balance of a learned route: the allowed cost of its calls minus their real cost.
 
     The balance is read from the ledger, so that all processes steer by the same calls: exchanges
     that a decision chose since the head was recorded. Calls in flight do not count yet.

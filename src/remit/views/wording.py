@@ -520,7 +520,7 @@ def shown_value(value: Any) -> str:
 
 
 def cents(value: float) -> str:
-    """Return US dollars with two decimals: ``$1,234.50``; ``<$0.01`` for a smaller amount.
+    """Return US dollars with two decimals, such as ``$1,234.50``. A smaller amount is ``<$0.01``.
 
     Args:
         value: US dollars.

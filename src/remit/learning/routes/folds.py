@@ -90,7 +90,7 @@ def predictions(head: LearnedHead, one: GradedPrompt) -> tuple[dict[str, int], d
 def chosen(
     qualities: Mapping[str, int], costs: Mapping[str, int], price_weight: int, quality_floor: int
 ) -> str:
-    """Return the model that a router takes by these predictions.
+    """Return the model that a router would choose from these predictions.
 
     Args:
         qualities: predicted reward in millionths, by model.
