@@ -266,13 +266,17 @@ def progress(label: str) -> Callable[[int, int], None]:
     return functools.partial(show, label)
 
 
-def progress_bar() -> Callable[[str, int, int], None]:
+def progress_bar(*, pipe: bool = False) -> Callable[[str, int, int], None]:
     """Return a function that shows a progress bar on standard error, with the remaining time.
 
     The function takes a label, and the number of done and of all items. Without a terminal the
     function does nothing.
+
+    Args:
+        pipe: without a terminal, write one line for each label, when its first item is done.
     """
     shown = ""
+    named: set[str] = set()
     began: dict[str, float] = {}
 
     def show(label: str, done: int, total: int) -> None:
@@ -288,7 +292,12 @@ def progress_bar() -> Callable[[str, int, int], None]:
             end = "\n" if done >= total else ""
             click.echo(f"\r\x1b[K{printable(line)}{end}", nl=False, err=True)
 
-    return show if sys.stderr.isatty() else lambda label, done, total: None
+    def show_once(label: str, done: int, total: int) -> None:
+        if pipe and label not in named and done:
+            named.add(label)
+            note(f"{label}: {total}")
+
+    return show if sys.stderr.isatty() else show_once
 
 
 def show_step(name: str) -> None:

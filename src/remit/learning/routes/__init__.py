@@ -2,12 +2,13 @@
 
 from remit.learning.routes.calibration import Calibration, Grader, calibrate
 from remit.learning.routes.folds import fold_of
-from remit.learning.routes.grades import graded_prompts
+from remit.learning.routes.grades import CALIBRATOR, graded_prompts
 from remit.learning.routes.power import PowerPlan, power_plan
 from remit.learning.routes.ridge import GradedPrompt, abilities_of, fit_head
 from remit.learning.routes.route_fit import IN_FORCE, RouteFit, fit_route
 
 __all__ = [
+    "CALIBRATOR",
     "IN_FORCE",
     "Calibration",
     "GradedPrompt",
