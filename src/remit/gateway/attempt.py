@@ -188,6 +188,7 @@ class Attempts:
         started = time.perf_counter()
         try:
             if tap.sink is not None:
+                tap.records = self._config.record_streams and call.request.body is not None
                 await tap.dispatched(attempt.dispatch_entry_id, attempt.to.outgoing)
                 started = time.perf_counter()
             attempt.sent = True

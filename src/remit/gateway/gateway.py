@@ -116,7 +116,7 @@ class LLMGateway:
             refresh=self._breakers.refresh,
         )
         self._billing = Billing(prices or PriceTable.shipped(), config)
-        candidates = Candidates(
+        self._candidates = candidates = Candidates(
             self._names, self._providers, Objects(ledger_client), self._billing, config,
             enforce=budgeter is not None and budget_mode == "enforce",
         )  # fmt: skip

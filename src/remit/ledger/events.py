@@ -55,7 +55,7 @@ _TABLE = (
            "retry_of", "provider_id", "requested_model_id", "decision_id", "propensity",
            "explored", "cost_usd", "price_version", "cost_certainty", "over_bound", "raised_bound",
            "changed", "dropped", "wire", "system", "answer", "cut", "headers", "request_hash",
-           "claim", "batch_bounds", "wire_answer",
+           "claim", "batch_bounds", "wire_answer", "stream", "created",
            "fallback_from", "server_tool_uses", "cached_input_tokens", "cache_write_tokens",
            "reasoning_tokens", "audio_input_tokens", "audio_output_tokens", "audio_seconds",
            "time_to_first_token_ms", "policy_epoch", "error_code",

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     from remit.runtime.order_app import load_app
     from remit.runtime.order_handle import OrderHandle
     from remit.runtime.order_worker import OrderWorker
-    from remit.runtime.providers import require_reachable, resolve_model, weight_store
+    from remit.runtime.providers import (
+        assemble_providers,
+        require_reachable,
+        resolve_model,
+        weight_store,
+    )
     from remit.runtime.routing import rules_of
     from remit.runtime.runtime import Runtime
     from remit.runtime.schedules import Schedule
@@ -40,7 +45,7 @@ else:
             "order_app": "load_app",
             "order_handle": "OrderHandle",
             "order_worker": "OrderWorker",
-            "providers": "require_reachable resolve_model weight_store",
+            "providers": "assemble_providers require_reachable resolve_model weight_store",
             "routing": "rules_of",
             "runtime": "Runtime",
             "schedules": "Schedule",
@@ -56,6 +61,7 @@ __all__ = [
     "Runtime",
     "Schedule",
     "TurnEnded",
+    "assemble_providers",
     "known_tools",
     "load_app",
     "make_root",

@@ -135,6 +135,11 @@ class GatewaySettings(Section):
     idempotency_hours: float = Field(
         gt=0, description="how long an idempotency key returns the recorded answer"
     )
+    record_streams: bool = Field(
+        False,
+        description="also record each stream's events byte for byte, so that `remit replay` "
+        "streams them as they came; uses more disk space",
+    )
     recover_every_s: float = Field(
         gt=0, description="how often a server looks for calls of dead processes"
     )

@@ -1,0 +1,188 @@
+"""A recorded run answers its client's program again: byte for byte, without an upstream."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from remit.gateway import Recording
+from remit.kernel.errors import RemitError
+from remit.kernel.root import Root
+from remit.kernel.settings import load_settings
+from remit.server.replay import ReplayServer
+from tests.server.running import Served, prompt
+from tests.support.upstream import Upstream
+
+TOML = """
+[gateway]
+retry_base_ms = 5
+retry_max_ms = 50
+record_streams = true
+"""
+PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+Answer = tuple[int, bytes, Mapping[str, str]]
+
+
+@contextmanager
+def replaying(served: Served, run: str, **options: Any) -> Iterator[tuple[Served, Recording]]:
+    """A server that replays a run of ``served``."""
+    root = Root(served.root)
+    recording = Recording(served.ledger, run)
+    before = served.ledger.count()
+    with ReplayServer(recording, root, load_settings(root.config).settings, **options) as server:
+        yield replace(served, url=server.url), recording
+    assert served.ledger.count() == before
+
+
+def answers(served: Served, session: str, calls: list[tuple[str, str, bool]]) -> list[Answer]:
+    """The answers to a conversation: (dialect, text, stream) of each call."""
+    found = []
+    for dialect, text, stream in calls:
+        model = "claude-sonnet-4-5" if "claude" in text else "gpt-4o-mini"
+        found.append(served.call(dialect, text, session=session, model=model, stream=stream))
+    return found
+
+
+TALK = [
+    ("openai", "hello", False),
+    ("openai", "hello", True),
+    ("openai", "[[tool=lookup:{}]] weather", True),
+    ("anthropic", "hello claude", False),
+    ("anthropic", "tell claude [[tokens=40]]", True),
+    ("anthropic", "hello translated", False),
+    ("openai", "hello claude translated", True),
+    ("openai", "broken [[status=400]]", False),
+    ("openai", "hello", False),
+]
+
+
+def test_every_answer_comes_again_byte_for_byte(
+    anywhere: Served, upstream: Upstream, session: str
+) -> None:
+    recorded, calls = answers(anywhere, session, TALK), upstream.count()
+    time.sleep(1.1)  # A replay that told the time of day would differ.
+    with replaying(anywhere, session) as (replay, recording):
+        again = answers(replay, session, TALK)
+        recording.finish()
+    assert upstream.count() == calls
+    for (status, body, headers), (new_status, new_body, new_headers) in zip(
+        recorded, again, strict=True
+    ):
+        assert (new_status, new_body) == (status, body)
+        own = {name for name in headers if name.startswith("x-remit-")}
+        assert {name: new_headers.get(name) for name in own} == {n: headers[n] for n in own}
+
+
+def turns(number: int) -> list[tuple[str, str, bool]]:
+    return [("openai", f"turn {n}", n % 2 == 0) for n in range(number)]
+
+
+def test_one_changed_byte_in_the_tenth_request_is_named(
+    served: Served, upstream: Upstream, session: str
+) -> None:
+    answers(served, session, turns(12))
+    calls = upstream.count()
+    with replaying(served, session) as (replay, recording):
+        answers(replay, session, turns(9))
+        status, body, _ = replay.call("openai", "turn 8!", session=session, model="gpt-4o-mini",
+                                      stream=False)  # fmt: skip
+        assert status == 422
+        said = json.loads(body)["error"]["message"]
+        expected = (
+            'request 10 differs from the recording in /messages/0/content: expected "turn 9", '
+            'found "turn 8!"'
+        )
+        assert expected in said
+        assert answers(replay, session, turns(1))[0][0] == 422
+        with pytest.raises(RemitError, match="request 10 differs"):
+            recording.finish()
+    assert upstream.count() == calls
+
+
+def test_a_byte_that_no_field_shows_is_named_by_its_place(served: Served, session: str) -> None:
+    body = json.dumps(prompt("hello")).encode()
+    named = {"x-remit-session": session}
+    assert served.ask("POST", PATHS["openai"], body, headers=named)[0] == 200
+    with replaying(served, session) as (replay, recording):
+        spaced = body.replace(b": ", b":", 1)
+        assert replay.ask("POST", PATHS["openai"], spaced, headers=named)[0] == 422
+        assert recording.difference is not None
+        assert recording.difference.field == "byte 9"
+
+
+def test_parallel_calls_may_come_in_any_order(
+    served: Served, upstream: Upstream, session: str
+) -> None:
+    def talk(to: Served, order: list[int]) -> dict[int, bytes]:
+        def one(number: int) -> bytes:
+            return to.call("openai", f"part {number} [[delay=0.1]]", session=session)[1]
+
+        with ThreadPoolExecutor(8) as pool:
+            return dict(zip(order, pool.map(one, order), strict=True))
+
+    recorded = talk(served, [*range(8)])
+    calls = upstream.count()
+    with replaying(served, session) as (replay, recording):
+        assert talk(replay, [*reversed(range(8))]) == recorded
+        recording.finish()
+    assert upstream.count() == calls
+
+
+def test_a_run_that_ends_early_names_the_call_that_is_missing(
+    served: Served, session: str
+) -> None:
+    answers(served, session, turns(3))
+    with replaying(served, session) as (replay, recording):
+        answers(replay, session, turns(2))
+        with pytest.raises(RemitError, match="before request 3: 1 of 3 recorded calls"):
+            recording.finish()
+
+
+def test_an_erased_call_is_refused(served: Served, session: str) -> None:
+    answers(served, session, turns(3))
+    second = served.entries("EXCHANGE", session)[1]
+    served.ledger.erase(entry_id=second.id, reason="asked", requested_by="Ada")
+    with pytest.raises(RemitError, match=f"{second.id} is .content erased under LED-"):
+        Recording(served.ledger, session)
+
+
+def test_a_refusal_of_the_run_comes_again(served: Served, upstream: Upstream, session: str) -> None:
+    key = served.key(models=("gpt-4o-mini",)).key
+
+    def talk(to: Served) -> list[tuple[int, bytes]]:
+        return [
+            to.call("openai", "hello", session=session, model=model, token=key)[:2]
+            for model in ("gpt-4o-mini", "gpt-4.1", "gpt-4o-mini")
+        ]
+
+    recorded = talk(served)
+    assert [status for status, _ in recorded] == [200, 403, 200]
+    with replaying(served, session) as (replay, recording):
+        assert talk(replay) == recorded
+        recording.finish()
+
+
+@pytest.mark.parametrize("text", ["[[cut=3]] tell me more", "[[status=500]] no"])
+def test_a_broken_stream_breaks_again(served: Served, session: str, text: str) -> None:
+    recorded = answers(served, session, [("openai", text, True)])
+    with replaying(served, session) as (replay, recording):
+        again = answers(replay, session, [("openai", text, True)])
+        recording.finish()
+    assert [one[:2] for one in again] == [one[:2] for one in recorded]
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_another_model_is_a_difference(served: Served, session: str, dialect: str) -> None:
+    served.call(dialect, "hello", session=session, model="openai/gpt-4o-mini")
+    for model, status in (("openai/gpt-4o-mini", 200), ("gpt-4.1", 422)):
+        with replaying(served, session) as (replay, recording):
+            assert replay.call(dialect, "hello", session=session, model=model)[0] == status
+        assert status == 200 or recording.difference is not None
+        assert recording.difference is None or recording.difference.field == "/model"
