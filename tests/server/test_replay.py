@@ -171,16 +171,18 @@ def test_a_refusal_of_the_run_comes_again(served: Served, upstream: Upstream, se
 
 @pytest.mark.parametrize("text", ["[[cut=3]] tell me more", "[[status=500]] no"])
 def test_a_broken_stream_breaks_again(served: Served, session: str, text: str) -> None:
-    recorded = answers(served, session, [("openai", text, True)])
+    def talk(to: Served) -> tuple[int, bytes]:  # Its circuit opens.
+        return to.call("openai", text, session=session, model="gpt-4.1-nano", stream=True)[:2]
+
+    recorded = talk(served)
     with replaying(served, session) as (replay, recording):
-        again = answers(replay, session, [("openai", text, True)])
+        assert talk(replay) == recorded
         recording.finish()
-    assert [one[:2] for one in again] == [one[:2] for one in recorded]
 
 
 @pytest.mark.parametrize("dialect", PATHS)
 def test_another_model_is_a_difference(served: Served, session: str, dialect: str) -> None:
-    served.call(dialect, "hello", session=session, model="openai/gpt-4o-mini")
+    assert served.call(dialect, "hello", session=session, model="openai/gpt-4o-mini")[0] == 200
     for model, status in (("openai/gpt-4o-mini", 200), ("gpt-4.1", 422)):
         with replaying(served, session) as (replay, recording):
             assert replay.call(dialect, "hello", session=session, model=model)[0] == status

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, NamedTuple
 
 from typing_extensions import override
@@ -59,6 +59,8 @@ class ReplayGateway(LLMGateway):
     Args:
         recording: the run.
         pause: awaited with each recorded call before its answer; None to answer at once.
+        aliases: names of models and routes that the settings define; what such a name meant is not
+            compared.
         options: arguments of :class:`LLMGateway`. Its ledger is a scratch ledger, never the
             recorded one.
     """
@@ -67,11 +69,13 @@ class ReplayGateway(LLMGateway):
         self,
         recording: Recording,
         pause: Callable[[RecordedCall], Awaitable[None]] | None = None,
+        aliases: Collection[str] = (),
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self._recording = recording
         self._pause = pause
+        self._aliases = aliases
 
     @override
     async def aroute(
@@ -138,8 +142,8 @@ class ReplayGateway(LLMGateway):
         assert to.outgoing is not None
         raw = to.outgoing.body.raw
         # The name of the model was replaced for the provider.
-        if asked:
-            is_same = asked in (ANY_MODEL, body.model)
+        if asked or body.model in self._aliases:
+            is_same = asked in ("", ANY_MODEL, body.model)
         else:
             is_same = (provider_id, model_id) in self._names.candidates(request)
         if not is_same:

@@ -73,6 +73,7 @@ class ReplayServer(LoopbackServer):
             gateway = ReplayGateway(
                 recording,
                 pause,
+                {*settings.routing.models, *settings.routing.routes},
                 ledger_client=self._ledger,
                 budgeter=TokenBudgeter(self._ledger),
                 config=RouterConfig.from_settings(settings, "", ""),
