@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +22,7 @@ from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.server.replay import ReplayServer
 from tests.server.running import Served, prompt
+from tests.support.commands import run_remit
 from tests.support.upstream import Upstream
 
 TOML = """
@@ -135,9 +140,7 @@ def test_parallel_calls_may_come_in_any_order(
     assert upstream.count() == calls
 
 
-def test_a_run_that_ends_early_names_the_call_that_is_missing(
-    served: Served, session: str
-) -> None:
+def test_a_run_that_ends_early_names_the_call_that_is_missing(served: Served, session: str) -> None:
     answers(served, session, turns(3))
     with replaying(served, session) as (replay, recording):
         answers(replay, session, turns(2))
@@ -188,3 +191,54 @@ def test_another_model_is_a_difference(served: Served, session: str, dialect: st
             assert replay.call(dialect, "hello", session=session, model=model)[0] == status
         assert status == 200 or recording.difference is not None
         assert recording.difference is None or recording.difference.field == "/model"
+
+
+CLIENT = """
+import openai
+client = openai.OpenAI(max_retries=0)
+for number in range(3):
+    text = f"turn {number}{'!' if number == CHANGED else ''}"
+    answer = client.chat.completions.create(
+        model="gpt-4o-mini", max_tokens=50, messages=[{"role": "user", "content": text}])
+    print(answer.choices[0].message.content)
+"""
+
+
+@pytest.mark.parametrize("changed", [-1, 1])
+def test_the_command_runs_the_program_again(
+    served: Served, upstream: Upstream, session: str, tmp_path: Path, changed: int
+) -> None:
+    program = tmp_path / "client.py"
+    program.write_text(CLIENT.replace("CHANGED", "-1"))
+    variables = {"OPENAI_BASE_URL": f"{served.url}/v1", "OPENAI_API_KEY": served.token}
+    made = "client = openai.OpenAI(max_retries=0"
+    headers = f"{made}, default_headers={{'x-remit-session': '{session}'}})"
+    first = tmp_path / "first.py"
+    first.write_text(program.read_text().replace(f"{made})", headers))
+    subprocess.run([sys.executable, first], env={**os.environ, **variables}, check=True)
+    program.write_text(CLIENT.replace("CHANGED", str(changed)))
+    calls = upstream.count()
+    done = subprocess.run(
+        [sys.executable, "-m", "remit", "replay", session, "--root", str(served.root), "--",
+         sys.executable, str(program)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert upstream.count() == calls
+    if changed < 0:
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == [f"You said: turn {number}" for number in range(3)]
+        assert "Replayed 3 of 3 calls; 0 upstream calls." in done.stderr
+    else:
+        assert done.returncode == 1
+        assert 'expected "turn 1", found "turn 1!"' in done.stderr
+
+
+def test_the_record_is_stepped_through(served: Served, session: str) -> None:
+    answers(served, session, turns(3))
+    done = run_remit("replay", session, "--step", "--root", served.root, stdin="r\na\n\n\nq\n")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line[:3] for line in lines if "openai/gpt-4o-mini" in line] == ["1/3", "2/3", "3/3"]
+    assert "You said: turn 2" in done.stdout
+    assert '"max_tokens": 50' in done.stdout
+    assert run_remit("replay", "SES-ABSENT00", "--root", served.root).returncode == 1

@@ -8,8 +8,9 @@ ends the replay.
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = ["RecordedCall", "Recording", "ReplayDifference", "neutral_text"]
 
 ANY_MODEL = "*"
 _ABSENT = "nothing"
+_MISSING = object()
 _EXCERPT_CHARS, _BEFORE_CHARS = 120, 40
 _VALUES = ("prompt", "parameters", "tools", "response", "content_blocks", "answer", "replied",
            "stream", "context_hash")  # fmt: skip
@@ -68,6 +70,7 @@ class RecordedCall:
         wire: the endpoint whose body was sent; empty for a call in neutral form.
         digest: SHA-256 of :meth:`Recording.request_of`, 64 hex digits.
         output: the output limit to which a budget lowered the call; None if it did not.
+        is_rebuilt: True if the answer was a stream of which only the sum is recorded.
     """
 
     number: int
@@ -80,6 +83,7 @@ class RecordedCall:
     wire: str
     digest: str
     output: int | None = None
+    is_rebuilt: bool = False
 
     @property
     def target(self) -> tuple[str, str, str, str, int | None]:
@@ -124,7 +128,7 @@ class Recording:
             run = str(ledger.read(run).metadata.get("session_id") or "")
         if not run.startswith("WO-"):
             self.sessions = tuple(_sessions(ledger, run))
-        ranges = [{"work_order_id": run}] if not self.sessions else [
+        ranges: list[dict[str, Any]] = [{"work_order_id": run}] if not self.sessions else [
             {"session_id": one} for one in self.sessions
         ]  # fmt: skip
         found = sorted(
@@ -203,10 +207,10 @@ class Recording:
             near = [call for call in self._pending if call.began <= end]
             texts = [(call, self.request_of(call), found(call)) for call in near]
             call, expected, sent = max(texts, key=lambda text: (_alike(*text[1:]), -text[0].number))
-            place, *values = first_difference(expected, sent)
+            place, was, now = first_difference(expected, sent)
             lost = [one for one in self._unanswered if _seq(one) < call.ended]
             note = f"{lost[0]} was sent and has no recorded answer" if lost else ""
-            self.difference = ReplayDifference(call.number, place, *values, note)
+            self.difference = ReplayDifference(call.number, place, was, now, note)
             return self.difference
 
     def finish(self) -> None:
@@ -266,41 +270,40 @@ def first_difference(expected: bytes, found: bytes) -> tuple[str, str, str]:
         return "", "", ""
     at = _alike(expected, found)
     shown = slice(max(0, at - _BEFORE_CHARS), at + _BEFORE_CHARS)
-    return f"byte {at}", *(repr(text[shown].decode("utf-8", "replace")) for text in (expected, found))
+    was, now = (repr(text[shown].decode("utf-8", "replace")) for text in (expected, found))
+    return f"byte {at}", was, now
 
 
 def _difference(expected: Any, found: Any, place: str = "") -> tuple[str, str, str] | None:
     if isinstance(expected, dict) and isinstance(found, dict):
-        for name in [*expected, *(name for name in found if name not in expected)]:
-            at = f"{place}/{name.replace('~', '~0').replace('/', '~1')}"
-            if name not in expected or name not in found:
-                both = (_excerpt(one[name]) if name in one else _ABSENT for one in (expected, found))
-                return at, *both
-            if (inner := _difference(expected[name], found[name], at)) is not None:
-                return inner
-        return None
-    if isinstance(expected, list) and isinstance(found, list):
-        for at, (one, other) in enumerate(zip(expected, found, strict=False)):
-            if (inner := _difference(one, other, f"{place}/{at}")) is not None:
-                return inner
-        if len(expected) != len(found):
-            at = min(len(expected), len(found))
-            both = (_excerpt(one[at]) if at < len(one) else _ABSENT for one in (expected, found))
-            return f"{place}/{at}", *both
-        return None
-    if type(expected) is type(found) and expected == found:
-        return None
-    if isinstance(expected, str) and isinstance(found, str):
-        start = max(0, _alike(expected, found) - _BEFORE_CHARS)
-        return place or "/", *(
-            ("…" if start else "") + _excerpt(one[start:]) for one in (expected, found)
+        names = [*expected, *(name for name in found if name not in expected)]
+        parts: Iterable[tuple[Any, Any, Any]] = (
+            (name, expected.get(name, _MISSING), found.get(name, _MISSING)) for name in names
         )
-    return place or "/", _excerpt(expected), _excerpt(found)
+    elif isinstance(expected, list) and isinstance(found, list):
+        pairs = itertools.zip_longest(expected, found, fillvalue=_MISSING)
+        parts = ((at, *pair) for at, pair in enumerate(pairs))
+    elif type(expected) is type(found) and expected == found:
+        return None
+    else:
+        start = 0
+        if isinstance(expected, str) and isinstance(found, str):
+            start = max(0, _alike(expected, found) - _BEFORE_CHARS)
+        return place or "/", _excerpt(expected, start), _excerpt(found, start)
+    for name, one, other in parts:
+        step = str(name).replace("~", "~0").replace("/", "~1")
+        if (inner := _difference(one, other, f"{place}/{step}")) is not None:
+            return inner
+    return None
 
 
-def _excerpt(value: Any) -> str:
-    text = dump(value).decode()
-    return text if len(text) <= _EXCERPT_CHARS else f"{text[:_EXCERPT_CHARS]}…"
+def _excerpt(value: Any, start: int = 0) -> str:
+    """Return a value as JSON, shortened; a string from ``start`` on."""
+    if value is _MISSING:
+        return _ABSENT
+    text = dump(value[start:] if start else value).decode()
+    text = text if len(text) <= _EXCERPT_CHARS else f"{text[:_EXCERPT_CHARS]}…"
+    return f"…{text}" if start else text
 
 
 def _alike(one: Sequence[Any], other: Sequence[Any]) -> int:
@@ -362,13 +365,17 @@ def _call(ledger: LedgerClient, number: int, attempts: Sequence[LedgerEntry]) ->
     for change in changes:
         if change["path"] == "/model" and asked != ANY_MODEL:
             asked = load_exact(change["was"].encode()) if "was" in change else ""
+    parameters = meta.get("parameters")
+    is_rebuilt = (
+        isinstance(parameters, dict) and parameters.get("stream") is True and "stream" not in meta
+    )
     wire = str(meta.get("wire", ""))
     digest = str(meta["context_hash"])
     if not wire:
         digest = sha256_hex(neutral_text(meta["prompt"], meta.get("tools") or ()))
     return RecordedCall(
         number, last.id, _seq(attempts[0].metadata["dispatch_entry_id"]), _seq(last.id),
-        provider_id, model_id, asked, wire, digest, output,
+        provider_id, model_id, asked, wire, digest, output, is_rebuilt,
     )  # fmt: skip
 
 

@@ -169,8 +169,9 @@ class ReplayGateway(LLMGateway):
             return response
         call.tap.created = meta.get("created", 0)
         await call.tap.dispatched(response.dispatch_entry_id, outgoing)
+        player: Any = _Player(stream.encode())
         with contextlib.suppress(ProviderError):  # The record has the failure.
-            await send_body(_Player(stream.encode()), outgoing, call.tap, _TIMEOUTS, neutral=False)
+            await send_body(player, outgoing, call.tap, _TIMEOUTS, neutral=False)
         return response
 
 

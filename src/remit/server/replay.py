@@ -20,7 +20,6 @@ from remit.gateway.budget import TokenBudgeter
 from remit.kernel.root import Root
 from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient
-from remit.providers.wire import ENDPOINTS
 from remit.runtime import assemble_providers
 from remit.runtime.prices import prices_of
 from remit.server.authentication import Authenticator
@@ -118,9 +117,7 @@ class _Application:
         )
         authenticator = Authenticator(_Recorded(identity), settings.server.contract_id)
         nothing: Any = _NotReplayed()
-        responses = Responses(
-            recording.ledger, authenticator, nothing, nothing, settings.server
-        )
+        responses = Responses(recording.ledger, authenticator, nothing, nothing, settings.server)
         server = settings.server
         shares = Shares(most_connections(server.max_connections), server.max_body_bytes)
         calls = ModelCalls(
