@@ -3,6 +3,10 @@
 Two commits frame each request to a provider. :meth:`Attempts.begin` commits the ``DISPATCH`` with
 the reservation and the row in flight. :meth:`Attempts.settle` commits the ``EXCHANGE`` with the
 settlement, and deletes the row in flight. A failed attempt has the same pair of entries.
+
+Cancellation: a caller that is cancelled before the first commit has begun nothing. After it, the
+attempt is settled in any case: ``begin``, ``send`` and ``settle`` store the cancellation in
+``attempt.error`` or a local variable, and ``settle`` raises it after the second commit.
 """
 
 from __future__ import annotations
@@ -11,7 +15,6 @@ import asyncio
 import functools
 import logging
 import time
-import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -19,9 +22,10 @@ from remit.gateway.billing import Bill, estimate
 from remit.gateway.breakers import Permit
 from remit.gateway.candidates import LOWERED, lowered, neutral_order
 from remit.gateway.config import RouterConfig
+from remit.gateway.failures import failure_of
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.memory import LARGE_BYTES, run_to_the_end
-from remit.gateway.neutral import finite, send
+from remit.gateway.neutral import send
 from remit.gateway.objects import notes_made, untold_labels
 from remit.gateway.records import (
     dispatch_entry,
@@ -30,8 +34,7 @@ from remit.gateway.records import (
     prepare_warning,
 )  # fmt: skip
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
-from remit.gateway.stream import ENDED_BY
-from remit.gateway.transport import refuse_failed, send_body
+from remit.gateway.transport import raise_if_failed, send_body
 from remit.gateway.validation import check_output
 from remit.gateway.values import Attempt, Call, Candidate, Failure, KeptId, Model
 from remit.kernel.errors import let_go
@@ -39,7 +42,7 @@ from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
 from remit.kernel.loops import call_in_thread
 from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared
-from remit.providers import CODES, ProviderError, ProviderResponse, Timeouts
+from remit.providers import ProviderResponse, Timeouts
 
 __all__ = ["Attempts"]
 
@@ -194,13 +197,13 @@ class Attempts:
             attempt.sent = True
             result = await self._ask(call, attempt)
             if result.failure:
-                refuse_failed(result)
+                raise_if_failed(result)
             permit.succeed()
             attempt.result = result
-        except BaseException as error:  # noqa: BLE001 - `_failed` re-raises the end of the loop
+        except BaseException as error:  # noqa: BLE001 - `failure_of` re-raises the end of the loop
             attempt.error = error
             try:
-                attempt.result = self._failed(call, attempt, permit, error)
+                attempt.result = failure_of(tap, attempt, permit, error, self._limits_s(call))
             finally:
                 if attempt.result is None:
                     self._ended(call, attempt)
@@ -294,62 +297,6 @@ class Attempts:
         timeout_s, first_s = self._limits_s(call)
         order = neutral_order(to.request, to.model_id, to.sent, timeout_s, stream=tap.wanted)
         return send(to.provider, order, tap, first_s)
-
-    def _failed(
-        self, call: Call, attempt: Attempt, permit: Permit, error: BaseException
-    ) -> Failure:
-        """Return the failure that an exception stands for, and report to the circuit breaker.
-
-        Raises:
-            BaseException: ``error`` itself if it is no failure of the call, such as a closing loop.
-        """
-        tap = call.tap
-        # Output that a stream began to send was produced and is billed. If no output came, the
-        # cost is unknown.
-        paid: Any = "arrived" if tap.pieces else "bound" if attempt.sent else "nothing"
-        if isinstance(error, TimeoutError):
-            # A model that is still talking is not ill, however long it talks.
-            (permit.succeed if tap.pieces else permit.fail)()
-            longest_s, first_s = self._limits_s(call)
-            within = longest_s if tap.pieces or first_s is None else first_s
-            message = f"no answer within {within:g} s"
-            failure = Failure(RouteOutcome.TIMEOUT, "TIMEOUT", message, paid)
-        elif isinstance(error, ProviderError):
-            if error.stale or error.code == "LOCAL_ERROR":
-                permit.release()
-            else:
-                (permit.fail if error.speaks_of_health else permit.succeed)()
-            timed_out = error.code == "TIMEOUT"
-            # A provider that speaks a dialect knows whether its request can have arrived; a
-            # provider object that raises a timeout may not.
-            is_unknown = timed_out and error.status is None and attempt.to.outgoing is None
-            failure = Failure(
-                RouteOutcome.TIMEOUT if timed_out else RouteOutcome.ERROR,
-                error.code if error.code in CODES else "PROVIDER_ERROR",
-                str(error.message),
-                paid if tap.pieces or error.maybe_billed or is_unknown else "nothing",
-                finite(error.retry_after_s),
-                error.reply,
-                error.answer,
-            )
-        elif isinstance(error, asyncio.CancelledError):
-            permit.release()
-            said = str(error.args[0]) if error.args else ""
-            why = said if said in ENDED_BY else "the caller disconnected"
-            failure = Failure(RouteOutcome.ERROR, "CANCELLED", why, paid)
-        elif isinstance(error, Exception):  # whatever a provider object does is on record
-            _log.warning(
-                "provider %s broke its protocol: %s", attempt.to.provider_id, type(error).__name__
-            )
-            _log.debug("where it broke:\n%s", "".join(traceback.format_tb(error.__traceback__)))
-            # Of a provider that speaks a dialect it is our own fault, not its own.
-            (permit.fail if attempt.to.outgoing is None else permit.release)()
-            message = f"the provider object raised {type(error).__name__}"
-            failure = Failure(RouteOutcome.ERROR, "PROVIDER_ERROR", message, paid)
-        else:  # the loop is closing: recovery will find the call
-            permit.release()
-            raise error
-        return failure
 
     def _bill(self, call: Call, attempt: Attempt, result: ProviderResponse | Failure) -> Bill:
         to, tap = attempt.to, call.tap
@@ -450,7 +397,7 @@ class Attempts:
             choice, model = call.choice, attempt.model
             if choice is not None and choice.is_routed and model is not None:
                 try:
-                    step.noted = choice.decide(model, attempt.latency_ms, prepared)
+                    step.decision = choice.decide(model, attempt.latency_ms, prepared)
                 except Exception:  # noqa: BLE001 - the answer is recorded in any case
                     _log.exception("a decision cannot be recorded with its answer")
         return step

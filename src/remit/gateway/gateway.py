@@ -440,7 +440,7 @@ class LLMGateway:
             (amount.tokens, 0),
         )  # fmt: skip
         began_ns = time.monotonic_ns()
-        response = await self._path.pass_on(call, to, name or outgoing.body.endpoint.name)
+        response = await self._path.send_once(call, to, name or outgoing.body.endpoint.name)
         if response.outcome is not RouteOutcome.REJECTED:
             self._tell(call, response, began_ns)
         return response

@@ -18,8 +18,8 @@ from remit.ledger import EXACT, Content, LedgerClient, LedgerEntry, Prepared, co
 from remit.providers import Body, Outgoing, ProviderResponse
 
 __all__ = [
-    "dispatch_entry", "exchange_entry", "prepare_exchange", "prepare_rejection", "prepare_warning",
-    "rejected_response",
+    "dispatch_entry", "exchange_entry", "prepare_exchange", "prepare_refusal", "prepare_warning",
+    "refused_response",
 ]  # fmt: skip
 
 
@@ -265,7 +265,7 @@ def prepare_exchange(ledger: LedgerClient, entry: LedgerEntry, subject_id: str |
         return ledger.prepare(entry, subject_id=subject_id)
 
 
-def prepare_rejection(
+def prepare_refusal(
     ledger: LedgerClient, call: Call, provider_id: str, code: str, message: str
 ) -> Prepared:
     """Return the encoded ``PROMPT_REJECTED`` of a request that was refused. Writes nothing.
@@ -298,7 +298,7 @@ def prepare_rejection(
     return ledger.prepare(entry, subject_id=_text(request.subject_id) or None)
 
 
-def rejected_response(call: Call, refusal: Refusal) -> PromptResponse:
+def refused_response(call: Call, refusal: Refusal) -> PromptResponse:
     """Return the response of a refused call, without the id of an entry."""
     request, choice = call.request, call.choice
     return PromptResponse(

@@ -15,7 +15,7 @@ from remit.gateway.leases import LeaseLostError
 from remit.gateway.leases.renewal import Renewal
 from remit.gateway.lookup import select_in
 from remit.gateway.tenancy import Ownership, Sessions
-from remit.gateway.values import Claim, KeptId, Noted
+from remit.gateway.values import Claim, DecisionStep, KeptId
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerError, Prepared, Transaction
 
@@ -140,7 +140,8 @@ class FinishCall(Struct):
         write_rows: called in the transaction with the id of the ``EXCHANGE``; uses
             ``execute_many`` only.
         keeps_hold: True if the reservation stays, for the rows that ``write_rows`` writes.
-        noted: a step of another stage, run right after this one; None for none.
+        decision: the step that records the routing decision, run right after this one; None for
+            none.
 
     Raises:
         LeaseLostError: the call was settled as an orphan.
@@ -154,7 +155,7 @@ class FinishCall(Struct):
     response_ids: Sequence[KeptId] = ()
     write_rows: Callable[[Transaction, str], None] | None = None
     keeps_hold: bool = False
-    noted: Noted | None = None
+    decision: DecisionStep | None = None
 
 
 class FinishedCall(NamedTuple):
@@ -217,7 +218,7 @@ class Calls:
         scopes: list[str] = []
         ends: list[str] = []
         named: list[Ownership] = []
-        noted: list[Noted] | None = None
+        decisions: list[DecisionStep] | None = None
         for step in steps:
             if isinstance(step, StartCall):
                 begins = True
@@ -230,8 +231,8 @@ class Calls:
                 ends.append(step.dispatch_entry_id)
                 if step.hold is not None:
                     scopes += step.hold.scopes
-                if step.noted is not None:
-                    noted = [*(noted or ()), step.noted]
+                if step.decision is not None:
+                    decisions = [*(decisions or ()), step.decision]
             elif isinstance(step, Ownership):
                 named.append(step)
         # All is asked before anything is looked at.
@@ -248,7 +249,7 @@ class Calls:
             self._note_claims(claims)
         if note_sessions is not None:
             note_sessions()
-        self._others = _NO_STAGES if noted is None else _stages(tx, noted)
+        self._others = _NO_STAGES if decisions is None else _stages(tx, decisions)
 
     def do(self, step: Step) -> Any:
         """Run one step in the transaction and return its result; see the step for its refusals.
@@ -339,19 +340,19 @@ class Calls:
             self._response_ids += [(one, exchange_id) for one in step.response_ids]
         if step.write_rows is not None:
             self._row_writers.append((step.write_rows, exchange_id))
-        if step.noted is not None:
-            self._note(step.noted, exchange_id)
+        if step.decision is not None:
+            self._decide(step.decision, exchange_id)
         return FinishedCall(exchange_id, timestamp, remaining)
 
-    def _note(self, noted: Noted, exchange_id: str) -> None:
-        """Run the step of another stage. A failure of that step is logged: the answer is kept."""
-        noted.exchange_entry_id, noted.result = exchange_id, None
+    def _decide(self, decision: DecisionStep, exchange_id: str) -> None:
+        """Record a routing decision. A failure to do so is logged: the answer is kept."""
+        decision.exchange_entry_id, decision.result = exchange_id, None
         try:
-            noted.result = self._others[noted.opener].do(noted.step)
+            decision.result = self._others[decision.opener].do(decision.step)
         except LedgerError:  # the transaction itself has failed
             raise
         except Exception as error:  # noqa: BLE001 - see above
-            _log.error("nothing was noted with %s: %s", exchange_id, type(error).__name__)
+            _log.error("no decision was recorded with %s: %s", exchange_id, type(error).__name__)
 
     def _note_claims(self, rows: Iterable[tuple[Any, ...]]) -> None:
         for caller, key, *known in rows:
@@ -407,9 +408,9 @@ class Calls:
 _NO_STAGES: Mapping[Any, Any] = {}
 
 
-def _stages(tx: Transaction, noted: Sequence[Noted]) -> Mapping[Any, Any]:
+def _stages(tx: Transaction, decisions: Sequence[DecisionStep]) -> Mapping[Any, Any]:
     """Return the stages of other rooms that take part in a transaction, keyed by their opener."""
     steps: dict[Any, list[Any]] = {}
-    for one in noted:
+    for one in decisions:
         steps.setdefault(one.opener, []).append(one.step)
     return {opener: opener(tx, own) for opener, own in steps.items()}

@@ -149,7 +149,7 @@ class StreamTap:
         on.
         """
         total = self._sum
-        if total is not None and self.began and self._on_text is None:
+        if total is not None and self.was_passed_on and self._on_text is None:
             self._at_once = total.at_once if self.came < self.next_weighing else None
             if self._repeats is not None:
                 self._repeats.forget()
@@ -269,7 +269,10 @@ class StreamTap:
 
     @property
     def pieces(self) -> int:
-        """Number of pieces of content received."""
+        """Number of pieces of content that this attempt has received.
+
+        The bill of a failed attempt depends on this number: what came was produced.
+        """
         return self._pieces if (total := self.sum) is None else total.pieces
 
     @property
@@ -289,8 +292,12 @@ class StreamTap:
         return None if usage is None else usage.input_tokens
 
     @property
-    def began(self) -> bool:
-        """True if any content came; then no other model may answer."""
+    def was_passed_on(self) -> bool:
+        """True if content was passed on to the listener; then no other model may answer.
+
+        Retries and fallbacks depend on this property. The bill of a failed attempt depends on
+        ``pieces``.
+        """
         return self.first_after_ms is not None
 
     async def dispatched(self, entry_id: str, outgoing: Outgoing | None = None) -> None:
@@ -352,7 +359,7 @@ class StreamTap:
             text = event.name
         self._pieces += 1
         self._size += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-        if not self.began:
+        if not self.was_passed_on:
             self._mark()
         if kind is TextDelta and self._on_text is not None:
             self._tell_text(text)
