@@ -8,6 +8,7 @@ ends the replay.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -118,6 +119,7 @@ class Recording:
     rejections: list[LedgerEntry] = field(default_factory=list)
     replayed: list[RecordedCall] = field(default_factory=list)
     difference: ReplayDifference | None = None
+    _ranges: list[dict[str, Any]] = field(default_factory=list)
     _pending: list[RecordedCall] = field(default_factory=list)
     _unanswered: list[str] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -128,11 +130,11 @@ class Recording:
             run = str(ledger.read(run).metadata.get("session_id") or "")
         if not run.startswith("WO-"):
             self.sessions = tuple(_sessions(ledger, run))
-        ranges: list[dict[str, Any]] = [{"work_order_id": run}] if not self.sessions else [
+        self._ranges = [{"work_order_id": run}] if not self.sessions else [
             {"session_id": one} for one in self.sessions
         ]  # fmt: skip
         found = sorted(
-            (entry for which in ranges for entry in _calls(ledger, which)),
+            (entry for which in self._ranges for entry in _calls(ledger, which)),
             key=lambda entries: _seq(entries[0].metadata["dispatch_entry_id"]),
         )
         self.calls = tuple(
@@ -143,16 +145,16 @@ class Recording:
                 f"The ledger has no model call of {self.run}.",
                 next_step="`remit session list` lists the sessions.",
             )
-        for which in ranges:
-            self.rejections += ledger.query(event_type="PROMPT_REJECTED", **which)
-            answered = {entry.metadata["dispatch_entry_id"] for attempts in found
-                        for entry in attempts}  # fmt: skip
-            self._unanswered += [
-                entry.id
-                for entry in ledger.query(event_type="DISPATCH", with_content=False, **which)
-                if entry.id not in answered
-            ]
+        self.rejections += self.entries("PROMPT_REJECTED")
+        answered = {one.metadata["dispatch_entry_id"] for attempts in found for one in attempts}
+        self._unanswered += [one.id for one in self.entries("DISPATCH") if one.id not in answered]
         self._pending = [*self.calls]
+
+    def entries(self, *event_types: str) -> Iterator[LedgerEntry]:
+        """Yield the entries of the run of some event types, in ledger order by session."""
+        for which in self._ranges:
+            found = [self.ledger.query(event_type=name, **which) for name in event_types]
+            yield from heapq.merge(*found, key=lambda entry: _seq(entry.id))
 
     @property
     def pending(self) -> tuple[RecordedCall, ...]:
