@@ -14,14 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import pytest
 
 from remit.gateway import Recording
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.server.replay import ReplayServer
+from remit.providers.sse import SseParser
+from remit.providers.wire import stream_sum
+from remit.server import ReplayServer
 from tests.server.running import Served, prompt
+from tests.server.sdks import anthropic_at
 from tests.support.commands import run_remit
 from tests.support.upstream import Upstream
 
@@ -242,3 +246,64 @@ def test_the_record_is_stepped_through(served: Served, session: str) -> None:
     assert "You said: turn 2" in done.stdout
     assert '"max_tokens": 50' in done.stdout
     assert run_remit("replay", "SES-ABSENT00", "--root", served.root).returncode == 1
+
+
+TOOLS: Any = [{"name": "read", "description": "Read a file.", "input_schema": {"type": "object"}}]
+
+
+def coding_session(served: Served, session: str, files: Path, number: int) -> list[bytes]:
+    """The bytes of every answer to a coding agent that reads a file and goes on, by its SDK."""
+    client, came, messages = anthropic_at(served, session=session), [], []
+    for turn in range(number):
+        order = f'[[tool=read:{{"path":"{turn % 3}.txt"}} parallel=2]] Read file {turn}.'
+        messages.append({"role": "user", "content": order})
+        while True:
+            with client.messages.with_streaming_response.create(
+                model="claude-sonnet-4-5", max_tokens=200, stream=turn % 2 == 0,
+                messages=messages[-4:], tools=TOOLS,
+            ) as answer:  # fmt: skip
+                came.append(raw := b"".join(answer.iter_bytes()))
+            blocks = _blocks(raw)
+            messages.append({"role": "assistant", "content": blocks})
+            uses = [block for block in blocks if block["type"] == "tool_use"]
+            if not uses:
+                break
+            texts = [(files / f"{turn % 3}.txt").read_text() for _ in uses]
+            messages.append({"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": use["id"], "content": text}
+                for use, text in zip(uses, texts, strict=True)
+            ]})  # fmt: skip
+    return came
+
+
+def _blocks(raw: bytes) -> list[dict[str, Any]]:
+    """The blocks of an answer of the Messages API, streamed or not."""
+    if raw[:1] == b"{":
+        found: list[dict[str, Any]] = json.loads(raw)["content"]
+        return found
+    total = stream_sum("anthropic.messages")
+    for event in SseParser().feed(raw):
+        if event.data:
+            total.add(event.name, event.data)
+    answer: Any = total.answer()
+    return list(answer["content"])
+
+
+@pytest.mark.filterwarnings("ignore:The model 'claude-sonnet-4-5':DeprecationWarning")
+def test_a_coding_agents_session_of_thirty_turns(
+    served: Served, upstream: Upstream, session: str, tmp_path: Path
+) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text(f"file {number}\n" * 20)
+    recorded, calls = coding_session(served, session, tmp_path, 30), upstream.count()
+    assert len(recorded) > 30
+    with replaying(served, session) as (replay, recording):
+        assert coding_session(replay, session, tmp_path, 30) == recorded
+        recording.finish()
+    assert upstream.count() == calls
+    (tmp_path / "1.txt").write_text("another text")
+    with replaying(served, session) as (replay, recording):
+        with pytest.raises(anthropic.UnprocessableEntityError, match="request 4 differs"):
+            coding_session(replay, session, tmp_path, 30)
+        assert recording.difference is not None
+        assert "/messages/3/content/0/content" in str(recording.difference)

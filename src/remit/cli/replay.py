@@ -47,7 +47,7 @@ def replay(
     """
     from remit.gateway import Recording
     from remit.ledger import open_root_ledger
-    from remit.server.replay import ReplayServer
+    from remit.server import ReplayServer
 
     place, loaded = open_settings(root)
     settings = loaded.settings

@@ -15,7 +15,7 @@ from remit.gateway.candidates import lowered, needs_reading, speaks
 from remit.gateway.gateway import LLMGateway
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.recording import ANY_MODEL, RecordedCall, Recording, neutral_text
-from remit.gateway.records import rejected_response
+from remit.gateway.records import refused_response
 from remit.gateway.replays import recorded_response
 from remit.gateway.stream import StreamTap
 from remit.gateway.transport import send_body
@@ -107,7 +107,7 @@ class ReplayGateway(LLMGateway):
                 recording.differ, lambda one: forms[one.target].text or _text_of(request)
             )
             said = f"the replay of {recording.run} ended: {found}"
-            return rejected_response(call, Refusal("REPLAY_DIFFERS", said, found.field))
+            return refused_response(call, Refusal("REPLAY_DIFFERS", said, found.field))
         if self._pause is not None:
             await self._pause(recorded)
         entry = await asyncio.to_thread(recording.ledger.read, recorded.exchange_entry_id)
@@ -215,6 +215,6 @@ def _text_of(request: PromptRequest) -> bytes:
 def _rejected(call: Call, refusal: LedgerEntry) -> PromptResponse:
     """Return the response of a recorded ``PROMPT_REJECTED``."""
     meta = refusal.metadata
-    response = rejected_response(call, Refusal(meta["error_code"], str(meta["error_message"])))
+    response = refused_response(call, Refusal(meta["error_code"], str(meta["error_message"])))
     response.exchange_entry_id, response.timestamp = refusal.id, refusal.timestamp
     return response
