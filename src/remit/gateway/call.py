@@ -204,7 +204,7 @@ class CallPath:
         """
         to: Candidate | None = None
         failed: PromptResponse | None = None
-        retries = 0
+        retries, is_cached = 0, None
         while True:
             try:
                 if model.obstacle is not None:
@@ -213,6 +213,12 @@ class CallPath:
                     to = await self._candidates.read(call, model)
                 elif to is None:
                     to = self._candidates.make(call, model)
+                if (
+                    is_cached is None
+                    and self._attempts.cache is not None
+                    and (is_cached := await self._attempts.answer_recorded(call, model, to))
+                ):
+                    return Tried(call.last)
                 permit = self._breakers.permit(to.provider_id, to.model_id)
                 if permit is None:
                     permit = await self._acquire(choice, model)

@@ -137,10 +137,12 @@ def exchange_entry(
             {"model_id": model, "error_code": code} for model, code in attempt.fallback_from
         ]
     if isinstance(result, ProviderResponse):
-        for name in _PARTS:
+        if attempt.cached is not None:
+            metadata["cached_from"] = attempt.cached.exchange_entry_id
+        for name in () if attempt.cached is not None else _PARTS:
             if (value := getattr(result, name)) is not None:
                 metadata[name] = value
-        if result.server_tool_uses:
+        if result.server_tool_uses and attempt.cached is None:
             metadata["server_tool_uses"] = dict(result.server_tool_uses)
     if request.body is not None and to.outgoing is not None:
         _add_wire(metadata, call, to.outgoing)

@@ -118,5 +118,6 @@ def recorded_response(ledger: LedgerClient, entry: LedgerEntry) -> PromptRespons
             (one["model_id"], one["error_code"]) for one in meta.get("fallback_from") or ()
         ),
         attempts=meta.get("attempt", 1),
+        replayed="cached_from" in meta,
         dropped=dropped if isinstance(dropped, list) else (),
     )

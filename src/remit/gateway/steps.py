@@ -15,12 +15,12 @@ from remit.gateway.leases import LeaseLostError
 from remit.gateway.leases.renewal import Renewal
 from remit.gateway.lookup import select_in
 from remit.gateway.tenancy import Ownership, Sessions
-from remit.gateway.values import Claim, DecisionStep, KeptId
+from remit.gateway.values import CachedAnswer, Claim, DecisionStep, KeptId
 from remit.kernel.errors import RemitError
-from remit.ledger import LedgerError, Prepared, Transaction
+from remit.ledger import CACHED, LedgerError, Prepared, Transaction
 
 __all__ = [
-    "FIELDS", "Calls", "CircuitChangedError", "FinishCall", "FinishedCall",
+    "FIELDS", "FIND_CACHED", "Calls", "CircuitChangedError", "FinishCall", "FinishedCall",
     "IdempotencyKeyUsedError", "StartCall", "Step",
 ]  # fmt: skip
 
@@ -39,6 +39,10 @@ _FIND_CLAIMS = (
     "SELECT i.caller, i.idempotency_key, i.exchange_entry_id, i.until_ms, i.token "
     "FROM (VALUES {rows}) AS k JOIN idempotency AS i "
     "ON i.caller = k.column1 AND i.idempotency_key = k.column2"
+)
+FIND_CACHED = (
+    "SELECT exchange_entry_id FROM idempotency WHERE caller = ? AND idempotency_key = ? "
+    f"AND token = '{CACHED}' AND until_ms > ?"
 )
 _CLAIM = (
     "INSERT INTO idempotency (caller, idempotency_key, token, owner, exchange_entry_id, until_ms) "
@@ -130,7 +134,7 @@ class FinishCall(Struct):
     """The step that records an answer, settles the call and deletes its in-flight row.
 
     Attributes:
-        prepared: the encoded ``EXCHANGE``.
+        prepared: the encoded ``EXCHANGE``; for a recorded answer, also the one of its absence.
         dispatch_entry_id: the call.
         hold: the reservation; None without budgets.
         usage: charged usage.
@@ -139,6 +143,8 @@ class FinishCall(Struct):
         response_ids: ids that lead to the ``EXCHANGE``.
         write_rows: called in the transaction with the id of the ``EXCHANGE``; uses
             ``execute_many`` only.
+        cached: the recorded answer that the entry gives. If it was erased or replaced meanwhile,
+            the second entry of ``prepared`` is recorded, and ``is_gone`` is set.
         keeps_hold: True if the reservation stays, for the rows that ``write_rows`` writes.
         decision: the step that records the routing decision, run right after this one; None for
             none.
@@ -147,7 +153,7 @@ class FinishCall(Struct):
         LeaseLostError: the call was settled as an orphan.
     """
 
-    prepared: tuple[Prepared]
+    prepared: tuple[Prepared, ...]
     dispatch_entry_id: str
     hold: Hold | None
     usage: TokenUsage
@@ -156,6 +162,8 @@ class FinishCall(Struct):
     write_rows: Callable[[Transaction, str], None] | None = None
     keeps_hold: bool = False
     decision: DecisionStep | None = None
+    cached: CachedAnswer | None = None
+    is_gone: bool = False
 
 
 class FinishedCall(NamedTuple):
@@ -323,7 +331,10 @@ class Calls:
                 f"The call {dispatch_id} was settled as an orphan before its answer came.",
                 next_step="Raise [gateway] lease_margin_ms if the machine sleeps.",
             )
-        exchange_id = self._tx.append(step.prepared[0])
+        if step.cached is not None:
+            found = self._tx.execute(FIND_CACHED, (*step.cached.name, self._tx.now_ms))
+            step.is_gone = (step.cached.exchange_entry_id,) not in found
+        exchange_id = self._tx.append(step.prepared[step.is_gone])
         timestamp = self._tx.last_timestamp
         self._there.discard(dispatch_id)
         self._ended.append((dispatch_id,))

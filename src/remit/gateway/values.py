@@ -20,7 +20,7 @@ from remit.ledger import Prepared, Transaction
 from remit.providers import Body, Outgoing, ProviderResponse
 
 __all__ = [
-    "Attempt",
+    "Attempt", "CachedAnswer",
     "Call",
     "CallReport",
     "Candidate",
@@ -272,6 +272,20 @@ def circuit_open_text(name: str) -> str:
     return f"{name} failed repeatedly, so its circuit is open; use another model, or retry later"
 
 
+class CachedAnswer(NamedTuple):
+    """A recorded answer to an equal request.
+
+    Attributes:
+        name: caller and hash of the request: the key of the row.
+        exchange_entry_id: the ``EXCHANGE`` of the call that was answered by the provider.
+        answer: the answer.
+    """
+
+    name: tuple[str, str]
+    exchange_entry_id: str
+    answer: ProviderResponse
+
+
 class Call(Struct):
     """A request and its state in the gateway.
 
@@ -293,6 +307,7 @@ class Call(Struct):
         tool_uses: how often a tool of the provider may be used if the request does not say; None
             for the configured number.
         began_ns: time of arrival by the monotonic clock.
+        cache_name: the key under which the answer cache stores the answer; None outside the cache.
     """
 
     request: PromptRequest
@@ -313,6 +328,7 @@ class Call(Struct):
     unfolded: frozenset[str] = frozenset()
     tool_uses: int | None = None
     began_ns: int = 0
+    cache_name: tuple[str, str] | None = None
 
 
 class CallReport(Struct):
@@ -404,6 +420,7 @@ class Attempt(Struct):
         first_after_ms: milliseconds until the first piece of a stream.
         streamed: the answer's text as far as it came.
         arrived: a broken stream's answer as far as it came, as JSON text.
+        cached: the recorded answer that is given instead of sending anything; None to send.
     """
 
     number: int
@@ -424,6 +441,7 @@ class Attempt(Struct):
     first_after_ms: float | None = None
     streamed: str = ""
     arrived: bytes = b""
+    cached: CachedAnswer | None = None
 
 
 class KeptId(NamedTuple):

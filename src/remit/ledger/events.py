@@ -56,6 +56,7 @@ _TABLE = (
            "explored", "cost_usd", "price_version", "cost_certainty", "over_bound", "raised_bound",
            "changed", "dropped", "wire", "system", "answer", "cut", "headers", "request_hash",
            "claim", "batch_bounds", "wire_answer", "stream", "created",
+           "cached_from",
            "fallback_from", "server_tool_uses", "cached_input_tokens", "cache_write_tokens",
            "reasoning_tokens", "audio_input_tokens", "audio_output_tokens", "audio_seconds",
            "time_to_first_token_ms", "policy_epoch", "error_code",
