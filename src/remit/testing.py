@@ -229,8 +229,11 @@ class ReplayedRun:
     def _read_calls(
         self, ledger: LedgerClient
     ) -> tuple[dict[str, Any], dict[tuple[str, int], str]]:
-        """Return the results that requests show, by the id of the call, and the ids of the calls of
-        each answer, by its ``EXCHANGE`` and their number.
+        """Return two mappings: tool results as the model saw them, and ids of tool calls.
+
+        Returns:
+            The results by the id of the tool call; and these ids by the ``EXCHANGE`` that made the
+            calls and the number of the call in it.
         """
         texts: dict[str, Any] = {}
         used: dict[tuple[str, int], str] = {}

@@ -17,12 +17,11 @@ from typing import Any
 
 from remit.gateway.admission import caller_of
 from remit.gateway.config import RouterConfig
-from remit.gateway.lookup import hidden_name
+from remit.gateway.lookup import FIND_CACHED, CachedAnswer, hidden_name
 from remit.gateway.recording import neutral_text
-from remit.gateway.steps import FIND_CACHED
 from remit.gateway.transport import read_result
 from remit.gateway.validation import check_output, response_schema
-from remit.gateway.values import CachedAnswer, Call, Candidate
+from remit.gateway.values import Call, Candidate
 from remit.kernel.errors import RemitError
 from remit.kernel.json_text import dump
 from remit.ledger import CACHED, LedgerClient, Transaction, call_answer, call_body

@@ -13,14 +13,14 @@ from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
 from remit.gateway.budget.errors import busy
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.leases.renewal import Renewal
-from remit.gateway.lookup import select_in
+from remit.gateway.lookup import FIND_CACHED, CachedAnswer, select_in
 from remit.gateway.tenancy import Ownership, Sessions
-from remit.gateway.values import CachedAnswer, Claim, DecisionStep, KeptId
+from remit.gateway.values import Claim, DecisionStep, KeptId
 from remit.kernel.errors import RemitError
-from remit.ledger import CACHED, LedgerError, Prepared, Transaction
+from remit.ledger import LedgerError, Prepared, Transaction
 
 __all__ = [
-    "FIELDS", "FIND_CACHED", "Calls", "CircuitChangedError", "FinishCall", "FinishedCall",
+    "FIELDS", "Calls", "CircuitChangedError", "FinishCall", "FinishedCall",
     "IdempotencyKeyUsedError", "StartCall", "Step",
 ]  # fmt: skip
 
@@ -39,10 +39,6 @@ _FIND_CLAIMS = (
     "SELECT i.caller, i.idempotency_key, i.exchange_entry_id, i.until_ms, i.token "
     "FROM (VALUES {rows}) AS k JOIN idempotency AS i "
     "ON i.caller = k.column1 AND i.idempotency_key = k.column2"
-)
-FIND_CACHED = (
-    "SELECT exchange_entry_id FROM idempotency WHERE caller = ? AND idempotency_key = ? "
-    f"AND token = '{CACHED}' AND until_ms > ?"
 )
 _CLAIM = (
     "INSERT INTO idempotency (caller, idempotency_key, token, owner, exchange_entry_id, until_ms) "

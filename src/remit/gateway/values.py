@@ -10,6 +10,7 @@ from msgspec import Struct
 from remit.gateway.auth import Identity
 from remit.gateway.billing import Tariff
 from remit.gateway.budget import Amount, Hold
+from remit.gateway.lookup import CachedAnswer
 from remit.gateway.stream import StreamTap
 from remit.gateway.tenancy import Ownership
 from remit.gateway.transport import AnyProvider
@@ -20,25 +21,9 @@ from remit.ledger import Prepared, Transaction
 from remit.providers import Body, Outgoing, ProviderResponse
 
 __all__ = [
-    "Attempt", "CachedAnswer",
-    "Call",
-    "CallReport",
-    "Candidate",
-    "CannotContinueError",
-    "Choice",
-    "Claim",
-    "DecisionStep",
-    "Failure",
-    "Keeper",
-    "KeptId",
-    "Model",
-    "OnRecord",
-    "Part",
-    "Parts",
-    "Refusal",
-    "RefusedError",
-    "TooLongError",
-    "circuit_open_text",
+    "Attempt", "CachedAnswer", "Call", "CallReport", "Candidate", "CannotContinueError",
+    "Choice", "Claim", "DecisionStep", "Failure", "Keeper", "KeptId", "Model", "OnRecord",
+    "Part", "Parts", "Refusal", "RefusedError", "TooLongError", "circuit_open_text",
 ]  # fmt: skip
 
 Claim = tuple[str, str, str]
@@ -270,20 +255,6 @@ _FALLS_BACK = frozenset(
 def circuit_open_text(name: str) -> str:
     """Return the reason for not sending to a provider or model whose circuit is open."""
     return f"{name} failed repeatedly, so its circuit is open; use another model, or retry later"
-
-
-class CachedAnswer(NamedTuple):
-    """A recorded answer to an equal request.
-
-    Attributes:
-        name: caller and hash of the request: the key of the row.
-        exchange_entry_id: the ``EXCHANGE`` of the call that was answered by the provider.
-        answer: the answer.
-    """
-
-    name: tuple[str, str]
-    exchange_entry_id: str
-    answer: ProviderResponse
 
 
 class Call(Struct):
