@@ -36,6 +36,7 @@ _COMMANDS = {
     "ledger": "remit.cli.ledger:ledger",
     "session": "remit.cli.session:session",
     "trace": "remit.cli.trace:trace",
+    "replay": "remit.cli.replay:replay",
     "report": "remit.cli.report:report",
     "trail": "remit.cli.trail:trail",
     "route": "remit.cli.route:route",

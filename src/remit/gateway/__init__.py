@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from remit.gateway.batches.audit import check_batches
     from remit.gateway.deletion import entries_of_batch, entries_of_call
     from remit.gateway.ownership import OWNERSHIP
+    from remit.gateway.replay import ReplayGateway
+    from remit.gateway.run_record import RecordedCall, Recording, ReplayDifference, neutral_text
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -73,6 +75,8 @@ else:
             "batches.audit": "check_batches",
             "deletion": "entries_of_batch entries_of_call",
             "ownership": "OWNERSHIP",
+            "run_record": "RecordedCall Recording ReplayDifference neutral_text",
+            "replay": "ReplayGateway",
         },
     )
 
@@ -120,8 +124,12 @@ __all__ = [
     "PromptRequest",
     "PromptResponse",
     "PromptRouter",
+    "RecordedCall",
+    "Recording",
     "Refusal",
     "RefusedError",
+    "ReplayDifference",
+    "ReplayGateway",
     "RouteOutcome",
     "RouterConfig",
     "TokenBudgeter",
@@ -134,6 +142,7 @@ __all__ = [
     "entries_of_batch",
     "entries_of_call",
     "in_neutral_form",
+    "neutral_text",
     "owner_by_prefix",
     "owner_of",
     "split_name",

@@ -16,7 +16,9 @@ import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import structs
 
 from remit.gateway.billing import Bill, estimate
 from remit.gateway.breakers import Permit
@@ -37,6 +39,7 @@ from remit.gateway.steps import FinishCall, FinishedCall, StartCall
 from remit.gateway.transport import raise_if_failed, send_body
 from remit.gateway.validation import check_output
 from remit.gateway.values import Attempt, Call, Candidate, Failure, KeptId, Model
+from remit.kernel.budget import Amount
 from remit.kernel.errors import let_go
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
@@ -44,12 +47,18 @@ from remit.kernel.loops import call_in_thread
 from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared
 from remit.providers import ProviderResponse, Timeouts
 
+if TYPE_CHECKING:
+    from remit.gateway.answer_cache import AnswerCache
+
 __all__ = ["Attempts"]
 
 _log = logging.getLogger("remit.gateway")
 
 _MS_PER_HOUR = 3_600_000
 _KNOWN_DISPATCHES = 1_024
+_GONE = Failure(
+    RouteOutcome.ERROR, "SERVER_ERROR", "the recorded answer was erased meanwhile", "nothing"
+)
 
 
 class Attempts:
@@ -64,6 +73,9 @@ class Attempts:
             warning, ``off`` does neither.
         report: reports an attempt of a routed call to the observers.
         is_current: returns False if the circuit of a permit was opened since.
+
+    Attributes:
+        cache: the answer cache; None if no key and no contract allows it.
     """
 
     def __init__(
@@ -93,6 +105,7 @@ class Attempts:
         self._dispatch = functools.lru_cache(_KNOWN_DISPATCHES, typed=True)(
             lambda *ids: ledger.prepare(dispatch_entry(*ids))
         )
+        self.cache: AnswerCache | None = None
         self._enforce = mode == "enforce"
         self._warns = mode == "warn"
 
@@ -177,6 +190,32 @@ class Attempts:
         call.attempts += 1
         return attempt
 
+    async def answer_recorded(self, call: Call, model: Model, to: Candidate) -> bool:
+        """Answer a call from the record; return False if the record has no answer.
+
+        The pair of entries costs nothing. If the answer is erased before the second commit, the
+        second entry is an error, and False is returned.
+
+        Args:
+            call: the admitted call; its ``last`` is the response.
+            model: the model as the call's choice names it.
+            to: the request that would be sent.
+
+        Raises:
+            NotYoursError, BudgetRefusedError, LedgerError, LeaseLostError, CancelledError: as
+                :meth:`begin` and :meth:`settle`.
+        """
+        cache = self.cache
+        if cache is None or not cache.allows(call, to):
+            return False
+        if (cached := await cache.find(call, to)) is None:
+            return False
+        free = structs.replace(to, amount=Amount(0, 0), uses=0)
+        attempt = await self.begin(call, model, free, Permit(lambda *_: None))
+        if attempt.result is None:
+            attempt.cached, attempt.result = cached, cached.answer
+        return (await self.settle(call, attempt)).error_code is None
+
     async def send(self, call: Call, attempt: Attempt, permit: Permit) -> None:
         """Send the request of a begun attempt and store its answer or failure in ``result``.
 
@@ -191,6 +230,7 @@ class Attempts:
         started = time.perf_counter()
         try:
             if tap.sink is not None:
+                tap.records = self._config.record_streams and call.request.body is not None
                 await tap.dispatched(attempt.dispatch_entry_id, attempt.to.outgoing)
                 started = time.perf_counter()
             attempt.sent = True
@@ -233,6 +273,9 @@ class Attempts:
                 recorded = self._record(call, attempt, result)
             entry, bill, prepared, kept = recorded
             step = self._finish(call, attempt, result, bill, prepared, kept)
+            if attempt.cached is not None and isinstance(result, ProviderResponse):
+                gone_as = self._record(call, attempt, _GONE)
+                step.prepared, step.cached = (prepared, gone_as[2]), attempt.cached
             finishing, also_gone = self._in_flight.submit(step), None
             try:
                 finished = await finishing
@@ -241,6 +284,8 @@ class Attempts:
         finally:
             self._ended(call, attempt)
         error = also_gone or gone or attempt.error
+        if step.is_gone:
+            result, entry = _GONE, gone_as[0]
         try:
             response = self._response(call, attempt, result, entry, bill, finished)
             if (schema := call.request.output_schema) is not None and response.error_code is None:
@@ -300,6 +345,8 @@ class Attempts:
     def _bill(self, call: Call, attempt: Attempt, result: ProviderResponse | Failure) -> Bill:
         to, tap = attempt.to, call.tap
         tariff = to.tariff
+        if attempt.cached is not None:
+            return tariff.nothing()
         held = attempt.hold or to.amount
         asked: Mapping[str, Any] = {}
         is_text = True
@@ -383,6 +430,8 @@ class Attempts:
             (prepared,), attempt.dispatch_entry_id, attempt.hold, bill.usage, response_ids=kept
         )
         if isinstance(result, ProviderResponse):
+            if attempt.cached is not None:
+                return step
             if call.claim is not None:
                 step.answered = (call.claim, self._kept_ms)
             if (on_record := call.on_record) is not None:
@@ -393,6 +442,8 @@ class Attempts:
                 or ((body := call.request.body) is not None and "store" in body.value)
             ):
                 step.write_rows = notes_made(call.identity, attempt, reply.body)
+            elif self.cache is not None:
+                step.write_rows = self.cache.remember(call, result)
             choice, model = call.choice, attempt.model
             if choice is not None and choice.is_routed and model is not None:
                 try:
@@ -435,6 +486,7 @@ class Attempts:
             response.error_code, response.error_message = result.code, result.message
             response.retry_after_s = result.retry_after_s
             return response
+        response.replayed = attempt.cached is not None
         response.content, response.finish_reason = result.content, result.finish_reason
         response.content_blocks = result.content_blocks or None
         response.cached_input_tokens = result.cached_input_tokens or 0

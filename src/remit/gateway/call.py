@@ -204,7 +204,7 @@ class CallPath:
         """
         to: Candidate | None = None
         failed: PromptResponse | None = None
-        retries = 0
+        retries, may_repeat = 0, self._attempts.cache is not None
         while True:
             try:
                 if model.obstacle is not None:
@@ -213,6 +213,9 @@ class CallPath:
                     to = await self._candidates.read(call, model)
                 elif to is None:
                     to = self._candidates.make(call, model)
+                if may_repeat and await self._attempts.answer_recorded(call, model, to):
+                    return Tried(call.last)
+                may_repeat = False
                 permit = self._breakers.permit(to.provider_id, to.model_id)
                 if permit is None:
                     permit = await self._acquire(choice, model)
@@ -256,8 +259,8 @@ class CallPath:
         """
         if tried.by_budget:
             # A budget refuses after the check of ownership.
-            is_last = not choice.is_routed
-            return await self.refuse(call, refusals[-1] if is_last else choice.refusal(refusals))
+            refusal = choice.refusal(refusals) if choice.is_routed else refusals[-1]
+            return await self.refuse(call, refusal)
         await self._require_ownership(call)
         refusal = self._budget_refusal(call, tried.candidate) or choice.refusal(refusals)
         return await self.refuse(call, refusal)
@@ -483,9 +486,7 @@ class Tried(NamedTuple):
 
 def _failure_of(failed: PromptResponse | None) -> Refusal | None:
     """Return the code and message of a failed attempt; None without one."""
-    if failed is None:
-        return None
-    return Refusal(failed.error_code or "", failed.error_message or "")
+    return None if failed is None else Refusal(failed.error_code or "", failed.error_message or "")
 
 
 def _refusal_of(error: BudgetRefusedError) -> Refusal:

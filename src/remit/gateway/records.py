@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.gateway.validation import MAX_ID_CHARS
@@ -136,14 +137,20 @@ def exchange_entry(
             {"model_id": model, "error_code": code} for model, code in attempt.fallback_from
         ]
     if isinstance(result, ProviderResponse):
-        for name in _PARTS:
+        if attempt.cached is not None:
+            metadata["cached_from"] = attempt.cached.exchange_entry_id
+        for name in () if attempt.cached is not None else _PARTS:
             if (value := getattr(result, name)) is not None:
                 metadata[name] = value
-        if result.server_tool_uses:
+        if result.server_tool_uses and attempt.cached is None:
             metadata["server_tool_uses"] = dict(result.server_tool_uses)
     if request.body is not None and to.outgoing is not None:
         _add_wire(metadata, call, to.outgoing)
         _add_answer(metadata, attempt, result)
+        if call.tap.wire:
+            _add_stream(metadata, call.tap.wire)
+            if to.outgoing.body.endpoint is not request.body.endpoint:
+                metadata["created"] = call.tap.created  # The translated stream states it.
     else:
         _add_neutral(metadata, attempt, result)
     return LedgerEntry(
@@ -205,6 +212,12 @@ def _add_answer(
         metadata["answer"] = (
             Content(None, text, EXACT) if is_json else Content(text.decode("utf-8", "replace"))
         )
+
+
+def _add_stream(metadata: dict[str, Any], pieces: Sequence[bytes]) -> None:
+    """Add the bytes of the stream; nothing if they are not UTF-8, as event streams must be."""
+    with contextlib.suppress(UnicodeDecodeError):
+        metadata["stream"] = Content(b"".join(pieces).decode())
 
 
 def _is_json(text: bytes) -> bool:

@@ -13,7 +13,7 @@ from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
 from remit.gateway.budget.errors import busy
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.leases.renewal import Renewal
-from remit.gateway.lookup import select_in
+from remit.gateway.lookup import FIND_CACHED, CachedAnswer, select_in
 from remit.gateway.tenancy import Ownership, Sessions
 from remit.gateway.values import Claim, DecisionStep, KeptId
 from remit.kernel.errors import RemitError
@@ -130,7 +130,7 @@ class FinishCall(Struct):
     """The step that records an answer, settles the call and deletes its in-flight row.
 
     Attributes:
-        prepared: the encoded ``EXCHANGE``.
+        prepared: the encoded ``EXCHANGE``; for a recorded answer, also the one of its absence.
         dispatch_entry_id: the call.
         hold: the reservation; None without budgets.
         usage: charged usage.
@@ -139,6 +139,8 @@ class FinishCall(Struct):
         response_ids: ids that lead to the ``EXCHANGE``.
         write_rows: called in the transaction with the id of the ``EXCHANGE``; uses
             ``execute_many`` only.
+        cached: the recorded answer that the entry gives. If it was erased or replaced meanwhile,
+            the second entry of ``prepared`` is recorded, and ``is_gone`` is set.
         keeps_hold: True if the reservation stays, for the rows that ``write_rows`` writes.
         decision: the step that records the routing decision, run right after this one; None for
             none.
@@ -147,7 +149,7 @@ class FinishCall(Struct):
         LeaseLostError: the call was settled as an orphan.
     """
 
-    prepared: tuple[Prepared]
+    prepared: tuple[Prepared, ...]
     dispatch_entry_id: str
     hold: Hold | None
     usage: TokenUsage
@@ -156,6 +158,8 @@ class FinishCall(Struct):
     write_rows: Callable[[Transaction, str], None] | None = None
     keeps_hold: bool = False
     decision: DecisionStep | None = None
+    cached: CachedAnswer | None = None
+    is_gone: bool = False
 
 
 class FinishedCall(NamedTuple):
@@ -323,7 +327,10 @@ class Calls:
                 f"The call {dispatch_id} was settled as an orphan before its answer came.",
                 next_step="Raise [gateway] lease_margin_ms if the machine sleeps.",
             )
-        exchange_id = self._tx.append(step.prepared[0])
+        if step.cached is not None:
+            found = self._tx.execute(FIND_CACHED, (*step.cached.name, self._tx.now_ms))
+            step.is_gone = (step.cached.exchange_entry_id,) not in found
+        exchange_id = self._tx.append(step.prepared[step.is_gone])
         timestamp = self._tx.last_timestamp
         self._there.discard(dispatch_id)
         self._ended.append((dispatch_id,))

@@ -122,6 +122,8 @@ async def _streamed(
         if not left and isinstance(reply, UpstreamReply):
             await tap.weigh(reply.waiting)
         for event in events:
+            if tap.wire is not None:
+                tap.wire.append(event.raw)
             left -= 1
             if len(event.data) > LARGE_BYTES:
                 value = await run_large(total.add, event.name, event.data)

@@ -10,6 +10,7 @@ from msgspec import Struct
 from remit.gateway.auth import Identity
 from remit.gateway.billing import Tariff
 from remit.gateway.budget import Amount, Hold
+from remit.gateway.lookup import CachedAnswer
 from remit.gateway.stream import StreamTap
 from remit.gateway.tenancy import Ownership
 from remit.gateway.transport import AnyProvider
@@ -20,25 +21,9 @@ from remit.ledger import Prepared, Transaction
 from remit.providers import Body, Outgoing, ProviderResponse
 
 __all__ = [
-    "Attempt",
-    "Call",
-    "CallReport",
-    "Candidate",
-    "CannotContinueError",
-    "Choice",
-    "Claim",
-    "DecisionStep",
-    "Failure",
-    "Keeper",
-    "KeptId",
-    "Model",
-    "OnRecord",
-    "Part",
-    "Parts",
-    "Refusal",
-    "RefusedError",
-    "TooLongError",
-    "circuit_open_text",
+    "Attempt", "CachedAnswer", "Call", "CallReport", "Candidate", "CannotContinueError",
+    "Choice", "Claim", "DecisionStep", "Failure", "Keeper", "KeptId", "Model", "OnRecord",
+    "Part", "Parts", "Refusal", "RefusedError", "TooLongError", "circuit_open_text",
 ]  # fmt: skip
 
 Claim = tuple[str, str, str]
@@ -293,6 +278,7 @@ class Call(Struct):
         tool_uses: how often a tool of the provider may be used if the request does not say; None
             for the configured number.
         began_ns: time of arrival by the monotonic clock.
+        cache_name: the key under which the answer cache stores the answer; None outside the cache.
     """
 
     request: PromptRequest
@@ -313,6 +299,7 @@ class Call(Struct):
     unfolded: frozenset[str] = frozenset()
     tool_uses: int | None = None
     began_ns: int = 0
+    cache_name: tuple[str, str] | None = None
 
 
 class CallReport(Struct):
@@ -404,6 +391,7 @@ class Attempt(Struct):
         first_after_ms: milliseconds until the first piece of a stream.
         streamed: the answer's text as far as it came.
         arrived: a broken stream's answer as far as it came, as JSON text.
+        cached: the recorded answer that is given instead of sending anything; None to send.
     """
 
     number: int
@@ -424,6 +412,7 @@ class Attempt(Struct):
     first_after_ms: float | None = None
     streamed: str = ""
     arrived: bytes = b""
+    cached: CachedAnswer | None = None
 
 
 class KeptId(NamedTuple):

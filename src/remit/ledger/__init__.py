@@ -28,7 +28,7 @@ from remit.ledger.comparison import (
 )
 from remit.ledger.contents import EXACT, Content, EncodedValue, Erased, ExactText, content
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id, utc_now
-from remit.ledger.erasure import ErasureReport, erasure_digest
+from remit.ledger.erasure import CACHED, ErasureReport, erasure_digest
 from remit.ledger.errors import (
     AFTER_DAMAGE,
     EntryArchivedError,
@@ -103,6 +103,7 @@ else:
 
 __all__ = [
     "AFTER_DAMAGE",
+    "CACHED",
     "EVENTS",
     "EXACT",
     "EXTRACT_FORMAT",

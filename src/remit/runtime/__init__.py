@@ -25,9 +25,14 @@ if TYPE_CHECKING:
     from remit.runtime.order_app import load_app
     from remit.runtime.order_handle import OrderHandle
     from remit.runtime.order_worker import OrderWorker
-    from remit.runtime.providers import require_reachable, resolve_model, weight_store
+    from remit.runtime.providers import (
+        assemble_providers,
+        require_reachable,
+        resolve_model,
+        weight_store,
+    )
     from remit.runtime.route_graders import Graders, command_test, load_grader
-    from remit.runtime.route_learning import (
+    from remit.runtime.route_learner import (
         RouteLearned,
         RoutePlan,
         RouteWanted,
@@ -53,9 +58,9 @@ else:
             "order_app": "load_app",
             "order_handle": "OrderHandle",
             "order_worker": "OrderWorker",
-            "providers": "require_reachable resolve_model weight_store",
+            "providers": "assemble_providers require_reachable resolve_model weight_store",
             "route_graders": "Graders command_test load_grader",
-            "route_learning": "RouteLearned RoutePlan RouteWanted figures_of grade_recorded "
+            "route_learner": "RouteLearned RoutePlan RouteWanted figures_of grade_recorded "
             "learn_route plan_route propose_route prompts_of right_answers",
             "routing": "rules_of",
             "runtime": "Runtime",
@@ -76,6 +81,7 @@ __all__ = [
     "Runtime",
     "Schedule",
     "TurnEnded",
+    "assemble_providers",
     "command_test",
     "figures_of",
     "grade_recorded",

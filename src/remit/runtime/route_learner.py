@@ -154,12 +154,12 @@ class RouteLearned:
 
     @property
     def missing(self) -> list[str]:
-        """Sentences about what the route lacks to be proposed."""
+        """Reasons why the route is not proposed, one sentence each; empty if it is."""
         return [self.fit] if isinstance(self.fit, str) else list(self.fit.missing)
 
 
 def plan_route(runtime: Runtime, wanted: RouteWanted) -> RoutePlan:
-    """Return what a run would do. Nothing is written, sent or spent.
+    """Return the plan of a run. Nothing is written, sent or spent.
 
     Args:
         runtime: the open root.
