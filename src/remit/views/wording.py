@@ -50,6 +50,7 @@ WORDS: Mapping[str, str] = {
     "APPROVAL_GRANTED": "approved by a person",
     "APPROVAL_DENIED": "denied by a person",
     "ARCHIVED": "old entries moved to a segment",
+    "INDEXED": "all entries of a session or order listed for a proof",
     "APPROVAL_DELEGATED": "approval delegated",
     "WO_COMPLETED": "work order completed",
     "WO_FAILED": "work order failed",
@@ -519,7 +520,7 @@ def shown_value(value: Any) -> str:
 
 
 def cents(value: float) -> str:
-    """Return US dollars with two decimals: ``$1,234.50``; ``<$0.01`` for a smaller amount.
+    """Return US dollars with two decimals, such as ``$1,234.50``. A smaller amount is ``<$0.01``.
 
     Args:
         value: US dollars.

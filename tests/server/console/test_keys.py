@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
-from remit.operations import OPERATIONS
+from remit.operations import operations
 from tests.server.console.client import Visitor, signed_in
 from tests.server.console.test_calls import HOSTILE
 from tests.server.running import Served, serving
@@ -154,7 +154,7 @@ def test_a_role_without_the_permission_sees_no_form_and_changes_nothing(
 
 
 def test_a_form_has_the_fields_of_its_operation(visitor: Visitor) -> None:
-    (kind,) = [one for one in OPERATIONS if one.command == "key create"]
+    (kind,) = [one for one in operations() if one.command == "key create"]
     page = visitor.get("/console/keys").text
     for item in kind.fields("route"):
         assert f'name="{item.name}"' in page

@@ -120,10 +120,10 @@ class Console:
             runtime,
             self._ledger,
             approvals_read,
-            OpenRoot(lambda: self._ledger, lambda: runtime.settings),
+            OpenRoot(lambda: (runtime.root, runtime.loaded), lambda: self._ledger),
             OpenRoot(
+                lambda: (runtime.root, runtime.loaded),
                 lambda: runtime.ledger,
-                lambda: runtime.settings,
                 keys=keys,
                 budgeter=runtime.budgeter,
             ),

@@ -11,7 +11,7 @@ from remit.gateway.auth import OwnerKind, VirtualKey
 from remit.gateway.budget import BudgetScope, BudgetStatus
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import is_authentic
-from remit.operations import OPERATIONS, Caller, Operation, limits_line
+from remit.operations import Caller, Operation, limits_line, operations
 from remit.server.console.forms import see
 from remit.server.console.operation_forms import form_of, read_operation
 from remit.server.console.pages import Asked, Page, Sources, View, page_of_list
@@ -32,7 +32,7 @@ _CREATE: Mapping[OwnerKind, str] = {
 _MINUTE_S = 60
 _Kind = Literal["key", "user", "team", "organisation"]
 _KINDS: tuple[_Kind, ...] = get_args(_Kind)
-_COMMANDS = {kind.command: kind for kind in OPERATIONS if kind.command}
+_COMMANDS = {kind.command: kind for kind in operations() if kind.command}
 _LIMITS = ("usd", "tokens", "turns", "rpm", "tpm", "window", "time_zone", "on_short", "unlimited")
 _CREATED_WITH = ("name", "role", "budget_usd", "window", "user", "team")
 _OF_OWNER = ("name", "id", "usd", "window")
