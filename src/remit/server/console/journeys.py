@@ -100,7 +100,8 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
 
 def _only_call(turns: list[Any]) -> dict[str, Any] | None:
     """Return the call of a journey that consists of one client's call; else None."""
-    calls = turns[0]["calls"] if len(turns) == 1 and turns[0]["kind"] == "call" else ()
+    is_single = len(turns) == 1 and turns[0]["kind"] == "call"
+    calls: list[dict[str, Any]] = turns[0]["calls"] if is_single else []
     is_call = len(calls) == 1 and calls[0]["kind"] == "model_call"
     return calls[0] if is_call else None
 
