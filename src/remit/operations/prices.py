@@ -384,7 +384,8 @@ def _named_model(
     near = nearest(model, (one.bare_name for one in found.table))
     raise InvalidInputError(
         f"The provider of {model} is unknown.",
-        next_step=(f"Did you mean {near}? " if near else "") + "Give the provider with --provider.",
+        next_step=(f"Did you mean {near}? " if near else "")
+        + "Name the provider: `--provider NAME`.",
     )
 
 

@@ -168,7 +168,7 @@ def command_test(command: str) -> Callable[[str, str], float | None]:
     if not words or shutil.which(words[0]) is None:
         raise InvalidInputError(
             f"The test {words[0] if words else ''} is not found.",
-            next_step="Give a command that can be run, such as --test 'python test.py'.",
+            next_step="Give a runnable command: `remit route learn --test 'python test.py'`.",
         )
 
     def test(prompt: str, answer: str) -> float | None:

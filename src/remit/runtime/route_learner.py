@@ -471,11 +471,12 @@ def _nothing_to_grade(ungraded: int) -> InvalidInputError:
     if not ungraded:
         return InvalidInputError(
             "No prompt is recorded that could be asked again.",
-            next_step='Give --prompts FILE with lines of {"prompt": "…", "reference": "…"}, or '
-            "send calls through `remit serve` and run the command again.",
+            next_step='Give a file with lines of {"prompt": "…", "reference": "…"} by `remit route '
+            "learn --prompts FILE`, or send calls through `remit serve` and run the command again.",
         )
     return InvalidInputError(
         f"None of the {ungraded} recorded prompts can be graded.",
-        next_step="Give --references FILE, --schema FILE, --test COMMAND, --code MODULE:FUNCTION "
-        "or --judge PROVIDER/MODEL; or record right answers with `remit feedback ID --reference`.",
+        next_step="Give `remit route learn` a grader (`--references FILE`, `--schema FILE`, "
+        "`--test COMMAND`, `--code MODULE:FUNCTION` or `--judge PROVIDER/MODEL`), or record right "
+        "answers with `remit feedback ID --reference`.",
     )

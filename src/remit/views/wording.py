@@ -91,6 +91,7 @@ WORDS: Mapping[str, str] = {
     "ERROR": "failed",
     "FILE_NOT_FOUND": "the file was not found",
     "IDEMPOTENCY_CONFLICT": "the same request is in flight",
+    "REPLAY_DIFFERS": "the request differs from the recorded one",
     "IDEMPOTENCY_ERASED": "the earlier answer was erased",
     "IDEMPOTENCY_MISMATCH": "idempotency key reused for another request",
     "INVALID_INPUT": "the request is not valid",

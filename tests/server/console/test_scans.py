@@ -69,7 +69,7 @@ class Grown:
         queue = ApprovalQueue(ledger, settings)
         learned = KeptReport(runtime.root, ledger)
         waiting = WaitingApprovals(ledger, queue)
-        root = OpenRoot(lambda: ledger, lambda: runtime.settings)
+        root = OpenRoot(lambda: (runtime.root, runtime.loaded), lambda: ledger)
         self._sources = Sources(
             runtime, ledger, queue, root, root, KeptUsage(ledger), learned, waiting
         )
