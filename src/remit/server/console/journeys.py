@@ -107,7 +107,7 @@ def _only_call(turns: list[Any]) -> dict[str, Any] | None:
 
 
 def _refusal(sources: Sources, entry: LedgerEntry) -> Page:
-    """Return the page of a refused request: who asked for which model, why not, and where to go."""
+    """Return the page of a refused request: caller, model, reason and links to related calls."""
     data = plain(entry.metadata)
     named = {name: text for name in _NAMED if isinstance(text := data.get(name), str) and text}
     key_id = named.get("key_id", "")
