@@ -118,17 +118,40 @@ def score(profile: dict, prompt: tuple, task: str, weights: dict, given: str) ->
     total //= MILLION
     return total
 
-def learned_scores(text: str, head: dict, rules: dict, factors: dict) -> dict:
+def expected_cost(model: dict, seen: set, tokens: int) -> int:
+    """Of a call, in nano-dollars."""
+    if not model.get("cost_weights"): return model["cost_nano"]
+    size = log2(max(1, tokens))
+    total = sum(model["cost_weights"][bucket] for bucket in seen) * MILLION
+    total = total // (isqrt(len(seen) * MILLION ** 2) or 1)
+    total += model["cost_bias"] + model["cost_length"] * size // MILLION
+    return power2(min(50 * MILLION, max(0, total)))
+
+def log2(value: int) -> int:
+    """In millionths, linear between powers of 2."""
+    power = value.bit_length() - 1
+    return power * MILLION + (value - (1 << power)) * MILLION // (1 << power)
+
+def power2(log: int) -> int:
+    """The number with that logarithm."""
+    power, rest = divmod(log, MILLION)
+    return (MILLION + rest) * 2 ** power // MILLION
+
+def learned_scores(text: str, tokens: int, balance: int, head: dict, rules: dict, factors: dict):
     """Of each model that a learned head knows, in millionths."""
     data = re.sub(rb"[A-Z]", lambda letter: letter[0].lower(), text.encode())
     words = re.findall(rb"[a-z0-9_\x80-\xff]+|[^\x00-\x20a-z0-9_\x80-\xff]", data)
     hashed = [crc32(word) for word in words] + [crc32(b" ".join(two)) for two in pairwise(words)]
     seen, found = {value % head["buckets"] for value in hashed}, {}
     weight, floor = m(rules["price_weight"]), m(rules.get("quality_floor", 0))
+    if cap := rules.get("cap_nano"):
+        least = 1 + 1000 * 10 ** 9 // cap
+        weight = log2(max(least, weight)) - balance * MILLION // (25 * cap)
+        weight = min(MILLION ** 2, power2(max(0, weight)))
     for name, model in head["models"].items():
         total = sum(model["weights"][bucket] for bucket in seen) * MILLION
         quality = model["bias"] + total // (isqrt(len(seen) * MILLION ** 2) or 1)
-        quality, cost = min(MILLION, max(0, quality)), model["cost_nano"]
+        quality, cost = min(MILLION, max(0, quality)), expected_cost(model, seen, tokens)
         price = m(factors.get("cost", 1)) * (weight * cost // 10 ** 9)
         if not floor: found[name] = (m(factors.get("ability", 1)) * quality - price) // MILLION
         elif quality < floor: found[name] = quality
@@ -166,7 +189,8 @@ def check_scores(record: dict, meta: dict, heads: dict) -> list:
     if rules := weights.get("learned"):
         text = text_read(meta["prompt"], weights["intent"])
         factors = weights["preferences"].get(given, {})
-        learned = learned_scores(text, heads[rules["head"]], rules, factors)
+        balance = context.get("balance_nano", 0)
+        learned = learned_scores(text, prompt[3], balance, heads[rules["head"]], rules, factors)
     for model, profile in profiles.items():
         total = score(profile, prompt, task, weights, given)
         lacks = sum(m(penalties[need]) for need in needs if not profile[need])

@@ -1,8 +1,8 @@
 # ruff: noqa: B006, B905, BLE001, D102, D103, E401, E701, E731, I001, T201
 # fmt: off
-"""Verify the export of a ledger, or a proof, with Python 3.9 or later and nothing else.
+"""Verify an export or extract of a ledger, or a proof, with Python 3.9 or later and nothing else.
 
-    python3 verify_standalone.py EXPORT.jsonl --key VKEY [--checkpoint FILE]
+    python3 verify_standalone.py EXPORT-OR-EXTRACT --key VKEY [--checkpoint FILE]
     python3 verify_standalone.py --proof FILE.tlog-proof --record FILE --key VKEY
     python3 verify_standalone.py --tenant-proof FILE.json --key VKEY-OF-THE-HOST
 
@@ -25,6 +25,11 @@ HEAD = {"format": str, "entries": int}, {"checkpoint": str, "verifier_key": str,
 LINE = {"seq": int, "entry_hash": str, "record": str, "contents": list, "steps": list}
 STEP = {"step": str, "parent": str, "commitment": str}
 STATEMENT = "remit-export/1 "
+EXTRACT = {"format": str, "of": dict, "checkpoint": str, "verifier_key": str, "records": list,
+           "hashes": list}
+INDEX = {"of": dict, "entries": list, "actions": list, "part": int, "parts": int}
+RUNS, MAX_RANGE = ("session_id", "work_order_id"), 100_000
+ACTIONS = ("EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED", "TOOL_CALL")
 TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
 
 def need(holds: object, condition: str, otherwise: str) -> None:
@@ -207,6 +212,119 @@ def commitments(value: object) -> list:
     need(is_one, "record-members", "a commitment is malformed")
     return [value]
 
+def entry_id(seq: int) -> str: return f"LED-{seq:08x}"
+def read_record(text: str) -> dict:
+    """The canonical record in a text, which names itself."""
+    need(len(utf8(text)) <= MAX_RECORD, "record-text", "the record is too long")
+    record = parse(text)
+    need(type(record) is dict, "record-members", "the record is not an object")
+    reason = record.get("reason")
+    kinds = {**RECORD, "reason": dict if type(reason) is dict and commitments(reason) else str}
+    members(record, "record-members", "the record", kinds)
+    commitments(record["metadata"])
+    is_list = all(type(item) is str for item in record["prompts_used"])
+    is_list = is_list and re.fullmatch(TIME, record["timestamp"])
+    need(is_list, "record-members", "a timestamp or a list of prompts is malformed")
+    is_own = record["seq"] >= 0 and record["id"] == entry_id(record["seq"])
+    need(is_own, "record-place", "its id is not that of its number")
+    need(jcs(record) == text, "record-text", "the record is not in canonical form")
+    return record
+
+def read_index(record: dict) -> dict:
+    """What an INDEXED entry of the kernel says of a run; None for other entries."""
+    meta = record["metadata"]
+    if record["event_type"] != "INDEXED" or not is_kernels(meta): return None
+    members(meta, "index-members", "an index", INDEX)
+    first, of, lists = record["seq"] - meta["part"] + 1, meta["of"], meta["actions"]
+    is_run = len(of) == 1 and of.keys() <= {*RUNS} and all(type(one) is str for one in of.values())
+    need(is_run, "index-members", "an index names no session or work order")
+    for one in [meta["entries"], *lists]:
+        is_list = type(one) is list and all(type(n) is int and 0 <= n < first for n in one)
+        need(is_list, "index-members", "an index lists no sequence numbers before it")
+    in_order = all(one and one[0] in meta["entries"] for one in lists)
+    in_order = in_order and all(one == sorted({*one})
+                                for one in (meta["entries"], *(one[1:] for one in lists)))
+    need(in_order and 0 < meta["part"] <= meta["parts"], "index-members", "an index out of order")
+    return {**meta, "first": first}
+
+def named(seqs: list) -> str:
+    more = f" and {len(seqs) - 10} more" if len(seqs) > 10 else ""
+    return f"{', '.join(map(entry_id, seqs[:10]))}{more} {'is' if len(seqs) == 1 else 'are'}"
+
+def check_indexed(of: dict, records: dict) -> tuple:
+    """The run, entries, actions and parts of the one index in an extract."""
+    found = {seq: index for seq in records if (index := read_index(records[seq]))}
+    need(found, "extract-index", "the index of the run is missing")
+    parts, last = sorted(found), found[max(found)]
+    expected = [*range(last["first"], last["first"] + last["parts"])]
+    for seq in expected:
+        need(seq in found, "extract-index", f"{entry_id(seq)}, a part of the index, is missing")
+    is_one = parts == expected and all(
+        (one["of"], one["parts"], one["first"]) == (last["of"], last["parts"], parts[0])
+        for one in found.values())
+    need(is_one, "extract-index", "the file has more than one index, or parts of several")
+    need("entry" in of or last["of"] == of, "extract-index", "the index is of another run")
+    listed = [seq for part in parts for seq in found[part]["entries"]]
+    need(listed == sorted({*listed}), "extract-index", "the index is not in order")
+    return last["of"], listed, [row for part in parts for row in found[part]["actions"]], parts
+
+def check_extract(data: dict, vkey: str) -> str:
+    """The records of a range, a run or an action: none of them is missing."""
+    members(data, "extract-members", "the extract", EXTRACT)
+    need(vkey is None or data["verifier_key"] == vkey.strip(), "head-key", "another verifier key")
+    origin, size, root = read_checkpoint(data["checkpoint"], data["verifier_key"])
+    of, records, leaves, before = data["of"], {}, {}, None
+    is_list = all(type(one) is str for one in data["records"] + data["hashes"])
+    need(is_list, "extract-members", "records or hashes are not texts")
+    for text in data["records"]:
+        record = read_record(text)
+        seq, WHERE[0] = record["seq"], record["id"]
+        need(not records or seq > max(records), "extract-order", "not in order, or there twice")
+        is_next = seq - 1 not in records or record["previous_hash"] == before
+        need(is_next, "record-link", "it does not follow the entry before it")
+        need(seq < size, "extract-root", "the checkpoint does not cover it")
+        records[seq], leaves[seq] = record, sha256(b"\0" + utf8(text)).digest()
+        before = sha256(utf8(text)).hexdigest()
+    WHERE[0], parts = "the whole", []
+    if of.keys() == {"first", "end"}:
+        is_range = all(type(one) is int for one in of.values())
+        is_range = is_range and 0 <= of["first"] < of["end"] <= of["first"] + MAX_RANGE
+        need(is_range, "extract-members", "the range is not one")
+        wanted, said = [*range(of["first"], of["end"])], f"{of['first']} to {of['end'] - 1}"
+    else:
+        is_run = len(of) == 1 and of.keys() <= {*RUNS, "entry"}
+        is_run = is_run and all(type(one) is str for one in of.values())
+        need(is_run, "extract-members", "the file does not say which entries it has")
+        run, wanted, actions, parts = check_indexed(of, records)
+        ((name, value),) = run.items()
+        said = f"{name} {value!a} before {entry_id(parts[0])}"
+        if "entry" in of:
+            wanted = [sorted(row) for row in actions if entry_id(row[0]) == of["entry"]]
+            need(wanted, "extract-index", f"the index names no action {of['entry']!a}")
+            wanted, said = wanted[0], f"the action {of['entry']} of {said}"
+    own = {seq: record for seq, record in records.items() if seq not in parts}
+    missing = [seq for seq in wanted if seq not in own]
+    need(not missing, "extract-missing", f"{named(missing)} missing")
+    others = sorted(own.keys() - {*wanted})
+    need(not others, "extract-other", f"{named(others)} not part of what the file says it has")
+    for seq, record in own.items() if parts else ():
+        is_own = column(record["metadata"], name) == value
+        need(is_own, "extract-other", f"{entry_id(seq)} is of another run")
+        is_action = seq in (row[0] for row in actions)
+        need((record["event_type"] in ACTIONS) == is_action, "index-actions",
+             f"the index is wrong about {entry_id(seq)}, which may be an action")
+    hashes = [unbase64(one, "extract-root", 32) for one in data["hashes"]]
+    def climb(start: int, end: int, seqs: list) -> bytes:
+        if not seqs and hashes: return hashes.pop(0)
+        need(seqs, "extract-root", "a tree hash is missing")
+        if end - start == 1: return leaves[start]
+        middle = start + (1 << (end - start - 1).bit_length() - 1)
+        left = [seq for seq in seqs if seq < middle]
+        return node(climb(start, middle, left), climb(middle, end, seqs[len(left):]))
+    leads = climb(0, size, sorted(records)) == root and not hashes
+    need(leads, "extract-root", "records and hashes do not lead to the checkpoint's root")
+    return f"complete: all {len(own)} entries of {said}, in the {size} that {origin!a} signed"
+
 class Export:
     """The lines of an export, each held to its conditions."""
 
@@ -217,6 +335,7 @@ class Export:
         self.erasures, self.unvouched = {}, []
         self.left, self.end, self.roots = 0, 0, {}  # archived: a bit for each entry
         self.previous, self.away, self.peaks, self.root_at = "", [], [], {0: sha256(b"").digest()}
+        self.runs, self.indexed = {}, {}  # entries by column and value; by first part, an index
 
     def read(self, seq: int, row: object, sizes: list) -> None:
         is_leaf = type(row) is dict and "leaf" in row
@@ -237,25 +356,22 @@ class Export:
             self.root_at[seq + 1] = root
 
     def read_entry(self, seq: int, row: dict) -> None:
-        data, name = utf8(row["record"]), f"LED-{seq:08x}"
-        need(len(data) <= MAX_RECORD, "record-text", "the record is too long")
+        data, name = utf8(row["record"]), entry_id(seq)
         is_own = sha256(data).hexdigest() == row["entry_hash"]
         need(is_own, "record-hash", "the record does not match entry_hash")
-        record = parse(row["record"])
-        need(type(record) is dict, "record-members", "the record is not an object")
-        reason = record.get("reason")
-        kinds = {**RECORD, "reason": dict if type(reason) is dict and commitments(reason) else str}
-        meta = members(record, "record-members", "the record", kinds)["metadata"]
-        is_list = all(type(item) is str for item in record["prompts_used"])
-        is_list = is_list and re.fullmatch(TIME, record["timestamp"])
-        need(is_list, "record-members", "a timestamp or a list of prompts is malformed")
-        need([record["seq"], record["id"]] == [seq, name], "record-place", f"it is not entry {seq}")
-        need(jcs(record) == row["record"], "record-text", "the record is not in canonical form")
+        record = read_record(row["record"])
+        meta, reason = record["metadata"], record["reason"]
+        need(record["seq"] == seq, "record-place", f"it is not entry {seq}")
         holds = self.previous in (record["previous_hash"], None)
         need(holds, "record-link", "previous_hash is not the hash of the one before")
         self.previous = row["entry_hash"]
         items = commitments(meta) + commitments(reason)
         self.read_content(seq, row, meta, items)
+        for run in RUNS:
+            if type(value := column(meta, run)) is str and value:
+                self.runs.setdefault((run, value), []).append(seq)
+        if index := read_index(record):
+            self.indexed.setdefault(index["first"], []).append(index)
         if not is_kernels(meta): need("erased" not in row, "line-erased", "it erases nothing")
         elif record["event_type"] == "ARCHIVED": self.note_archived(seq, row, meta)
         else: self.note_erasure(name, row, record)
@@ -409,6 +525,16 @@ class Export:
         bits = self.left.to_bytes(seq // 8 + 1, "little")
         is_said = all(bits[n // 8] >> n % 8 & 1 for n in self.away)
         need(is_said, "leaf-archived", "an entry is away, and no ARCHIVED says so")
+        away = {*self.away}
+        for first, parts in self.indexed.items():
+            ((run, name),) = parts[0]["of"].items()
+            is_whole = [one["part"] for one in parts] == [*range(1, parts[0]["parts"] + 1)]
+            need(is_whole, "index-members", f"parts of the index {entry_id(first)} are missing")
+            listed = {n for one in parts for n in one["entries"]}
+            own = {n for n in self.runs.get((run, name), ()) if n < first}
+            wrong = sorted(own ^ {n for n in listed if n in own or n not in away})
+            need(not wrong, "index-entries",
+                 f"{named(wrong)} named wrongly by the index of {name!a} at {entry_id(first)}")
         for end, root in self.roots.items() if self.archives else ():
             is_root = self.root_at[end].hex() == root
             need(is_root, "archived-root", f"the first {end} entries have another root")
@@ -491,6 +617,15 @@ def read(path: str) -> str:
     need(size <= MAX_NOTE, "proof-text", f"{path} is longer than {MAX_NOTE} bytes")
     return pathlib.Path(path).read_bytes().decode()
 
+def read_extract(path: str) -> dict:
+    """The extract in a file; None if its first line is that of an export."""
+    with open(path, "rb") as file: is_export = b'"remit-ledger-export/1"' in file.readline(4096)
+    if is_export: return None
+    need(os.path.getsize(path) <= MAX_LINE, "json-text", "the file is too long")
+    data = parse(pathlib.Path(path).read_bytes().decode())
+    is_one = type(data) is dict and data.get("format") == "remit-extract/1"
+    return data if is_one else None
+
 def sentence(error: BaseException) -> str:
     if isinstance(error, UnicodeDecodeError): return "it is not UTF-8 (json-text)"
     if isinstance(error, OSError): return f"{error.filename} cannot be read: {error.strerror}"
@@ -510,6 +645,7 @@ if __name__ == "__main__":
         key = read(given.key) if given.key and os.path.exists(given.key) else given.key
         if given.tenant_proof: print(check_tenant_proof(read(given.tenant_proof), key))
         elif given.proof: print(check_proof(read(given.proof), read(given.record).encode(), key))
+        elif (extract := read_extract(given.export)): print(check_extract(extract, key))
         else: print(check_export(given.export, key, given.checkpoint and read(given.checkpoint)))
         print("VERIFIED" if key else "chain and content hold; nobody's signature was checked")
     except Exception as error:  # whatever it is, it does not verify

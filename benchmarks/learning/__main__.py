@@ -1,13 +1,14 @@
-"""``python -m benchmarks.learning alarms|coverage|prompts|router|swap [--seed N]``."""
+"""``python -m benchmarks.learning alarms|cap|coverage|prompts|router|swap [--seed N]``."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks.learning import alarms, coverage, prompts, router, swap
+from benchmarks.learning import alarms, cap, coverage, prompts, router, swap
 
 _TABLES = {
     "alarms": alarms.table,
+    "cap": cap.table,
     "coverage": coverage.table,
     "prompts": prompts.table,
     "router": router.table,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from itertools import count, repeat
 
 from remit.learning import Estimate, Logged, doubly_robust, paired_effect
 from remit.learning.routes import GradedPrompt, RouteFit, fit_route
-from remit.learning.routes import held_out as is_held_out
 from remit.routing import Candidate, ScoringInputs, score_candidates
 
 __all__ = ["Coverage", "logged_coverage", "replay_coverage", "route_coverage", "table"]
@@ -61,8 +59,8 @@ def replay_coverage(proposals: int, pairs: int, seed: int) -> Coverage:
     return result
 
 
-def route_coverage(proposals: int, learned: int, held_out: int, seed: int) -> Coverage:
-    """A routing head is fitted; what it saves on held-out prompts against what it saves on all.
+def route_coverage(proposals: int, graded: int, seed: int) -> Coverage:
+    """A routing head is fitted; what cross-fitting says it saves against what it saves on all.
 
     A prompt is of one of twelve topics, which its words show; by topic each of three models has a
     mean reward, and a log-normal cost.
@@ -70,14 +68,7 @@ def route_coverage(proposals: int, learned: int, held_out: int, seed: int) -> Co
     rng, result = random.Random(seed), Coverage()
     while result.made < proposals:
         world = _Topics(rng)
-        prompts: list[GradedPrompt] = []
-        left = {False: learned, True: held_out}
-        for prompt in map(world.prompt, repeat(rng), count()):
-            if left[side := is_held_out(prompt)]:
-                left[side] -= 1
-                prompts.append(prompt)
-            elif not any(left.values()):
-                break
+        prompts = [world.prompt(rng, number) for number in range(graded)]
         fit = fit_route(prompts, world.middle())
         if isinstance(fit, RouteFit):
             result.add(fit.saved, fit.gate, world.saved(fit))
@@ -205,9 +196,8 @@ def table(seed: int) -> None:
     print("coverage of predicted 95 % intervals")
     for pairs in (200, 400, 800):
         print(f"replay, {pairs} pairs:", replay_coverage(2000, pairs, seed), flush=True)
-    for learned, held_out in ((100, 200), (200, 400)):
-        found = route_coverage(300, learned, held_out, seed)
-        print(f"route, {learned} prompts and {held_out} held out:", found, flush=True)
+    for graded in (300, 600):
+        print(f"route, {graded} prompts:", route_coverage(300, graded, seed), flush=True)
     for exchanges, share in ((700, 1.0), (1000, 0.6), (2000, 0.3)):
         estimated = logged_coverage(100, exchanges, share, seed)
         print(f"logged, {exchanges} of which {share:.0%} explored:", estimated, flush=True)

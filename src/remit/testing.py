@@ -1,8 +1,9 @@
 """Tools for testing agents: models from a script or a ledger, quick roots, checks of the record.
 
 With pytest, ``pytest_plugins = ["remit.testing"]`` in ``conftest.py`` provides the fixtures
-``remit_root`` and ``remit_runtime``. Remit itself uses nothing of this module, and pytest is
-imported only by tests. The assertions have messages of their own: PYTEST_DONT_REWRITE.
+``remit_root``, ``remit_runtime`` and ``remit_replay``. Remit itself uses nothing of this module,
+and pytest is imported only by tests. The assertions have messages of their own:
+PYTEST_DONT_REWRITE.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import atexit
 import functools
 import hashlib
+import json
 import os
 import shutil
 import sys
 import tempfile
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, is_dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,14 +28,17 @@ from unittest import mock
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from remit.kernel.canonical import canonical_json
+from remit.agents.tools import Context, Tool, ToolError, ToolResult, tool
+from remit.gateway import Recording, neutral_text
+from remit.kernel.canonical import canonical_json, exact_json, sha256_hex
+from remit.kernel.errors import RemitError
 from remit.kernel.exchange import ModelCapabilities, TextSink, text_of
 from remit.kernel.root import Root
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import Erased, LedgerClient, LedgerEntry
 from remit.providers import ProviderError, ProviderRequest, ProviderResponse
 from remit.runtime import Runtime, make_root
 
-__all__ = ["RecordChecks", "RecordedModel", "ScriptedModel", "ToolUse", "new_root"]
+__all__ = ["RecordChecks", "RecordedModel", "ReplayedRun", "ScriptedModel", "ToolUse", "new_root"]
 
 
 @dataclass(frozen=True)
@@ -161,15 +167,167 @@ class RecordedModel:
             last = text_of(request.messages[-1]["content"])[:200]
             raise ProviderError("INVALID_REQUEST", f"the record has no answer to this: {last!r}")
         data = known.popleft() if len(known) > 1 else known[0]
-        response = ProviderResponse(
-            data["response"],
-            data["model_id"],
-            data["input_tokens"],
-            data["output_tokens"],
-            finish_reason=data["finish_reason"],
-            content_blocks=tuple(dict(block) for block in data.get("content_blocks") or ()),
-        )
-        return _said(response.content, on_text, response)
+        return _said(data["response"], on_text, _response(data))
+
+
+class ReplayedRun:
+    """A recorded run of agents, as the provider and the tools of the same program.
+
+    Give the run as a provider, and give the agents ``run.tools(…)``. Each request is answered as
+    recorded and each tool returns its recorded result without running, so that the program repeats
+    the run whatever its clocks and random numbers say. Requests of parallel work may come in any
+    order. The ledger is only read.
+
+    Args:
+        ledger: a ledger client, such as ``runtime.ledger``, or the path of a ledger.
+        run: a session, with the sessions of its sub-agents, or a work order.
+        structured_output: True if the recorded model could be held to a JSON Schema.
+
+    Attributes:
+        recording: the calls, and the first difference from them.
+
+    Raises:
+        NotFoundError: the ledger has no call of this run.
+        RemitError: a call or a tool's result was erased.
+    """
+
+    default_model = "replayed"
+
+    def __init__(
+        self, ledger: LedgerClient | str | Path, run: str, *, structured_output: bool = True
+    ) -> None:
+        if not isinstance(ledger, LedgerClient):
+            ledger = LedgerClient(str(ledger), create=False)
+            weakref.finalize(self, ledger.close)
+        self.recording = Recording(ledger, run)
+        self._results: dict[str, list[tuple[str, int, ToolResult]]] = defaultdict(list)
+        texts, used = self._read_calls(ledger)
+        began: set[str] = set()
+        for entry in self.recording.entries("TOOL_INTENT", "TOOL_CALL"):
+            meta = entry.metadata
+            if entry.event_type == "TOOL_INTENT":
+                began.add(meta["idempotency_key"])
+                continue
+            if isinstance(meta["result"], Erased) or isinstance(meta["arguments"], Erased):
+                raise RemitError(f"The result of a tool in {entry.id} was erased.")
+            if meta["idempotency_key"] not in began:  # A refusal, or an earlier result once more.
+                continue
+            exchange, _, number = meta["idempotency_key"].rpartition("/")
+            place = exchange.rpartition("/")[2], int(number)
+            # The record sorts the members of a result; the model saw them in the tool's order.
+            shown = texts.get(used.get(place, ""))
+            output = shown if shown == meta["result"] else meta["result"]
+            result = ToolResult(
+                meta["status"], output, meta["tool_error"], bool(meta.get("fault")),
+                meta.get("note", ""),
+            )  # fmt: skip
+            self._results[_named(meta["tool_id"], meta["arguments"])].append((*place, result))
+        for results in self._results.values():
+            results.sort(key=lambda one: one[:2])
+        self._able = ModelCapabilities(self._has_tools, structured_output)
+
+    def _read_calls(
+        self, ledger: LedgerClient
+    ) -> tuple[dict[str, Any], dict[tuple[str, int], str]]:
+        """Return two mappings: tool results as the model saw them, and ids of tool calls.
+
+        Returns:
+            The results by the id of the tool call; and these ids by the ``EXCHANGE`` that made the
+            calls and the number of the call in it.
+        """
+        texts: dict[str, Any] = {}
+        used: dict[tuple[str, int], str] = {}
+        self._has_tools = False
+        for call in self.recording.calls:
+            meta = ledger.read(call.exchange_entry_id).metadata
+            self._has_tools |= bool(meta.get("tools"))
+            uses = [one for one in meta.get("content_blocks") or () if one["type"] == "tool_use"]
+            used |= {(call.exchange_entry_id, n): one["id"] for n, one in enumerate(uses)}
+            for message in meta["prompt"] if isinstance(meta["prompt"], list) else ():
+                blocks = message["content"] if isinstance(message["content"], list) else ()
+                for block in blocks:
+                    if block["type"] == "tool_result" and isinstance(block["content"], str):
+                        with suppress(ValueError):
+                            texts[block["tool_use_id"]] = json.loads(block["content"])
+        return texts, used
+
+    def capabilities(self, model_id: str) -> ModelCapabilities:
+        """Return native tools if a recorded request offered tools."""
+        return self._able
+
+    def tools(self, *tools: Tool | Callable[..., Any]) -> list[Tool]:
+        """Return tools with the same definitions that give the recorded results.
+
+        Sub-agents and handoffs are returned unchanged: their calls are replayed one by one.
+
+        Args:
+            tools: the tools of an agent, or the functions to make them of.
+        """
+        made = (one if isinstance(one, Tool) else tool(one) for one in tools)
+        return [
+            one if one.sub_agent or one.handoff else replace(
+                one, function=functools.partial(self._result, one.tool_id),
+                prepare=lambda arguments: {"arguments": dict(arguments)}, context="call",
+                deps=None, behind=(),
+            )
+            for one in made
+        ]  # fmt: skip
+
+    async def _result(
+        self, tool_id: str, arguments: Mapping[str, Any], call: Context[Any]
+    ) -> ToolResult:
+        # Equal calls of one answer run in any order; their keys end with their number.
+        number = int(call.idempotency_key.rpartition("/")[2])
+        known = self._results[_named(tool_id, arguments)]
+        for place, (_, recorded, result) in enumerate(known):
+            if recorded == number:
+                del known[place]
+                return result
+        raise ToolError(f"the recording has no call of {tool_id} with {dict(arguments)}")
+
+    async def asend(
+        self, request: ProviderRequest, *, on_text: TextSink | None = None
+    ) -> ProviderResponse:
+        """Return the recorded answer to an equal request: the same messages and tools.
+
+        Raises:
+            ProviderError: the recorded call failed, or no recorded request is equal; the message
+                then names the first difference.
+        """
+        recording = self.recording
+        text = neutral_text(request.messages, request.tools)
+        digest = sha256_hex(text)
+        call = recording.take(lambda one: one.digest == digest)
+        if call is None:
+            difference = recording.differ(lambda _: text)
+            raise ProviderError("INVALID_REQUEST", f"the replay ended: {difference}")
+        data = recording.ledger.read(call.exchange_entry_id).metadata
+        if data["outcome"] != "success":
+            raise ProviderError(data["error_code"], str(data["error_message"]))
+        return _said(data["response"], on_text, _response(data))
+
+    def finish(self) -> None:
+        """Check that every recorded call was made, and no other; raise AssertionError if not."""
+        try:
+            self.recording.finish()
+        except RemitError as error:
+            raise AssertionError(error.message) from None
+
+
+def _named(tool_id: str, arguments: Mapping[str, Any]) -> str:
+    return f"{tool_id} {exact_json(dict(arguments)).decode()}"
+
+
+def _response(data: Mapping[str, Any]) -> ProviderResponse:
+    """Return the recorded answer of a successful exchange, in neutral form."""
+    return ProviderResponse(
+        data["response"],
+        data["model_id"],
+        data["input_tokens"],
+        data["output_tokens"],
+        finish_reason=data["finish_reason"],
+        content_blocks=tuple(dict(block) for block in data.get("content_blocks") or ()),
+    )
 
 
 def _said(text: str, on_text: TextSink | None, response: ProviderResponse) -> ProviderResponse:
@@ -261,6 +419,21 @@ if "pytest" in sys.modules:
     def remit_root(tmp_path: Path) -> Path:
         """A new root in the test's own directory."""
         return new_root(tmp_path / "remit-root")
+
+    @pytest.fixture
+    def remit_replay() -> Iterator[Callable[..., ReplayedRun]]:
+        """Returns a recorded run: ``remit_replay("path/of/ledger.db", "SES-…")``.
+
+        The test fails at its end unless the whole run was replayed without a difference.
+        """
+        with ExitStack() as stack:
+
+            def opened(*arguments: Any, **options: Any) -> ReplayedRun:
+                run = ReplayedRun(*arguments, **options)
+                stack.callback(run.finish)
+                return run
+
+            yield opened
 
     @pytest.fixture
     def remit_runtime(remit_root: Path) -> Iterator[Callable[..., Runtime]]:

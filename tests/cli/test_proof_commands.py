@@ -206,3 +206,33 @@ def test_a_root_on_postgresql_by_its_environment(remit: Run, postgres: PostgresS
     assert _json(remit("ledger", "stats", "--json"))["entries"] == 0  # SQLite's own
     wrong = remit("ledger", "stats", REMIT_DATABASE_URL="mysql://x/y")
     assert (wrong.returncode, "postgresql://" in wrong.stderr) == (1, True)
+
+
+def test_an_extract_is_written_and_verified_without_the_root(filled: Run, tmp_path: Path) -> None:
+    key = filled("ledger", "key").stdout.strip()
+    place = tmp_path / "extract.json"
+    calls = _json(filled("ledger", "query", "--event-type", "EXCHANGE", "--json"))["entries"]
+    assert isinstance(calls, list)
+    for option in (
+        ("--session", "SES-AAAAAAAA"), ("--action", calls[0]["id"]), ("--range", 2, "LED-00000005"),
+    ):  # fmt: skip
+        made = filled("ledger", "export", *option, "--out", place)
+        assert made.returncode == 0, made.stderr
+        stranger = {"REMIT_ROOT": str(tmp_path / "none")}
+        found = filled("ledger", "verify", "--file", place, "--key", key, "--json", **stranger)
+        assert _json(found)["verified"] is True
+        said = filled("ledger", "verify", "--file", place, **stranger)
+        assert said.returncode == 0
+        assert key in said.stderr
+        whole = json.loads(place.read_text())
+        missing = json.loads(whole["records"].pop(0))["id"]
+        place.write_text(json.dumps(whole))
+        refused = filled("ledger", "verify", "--file", place, "--key", key, **stranger)
+        assert (refused.returncode, f"{missing} is missing" in refused.stdout) == (1, True)
+    assert filled("ledger", "verify").returncode == 0
+    for wrong in (
+        ("--session", "a", "--order", "b"), ("--range", "x", "3"), ("--range", "3", "3"),
+        ("--session", "SES-NONE"), ("--action", "LED-00ffffff"), ("--session", "a", "--tiles"),
+    ):  # fmt: skip
+        assert filled("ledger", "export", *wrong, "--out", place).returncode != 0
+    assert filled("ledger", "verify", "--file", tmp_path / "no").returncode == 1

@@ -37,7 +37,8 @@ PARTS: dict[str, tuple[str, ...]] = {
                                 "AnswerRejected", "ApprovalNeeded", "Degraded", "TurnResumed",
                                 "WorkOrder"),
     "remit.agents": ("ApprovalQueue",),
-    "remit.testing": ("ScriptedModel", "RecordedModel", "ToolUse", "RecordChecks", "new_root"),
+    "remit.testing": ("ScriptedModel", "RecordedModel", "ReplayedRun", "ToolUse", "RecordChecks",
+                      "new_root"),
     "remit.ledger": ("LedgerClient",),
 }  # fmt: skip
 

@@ -7,10 +7,8 @@ specification and nothing of Remit.
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import hmac
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -22,7 +20,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
 from remit.kernel.json_text import load_exact
-from remit.ledger import Content, EncodedValue, LedgerClient, LedgerEntry, entry_id, erasure_digest
+from remit.ledger import (
+    Content,
+    EncodedValue,
+    LedgerClient,
+    LedgerEntry,
+    LedgerFormatError,
+    entry_id,
+    erasure_digest,
+    read_extract,
+)
 from remit.ledger.contents import commit, encode_content, is_message_list, next_step
 from remit.ledger.log_of_logs import TenantProof
 from remit.ledger.record import record_problem
@@ -41,7 +48,7 @@ from remit.ledger.tlog import (
 from remit.views.page import script
 from tests.support import vectors as generator
 from tests.support.browser import Browser, find_browser
-from tests.support.standalone import SCRIPT, standalone
+from tests.support.standalone import load_standalone, standalone
 
 FOLDER = Path(__file__).parents[2] / "docs/vectors"
 V: dict[str, Any] = json.loads((FOLDER / "vectors.json").read_text())
@@ -397,14 +404,7 @@ def edited(case: dict[str, Any]) -> str:
 
 @pytest.fixture(scope="module")
 def module() -> Any:
-    """The stand-alone verifier, which checks each signature once."""
-    spec = importlib.util.spec_from_file_location("verify_standalone", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    found: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    found.check_signature = functools.cache(found.check_signature)
-    return found
+    return load_standalone()
 
 
 @pytest.mark.parametrize(
@@ -414,6 +414,12 @@ def test_hostile(name: str, tmp_path: Path, module: Any) -> None:
     case = CASES[name]
     path = tmp_path / "given"
     path.write_text(edited(case))
+    if case["artefact"] == "extract.json":
+        with pytest.raises(LedgerFormatError):
+            read_extract(path.read_bytes(), KEY)
+        with pytest.raises(ValueError, match=rf"\({case['condition']}\)"):
+            module.check_extract(module.read_extract(str(path)), str(KEY))
+        return
     if case["artefact"] == "tenant-proof.json":
         with pytest.raises(TlogError):
             TenantProof.parse(path.read_bytes()).verify(HOST_KEY)
@@ -431,6 +437,9 @@ def test_the_artefacts_themselves_hold(tmp_path: Path) -> None:
     imported(FOLDER / "archived.jsonl", tmp_path)
     assert standalone(FOLDER / "archived.jsonl", "--key", str(KEY)).returncode == 0
     TenantProof.parse((FOLDER / "tenant-proof.json").read_bytes()).verify(HOST_KEY)
+    extract = FOLDER / "extract.json"
+    assert sorted(read_extract(extract.read_bytes(), KEY).records) == [1, 2, 4, 5]
+    assert standalone(extract, "--key", str(KEY)).returncode == 0
     assert (
         standalone(
             "--tenant-proof", FOLDER / "tenant-proof.json", "--key", str(HOST_KEY)
@@ -453,11 +462,12 @@ def test_hostile_bundles(tmp_path: Path) -> None:
     with Browser(tmp_path / "profile") as browser:
         browser.open(page.as_uri())
 
-        def state(text: str) -> str:
-            read = "(async (t) => (await RemitProof.verify(RemitProof.read(t))).state)"
+        def state(text: str, verify: str) -> str:
+            read = f"(async (t) => (await RemitProof.{verify}(RemitProof.read(t))).state)"
             return str(browser.run(f"{read}({json.dumps(text)}).catch(() => 'failed')"))
 
-        assert state((FOLDER / "bundle.json").read_text()) == "verified"
-        for case in CASES.values():
-            if case["artefact"] == "bundle.json":
-                assert state(edited(case)) == "failed", case["name"]
+        for artefact, verify in (("bundle.json", "verify"), ("extract.json", "extract")):
+            assert state((FOLDER / artefact).read_text(), verify) == "verified"
+            for case in CASES.values():
+                if case["artefact"] == artefact:
+                    assert state(edited(case), verify) == "failed", case["name"]

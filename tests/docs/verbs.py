@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from remit.cli.main import _remit
-from remit.operations import OPERATIONS
+from remit.operations import operations
 from tests.snapshots.refresh import FILES
 
 PAGE = Path("docs/verbs.md")
@@ -24,9 +24,27 @@ HTTP route are made from it, so both have one validation and one description. `r
 shows the fields, and `/api/openapi.json` the forms. A permission applies to the route; the command
 line acts as the operator.
 
-| Command | Route | Permission | Effect |
-|---|---|---|---|
+The console shows or changes the same on the named page. The agent ADMIN has the named tool; the
+tools `thought_…` are those of MCP clients.
+
+| Command | Route | Permission | Effect | Console | Tool |
+|---|---|---|---|---|---|
 """
+_PAGES = {
+    "/keys": "/console/keys", "/users": "/console/keys", "/teams": "/console/keys",
+    "/organisations": "/console/keys", "/budgets": "/console/keys", "/usage": "/console/spend",
+    "/ledger/entries": "/console/calls", "/ledger/checkpoint": "/console/verify",
+    "/approvals": "/console/approvals", "/learn/proposals": "/console/proposals",
+}  # fmt: skip
+_ADMIN = {
+    "GET /usage": "usage", "GET /ledger/entries": "query_ledger", "GET /budgets": "budget_status",
+    "GET /packages": "list_packages", "POST /gates": "gate_check",
+}  # fmt: skip
+_MCP = {
+    "trail add": "thought_record", "trail list": "thought_record_list",
+    "trail verify": "thought_verify",
+}  # fmt: skip
+_CONSOLE = Path("src/remit/server/console")
 
 
 def page() -> str:
@@ -34,18 +52,36 @@ def page() -> str:
     rows = [
         (f"`remit {one.command}`" if one.command else "-",
          f"`{_shown(one.route)}`" if one.route else "-",
-         f"`{one.needs}`" if one.route else "-", "changes" if one.changes else "reads")
-        for one in OPERATIONS
+         f"`{one.needs}`" if one.route else "-", "changes" if one.changes else "reads",
+         _cell(_page_of(one.route)), _cell(_ADMIN.get(one.route) or _MCP.get(one.command)))
+        for one in operations()
     ]  # fmt: skip
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    commands = sorted(set(_commands(_remit, "")) - {one.command for one in OPERATIONS})
-    routes = sorted(set(_routes()) - {_shown(one.route) for one in OPERATIONS})
+    commands = sorted(set(_commands(_remit, "")) - {one.command for one in operations()})
+    routes = sorted(set(_routes()) - {_shown(one.route) for one in operations()})
     return (
         f"{_HEAD}{table}\n## Declared by hand\n\n"
         f"These {len(commands)} commands and {len(routes)} routes have no operation.\n\n"
         f"Commands: {', '.join(f'`{name}`' for name in commands)}.\n\n"
         f"Routes: {', '.join(f'`{name}`' for name in routes)}.\n"
     )
+
+
+def _cell(name: str | None) -> str:
+    return f"`{name}`" if name else "-"
+
+
+def _page_of(route: str) -> str | None:
+    """Return the console's page of a route, if the console has that page."""
+    path = route.partition(" ")[2]
+    found = next((page for begin, page in _PAGES.items() if path.startswith(begin)), None)
+    pages = "".join(file.read_text("utf-8") for file in _CONSOLE.glob("*.py"))
+    return found if f'"{found}"' in pages else None
+
+
+def tools() -> dict[str, set[str]]:
+    """Return the tools that the page names, by the folder that defines them."""
+    return {"agents/admin": set(_ADMIN.values()), "server/mcp": set(_MCP.values())}
 
 
 def _shown(route: str) -> str:

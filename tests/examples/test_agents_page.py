@@ -113,7 +113,7 @@ def _commands(place: Path) -> None:
         else:
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         ran += 1
-    assert ran == 10
+    assert ran, "the page shows no command"
 
 
 def test_its_settings_are_settings(tmp_path: Path) -> None:

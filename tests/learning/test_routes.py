@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -26,13 +25,24 @@ from remit.learning.routes import (
     calibrate,
     fit_head,
     fit_route,
+    fold_of,
     graded_prompts,
-    held_out,
+    power_plan,
 )
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers import ProviderRequest, ProviderResponse
 from remit.providers.prices import PriceTable
-from remit.routing import Candidate, ScoringInputs, buckets_of, new_request, score_candidates
+from remit.routing import (
+    Candidate,
+    RouteOptions,
+    ScoringInputs,
+    buckets_of,
+    create_thought_record_emitter,
+    new_request,
+    route_request,
+    score_candidates,
+)
+from tests.support.soak import is_soak, sample
 
 
 def table(rates: dict[str, int], more: str = "") -> PriceTable:
@@ -138,7 +148,58 @@ def test_grades_count_as_in_samples(ledger: LedgerClient, logged: list[GradedPro
     assert (rewards[first], rewards[second], third in rewards) == (0.5, 1.0, False)
 
 
-def test_what_is_graded_later_moves_no_prompt_to_the_other_side(ledger: LedgerClient) -> None:
+def graded(
+    ledger: LedgerClient, prompt: str, model: str, score: float, by: str, **more: object
+) -> str:
+    """Record an exchange and its grade; return the exchange's id."""
+    exchange = ledger.write(LedgerEntry("EXCHANGE", "S", "D", "r", metadata={
+        "session_id": "SES-1", "prompt": prompt, "response": "1", "outcome": "success",
+        "model_id": model, "cost_usd": 0.01} | more))  # fmt: skip
+    give_feedback(ledger, exchange, score=score, by=by)
+    return exchange
+
+
+def test_repeats_are_means_and_count_as_often_as_they_were_asked(ledger: LedgerClient) -> None:
+    for score, usd in ((1.0, 0.01), (1.0, 0.02), (0.0, 0.03)):
+        graded(ledger, "again", "dear", score, "ann", cost_usd=usd)
+    graded(ledger, "once", "dear", 1.0, "ann")
+    graded(ledger, "bought", "dear", 1.0, "ann", agent_id="route-calibration")
+    again, once, bought_one = graded_prompts(ledger)
+    assert again.rewards["dear"] == pytest.approx(2 / 3)  # not 0, the last grade
+    assert again.costs["dear"] == pytest.approx(0.02)
+    assert (again.traffic, once.traffic, bought_one.traffic) == (3, 1, 1)
+
+
+def test_a_grade_of_a_decision_teaches_about_the_model_that_answered(
+    ledger: LedgerClient, gateway: LLMGateway
+) -> None:
+    options = RouteOptions(
+        gateway, tuple(CANDIDATES), request=new_request("a", "SES-1", max_tokens=100),
+        decision_emitter=create_thought_record_emitter(ledger, task_id="T", agent_id="a"),
+    )  # fmt: skip
+    result = route_request("add 1", options)
+    give_feedback(ledger, result.decision_id, score=0.25, by="ann")
+    (found,) = graded_prompts(ledger)
+    assert dict(found.rewards) == {result.model_id: 0.25}
+    give_feedback(ledger, found.exchange_id, score=0.75, by="ann")  # the exchange's own
+    (found,) = graded_prompts(ledger)
+    assert dict(found.rewards) == {result.model_id: 0.75}
+
+
+def test_a_flood_by_one_party_does_not_outweigh_the_others(ledger: LedgerClient) -> None:
+    for number in range(40):
+        graded(ledger, f"good {number}", "dear", 1.0, f"person {number % 4}")
+    for number in range(400):
+        graded(ledger, f"flood {number}", "dear", 0.0, "flood")
+    found = graded_prompts(ledger)
+    total = sum(one.traffic for one in found)
+    flood = sum(one.traffic for one in found if one.text.startswith("flood"))
+    assert flood / total == pytest.approx(0.25)
+    head = fit_head(found)
+    assert head.models["dear"].bias == pytest.approx(750_000, abs=2)
+
+
+def test_what_is_graded_later_moves_no_prompt_to_another_fold(ledger: LedgerClient) -> None:
     exchanges = [
         ledger.write(LedgerEntry("EXCHANGE", "S", "D", "r", metadata={
             "session_id": "SES-1", "prompt": f"add {number % 8}", "response": "1",
@@ -146,12 +207,12 @@ def test_what_is_graded_later_moves_no_prompt_to_the_other_side(ledger: LedgerCl
         for number in range(40)
     ]  # fmt: skip
     random.Random(3).shuffle(exchanges)
-    sides: dict[str, bool] = {}
+    folds: dict[str, int] = {}
     for exchange in exchanges:
         give_feedback(ledger, exchange, score=1.0, by="ann")
         for one in graded_prompts(ledger):
-            assert sides.setdefault(one.text, held_out(one)) == held_out(one)
-    assert set(sides.values()) == {True, False}
+            assert folds.setdefault(one.text, fold_of(one)) == fold_of(one)
+    assert len(set(folds.values())) > 2
 
 
 def costs(ledger: LedgerClient, candidate: Candidate, prices: PriceTable | None) -> set[float]:
@@ -210,16 +271,9 @@ def test_a_head_knows_what_each_model_can_do() -> None:
     assert b"please" not in head.encoded
 
 
-def parted(learned: int, held: int) -> list[GradedPrompt]:
-    """So many of each: fitting takes time, and estimating takes prompts."""
-    prompts = made(4 * max(learned, held))
-    kept = [one for one in prompts if held_out(one)][:held]
-    return [one for one in prompts if not held_out(one)][:learned] + kept
-
-
 @pytest.fixture(scope="module")
 def paying() -> RouteFit:
-    fit = fit_route(parted(200, 400), 0.0058)
+    fit = fit_route(made(400), 0.0058)
     assert isinstance(fit, RouteFit)
     return fit
 
@@ -229,36 +283,74 @@ def test_a_route_that_pays_is_proposed_with_its_evidence(paying: RouteFit) -> No
     assert paying.best_single == "dear"
     assert paying.saved.low > 0
     assert paying.saved.effective_samples == paying.held_out == 400
-    assert paying.usd_per_call <= 0.0055
+    assert paying.usd_per_call <= 0.0058
     assert paying.reward.value == pytest.approx(0, abs=0.001)
-    assert len(paying.evidence) == 600
+    assert len(paying.evidence) == len(paying.holds) == 400
     assert paying.weights.learned is not None
 
 
-def test_nothing_is_fitted_to_what_is_held_out(paying: RouteFit) -> None:
-    assert len(paying.holds) == 200
-    kept = {one.exchange_id for one in parted(200, 400) if held_out(one)}
-    assert not kept & set(paying.holds)
-    turned = [  # other grades of what is held out change no byte of what is proposed
-        replace(one, rewards={"cheap": 1.0, "dear": 0.0}) if held_out(one) else one
-        for one in parted(200, 400)
-    ]
-    other = fit_route(turned, 0.0058)
-    assert isinstance(other, RouteFit)
-    assert other.files == paying.files
-    assert other.reward.value != paying.reward.value
+def test_no_prompt_is_decided_by_a_head_that_was_fitted_to_it() -> None:
+    """A prompt that resembles no other must not be known to the head that decides it."""
+    prompts = made(120)
+    odd = "zyx wvu tsr qpo nml kji hgf edc"
+    lone = GradedPrompt(
+        "LED-0000ffff", odd, odd, "chat", {"cheap": 1.0, "dear": 0.0},
+        {"cheap": 1e-4, "dear": 0.01}, ["LED-0000ffff"],
+    )  # fmt: skip
+    turned = replace(lone, rewards={"cheap": 0.0, "dear": 1.0})
+    fits = [fit_route([*prompts, one], 0.0055) for one in (lone, turned)]
+    first, second = fits
+    assert isinstance(first, RouteFit)
+    assert isinstance(second, RouteFit)
+    assert abs(first.shares["cheap"] - second.shares["cheap"]) < 1.5 / 121
+    assert first.weights.head is not None
+    assert second.weights.head is not None
+    seen = buckets_of(odd, first.weights.head.buckets)
+    of_first, of_second = (
+        fit.weights.head.qualities(seen) for fit in (first, second) if fit.weights.head
+    )
+    assert of_first["cheap"] > of_second["cheap"]  # the proposed head knows it
+
+
+def test_a_head_predicts_what_a_call_of_each_prompt_costs() -> None:
+    """By its words, and by its length: one model's answers are long for one kind of prompt."""
+    draw = random.Random(5)
+    prompts = []
+    for number in range(300):
+        kind, size = draw.choice(("story", "sum")), draw.choice((1, 4, 16, 64))
+        text = f"{kind} {number} " + "word " * size
+        usd = 0.01 * size * draw.uniform(0.8, 1.25)
+        prompts.append(
+            GradedPrompt(
+                f"LED-{number:08x}", text, text, "chat", {"a": 1.0, "b": 1.0},
+                {"a": 0.05 if kind == "story" else 0.001, "b": usd},
+            )
+        )  # fmt: skip
+    head = fit_head(prompts)
+
+    def usd_of(text: str) -> dict[str, float]:
+        seen = buckets_of(text, head.buckets)
+        return {name: nano / 1e9 for name, nano in head.costs(seen, -(-len(text) // 4)).items()}
+
+    story, short, long = (
+        usd_of(text) for text in ("story 999 word ", "sum 999 word ", "sum 999 " + "word " * 64)
+    )
+    assert story["a"] > 4 * short["a"]
+    assert long["b"] > 8 * short["b"]
+    total = sum(usd_of(one.text)["b"] for one in prompts)
+    assert total == pytest.approx(sum(one.costs["b"] for one in prompts), rel=0.01)
 
 
 def test_a_route_saves_against_the_one_in_force(paying: RouteFit) -> None:
     assert paying.saves_against == "dear"
-    again = fit_route(parted(200, 400), 0.0058, rules=paying.weights)
+    prompts = made(400)
+    again = fit_route(prompts, 0.0058, rules=paying.weights)
     assert isinstance(again, RouteFit)
-    assert (again.saves_against, again.saved.value) == (IN_FORCE, 0)
+    assert again.saves_against == IN_FORCE
     assert any("compared with the current route" in line for line in again.missing)
 
-    swapped = [
-        replace(one, costs={"cheap": 0.01, "dear": 0.0001}) for one in parted(200, 400)
-    ]  # the better model is now the cheaper one
+    # The better model is now the cheaper one.
+    swapped = [replace(one, costs={"cheap": 0.01, "dear": 0.0001}) for one in prompts]
     alone = fit_route(swapped, 0.0058)
     assert isinstance(alone, RouteFit)
     assert any("compared with dear" in line for line in alone.missing)  # which it is
@@ -266,10 +358,9 @@ def test_a_route_saves_against_the_one_in_force(paying: RouteFit) -> None:
     assert isinstance(fit, RouteFit)
     assert not fit.missing
     assert fit.shares == {"cheap": 0, "dear": 1}
-    assert fit.saved.value == pytest.approx(paying.shares["cheap"] * (0.01 - 0.0001))
     without = [
         replace(one, rewards={"dear": 1.0, "new": 1.0}, costs={"dear": 0.01, "new": 0.0001})
-        for one in parted(60, 60)
+        for one in made(120)
     ]
     left = fit_route(without, 1.0, rules=paying.weights)  # in force it could take only the dear one
     assert isinstance(left, RouteFit)
@@ -277,27 +368,115 @@ def test_a_route_saves_against_the_one_in_force(paying: RouteFit) -> None:
 
 
 def test_a_quality_floor_is_estimated_as_it_is_served() -> None:
-    fit = fit_route(made(100), 0.0055, quality_floor=0.05)
+    fit = fit_route(made(200), 0.0055, quality_floor=0.05)
     assert isinstance(fit, RouteFit)
-    prompts = [one for one in made(100) if held_out(one)]
     candidates = [Candidate(name, "p") for name in ("cheap", "dear")]
     served = [
         score_candidates(ScoringInputs(one.prompt, "any", "", candidates, fit.weights)).winner
-        for one in prompts
+        for one in made(200)
     ]
     assert fit.shares == {name: served.count(name) / len(served) for name in ("cheap", "dear")}
     assert fit.shares["cheap"] == 1  # by the price weight alone, it would be about half
 
 
+def alike(number: int, dear: float = 1.0) -> GradedPrompt:
+    """A prompt for which the cheap model is always right."""
+    text = f"subject {number % 7}, item {number}"
+    return GradedPrompt(
+        f"LED-{number:08x}", text, text, "chat", {"cheap": 1.0, "dear": dear},
+        {"cheap": 0.001, "dear": 0.01}, [f"LED-{number:08x}"],
+    )  # fmt: skip
+
+
+def test_models_that_are_equally_good_need_few_prompts() -> None:
+    """As few as one bound of a loss that was never seen takes: log(2 / 0.05) / 0.025."""
+    few, enough = (fit_route([alike(n) for n in range(count)], 0.002) for count in (140, 148))
+    assert isinstance(few, RouteFit)
+    assert isinstance(enough, RouteFit)
+    assert "about 148 prompts" in few.missing[-1]
+    assert not enough.missing
+
+
 def test_what_is_in_doubt_is_no_proposal() -> None:
     few = fit_route(made(100), 0.0055)
     assert isinstance(few, RouteFit)
-    assert "it takes 200" in few.missing[0]
-    worse = fit_route(made(300), 0.0005)  # only the cheap one is so cheap
+    assert "of reward" in few.missing[0]
+    worse = fit_route(made(300), 0.00005)  # nothing is so cheap
     assert isinstance(worse, RouteFit)
     assert any("of reward" in line for line in worse.missing)
     assert len(worse.missing) > 1  # all that is missing, not the first of it
-    assert isinstance(fit_route([], 0.01), str)
+    nothing = fit_route([], 0.01)
+    assert isinstance(nothing, str)
+    assert "148" in nothing
+
+
+def tried(seed: int, loss: float, count: int = 1_500) -> RouteFit:
+    """A fit where 15 % of the rewards differ, and the cheap model loses so much in truth."""
+    draw = random.Random(f"power {seed}")
+    prompts = []
+    for number in range(count):
+        text = f"{draw.choice(SUBJECTS)} {draw.choice(SUBJECTS)} {number}"
+        differs, worse = draw.random() < 0.15, draw.random() < 0.5 + loss / 0.15 / 2
+        base = float(draw.random() < 0.9)
+        rewards = {"cheap": base, "dear": base}
+        if differs:
+            rewards = {"cheap": float(not worse), "dear": float(worse)}
+        prompts.append(
+            GradedPrompt(
+                f"LED-{number:08x}", text, text, "chat", rewards,
+                {"cheap": 0.002, "dear": 0.01}, [f"LED-{number:08x}"],
+            )
+        )  # fmt: skip
+    fit = fit_route(prompts, 0.003)
+    assert isinstance(fit, RouteFit)
+    return fit
+
+
+SUBJECTS = ("rain", "trains", "tea", "apples", "law", "taxes", "ships", "music", "glass", "wool")
+TRIES = list(range(100))
+
+
+def test_a_route_without_loss_is_accepted_and_one_that_loses_is_not() -> None:
+    """In a soak: 100 tries each; at least 50 without a true loss, at most 5 with 3 points."""
+    tries = sample(TRIES, 1)
+    accepted = {loss: sum(not tried(seed, loss).missing for seed in tries) for loss in (0.0, 0.03)}
+    if is_soak():
+        assert accepted[0.0] >= 50
+    assert accepted[0.03] <= len(tries) // 20
+
+
+def test_a_plan_states_prompts_and_dollars_before_they_are_spent() -> None:
+    candidates = [
+        Candidate("cheap", "p", input_price=10**8, output_price=10**8),
+        Candidate("dear", "p", input_price=10**10, output_price=10**10),
+    ]
+    blind = power_plan([], candidates)
+    assert (blind.graded, blind.missing, blind.differing) == (0, blind.prompts, 0.15)
+    assert blind.usd == pytest.approx(blind.prompts * (0.0001 + 0.01))
+    assert f"{blind.prompts:,} prompts" in blind.text()
+    easier = power_plan([], candidates, loss=0.05)
+    assert easier.prompts < blind.prompts
+    equal = [alike(number) for number in range(1000)]
+    seen = power_plan(equal, candidates)
+    assert seen.prompts < blind.prompts / 4  # all rewards are equal, so far
+    assert (seen.missing, seen.usd) == (0, 0)
+    half = [replace(one, rewards={"dear": 1.0}, costs={"dear": 0.01}) for one in equal[:100]]
+    partly = power_plan(half, candidates)
+    assert partly.usd < blind.usd  # the dear answers exist already
+    smaller = power_plan([], candidates, saving_usd=0.0001)
+    assert smaller.prompts > blind.prompts  # a small saving is hard to see
+    with pytest.raises(InvalidInputError):
+        power_plan([], candidates, loss=0.0)
+
+
+def test_a_plan_does_not_look_at_who_is_better() -> None:
+    prompts = [alike(number, dear=float(number % 5 > 0)) for number in range(100)]
+    turned = [
+        replace(one, rewards={"cheap": one.rewards["dear"], "dear": one.rewards["cheap"]})
+        for one in prompts
+    ]
+    candidates = [Candidate(name, "p", input_price=1, output_price=1) for name in ("cheap", "dear")]
+    assert power_plan(prompts, candidates) == power_plan(turned, candidates)
 
 
 def test_abilities_are_shrunk_to_the_mean() -> None:
@@ -313,7 +492,7 @@ def test_abilities_are_shrunk_to_the_mean() -> None:
 # -- The benchmark of swapped models and prices runs to its end, on a small made-up data set -----
 
 
-LEARNED, HELD_OUT, REST = 60, 205, 200
+LEARNED, REST = 265, 200
 COSTS = (0.0001, 0.002, 0.02)
 # The last model is the best; each of the others is as good or better at something.
 ADD = Recorded("add item {}", (0.1, 1.0, 1.0), COSTS)
@@ -322,19 +501,12 @@ PROVE = Recorded("prove item {}", (0.1, 0.5, 1.0), COSTS)
 
 
 def rows() -> list[Recorded]:
-    """Few to fit to and many held out, which a proposal takes; then any."""
-    left = {False: LEARNED, True: HELD_OUT}
-    found: list[Recorded] = []
-    for number in count():
-        kind = (ADD, GREET, ADD, PROVE)[number % 4]
-        text = kind.prompt.format(number)
-        side = held_out(GradedPrompt("", [{"role": "user", "content": text}], text, "", {}, {}))
-        if left[side] or not any(left.values()):
-            left[side] = max(0, left[side] - 1)
-            found.append(Recorded(text, kind.rewards, kind.costs))
-        if len(found) == LEARNED + HELD_OUT + REST:
-            return found
-    raise AssertionError
+    kinds = (ADD, GREET, ADD, PROVE)
+    return [
+        Recorded(kind.prompt.format(number), kind.rewards, kind.costs)
+        for number in range(LEARNED + REST)
+        for kind in (kinds[number % 4],)
+    ]
 
 
 def test_a_swap_is_seen_met_and_rolled_back_or_refused_for_want_of_pairs(tmp_path: Path) -> None:
@@ -342,18 +514,15 @@ def test_a_swap_is_seen_met_and_rolled_back_or_refused_for_want_of_pairs(tmp_pat
 
 
 async def swaps(place: Path) -> None:
-    sizes = Sizes(learned=LEARNED + HELD_OUT, quiet=20, most=110, after=10, looks=110)
+    sizes = Sizes(learned=LEARNED, quiet=20, most=110, after=10, looks=110)
     begun = await begin(place, rows(), sizes)
     assert begun.outcome["signals before the change"] == "none"
 
     run = await change(begun, "prices")
-    assert "cost of model mistralai/mistral-large-2512" in run.outcome["alarm"]
-    assert [what for _, what in run.marks] == [
-        "adopted: a learned route", "prices swapped", "alarm", "adopted: a learned route",
-        "rolled back",
-    ]  # fmt: skip
-    recovered, rolled_back = sum(run.costs[-20:-10]), sum(run.costs[-10:])
-    assert recovered < rolled_back / 2
+    marks = [what for _, what in run.marks]
+    assert marks[:2] == ["adopted: a learned route", "prices swapped"]
+    assert marks[-2:] == ["adopted: a learned route", "rolled back"]
+    assert sum(run.costs[-100:]) / 100 <= 0.0125  # The spend keeps to the cap at other prices.
 
     run = await change(begun, "models")
     assert run.outcome["alarm"] == "none in 110"  # the first 200 exchanges are the baseline

@@ -6,7 +6,15 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remit.ledger import Content, LedgerClient, LedgerEntry, content, entry_id, proof_bundle
+from remit.ledger import (
+    Content,
+    LedgerClient,
+    LedgerEntry,
+    content,
+    entry_id,
+    make_extract,
+    proof_bundle,
+)
 from remit.ledger.log_of_logs import prove_through, take_head
 from remit.ledger.tlog import SignedCheckpoint, Signer
 from tests.ledger.segments.writing import cut_off, sessions
@@ -26,6 +34,7 @@ class Artefacts(NamedTuple):
         proof: a C2SP tlog-proof; ``record`` the record that it proves.
         tenant_proof: a proof through two logs, under the key of :data:`HOST`.
         bundles: what browsers are given.
+        extracts: of a session, an action and a range.
     """
 
     exports: dict[str, list[bytes]]
@@ -34,6 +43,7 @@ class Artefacts(NamedTuple):
     record: bytes
     tenant_proof: dict[str, Any]
     bundles: list[dict[str, Any]]
+    extracts: list[dict[str, Any]]
 
 
 def make(folder: Path) -> Artefacts:
@@ -44,6 +54,7 @@ def make(folder: Path) -> Artefacts:
         proof, record = client.prove(entry_id(5)), client.read_record(entry_id(5))
         bundles = [proof_bundle(client, entry_id(seq)) for seq in (5, 8)]
         tenant = _tenant(folder, client)
+        extracts = _extracts(client)
     kinds = [json.loads(line) for line in archived]
     special = [
         at for at, line in enumerate(kinds)
@@ -54,7 +65,7 @@ def make(folder: Path) -> Artefacts:
     return Artefacts(
         {"export": rich, "archived export": archived},
         {"export": list(range(len(rich))), "archived export": chosen},
-        proof, record, tenant, bundles,
+        proof, record, tenant, bundles, extracts,
     )  # fmt: skip
 
 
@@ -112,6 +123,12 @@ def _archived(folder: Path) -> list[bytes]:
     with LedgerClient(database, signer=SIGNER) as client:
         client.export(folder / "archived.jsonl")
     return (folder / "archived.jsonl").read_bytes().splitlines()
+
+
+def _extracts(client: LedgerClient) -> list[dict[str, Any]]:
+    run = {"session_id": "SES-EXACT"}
+    call = client.write(LedgerEntry("EXCHANGE", "S", "D", "r", metadata=run))
+    return [make_extract(client, of) for of in (run, {"entry": call}, {"first": 3, "end": 6})]
 
 
 def _tenant(folder: Path, log: LedgerClient) -> dict[str, Any]:

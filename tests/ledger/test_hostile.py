@@ -11,6 +11,7 @@ archived export      yes                  yes
 proof                yes                                    check-proof
 tenant proof         yes                                    tenant verify
 bundle                                                                       yes
+extract              yes                                    yes              yes
 segment                                                     test_segments
 database                                                    test_mutations
 ===================  ===================  ================  ===============  ==============
@@ -18,8 +19,6 @@ database                                                    test_mutations
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import io
 import json
 import subprocess
@@ -27,13 +26,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from remit.kernel.errors import RemitError
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, read_extract
 from remit.ledger.log_of_logs import TenantProof
 from remit.ledger.tlog import TlogProof
 from remit.views.page import script
@@ -48,9 +46,9 @@ from tests.support.hostile import (
     same,
 )
 from tests.support.soak import sample
+from tests.support.standalone import SCRIPT, load_standalone
 from tests.support.stores import SIGNER
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "verify_standalone.py"
 KEY = SIGNER.verifier_key
 
 Read = Callable[[bytes], object]
@@ -65,15 +63,8 @@ def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
 
 
 @pytest.fixture(scope="module")
-def standalone() -> ModuleType:
-    """The script as a module; it checks the signature of a checkpoint once."""
-    spec = importlib.util.spec_from_file_location("verify_standalone", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.__dict__["check_signature"] = functools.cache(module.check_signature)
-    return module
+def standalone() -> Any:
+    return load_standalone()
 
 
 def tried(name: str, mutants: Iterable[Mutant], read: Read, count: int) -> None:
@@ -116,7 +107,7 @@ class Importer:
 @pytest.mark.parametrize("name", ["export", "archived export"])
 @pytest.mark.parametrize("reader", ["stand-alone", "import"])
 def test_exports(
-    artefacts: Artefacts, standalone: ModuleType, tmp_path: Path, name: str, reader: str
+    artefacts: Artefacts, standalone: Any, tmp_path: Path, name: str, reader: str
 ) -> None:
     lines = artefacts.exports[name]
     place = tmp_path / "export.jsonl"
@@ -150,7 +141,7 @@ def test_a_few_mutants_by_the_command(artefacts: Artefacts, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("reader", ["stand-alone", "remit"])
-def test_proofs(artefacts: Artefacts, standalone: ModuleType, reader: str) -> None:
+def test_proofs(artefacts: Artefacts, standalone: Any, reader: str) -> None:
     def check(data: bytes) -> None:
         if reader == "remit":
             TlogProof.parse(data).verify(artefacts.record, KEY)
@@ -173,7 +164,7 @@ def _tenant_mutants(proof: dict[str, Any]) -> Iterator[Mutant]:
 
 
 @pytest.mark.parametrize("reader", ["stand-alone", "remit"])
-def test_tenant_proofs(artefacts: Artefacts, standalone: ModuleType, reader: str) -> None:
+def test_tenant_proofs(artefacts: Artefacts, standalone: Any, reader: str) -> None:
     def check(data: bytes) -> None:
         if reader == "remit":
             TenantProof.parse(data).verify(HOST.verifier_key)
@@ -182,6 +173,54 @@ def test_tenant_proofs(artefacts: Artefacts, standalone: ModuleType, reader: str
 
     check(json.dumps(artefacts.tenant_proof).encode())
     tried(f"tenant proof x {reader}", _tenant_mutants(artefacts.tenant_proof), check, 100)
+
+
+def _extract_mutants(artefacts: Artefacts) -> Iterator[Mutant]:
+    for at, one in enumerate(artefacts.extracts):
+        whole, others = json.dumps(one).encode(), artefacts.extracts[:at]
+        yield from (x for x in object_mutants(one, others) if not same(x.new, whole))
+        for mutant in note_mutants(one["checkpoint"]):
+            if mutant.kind != "surrogate":
+                new = {**one, "checkpoint": mutant.new.decode("utf-8", "surrogatepass")}
+                yield mutant._replace(new=json.dumps(new).encode())
+
+
+@pytest.mark.parametrize("reader", ["stand-alone", "ledger verify"])
+def test_extracts(artefacts: Artefacts, standalone: Any, tmp_path: Path, reader: str) -> None:
+    place = tmp_path / "extract.json"
+
+    def check(data: bytes) -> None:
+        if reader == "ledger verify":
+            read_extract(data, KEY)
+        else:
+            place.write_bytes(data)
+            found = standalone.read_extract(str(place))
+            if found is None:
+                raise ValueError("not an extract")
+            standalone.check_extract(found, str(KEY))
+
+    for control in artefacts.extracts:
+        check(json.dumps(control, sort_keys=True).encode())
+    tried(f"extract x {reader}", _extract_mutants(artefacts), check, 200)
+
+
+@pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
+def test_extracts_in_a_browser(artefacts: Artefacts, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(f"<!doctype html><script>{script('verify.js')}</script>", "utf-8")
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(page.as_uri())
+
+        def check(data: bytes) -> None:
+            read = f"(async (t) => RemitProof.extract(RemitProof.read(t), {json.dumps(str(KEY))}))"
+            failed = '((error) => ({ state: "failed", message: String(error) }))'
+            found = browser.run(f"{read}({json.dumps(data.decode())}).catch({failed})")
+            if found["state"] != "verified":
+                raise ValueError(found["message"])
+
+        for control in artefacts.extracts:
+            check(json.dumps(control).encode())
+        tried("extract x browser", _extract_mutants(artefacts), check, 150)
 
 
 @pytest.mark.skipif(find_browser() is None, reason="there is no chromium")

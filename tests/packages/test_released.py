@@ -16,12 +16,21 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, open_root_ledger
-from remit.packages import Archive, IncomingArchive, RecordedPrices, Registry, recorded_prices
+from remit.packages import (
+    Archive,
+    IncomingArchive,
+    RecordedPrices,
+    Registry,
+    RootPrices,
+    change_own_prices,
+    prices_of,
+    recorded_prices,
+    recorded_prices_of,
+)
 from remit.packages.gates import check_gates
 from remit.providers.prices import Overlay, Usage
 from remit.runtime import make_root
 from remit.runtime.installation import gate_context, install_bootstrap, recover_packages
-from remit.runtime.prices import RootPrices, change_own_prices, prices_of, recorded_prices_of
 from tests.packages.install.killing import Clock, forked
 from tests.packages.install.world import opened
 from tests.packages.refresh import record_versions

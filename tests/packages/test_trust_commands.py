@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from remit.cli.package_trust import key, trust
+from remit.cli.package import package
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, ledger_key, open_root_ledger
 from remit.packages import PackageError, PackageKey
 from remit.packages.trust import TrustPolicy
 from tests.packages.making import key_of
+
+key, trust = (package.commands[name] for name in ("key", "trust"))
 
 
 @pytest.fixture
@@ -110,8 +113,9 @@ def test_trust_from_the_first_key_to_a_rotation(root: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("public", ["x", "ed25519:abc", "a" * 64])
 def test_wrong_use(root: Path, public: str) -> None:
-    found = run(root, "add", public, "--name", "x")
-    assert (found.exit_code, "64 hex digits" in found.stderr) == (2, True)
+    refused = run(root, "add", public, "--name", "x").exception
+    assert isinstance(refused, InvalidInputError)
+    assert "64 hex digits" in f"{refused.message} {refused.next_step}"
     assert not entries(root)
 
 

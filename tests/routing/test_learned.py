@@ -30,6 +30,7 @@ from remit.routing import (
     replay,
     route_request,
 )
+from remit.routing.learned_head import next_balance, steered_weight
 from tests.routing.test_independent import Answers
 
 pytestmark = pytest.mark.any_store
@@ -50,6 +51,7 @@ def make_head(seed: int = 7, models: str = "abc") -> dict[str, Any]:
                 "cost_nano": 10 ** (4 + place),
                 "samples": 9,
                 "weights": [rng.randrange(-300_000, 300_000) for _ in range(BUCKETS)],
+                **({} if place else _costs(rng)),
             }
             for place, model in enumerate(models)
         },
@@ -57,6 +59,15 @@ def make_head(seed: int = 7, models: str = "abc") -> dict[str, Any]:
             {"exchange_id": f"LED-{number:08d}", "buckets": buckets_of(prompt, BUCKETS)}
             for number, prompt in enumerate(PROMPTS, 1)
         ],
+    }
+
+
+def _costs(rng: random.Random) -> dict[str, Any]:
+    """The fields of a model whose cost depends on the prompt."""
+    return {
+        "cost_bias": rng.randrange(10_000_000, 20_000_000),
+        "cost_length": rng.randrange(-500_000, 1_000_000),
+        "cost_weights": [rng.randrange(-2_000_000, 2_000_000) for _ in range(BUCKETS)],
     }
 
 
@@ -90,6 +101,20 @@ def route_all(
         ).decision_id
         for number, prompt in enumerate(prompts)
     ]  # fmt: skip
+
+
+def test_the_spend_follows_the_cap_whatever_calls_really_cost() -> None:
+    """Costs are off by a factor, and the price weight is wrong: the mean is spent all the same."""
+    for factor in (0.6, 1.0, 1.6):
+        draw, balance, spent = random.Random(factor), 0, 0
+        for _ in range(2_000):
+            weight = steered_weight(60_000_000, 1_000_000, balance)
+            gain = draw.randrange(400_000)  # of reward, if the dear model answers
+            dear = 2_500_000 * weight // 10**9 < gain
+            cost = round((2_500_000 if dear else 100_000) * factor * draw.uniform(0.5, 1.5))
+            spent += cost
+            balance = next_balance(balance, cost, 1_000_000)
+        assert 0.95 <= spent / 2_000 / 1_000_000 <= 1.0
 
 
 @pytest.mark.parametrize("floor", [0, 0.7])

@@ -189,6 +189,21 @@ def _form(path: str, model: str, **more: str) -> Callable[[Sender], None]:
     return send
 
 
+def _gemini(verb: str, model: str, *, batch: bool = False) -> tuple[str, Callable[[Sender], None]]:
+    """Return a path of Gemini and a call of it."""
+
+    def send(sender: Sender) -> None:
+        content = {"role": "user", "parts": [{"text": sender.mark()}]}
+        body: dict[str, Any] = {"contents": [content]}
+        if batch:
+            body = {"requests": [{"model": f"models/{model}", "content": content}]}
+        elif verb == "embedContent":
+            body = {"content": content}
+        sender.send(f"/v1beta/models/gemini/{model}:{verb}", body)
+
+    return "/v1beta/models/{id}:" + verb, send
+
+
 def _file(sender: Sender) -> str:
     line = {"custom_id": sender.mark("custom"), "method": "POST", "url": "/v1/chat/completions",
             "body": {"model": GPT, "max_tokens": 50, "messages": sender.messages()}}  # fmt: skip
@@ -275,6 +290,14 @@ CASES: dict[str, Callable[[Sender], Any]] = {
     "/v1/messages/batches": _message_batch,
     "/v1/messages/batches/{id}/cancel": lambda sender: sender.send(
         f"/v1/messages/batches/{_message_batch(sender)}/cancel", b""
+    ),
+    **dict(
+        [
+            _gemini("generateContent", "gemini-2.5-flash"),
+            _gemini("countTokens", "gemini-2.5-flash"),
+            _gemini("embedContent", "text-embedding-004"),
+            _gemini("batchEmbedContents", "text-embedding-004", batch=True),
+        ]
     ),
     "/api/feedback": _feedback,
     "/api/orders": _order,

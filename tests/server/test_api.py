@@ -442,6 +442,7 @@ def test_stats(api: Api) -> None:
     assert api.ask("GET /api/ledger/stats").json == {
         "entries": sum(before.values()) + 3,
         "events": {**before, "EXCHANGE": 3},
+        "archived": 0,
         "head": {"seq": head[0], "entry_hash": head[1]},
         "location": api.runtime.ledger.location,
     }

@@ -291,7 +291,8 @@ def desk(running: OidcProvider, tmp_path: Path) -> Iterator[Any]:
     """The data sources of the page, without a server around it."""
     root = new_root(tmp_path / "root", settings(running, MORE, ROLES))
     with Runtime.open(root) as runtime:
-        yield SimpleNamespace(runtime=runtime, owners=Directory(runtime.ledger))
+        writes = SimpleNamespace(directory=Directory(runtime.ledger))
+        yield SimpleNamespace(runtime=runtime, writes=writes)
 
 
 def decision(user_code: str, name: str) -> Asked:

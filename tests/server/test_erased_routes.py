@@ -4,15 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
+from collections.abc import Iterator
 
 import pytest
 
 from remit.ledger import ErasureError
+from tests.server.conftest import QUICK
 from tests.server.erasing import CASES, KEPT, Sender, cases, holds
 from tests.server.running import Served
+from tests.support.raw_provider import raw_provider, whole
 from tests.support.soak import sample
 
 BEFORE = "strict"
+_GEMINI = """
+[providers.gemini]
+kind = "gemini"
+base_url = "{url}/v1beta"
+api_key = "AIza-upstream-key"
+default_model = "gemini-2.5-flash"
+"""
+
+
+@pytest.fixture(scope="module")
+def toml() -> Iterator[str]:
+    """Settings with a second upstream, which answers every path of Gemini."""
+
+    def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
+        candidate = {
+            "content": {"parts": [{"text": "yes"}], "role": "model"},
+            "finishReason": "STOP",
+        }
+        count = {"promptTokenCount": 9, "candidatesTokenCount": 1, "totalTokenCount": 10}
+        body = {"candidates": [candidate], "usageMetadata": count, "totalTokens": 9,
+                "embedding": {"values": [0.5]}, "embeddings": [{"values": [0.5]}]}  # fmt: skip
+        connection.sendall(whole(json.dumps(body).encode()))
+        return True
+
+    with raw_provider() as gemini:
+        gemini.answer = answer
+        yield QUICK + _GEMINI.format(url=gemini.url)
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-__all__ = ["SCRIPT", "standalone"]
+__all__ = ["SCRIPT", "load_standalone", "standalone"]
 
 SCRIPT = Path(__file__).parents[2] / "docs/verify_standalone.py"
 
@@ -18,3 +21,14 @@ def standalone(*arguments: str | Path, script: Path = SCRIPT) -> subprocess.Comp
          *map(str, arguments)],
         capture_output=True, text=True, timeout=60, check=False, env={}, cwd=script.parent,
     )  # fmt: skip
+
+
+def load_standalone() -> Any:
+    """Return the script as a module; it checks each signature once."""
+    spec = importlib.util.spec_from_file_location("verify_standalone", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.check_signature = functools.cache(module.check_signature)
+    return module

@@ -29,6 +29,7 @@ from remit.ledger.tlog import (
     inclusion_proof,
     leaf_hash,
     tree_root,
+    unlisted_subtrees,
 )
 
 FOLDER = Path(__file__).parents[2] / "docs/vectors"
@@ -487,6 +488,91 @@ def bundle() -> dict[str, Any]:
     }
 
 
+def extract(without: int = -1, more: int = -1) -> dict[str, Any]:
+    """All entries of the session SES-1. ``without`` leaves out a record, and ``more`` adds one; the
+    tree hashes fit all the same."""
+    run = {"session_id": "SES-1"}
+    call = {"agent_id": "agent", "contract_id": "PRC-1", **run}
+    told = [
+        ("NOTE", {"session_id": "SES-2"}), ("SESSION_START", {"provenance": run}),
+        ("DISPATCH", call), ("NOTE", {}),
+        ("EXCHANGE", {"dispatch_entry_id": "LED-00000002", **call}),
+        ("NOTE", {"scope": run}), ("NOTE", {"session_id": "SES-2"}),
+        ("INDEXED", {"of": run, "entries": [1, 2, 4, 5], "actions": [[4, 1, 2]], "part": 1,
+                     "parts": 1}), ("NOTE", run),
+    ]  # fmt: skip
+    made = chained(
+        [{"event_type": event, "decision": "KEPT", "reason": event, "metadata": metadata}
+         for event, metadata in told]
+    )  # fmt: skip
+    hashes = [bytes.fromhex(item["leaf_hash"]) for item in made]
+    seqs = sorted({1, 2, 4, 5, 7, more} - {without, -1})
+    between = unlisted_subtrees(seqs, 0, len(made))
+    return {
+        "format": "remit-extract/1",
+        "of": run,
+        "checkpoint": str(Checkpoint(ORIGIN, len(made), tree_root(hashes)).sign(signer())),
+        "verifier_key": str(signer().verifier_key),
+        "records": [made[seq]["record"] for seq in seqs],
+        "hashes": [base64.b64encode(tree_root(hashes[a:b])).decode() for a, b in between],
+    }
+
+
+def extract_edits() -> list[Edit]:
+    """Edits of an extract, some by a maker who knows the whole tree."""
+
+    def drop(at: int) -> Callable[[Lines], object]:
+        return lambda x: x[0]["records"].pop(at)
+
+    def swap(x: Lines) -> None:
+        x[0]["records"][:2] = x[0]["records"][1::-1]
+
+    return [
+        *[
+            (f"extract-dropped-{seq}", "extract-missing", f"entry {seq} was left out", drop(at))
+            for at, seq in enumerate((1, 2, 4, 5))
+        ],
+        *[
+            (f"extract-left-out-{seq}", "extract-missing", "the same, and the tree hashes fit",
+             lambda x, seq=seq: x.__setitem__(0, extract(without=seq)))
+            for seq in (1, 2, 4, 5)
+        ],
+        ("extract-index-dropped", "extract-index", "the index was left out",
+         lambda x: x.__setitem__(0, extract(without=7))),
+        ("extract-other-run", "extract-other", "an entry of another session was added",
+         lambda x: x.__setitem__(0, extract(more=6))),
+        ("extract-later", "extract-other", "an entry after the index was added",
+         lambda x: x.__setitem__(0, extract(more=8))),
+        ("extract-reordered", "extract-order", "two records are exchanged", swap),
+        ("extract-twice", "extract-order", "a record is there twice",
+         lambda x: x[0]["records"].insert(0, x[0]["records"][0])),
+        ("extract-edited", "extract-root", "a record has another decision",
+         lambda x: x[0]["records"].__setitem__(
+             3, x[0]["records"][3].replace('"KEPT"', '"LOST"'))),
+        ("extract-edited-index", "extract-root", "the index and the file lack an entry",
+         lambda x: x[0]["records"].__setitem__(
+             4, x[0]["records"][4].replace("[1,2,4,5]", "[1,2,4]")) or x[0]["records"].pop(3)),
+        ("extract-other-session", "extract-index", "the file names another session",
+         lambda x: x[0].update(of={"session_id": "SES-2"})),
+        ("extract-as-range", "extract-missing", "the file names a range",
+         lambda x: x[0].update(of={"first": 1, "end": 6})),
+        ("extract-as-action", "extract-other", "the file names one action",
+         lambda x: x[0].update(of={"entry": "LED-00000004"})),
+        ("extract-no-action", "extract-index", "the file names an entry that is no action",
+         lambda x: x[0].update(of={"entry": "LED-00000002"})),
+        ("extract-hash-dropped", "extract-root", "a tree hash is missing",
+         lambda x: x[0]["hashes"].pop()),
+        ("extract-hash-added", "extract-root", "a tree hash too many",
+         lambda x: x[0]["hashes"].append(x[0]["hashes"][-1])),
+        ("extract-note-list", "extract-members", "the note is a list",
+         lambda x: x[0].update(checkpoint=[x[0]["checkpoint"]])),
+        ("extract-unknown-member", "extract-members", "it has a member that the format does not",
+         lambda x: x[0].update(note="x")),
+        ("extract-key-twice", "json-text", "a member is there twice",
+         lambda x: x.__setitem__(0, Raw('{"records":[],' + json.dumps(x[0])[1:]))),
+    ]  # fmt: skip
+
+
 def negative() -> list[dict[str, Any]]:
     """``kind`` says how it is fed; ``why`` why it must be refused."""
     found: list[dict[str, Any]] = []
@@ -854,6 +940,7 @@ def hostile() -> dict[str, Any]:
     for name, edits in (
         ("export.jsonl", export_edits()), ("archived.jsonl", archived_edits()),
         ("tenant-proof.json", object_edits("tenant")), ("bundle.json", object_edits("bundle")),
+        ("extract.json", extract_edits()),
     ):  # fmt: skip
         true = artefacts()[name].splitlines()
         for case, condition, why, edit in edits:
@@ -912,6 +999,7 @@ def artefacts() -> dict[str, str]:
         "record-42.tlog-proof": notes()["proof_file"],
         "tenant-proof.json": jsonl([tenant_proof()]),
         "bundle.json": jsonl([bundle()]),
+        "extract.json": jsonl([extract()]),
     }
 
 

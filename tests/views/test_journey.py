@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
 from remit.views import journey_page, journey_text, open_journey, prompt_journey
-from remit.views.entries import place_of, plain
+from remit.views.entries import between_ms, place_of, plain
 from remit.views.places import Place, Places
 from remit.views.search import find_places
 from tests.views.story import SESSION, Story, tell
@@ -597,3 +597,35 @@ def test_turns_that_run_at_once_are_told_apart(tmp_path: Path, order: list[int])
             (turn_again,) = prompt_journey(ledger, work_order_id=names[number])["turns"]
             assert turn_again == turn
         _same_turn(ledger, story.session)
+
+
+def test_a_client_call_is_one_journey_with_all_its_attempts(ledger: LedgerClient) -> None:
+    """Two clients of one session call at once; the first needs three attempts."""
+    story = Story(ledger, "key-7/2026-11-22")
+    ask = [{"role": "user", "content": "one"}]
+    first = story.fail("", took=0.1)
+    other = story.exchange("", prompt=[{"role": "user", "content": "two"}], response="2")
+    second = story.fail("", took=0.1, retry_of=first, attempt=2)
+    refused = ledger.write(
+        LedgerEntry("PROMPT_REJECTED", "PRC-A-001", "REJECTED", "no", metadata={
+            "agent_id": "a", "session_id": story.session, "contract_id": "PRC-A-001",
+            "error_code": "BUDGET_EXHAUSTED", "error_message": "spent"})
+    )  # fmt: skip
+    last = story.exchange("", prompt=ask, response="1", retry_of=second, attempt=3, took=0.2)
+    whole = prompt_journey(ledger, session_id=story.session)["turns"]
+    assert [turn["kind"] for turn in whole] == ["call"] * 3
+    two, no, one = whole
+    assert [step["entry_id"] for step in two["calls"]] == [other]
+    assert (no["calls"], [note["entry_id"] for note in no["notes"]]) == ([], [refused])
+    (step,) = one["calls"]
+    assert step["entry_id"] == last
+    assert [attempt["entry_id"] for attempt in step["attempts"]] == [first, second]
+    assert (one["llm_calls"], one["failed_calls"], one["notes"]) == (3, 2, [])
+    assert one["started_at"] == step["attempts"][0]["started_at"]
+    assert one["elapsed_ms"] == between_ms(one["started_at"], step["timestamp"])
+    for entry_id in (first, second, last, ledger.read(first).metadata["dispatch_entry_id"]):
+        found = prompt_journey(ledger, entry_id=entry_id)
+        assert found["turns"] == [one], entry_id
+        assert found["totals"]["llm_calls"] == 3
+    assert prompt_journey(ledger, entry_id=other)["turns"] == [two]
+    assert prompt_journey(ledger, entry_id=refused)["turns"] == [no]

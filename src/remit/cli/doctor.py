@@ -210,8 +210,7 @@ def _limits(client: LedgerClient) -> Iterator[_Check]:
 
 
 def _prices(place: Root, settings: Settings, client: LedgerClient) -> Iterator[_Check]:
-    from remit.packages import check_prices
-    from remit.runtime.prices import prices_of
+    from remit.packages import check_prices, prices_of
 
     found = prices_of(place, settings.budget.prices)
     how = found.table.version

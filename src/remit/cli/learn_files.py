@@ -15,7 +15,10 @@ from remit.kernel.json_text import load_unique
 if TYPE_CHECKING:
     from remit.ledger import LedgerReader
 
-__all__ = ["note_unused", "read_lines", "read_references", "read_table", "require_exchanges"]
+__all__ = [
+    "note_unused", "read_lines", "read_prompts", "read_references", "read_table",
+    "require_exchanges",
+]  # fmt: skip
 
 _MAX_BYTES = 16 * 1024 * 1024
 _NAMED = 3
@@ -87,6 +90,29 @@ def read_lines(file: Path) -> dict[str, str]:
             raise InvalidInputError(
                 f"Line {number} of {file} contradicts an earlier line about {exchange_id[:40]}."
             )
+    return found
+
+
+def read_prompts(file: Path) -> list[tuple[Any, str]]:
+    """Return the prompts of a JSON Lines file, each with its right answer, empty if unknown.
+
+    Raises:
+        InvalidInputError: the file cannot be read or is too long, or a line has no prompt.
+    """
+    found: list[tuple[Any, str]] = []
+    for number, line in enumerate(_read(file).splitlines(), 1):
+        try:
+            value = json.loads(line)
+            prompt, reference = value["prompt"], value.get("reference", "")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            prompt = reference = None
+        is_prompt = _is_answer(prompt) or (isinstance(prompt, list) and prompt)
+        if not is_prompt or not (reference == "" or _is_answer(reference)):
+            raise InvalidInputError(
+                f"Line {number} of {file} is not a prompt.",
+                next_step='Write {"prompt": "6 times 7?", "reference": "42"} on each line.',
+            )
+        found.append((prompt, reference))
     return found
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,37 +10,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remit.cli import proofs, segments
-from remit.cli.segments import attached, from_archive, require_archive, say_archived
+from remit.cli.operations import add_commands
+from remit.cli.segments import attached, from_archive, require_archive
 from remit.cli.shared import (
     common,
-    cut,
-    echo_json,
     echo_json_line,
     emit,
-    is_raw,
-    limited,
-    nearest,
     note,
     open_ledger,
     open_settings,
     print_json_list,
-    progress,
     reads,
     say,
-    say_list,
-    say_text,
     whoami,
 )
 from remit.kernel.errors import InvalidInputError
+from remit.operations.ledger import entry_line
 
 if TYPE_CHECKING:
     from remit.ledger import ErasureReport, LedgerClient
 
-# fmt: off
-_FILTERS = ("event-type", "submission-id", "session-id", "work-order-id", "agent-id", "tier",
-            "framework-id", "contract-id", "model-id", "outcome", "since", "until", "after")
-# fmt: on
-_LINE_CHARS = 100
 _POLL_S = 0.3
 
 
@@ -52,130 +39,11 @@ def ledger() -> None:
 
 
 for _command in (
-    proofs.verify, proofs.key, proofs.checkpoint, proofs.fork, proofs.prove, proofs.export,
-    proofs.import_, segments.segment, segments.archive,
+    proofs.verify, proofs.checkpoint, proofs.fork, proofs.export, proofs.import_,
+    segments.segment, segments.archive,
 ):  # fmt: skip
     ledger.add_command(_command)
-
-
-_RANGES = {
-    "since": "Only entries at or after this time.",
-    "until": "Only entries before this time.",
-    "after": "Only entries after this entry id.",
-}
-
-
-def _filters(function: Any) -> Any:
-    for name in reversed(_FILTERS):
-        meaning = _RANGES.get(name, f"Only entries with this {name.replace('-', ' ')}.")
-        function = click.option(f"--{name}", help=meaning)(function)
-    return function
-
-
-@ledger.command()
-@_filters
-@click.option("--text", help='Words or a "phrase" that the content contains.')
-@limited
-@click.option("--order", type=click.Choice(["asc", "desc"]), default="asc", show_default=True)
-@from_archive
-@reads
-def query(root: Path | None, as_json: bool, archives: tuple[Path, ...], **filters: Any) -> None:
-    """List entries that match all filters, in ledger order."""
-    with attached(root, archives) as client:
-        _check_event_type(client, filters["event_type"])
-        if filters["text"] is not None:
-            client.index_text(progress("indexing"))
-        limit = filters.pop("limit")
-        # A list for people ends by itself, and says that there is more.
-        found = client.query(limit=limit if as_json else None, **filters)
-        if as_json:
-            print_json_list("entries", found)
-        else:
-            say_list(map(_line, found), limit)
-        if not archives and not as_json:
-            say_archived(client)
-
-
-def _check_event_type(client: LedgerClient, event_type: str | None) -> None:
-    """Raise InvalidInputError if an event type is probably misspelt.
-
-    An event type unlike all known ones may be a program's own; a note is printed.
-
-    Raises:
-        InvalidInputError: neither Remit nor the ledger has the type, and a similar type exists.
-    """
-    from remit.ledger import EVENTS
-
-    if event_type is None or event_type in EVENTS or any(
-        client.query(event_type=event_type, limit=1, with_content=False)
-    ):  # fmt: skip
-        return
-    if near := nearest(event_type, {*EVENTS, *client.count_by_event()}):
-        raise InvalidInputError(
-            f"Unknown event type {event_type!r}.", next_step=f"Did you mean {near}?"
-        )
-    note(f"Unknown event type {event_type!r}: Remit does not write it, and no entry has it.")
-
-
-@ledger.command()
-@click.argument("entry_id")
-@click.option("--record", is_flag=True, help="Write the canonical record's exact bytes.")
-@click.option("--body", is_flag=True, help="Write the exact request body of a call.")
-@click.option("--answer", is_flag=True, help="Write the exact response body of a call.")
-@from_archive
-@reads
-def show(
-    root: Path | None, as_json: bool, entry_id: str, archives: tuple[Path, ...], **exact: bool
-) -> None:
-    """Show an entry with its content, or write one of its exact byte strings.
-
-    For a stream, the answer is the combined response.
-    """
-    wanted = [name for name, is_wanted in exact.items() if is_wanted]
-    if len(wanted) > 1:
-        raise InvalidInputError(f"--{' and --'.join(wanted)} cannot be written to one output.")
-    with attached(root, archives) as client:
-        if wanted:
-            _write(_exact(client, entry_id, wanted[0]))
-            return
-        entry = client.read(entry_id)
-        if as_json:
-            echo_json(entry)
-            return
-        for key, value in entry.to_dict().items():
-            if key != "metadata":
-                say(f"{key}: {value}")
-        for key, value in entry.metadata.items():
-            say(f"  {key}: {value}")
-
-
-def _exact(client: LedgerClient, entry_id: str, which: str) -> bytes:
-    from remit.ledger import call_answer, call_body
-
-    if which == "record":
-        return client.read_record(entry_id)
-    return (call_body if which == "body" else call_answer)(client, entry_id)
-
-
-def _write(data: bytes) -> None:
-    """Write recorded bytes to standard output.
-
-    JSON in a pipe or a file, and everything with ``--raw``, is written exactly. Other content is
-    written as printable text.
-    """
-    text = data.decode("utf-8", "replace")
-    if is_raw() or (not sys.stdout.isatty() and _is_json(text)):
-        click.echo(data, nl=False)
-    else:
-        say_text(text, nl=False)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+add_commands(ledger)
 
 
 @ledger.command()
@@ -193,7 +61,7 @@ def tail(root: Path | None, as_json: bool, number: int, follow: bool) -> None:
         if as_json and not follow:
             print_json_list("entries", latest)
             return
-        show_one = echo_json_line if as_json else lambda entry: say(_line(entry))
+        show_one = echo_json_line if as_json else lambda entry: say(entry_line(entry))
         for entry in latest:
             show_one(entry)
         while follow:
@@ -201,30 +69,6 @@ def tail(root: Path | None, as_json: bool, number: int, follow: bool) -> None:
             for entry in client.query(after=last):
                 show_one(entry)
                 last = int(entry.id[4:], 16)
-
-
-@ledger.command()
-@reads
-def stats(root: Path | None, as_json: bool) -> None:
-    """Count entries by event type."""
-    with open_ledger(root) as client:
-        head = client.head()
-        result: dict[str, Any] = {
-            "entries": client.count(),
-            "events": client.count_by_event(),
-            "archived": 0,
-            "head": {"seq": head[0], "entry_hash": head[1]} if head else None,
-            "location": client.location,
-        }
-    # What left is counted in no index.
-    result["archived"] = result["entries"] - sum(result["events"].values())
-    events: list[tuple[str, int]] = sorted(
-        result["events"].items(), key=lambda item: (-item[1], item[0])
-    )
-    lines = [f"{result['entries']} entries in {result['location']}"]
-    if result["archived"]:
-        lines.append(f"  {result['archived']:>8}  of them archived")
-    emit(as_json, result, lines + [f"  {number:>8}  {name}" for name, number in events])
 
 
 @ledger.command()
@@ -353,26 +197,3 @@ def _show_erasures(reports: list[ErasureReport], as_json: bool, *, done: bool) -
     for row in () if as_json else rows:
         if row["remainder"]:
             note(row["remainder"])
-
-
-# The metadata that a line shows, where it is not what comes first.
-_SHOWN = {"EXCHANGE": ("model_id", "input_tokens", "output_tokens", "cost_usd", "latency_ms")}
-
-
-def _line(entry: Any) -> str:
-    metadata = entry.metadata
-    keys = _SHOWN.get(entry.event_type)
-    plain = [
-        key
-        for key in keys or metadata
-        if isinstance(value := metadata.get(key), (str, int, float))
-        and not isinstance(value, bool)
-        and value != ""
-    ]
-    shown = (
-        f"{key}={cut(str(metadata[key]), _LINE_CHARS // 3)}" for key in plain[: None if keys else 3]
-    )
-    text = (
-        f"{entry.id}  {entry.timestamp}  {entry.event_type:<18} {entry.reason}  {' '.join(shown)}"
-    )
-    return text if len(text) <= 2 * _LINE_CHARS else text[: 2 * _LINE_CHARS - 1] + "…"

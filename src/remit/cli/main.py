@@ -13,8 +13,8 @@ import sys
 import click
 
 from remit._version import __version__
-from remit.cli.shared import nearest, note, printable
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.cli.shared import note, printable
+from remit.kernel.errors import InvalidInputError, RemitError, nearest
 
 _COMMANDS = {
     "init": "remit.cli.init:init",
@@ -24,18 +24,19 @@ _COMMANDS = {
     "ask": "remit.cli.chat:ask",
     "serve": "remit.cli.serve:serve",
     "worker": "remit.cli.worker:worker",
-    "order": "remit.cli.order:order",
+    "order": "remit.cli.operations:order",
     "mcp": "remit.cli.mcp:mcp",
     "key": "remit.cli.operations:key",
     "team": "remit.cli.operations:team",
     "user": "remit.cli.operations:user",
     "organisation": "remit.cli.operations:organisation",
     "budget": "remit.cli.operations:budget",
-    "price": "remit.cli.price:price",
-    "usage": "remit.cli.usage:usage",
+    "price": "remit.cli.operations:price",
+    "usage": "remit.cli.operations:usage",
     "ledger": "remit.cli.ledger:ledger",
     "session": "remit.cli.session:session",
     "trace": "remit.cli.trace:trace",
+    "replay": "remit.cli.replay:replay",
     "report": "remit.cli.report:report",
     "trail": "remit.cli.trail:trail",
     "route": "remit.cli.route:route",

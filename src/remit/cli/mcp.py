@@ -9,27 +9,23 @@ import click
 
 from remit.cli.mcp_gateway import gateway, greeting, served_root
 from remit.cli.mcp_wrap import wrap
+from remit.cli.operations import add_commands
 from remit.cli.serve import flags_of, listening
 from remit.cli.shared import (
     common,
     confirm,
     decides,
     echo_json,
-    emit,
     note,
     open_ledger,
     open_settings,
     reads,
     say,
-    table,
     whoami,
 )
-from remit.views.wording import moment
 
 if TYPE_CHECKING:
     from remit.agents.tools import PinnedTool
-
-_DIGEST_CHARS = 16
 
 
 @click.group(invoke_without_command=True)
@@ -70,24 +66,7 @@ def mcp(
 
 mcp.add_command(gateway)
 mcp.add_command(wrap)
-
-
-@mcp.command()
-@click.argument("server", required=False, default="")
-@reads
-def pins(root: Path | None, as_json: bool, server: str) -> None:
-    """List the pinned tools of one MCP server, or of all."""
-    from remit.agents.tools import Pins
-
-    with open_ledger(root) as client:
-        found = Pins(client).tools(server)
-    rows = ((_state(tool), tool.tool_id, *_pinned(tool)) for tool in found)
-    lines = table(("STATE", "TOOL", "DEFINITION", "SINCE", "BY", "FROM"), rows)
-    if not found:
-        lines = iter(
-            ["No tool is pinned yet. Tools are pinned when an agent first uses their server."]
-        )
-    emit(as_json, {"pins": [tool.to_dict() for tool in found]}, lines)
+add_commands(mcp)
 
 
 @mcp.command()
@@ -146,19 +125,3 @@ def _print_changes(changed: list[PinnedTool]) -> None:
         say(tool.tool_id)
         for line in tool.diff():
             say(f"  {line}")
-
-
-def _state(tool: PinnedTool) -> str:
-    return "changed" if tool.change is not None else "pinned"
-
-
-def _pinned(tool: PinnedTool) -> tuple[str, str, str, str]:
-    pin = tool.pin
-    if pin is None:
-        return "none", "", "", ""
-    return (
-        pin.digest[:_DIGEST_CHARS],
-        moment(pin.at),
-        pin.by or "first use",
-        pin.origin,
-    )

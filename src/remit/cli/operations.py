@@ -3,67 +3,125 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import click
 
 from remit.cli.shared import (
+    FILE,
+    FOLDER,
+    LISTED,
     NumberRange,
+    common,
+    confirm,
     emit,
+    is_raw,
     limited,
     note,
     open_ledger,
+    open_root,
+    open_settings,
+    print_json_list,
     progress,
     reads,
     say,
     say_list,
-    settings_of,
+    say_text,
+    show_step,
     table,
     whoami,
+    write_file,
+    write_text,
 )
-from remit.operations import OPERATIONS, Caller, Field, Listing, Note, Operation, checked
+from remit.operations import (
+    Caller,
+    Document,
+    Feed,
+    Field,
+    Listing,
+    Note,
+    Operation,
+    Table,
+    checked,
+    operations,
+    shown,
+)
 
 _GROUPS = {
     "key": "Manage virtual keys, which authenticate callers and limit what they may do.",
     "team": "Manage teams, with their keys, budgets and spending.",
     "user": "Manage users, with their keys, budgets and spending.",
     "organisation": "Manage organisations, with their keys, budgets and spending.",
+    "price": "Prices of models, in US dollars per million tokens.",
+    "order": "Submit and manage orders for workers (`remit worker`).",
     "budget": "Show and set budgets of sessions, keys, users, teams and organisations.",
 }
 
 
-def __getattr__(name: str) -> click.Group:
-    """Return the group of commands that begin with ``name``, such as ``key``."""
+def __getattr__(name: str) -> click.Command:
+    """Return the command ``name``, or the group of commands that begin with ``name``."""
     if name not in _GROUPS:
+        for kind in operations(name):
+            if kind.command == name:
+                return _command(kind, name)
         raise AttributeError(name)
-    group = click.Group(name, help=_GROUPS[name])
-    add_commands(group)
-    globals()[name] = group
+    globals()[name] = group = _Group(name, help=_GROUPS[name])
     return group
+
+
+class _Group(click.Group):
+    """A group whose commands are made when one of them is wanted."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        if not self.commands:
+            add_commands(self)
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        self.list_commands(ctx)
+        return super().get_command(ctx, cmd_name)
 
 
 def add_commands(group: click.Group) -> None:
     """Add the commands of all operations that begin with the name of a group."""
-    for kind in OPERATIONS:
-        first, _, verb = kind.command.partition(" ")
-        if first == group.name:
-            group.add_command(_command(kind, verb))
+    for kind in operations(str(group.name)):
+        _, *groups, verb = kind.command.split(" ")
+        inner = group
+        for name in groups:
+            inner = inner.commands[name]  # type: ignore[assignment]
+        inner.add_command(_command(kind, verb))
 
 
 def _command(kind: type[Operation], verb: str) -> click.Command:
     """Return the command of an operation."""
 
-    def callback(root: Path | None, as_json: bool, limit: int | None = None, **given: Any) -> None:
-        fields = {item.name: item for item in kind.fields("command")}
-        if limit is not None and "limit" in fields:
-            given["limit"] = limit
-        request = checked(kind, {name: value for name, value in given.items() if value is not None})
-        _run(request, root, as_json, limit)
+    def callback(
+        root: Path | None, as_json: bool = False, limit: int | None = None, **given: Any
+    ) -> None:
+        from remit.runtime import OpenRoot
 
-    function: Callable[..., Any] = reads(callback)
+        if limit is not None and not kind.is_limited:
+            given["limit"] = limit
+        by = given.pop("by", None) if kind.changes else None
+        yes, out = given.pop("yes", False), given.pop("out", None)
+        stated = {name: value for name, value in given.items() if value is not None}
+        caller = Caller(by or whoami(), confirm=functools.partial(confirm, yes=yes, err=as_json))
+        request = checked(kind, stated)
+        find: Callable[[], Any] = functools.partial(open_settings, root)
+        opened: Callable[[], Any] = functools.partial(open_ledger, root, signing=request.writes())
+        if kind.repairs:
+            place, loaded, ledger = open_root(root)
+            find, opened = lambda: (place, loaded), lambda: ledger
+        shows: Any = {"progress": progress, "note": note, "step": show_step}
+        with OpenRoot(find, opened, **shows) as port:
+            _show(request, request.run(port, caller), as_json, limit, out)
+
+    function: Callable[..., Any] = (common if kind.media_type else reads)(callback)
     if kind.is_limited:
         function = limited(function)
     for item in reversed(kind.fields("command")):
@@ -71,63 +129,117 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
     return click.command(verb, help=kind.__doc__)(function)
 
 
-def _run(request: Operation, root: Path | None, as_json: bool, limit: int | None) -> None:
-    """Carry out an operation and print its result; exit with 1 if the result is a failure."""
-    from remit.gateway.auth import Identity
-    from remit.runtime import OpenRoot
-
-    caller = Caller(Identity(whoami(), "operator", pass_through=("*",)), is_local=True)
-    ledger = functools.partial(open_ledger, root, signing=request.writes())
-    with OpenRoot(ledger, lambda: settings_of(root), progress=progress) as port:
-        found = request.run(port, caller)
-        if isinstance(found, Listing):
-            shown = list(found.describe([item for item in found.items if found.is_shown(item)]))
-            member = request.command_member or request.member
-            if as_json:
-                emit(True, {member: shown[:limit]}, ())
-            else:
-                rows = [[cell(one) for _, cell in request.columns] for one in shown]
-                lines = table([head for head, _ in request.columns], rows)
-                say_list(lines, limit if request.is_limited else sys.maxsize)
-            return
-    if as_json:
+def _show(
+    request: Operation, found: Any, as_json: bool, limit: int | None, out: Path | None
+) -> None:
+    """Print the result of an operation; exit with 1 if the result is a failure."""
+    member = request.command_member or request.member
+    if isinstance(found, str):
+        write_text(out, found)
+    elif isinstance(found, Document):
+        if as_json:
+            raise click.UsageError("Choose either --json or another format.")
+        _write(found)
+    elif isinstance(found, Feed):
+        most = limit if as_json else (limit or LISTED) + 1  # One more item shows that others exist.
+        read = (item for _, item in found.read(None, most))
+        if as_json:
+            print_json_list(member, read, found.rest)
+        else:
+            say_list(_lines(request, read), limit)
+    elif isinstance(found, Listing):
+        items = list(found.describe([item for item in found.items if found.is_shown(item)]))
+        if as_json:
+            emit(True, {**found.rest, member: items[:limit]}, ())
+        else:
+            say_list(_lines(request, items), limit if request.is_limited else sys.maxsize)
+    elif as_json:
         emit(True, found, ())
     else:
         for line in request.lines(found):
-            (note if isinstance(line, Note) else say)(line)
-    if request.has_failed(found):
+            if isinstance(line, Table):
+                say_list(table(line.heads, line.rows), line.limit or sys.maxsize)
+            else:
+                (note if isinstance(line, Note) else say)(line)
+    if isinstance(found, Listing | Feed) and found.note and not as_json:
+        note(found.note)
+    if isinstance(found, dict) and request.has_failed(found):
         sys.exit(1)
+
+
+def _write(found: Document) -> None:
+    """Write a document.
+
+    On standard output, bytes of JSON in a pipe or a file, and all bytes with ``--raw``, are written
+    exactly. Other content is written as printable text.
+    """
+    content = found.content
+    if callable(content):
+        with write_file(found.out or Path("-")) as file:
+            content(file)
+    elif isinstance(content, str):
+        write_text(found.out, content)
+    elif is_raw() or (not sys.stdout.isatty() and _is_json(content)):
+        click.echo(content, nl=False)
+    else:
+        say_text(content.decode("utf-8", "replace"), nl=False)
+    if found.note:
+        note(found.note)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _lines(request: Operation, items: Iterable[Any]) -> Iterator[str]:
+    """Yield the lines of a list: a table of the columns, or else a line for each item."""
+    if not request.columns:
+        yield from map(request.line, items)
+        return
+    columns = [(one, itemgetter(one)) if isinstance(one, str) else one for one in request.columns]
+    rows = [[shown(cell(one)) for _, cell in columns] for one in items]
+    if rows or not request.nothing:
+        yield from table([head for head, _ in columns], rows)
+    else:
+        yield request.nothing
 
 
 def _parameter(item: Field) -> Callable[[Any], Any]:
     """Return the decorator that adds the option or argument of a field."""
-    if item.flag == "":
-        return click.argument(item.name, metavar=item.option)
-    text = item.flag_help or item.help
-    if item.type is bool:
-        return click.option(item.option, item.name, is_flag=True, help=text)
-    traits: dict[str, Any] = {
-        "help": text, "metavar": item.metavar, "required": item.is_required,
-    }  # fmt: skip
+    traits: dict[str, Any] = {"metavar": item.metavar, "required": item.is_required}
     inner = item.inner
     if item.read is not None:
         read = item.read
-        traits |= {"default": item.flag_default, "show_default": False,
-                   "callback": lambda ctx, param, value: read(value)}  # fmt: skip
+        traits["callback"] = lambda ctx, param, value: value if value is None else read(value)
     elif get_origin(inner) is Literal:
         traits["type"] = click.Choice(get_args(inner))
     elif get_origin(inner) is list and item.separator:
         traits["callback"] = _names
     elif get_origin(inner) is list:
-        traits["multiple"] = True
+        traits["type"] = FOLDER if get_args(inner) == (Path,) else None
+        traits["nargs" if item.flag == "" else "multiple"] = -1 if item.flag == "" else True
         traits["callback"] = lambda ctx, param, value: list(value)
     elif inner is int:
-        traits["type"] = click.INT if item.least is None else click.IntRange(int(item.least))
+        least, most = (None if end is None else int(end) for end in (item.least, item.most))
+        traits["type"] = click.INT if least is most else click.IntRange(least, most)
     elif inner is float:
-        traits["type"] = NumberRange(item.least)
-    if item.read is None and isinstance(item.default, str) and item.default:
+        traits["type"] = NumberRange(item.least, item.most)
+    elif inner is Path:
+        traits["type"] = FILE
+    if item.flag == "":
+        return click.argument(item.name, **{**traits, "metavar": item.option})
+    traits["help"] = item.flag_help or item.help
+    if item.type is bool:
+        return click.option(item.option, item.name, is_flag=True, help=traits["help"])
+    if item.flag_default is not None:
+        traits |= {"default": item.flag_default, "show_default": False}
+    elif item.default and isinstance(item.default, str | int | float):
         traits |= {"default": item.default, "show_default": True}
-    return click.option(item.option, item.name, **traits)
+    return click.option(*item.option.split("/"), item.name, **traits)
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str]:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import orjson
 
+from remit.cli.extracts import extract_of, verify_file
 from remit.cli.segments import attached, from_archive
 from remit.cli.shared import (
     FILE,
@@ -22,9 +24,8 @@ from remit.cli.shared import (
     open_settings,
     progress,
     reads,
-    say_text,
     whoami,
-    write_file,
+    write_text,
 )
 from remit.kernel.errors import InvalidInputError, RemitError
 
@@ -66,11 +67,15 @@ _STATUS = {
     metavar="VKEY",
     help="Require the cosignature of this witness.",
 )
+@click.option("--file", "file", type=FILE, help="Verify this extract instead.")
+@click.option("--key", "text", metavar="VKEY", help="With --file: the log's verifier key.")
 @from_archive
 @reads
 def verify(
     root: Path | None,
     as_json: bool,
+    file: Path | None,
+    text: str | None,
     source: str | None,
     first: str,
     jobs: int | None,
@@ -80,10 +85,14 @@ def verify(
 ) -> None:
     """Verify the whole ledger; exit 1 on a problem.
 
-    The command checks records, hash chain, tree, content, erasures and checkpoints."""
+    The command checks records, hash chain, tree, content, erasures and checkpoints. With --file, it
+    checks the file alone, without a root."""
     from remit.ledger import LedgerError, VerificationReport
     from remit.ledger.tlog import VerifierKey
 
+    if file is not None:
+        verify_file(file, VerifierKey.parse(text) if text else None, as_json)
+        return
     held = _read_checkpoint(source) if source else None
     keys = [VerifierKey.parse(text) for text in witnesses]
     try:
@@ -185,19 +194,6 @@ def _read_checkpoint(source: str) -> bytes:
 
 
 @click.command()
-@common
-def key(root: Path | None) -> None:
-    """Print the verifier key (origin+hash+key), with which others verify this ledger."""
-    from remit.ledger import LedgerKeyError, ledger_key
-
-    place, loaded = open_settings(root)
-    found = ledger_key(place, loaded.settings.ledger).verifier_key()
-    if found is None:
-        raise LedgerKeyError("This root has no ledger key.", next_step="`remit init` creates one.")
-    say_text(str(found))
-
-
-@click.command()
 @click.option("--reason", required=True, help="Reason (recorded permanently).")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @reads
@@ -246,7 +242,7 @@ def checkpoint(root: Path | None, out: Path | None, witnesses: tuple[tuple[str, 
             signed = cosigned(client, signed, keys)
         elif (latest := client.checkpoints.latest()) and latest.note.text == signed.note.text:
             signed = latest
-    _write(out, str(signed))
+    write_text(out, str(signed))
 
 
 def cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
@@ -271,27 +267,6 @@ def cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
 
 
 @click.command()
-@click.argument("entry_id")
-@click.option("--out", type=FILE, help="Write to this file (default: standard output).")
-@common
-def prove(root: Path | None, entry_id: str, out: Path | None) -> None:
-    """Prove that an entry is recorded (C2SP tlog-proof).
-
-    `remit ledger show ID --record` prints the record that the proof is for."""
-    with open_ledger(root, signing=True) as client:
-        proof = client.prove(entry_id)
-    _write(out, proof)
-
-
-def _write(out: Path | None, text: str) -> None:
-    if out is None:
-        say_text(text, nl=False)
-        return
-    with write_file(out) as file:
-        file.write(text.encode())
-
-
-@click.command()
 @click.option(
     "--format", "kind", type=click.Choice(["jsonl", "parquet", "tiles"]), default="jsonl",
     show_default=True, help="jsonl: everything; parquet: a table; tiles: a static C2SP "
@@ -301,16 +276,37 @@ def _write(out: Path | None, text: str) -> None:
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="Output file or directory."
 )
+@click.option("--session", metavar="ID", help="Write an extract: all entries of a session.")
+@click.option("--order", metavar="ID", help="Write an extract: all entries of a work order.")
+@click.option("--action", metavar="ID", help="Write an extract: a tool action or model call.")
+@click.option(
+    "--range", "span", nargs=2, metavar="FIRST END",
+    help="Write an extract: the entries from FIRST to before END.",
+)  # fmt: skip
 @from_archive
 @common
 def export(
-    root: Path | None, kind: Any, as_tiles: bool, out: Path, archives: tuple[Path, ...]
-) -> None:
+    root: Path | None, kind: Any, as_tiles: bool, out: Path, session: str | None,
+    order: str | None, action: str | None,
+    span: tuple[str, str] | None, archives: tuple[Path, ...],
+) -> None:  # fmt: skip
     """Export the ledger with a signed checkpoint.
 
-    With --archive, the export contains the archived entries too."""
+    With --archive, the export contains the archived entries too. An extract contains the records of
+    a session, order, action or range, without content, and proves that none of them is missing."""
     kind = "tiles" if as_tiles else kind
+    of = extract_of(session, order, action, span)
+    if of and kind != "jsonl":
+        raise click.UsageError("An extract has one format. Leave out --format and --tiles.")
     with attached(root, archives, signing=True) as client:
+        if of:
+            from remit.ledger import make_extract
+
+            found = make_extract(client, of)
+            text = orjson.dumps(found).decode() + "\n"
+            write_text(None if str(out) == "-" else out, text)
+            note(f"{len(found['records'])} records written to {out}.")
+            return
         if str(out) == "-":
             if kind != "jsonl":
                 raise InvalidInputError("Only jsonl can be written to standard output.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remit.cli.route_fit import calibrate, fit
+from remit.cli.route_learn import learn
 from remit.cli.shared import emit, note, open_ledger, reads, settings_of, table, whoami
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def route() -> None:
 
 route.add_command(calibrate)
 route.add_command(fit)
+route.add_command(learn)
 
 
 @route.command(name="explain")

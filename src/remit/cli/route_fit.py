@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,13 +15,7 @@ from remit.kernel.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from remit.learning import Estimate
-    from remit.learning.proposals import Proposal
-    from remit.learning.routes import GradedPrompt, RouteFit
-    from remit.ledger import LedgerClient
-    from remit.runtime import Runtime
-
-_TOKENS = 10**12
-"""The tokens of the session's budget; only its dollars limit the session."""
+    from remit.learning.routes import RouteFit
 
 
 @click.command()
@@ -54,38 +48,45 @@ def calibrate(
     `remit.learning.routes.calibrate` in Python with your own grader.
     """
     from remit.gateway.budget import BudgetScope
+    from remit.kernel.budget import LEARNING, BudgetLimits
     from remit.kernel.loops import run_blocking
-    from remit.learning import is_reference
-    from remit.learning.routes import calibrate
-    from remit.runtime import Runtime
+    from remit.learning import is_reference, open_account
+    from remit.learning.routes import calibrate, power_plan
+    from remit.runtime import Runtime, grade_recorded, prompts_of, right_answers
 
     given = {} if references is None else read_lines(references)
     session = f"SES-{secrets.token_hex(8).upper()}"
     with Runtime.open(root, by=whoami()) as runtime:
         require_exchanges(runtime.ledger, given)
         candidates = runtime.router.candidates(name)
-        _grade_recorded(runtime.ledger, given)
-        known = {**_right_answers(runtime.ledger), **given}
-        every = _prompts(runtime, name)
+        grade_recorded(runtime.ledger, given, by=whoami())
+        known = {**right_answers(runtime.ledger), **given}
+        every = prompts_of(runtime, name)
         found = {
             one.exchange_id: known[entry]
             for one in every
             for entry in one.evidence
             if entry in known
         }
-        runtime.budgeter.allocate(BudgetScope(session), _TOKENS)
+        plan = power_plan(every, candidates, guard=runtime.loaded.settings.routing.guard)
+        note(plan.text())
+        scope = BudgetScope(session)
+        limits = BudgetLimits(nano=round(usd * 1_000_000_000))
+        runtime.budgeter.allocate(scope, limits=limits, by=whoami())
+        open_account(runtime.budgeter, whoami())
         done = run_blocking(
             calibrate(
                 runtime.gateway, runtime.ledger, candidates,
                 [one for one in every if one.exchange_id in found],
                 lambda one, _, answer: float(is_reference(answer, found[one.exchange_id])),
                 usd=usd, prices=runtime.prices, by=whoami(), max_tokens=max_tokens,
-                session_id=session, progress=progress("calibrating"),
+                charged_to=(*scope.path, *LEARNING.path), progress=progress("calibrating"),
             )
         )  # fmt: skip
     value = {
         "calls": done.calls, "graded": done.graded, "usd": done.usd, "prompts": done.prompts,
         "without_reference": len(every) - len(found), "ended": done.ended, "session_id": session,
+        "power": plan.to_dict(),
     }  # fmt: skip
     ended = "" if done.ended == "done" else "; stopped: the next call might exceed the limit"
     emit(as_json, value, [
@@ -114,26 +115,27 @@ def fit(
     root: Path | None, as_json: bool, usd_per_call: float, quality_floor: float, name: str,
     propose: bool, reason: str,
 ) -> None:  # fmt: skip
-    """Fit a route to graded answers, and estimate its effect on held-out prompts.
+    """Fit a route to graded answers, and estimate its effect by cross-fitting.
 
     The route in use does not change. --propose creates a proposal; `remit learn adopt` adopts it.
     """
     from remit.learning.routes import fit_route
-    from remit.runtime import Runtime
+    from remit.runtime import Runtime, figures_of, prompts_of, propose_route
 
     if propose and not reason.strip():
         raise InvalidInputError("A proposal needs a reason.", next_step="Give --reason.")
     with Runtime.open(root, by=whoami()) as runtime:
         found = fit_route(
-            _prompts(runtime, name), usd_per_call, rules=runtime.router.rules.weights,
-            quality_floor=quality_floor, progress=progress("fitting"),
+            prompts_of(runtime, name), usd_per_call, rules=runtime.router.rules.weights,
+            quality_floor=quality_floor, guard=runtime.loaded.settings.routing.guard,
+            progress=progress("fitting"),
         )  # fmt: skip
         missing = [found] if isinstance(found, str) else list(found.missing)
-        figures = {} if isinstance(found, str) else _figures(found)
+        figures = {} if isinstance(found, str) else figures_of(found)
         figures |= {"price_version": runtime.prices.version} if figures else {}
         made = ""
         if not isinstance(found, str) and propose and not missing:
-            made = _propose(runtime, found, figures, reason).proposal_id
+            made = propose_route(runtime, found, reason=reason, by=whoami()).proposal_id
     emit(as_json, {**figures, "missing": missing, "proposal_id": made}, _lines(found, missing))
     if made and not as_json:
         note(f"Proposed: `remit learn show {made[:12]}`, then `remit learn adopt`.")
@@ -150,77 +152,9 @@ def _lines(found: RouteFit | str, missing: list[str]) -> Iterator[str]:
         yield f"cost               {found.usd_per_call:.6f} USD a call"
         shares = ", ".join(f"{model} {share:.1%}" for model, share in found.shares.items())
         yield f"takes              {shares}"
-        yield f"estimated on       {found.held_out} held-out prompts"
+        yield f"estimated on       {found.held_out} prompts, each without its own answers"
     yield from (f"missing: {line}" for line in missing)
 
 
 def _shown(estimate: Estimate) -> str:
     return f"{estimate.value:+.6f} [{estimate.low:+.6f}, {estimate.high:+.6f}]"
-
-
-def _figures(found: RouteFit) -> dict[str, Any]:
-    return {
-        "best_single": found.best_single,
-        "held_out": found.held_out,
-        "saves_against": found.saves_against,
-        "saved_usd": found.saved.to_dict(),
-        "reward": found.reward.to_dict(),
-        "usd_per_call": found.usd_per_call,
-        "price_weight": found.price_weight,
-        "shares": dict(found.shares),
-    }
-
-
-def _propose(runtime: Runtime, found: RouteFit, figures: dict[str, Any], reason: str) -> Proposal:
-    from remit.gateway.auth import Identity
-    from remit.learning.proposals import Change, Learner
-
-    learner = Learner(runtime.root, runtime.ledger, runtime.loaded, Identity(whoami(), "operator"))
-    return learner.propose(
-        Change("head", settings=found.settings, files=found.files),
-        evidence=found.evidence, predicted=found.saved, replay=figures, reason=reason,
-        holds=found.holds, gate=found.gate,
-    )  # fmt: skip
-
-
-def _prompts(runtime: Runtime, name: str) -> list[GradedPrompt]:
-    """Return graded prompts with the answers of the route's models, at the prices in force."""
-    from dataclasses import replace
-
-    from remit.learning.routes import graded_prompts
-
-    candidates = runtime.router.candidates(name)
-    known = {one.model_id for one in candidates}
-    found = graded_prompts(
-        runtime.ledger, candidates=candidates, prices=runtime.prices,
-        rules=runtime.router.rules.weights,
-    )  # fmt: skip
-    return [
-        replace(one, rewards={name: one.rewards[name] for name in one.rewards if name in known})
-        for one in found
-    ]
-
-
-def _grade_recorded(ledger: LedgerClient, references: dict[str, str]) -> None:
-    """Record a grade for each answer with a reference, unless a reference graded the answer."""
-    from remit.learning import feedback_on, grade_by_reference
-
-    graded = {one.target_entry_id for one in feedback_on(ledger) if one.source == "reference"}
-    for entry in ledger.read_many(references.keys() - graded):
-        if isinstance(entry.metadata.get("response"), str):
-            grade_by_reference(ledger, entry.id, references[entry.id], by=whoami())
-
-
-def _right_answers(ledger: LedgerClient) -> dict[str, str]:
-    """Return the correct answers by exchange id: answers with the latest reference grade 1."""
-    from remit.learning import feedback_on
-
-    right: dict[str, str] = {}
-    for one in feedback_on(ledger):
-        if one.source != "reference" or one.target_type != "exchange":
-            continue
-        right.pop(one.target_entry_id, None)  # The latest grade counts.
-        answer = ledger.read(one.target_entry_id).metadata.get("response")
-        if one.score == 1 and isinstance(answer, str) and answer.strip():
-            right[one.target_entry_id] = answer
-    return right

@@ -59,12 +59,6 @@ def attached(
         yield client
 
 
-def say_archived(client: LedgerClient) -> None:
-    """Print a note if older entries were archived and are therefore not shown."""
-    if end := client.archived_to:
-        note(f"Entries before LED-{end:08x} may be in a segment; add --archive DIR to read them.")
-
-
 @contextlib.contextmanager
 def exclusive(client: LedgerClient, root: Path | None) -> Iterator[Guard]:
     """Keep all other processes from changing the segments of a ledger while the block runs.

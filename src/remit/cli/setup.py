@@ -129,8 +129,8 @@ def _price(place: Root, choice: Choice) -> None:
     from datetime import UTC, datetime
 
     from remit.kernel.settings import load_settings
+    from remit.packages import RootPrices, change_own_prices, prices_of
     from remit.providers.prices import Overlay
-    from remit.runtime.prices import RootPrices, change_own_prices, prices_of
 
     settings = load_settings(place.config).settings
     prices = prices_of(place, settings.budget.prices)

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from remit.cli.shared import nearest, note
-from remit.kernel.errors import RemitError
+from remit.cli.shared import note
+from remit.kernel.errors import RemitError, nearest
 
 if TYPE_CHECKING:
     from remit.kernel.settings import Settings

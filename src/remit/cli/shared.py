@@ -47,7 +47,8 @@ class NumberRange(click.FloatRange):
         return float(found)
 
 
-_LISTED = 50  # lines of a list without a limit of its own
+LISTED = 50
+"""Number of lines of a list without ``--limit``."""
 _ESTIMATE_AFTER_S = 2
 _NARROWEST = 8  # columns of a table that still tell something
 
@@ -149,7 +150,7 @@ def limited(function: _F) -> _F:
     option = click.option(
         "--limit",
         type=click.IntRange(min=1),
-        help=f"Largest number to show (default: {_LISTED}; all with --json).",
+        help=f"Largest number to show (default: {LISTED}; all with --json).",
     )
     return option(function)
 
@@ -161,7 +162,7 @@ def say_list(lines: Iterable[str], limit: int | None) -> None:
         lines: the lines.
         limit: the value of ``--limit``; None for the default.
     """
-    most = _LISTED if limit is None else limit
+    most = LISTED if limit is None else limit
     left = iter(lines)
     for line in itertools.islice(left, most):
         say(line)
@@ -224,16 +225,6 @@ def cut(text: str, most: int) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the known word most like an unknown one, or an empty text."""
-    import difflib
-
-    names = {name.lower(): name for name in known}
-    begun = [name for name in names if word and name.startswith(word.lower())]
-    found = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
-    return names[found[0]] if found else names[begun[0]] if len(begun) == 1 else ""
-
-
 def say(line: str) -> None:
     """Print one line on standard output; a text with line ends becomes one line."""
     say_text(line if is_raw() else one_line(line))
@@ -275,13 +266,17 @@ def progress(label: str) -> Callable[[int, int], None]:
     return functools.partial(show, label)
 
 
-def progress_bar() -> Callable[[str, int, int], None]:
+def progress_bar(*, pipe: bool = False) -> Callable[[str, int, int], None]:
     """Return a function that shows a progress bar on standard error, with the remaining time.
 
     The function takes a label, and the number of done and of all items. Without a terminal the
     function does nothing.
+
+    Args:
+        pipe: without a terminal, write one line for each label, when its first item is done.
     """
     shown = ""
+    named: set[str] = set()
     began: dict[str, float] = {}
 
     def show(label: str, done: int, total: int) -> None:
@@ -297,7 +292,12 @@ def progress_bar() -> Callable[[str, int, int], None]:
             end = "\n" if done >= total else ""
             click.echo(f"\r\x1b[K{printable(line)}{end}", nl=False, err=True)
 
-    return show if sys.stderr.isatty() else lambda label, done, total: None
+    def show_once(label: str, done: int, total: int) -> None:
+        if pipe and label not in named and done:
+            named.add(label)
+            note(f"{label}: {total}")
+
+    return show if sys.stderr.isatty() else show_once
 
 
 def show_step(name: str) -> None:
@@ -348,6 +348,19 @@ def write_file(out: Path) -> Iterator[IO[bytes]]:
             f"{out} cannot be written: {error.strerror or error}.",
             next_step="Choose a file in a writable directory.",
         ) from error
+
+
+def write_text(out: Path | None, text: str) -> None:
+    """Write a text to a file, or print it if ``out`` is None.
+
+    Raises:
+        RemitError: the file cannot be written.
+    """
+    if out is None:
+        say_text(text, nl=False)
+        return
+    with write_file(out) as file:
+        file.write(text.encode())
 
 
 def settings_of(root: Path | None) -> Settings:

@@ -21,11 +21,10 @@ from remit.cli.shared import (
     open_settings,
     progress,
     reads,
-    say_text,
     show_step,
     table,
     whoami,
-    write_file,
+    write_text,
 )
 
 if TYPE_CHECKING:
@@ -136,11 +135,7 @@ def prove(root: Path | None, name: str, entry_id: str, out: Path | None) -> None
         if head is None or head.checkpoint.size <= (parse_entry_id(entry_id) or 0):
             take_checkpoint(ledger, one, log)
         text = str(prove_through(ledger, name, log, entry_id))
-    if out is None:
-        say_text(text, nl=False)
-        return
-    with write_file(out) as file:
-        file.write(text.encode())
+    write_text(out, text)
 
 
 @tenant.command("verify")

@@ -10,21 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from remit.cli.operations import add_commands
 from remit.cli.shared import (
     common,
-    emit,
     note,
-    open_ledger,
-    open_settings,
-    reads,
     say,
-    table,
     whoami,
 )
 
 if TYPE_CHECKING:
-    from remit.agents.queue import Seats
-    from remit.ledger import LedgerClient
     from remit.runtime import OrderWorker, Runtime
 
 
@@ -93,45 +87,4 @@ async def _run(made: OrderWorker, runtime: Runtime) -> None:
     await runtime.aclose()
 
 
-@worker.command("list")
-@reads
-def list_workers(root: Path | None, as_json: bool) -> None:
-    """List running workers and the number of waiting orders."""
-    from remit.agents.queue import OrderQueue
-
-    settings = open_settings(root)[1].settings
-    with open_ledger(root) as client:
-        workers = _seats(client, root).workers()
-        queues = OrderQueue.of_root(client, settings).stats()
-    heads = ("WORKER", "QUEUES", "HOST", "PID", "RUNS", "")
-    lines = table(
-        heads,
-        [
-            (one["worker"], ", ".join(one["queues"]), one["host"], str(one["pid"]),
-             str(one["running"]), "draining" if one["draining"] else "")
-            for one in workers
-        ],
-    )  # fmt: skip
-    waits = [
-        f"{queue}: {', '.join(f'{number} {state}' for state, number in states.items())}"
-        for queue, states in queues.items()
-    ]
-    shown = [*lines, *waits] if workers else ["No worker is running.", *waits]
-    emit(as_json, {"workers": workers, "queues": queues}, shown)
-
-
-@worker.command()
-@click.argument("name", required=False, default="")
-@reads
-def drain(root: Path | None, as_json: bool, name: str) -> None:
-    """Stop a worker, or all workers without NAME, after their running turns."""
-    with open_ledger(root, signing=True) as client:
-        asked = _seats(client, root).drain(name)
-    emit(as_json, {"asked": asked}, [f"{asked} workers were asked to stop."])
-
-
-def _seats(client: LedgerClient, root: Path | None) -> Seats:
-    from remit.agents.queue import Seats
-    from remit.gateway.leases import LeaseManager
-
-    return Seats(client, LeaseManager(client, open_settings(root)[1].settings.leases))
+add_commands(worker)

@@ -47,10 +47,10 @@ from remit.gateway.values import (
     Candidate,
     CannotContinueError,
     Choice,
+    DecisionStep,
     Failure,
     KeptId,
     Model,
-    Noted,
     OnRecord,
     Part,
     Parts,
@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from remit.gateway.batches.audit import check_batches
     from remit.gateway.deletion import entries_of_batch, entries_of_call
     from remit.gateway.ownership import OWNERSHIP
+    from remit.gateway.replay import ReplayGateway
+    from remit.gateway.run_record import RecordedCall, Recording, ReplayDifference, neutral_text
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -73,6 +75,8 @@ else:
             "batches.audit": "check_batches",
             "deletion": "entries_of_batch entries_of_call",
             "ownership": "OWNERSHIP",
+            "run_record": "RecordedCall Recording ReplayDifference neutral_text",
+            "replay": "ReplayGateway",
         },
     )
 
@@ -101,6 +105,7 @@ __all__ = [
     "CircuitBreakerConfig",
     "CircuitState",
     "DebitResult",
+    "DecisionStep",
     "Dispatched",
     "Failure",
     "FinishCall",
@@ -113,15 +118,18 @@ __all__ = [
     "LeaseLostError",
     "Model",
     "NotYoursError",
-    "Noted",
     "OnRecord",
     "Part",
     "Parts",
     "PromptRequest",
     "PromptResponse",
     "PromptRouter",
+    "RecordedCall",
+    "Recording",
     "Refusal",
     "RefusedError",
+    "ReplayDifference",
+    "ReplayGateway",
     "RouteOutcome",
     "RouterConfig",
     "TokenBudgeter",
@@ -134,6 +142,7 @@ __all__ = [
     "entries_of_batch",
     "entries_of_call",
     "in_neutral_form",
+    "neutral_text",
     "owner_by_prefix",
     "owner_of",
     "split_name",

@@ -3,6 +3,10 @@
 Two commits frame each request to a provider. :meth:`Attempts.begin` commits the ``DISPATCH`` with
 the reservation and the row in flight. :meth:`Attempts.settle` commits the ``EXCHANGE`` with the
 settlement, and deletes the row in flight. A failed attempt has the same pair of entries.
+
+Cancellation: a caller that is cancelled before the first commit has begun nothing. After it, the
+attempt is settled in any case: ``begin``, ``send`` and ``settle`` store the cancellation in
+``attempt.error`` or a local variable, and ``settle`` raises it after the second commit.
 """
 
 from __future__ import annotations
@@ -11,17 +15,19 @@ import asyncio
 import functools
 import logging
 import time
-import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import structs
 
 from remit.gateway.billing import Bill, estimate
 from remit.gateway.breakers import Permit
 from remit.gateway.candidates import LOWERED, lowered, neutral_order
 from remit.gateway.config import RouterConfig
+from remit.gateway.failures import failure_of
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.memory import LARGE_BYTES, run_to_the_end
-from remit.gateway.neutral import finite, send
+from remit.gateway.neutral import send
 from remit.gateway.objects import notes_made, untold_labels
 from remit.gateway.records import (
     dispatch_entry,
@@ -30,16 +36,19 @@ from remit.gateway.records import (
     prepare_warning,
 )  # fmt: skip
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
-from remit.gateway.stream import ENDED_BY
-from remit.gateway.transport import refuse_failed, send_body
+from remit.gateway.transport import raise_if_failed, send_body
 from remit.gateway.validation import check_output
 from remit.gateway.values import Attempt, Call, Candidate, Failure, KeptId, Model
+from remit.kernel.budget import Amount
 from remit.kernel.errors import let_go
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
 from remit.kernel.loops import call_in_thread
 from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared
-from remit.providers import CODES, ProviderError, ProviderResponse, Timeouts
+from remit.providers import ProviderResponse, Timeouts
+
+if TYPE_CHECKING:
+    from remit.gateway.answer_cache import AnswerCache
 
 __all__ = ["Attempts"]
 
@@ -47,6 +56,9 @@ _log = logging.getLogger("remit.gateway")
 
 _MS_PER_HOUR = 3_600_000
 _KNOWN_DISPATCHES = 1_024
+_GONE = Failure(
+    RouteOutcome.ERROR, "SERVER_ERROR", "the recorded answer was erased meanwhile", "nothing"
+)
 
 
 class Attempts:
@@ -61,6 +73,9 @@ class Attempts:
             warning, ``off`` does neither.
         report: reports an attempt of a routed call to the observers.
         is_current: returns False if the circuit of a permit was opened since.
+
+    Attributes:
+        cache: the answer cache; None if no key and no contract allows it.
     """
 
     def __init__(
@@ -90,6 +105,7 @@ class Attempts:
         self._dispatch = functools.lru_cache(_KNOWN_DISPATCHES, typed=True)(
             lambda *ids: ledger.prepare(dispatch_entry(*ids))
         )
+        self.cache: AnswerCache | None = None
         self._enforce = mode == "enforce"
         self._warns = mode == "warn"
 
@@ -174,6 +190,32 @@ class Attempts:
         call.attempts += 1
         return attempt
 
+    async def answer_recorded(self, call: Call, model: Model, to: Candidate) -> bool:
+        """Answer a call from the record; return False if the record has no answer.
+
+        The pair of entries costs nothing. If the answer is erased before the second commit, the
+        second entry is an error, and False is returned.
+
+        Args:
+            call: the admitted call; its ``last`` is the response.
+            model: the model as the call's choice names it.
+            to: the request that would be sent.
+
+        Raises:
+            NotYoursError, BudgetRefusedError, LedgerError, LeaseLostError, CancelledError: as
+                :meth:`begin` and :meth:`settle`.
+        """
+        cache = self.cache
+        if cache is None or not cache.allows(call, to):
+            return False
+        if (cached := await cache.find(call, to)) is None:
+            return False
+        free = structs.replace(to, amount=Amount(0, 0), uses=0)
+        attempt = await self.begin(call, model, free, Permit(lambda *_: None))
+        if attempt.result is None:
+            attempt.cached, attempt.result = cached, cached.answer
+        return (await self.settle(call, attempt)).error_code is None
+
     async def send(self, call: Call, attempt: Attempt, permit: Permit) -> None:
         """Send the request of a begun attempt and store its answer or failure in ``result``.
 
@@ -188,18 +230,19 @@ class Attempts:
         started = time.perf_counter()
         try:
             if tap.sink is not None:
+                tap.records = self._config.record_streams and call.request.body is not None
                 await tap.dispatched(attempt.dispatch_entry_id, attempt.to.outgoing)
                 started = time.perf_counter()
             attempt.sent = True
             result = await self._ask(call, attempt)
             if result.failure:
-                refuse_failed(result)
+                raise_if_failed(result)
             permit.succeed()
             attempt.result = result
-        except BaseException as error:  # noqa: BLE001 - `_failed` re-raises the end of the loop
+        except BaseException as error:  # noqa: BLE001 - `failure_of` re-raises the end of the loop
             attempt.error = error
             try:
-                attempt.result = self._failed(call, attempt, permit, error)
+                attempt.result = failure_of(tap, attempt, permit, error, self._limits_s(call))
             finally:
                 if attempt.result is None:
                     self._ended(call, attempt)
@@ -230,6 +273,9 @@ class Attempts:
                 recorded = self._record(call, attempt, result)
             entry, bill, prepared, kept = recorded
             step = self._finish(call, attempt, result, bill, prepared, kept)
+            if attempt.cached is not None and isinstance(result, ProviderResponse):
+                gone_as = self._record(call, attempt, _GONE)
+                step.prepared, step.cached = (prepared, gone_as[2]), attempt.cached
             finishing, also_gone = self._in_flight.submit(step), None
             try:
                 finished = await finishing
@@ -238,6 +284,8 @@ class Attempts:
         finally:
             self._ended(call, attempt)
         error = also_gone or gone or attempt.error
+        if step.is_gone:
+            result, entry = _GONE, gone_as[0]
         try:
             response = self._response(call, attempt, result, entry, bill, finished)
             if (schema := call.request.output_schema) is not None and response.error_code is None:
@@ -294,65 +342,11 @@ class Attempts:
         order = neutral_order(to.request, to.model_id, to.sent, timeout_s, stream=tap.wanted)
         return send(to.provider, order, tap, first_s)
 
-    def _failed(
-        self, call: Call, attempt: Attempt, permit: Permit, error: BaseException
-    ) -> Failure:
-        """Return the failure that an exception stands for, and report to the circuit breaker.
-
-        Raises:
-            BaseException: ``error`` itself if it is no failure of the call, such as a closing loop.
-        """
-        tap = call.tap
-        # Output that a stream began to send was produced and is billed. If no output came, the
-        # cost is unknown.
-        paid: Any = "arrived" if tap.pieces else "bound" if attempt.sent else "nothing"
-        if isinstance(error, TimeoutError):
-            # A model that is still talking is not ill, however long it talks.
-            (permit.succeed if tap.pieces else permit.fail)()
-            longest_s, first_s = self._limits_s(call)
-            within = longest_s if tap.pieces or first_s is None else first_s
-            message = f"no answer within {within:g} s"
-            failure = Failure(RouteOutcome.TIMEOUT, "TIMEOUT", message, paid)
-        elif isinstance(error, ProviderError):
-            if error.stale or error.code == "LOCAL_ERROR":
-                permit.release()
-            else:
-                (permit.fail if error.speaks_of_health else permit.succeed)()
-            timed_out = error.code == "TIMEOUT"
-            # A provider that speaks a dialect knows whether its request can have arrived; a
-            # provider object that raises a timeout may not.
-            is_unknown = timed_out and error.status is None and attempt.to.outgoing is None
-            failure = Failure(
-                RouteOutcome.TIMEOUT if timed_out else RouteOutcome.ERROR,
-                error.code if error.code in CODES else "PROVIDER_ERROR",
-                str(error.message),
-                paid if tap.pieces or error.maybe_billed or is_unknown else "nothing",
-                finite(error.retry_after_s),
-                error.reply,
-                error.answer,
-            )
-        elif isinstance(error, asyncio.CancelledError):
-            permit.release()
-            said = str(error.args[0]) if error.args else ""
-            why = said if said in ENDED_BY else "the caller disconnected"
-            failure = Failure(RouteOutcome.ERROR, "CANCELLED", why, paid)
-        elif isinstance(error, Exception):  # whatever a provider object does is on record
-            _log.warning(
-                "provider %s broke its protocol: %s", attempt.to.provider_id, type(error).__name__
-            )
-            _log.debug("where it broke:\n%s", "".join(traceback.format_tb(error.__traceback__)))
-            # Of a provider that speaks a dialect it is our own fault, not its own.
-            (permit.fail if attempt.to.outgoing is None else permit.release)()
-            message = f"the provider object raised {type(error).__name__}"
-            failure = Failure(RouteOutcome.ERROR, "PROVIDER_ERROR", message, paid)
-        else:  # the loop is closing: recovery will find the call
-            permit.release()
-            raise error
-        return failure
-
     def _bill(self, call: Call, attempt: Attempt, result: ProviderResponse | Failure) -> Bill:
         to, tap = attempt.to, call.tap
         tariff = to.tariff
+        if attempt.cached is not None:
+            return tariff.nothing()
         held = attempt.hold or to.amount
         asked: Mapping[str, Any] = {}
         is_text = True
@@ -436,6 +430,8 @@ class Attempts:
             (prepared,), attempt.dispatch_entry_id, attempt.hold, bill.usage, response_ids=kept
         )
         if isinstance(result, ProviderResponse):
+            if attempt.cached is not None:
+                return step
             if call.claim is not None:
                 step.answered = (call.claim, self._kept_ms)
             if (on_record := call.on_record) is not None:
@@ -446,10 +442,12 @@ class Attempts:
                 or ((body := call.request.body) is not None and "store" in body.value)
             ):
                 step.write_rows = notes_made(call.identity, attempt, reply.body)
+            elif self.cache is not None:
+                step.write_rows = self.cache.remember(call, result)
             choice, model = call.choice, attempt.model
             if choice is not None and choice.is_routed and model is not None:
                 try:
-                    step.noted = choice.decide(model, attempt.latency_ms, prepared)
+                    step.decision = choice.decide(model, attempt.latency_ms, prepared)
                 except Exception:  # noqa: BLE001 - the answer is recorded in any case
                     _log.exception("a decision cannot be recorded with its answer")
         return step
@@ -488,6 +486,7 @@ class Attempts:
             response.error_code, response.error_message = result.code, result.message
             response.retry_after_s = result.retry_after_s
             return response
+        response.replayed = attempt.cached is not None
         response.content, response.finish_reason = result.content, result.finish_reason
         response.content_blocks = result.content_blocks or None
         response.cached_input_tokens = result.cached_input_tokens or 0

@@ -12,30 +12,34 @@ streams and routed calls. Read on in the modules that the steps name:
 
 All state of a call is in its :class:`~remit.gateway.values.Call`. A call that fails is a response
 with an error code, not an exception.
+
+A call is ended from outside by cancelling its task, with a reason of
+:data:`remit.gateway.stream.ENDED_BY` or with none if the client has gone: :mod:`remit.server.calls`
+does so when a key ends, :mod:`remit.server.http_server` when the server shuts down,
+:mod:`remit.server.connection` when the client disconnects or stops reading, and this module at the
+time limit of a route's calls. An outage of the store during a commit is handled by
+:mod:`remit.gateway.inflight`, a process that dies by :mod:`remit.gateway.leases`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-from msgspec import structs
+from typing import Any, NamedTuple
 
 from remit.gateway.admission import Admission
 from remit.gateway.attempt import Attempts
 from remit.gateway.breakers import Breakers, Permit
 from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
 from remit.gateway.candidates import Candidates, needs_reading
-from remit.gateway.choice import Chooser, Names
+from remit.gateway.choice import Names
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.leases import LeaseLostError
-from remit.gateway.neutral import finite
-from remit.gateway.records import prepare_rejection, rejected_response
+from remit.gateway.records import prepare_refusal, refused_response
 from remit.gateway.replays import recorded_answer
+from remit.gateway.retries import next_attempt
 from remit.gateway.steps import CircuitChangedError, IdempotencyKeyUsedError
 from remit.gateway.stream import TOO_LATE, StreamTap
 from remit.gateway.tenancy import NotYoursError
@@ -49,12 +53,11 @@ from remit.gateway.values import (
     Parts,
     Refusal,
     RefusedError,
-    barred,
+    circuit_open_text,
 )
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.ledger import LedgerClient, LedgerError
-from remit.providers import ProviderError
 
 __all__ = ["CallPath"]
 
@@ -117,126 +120,173 @@ class CallPath:
             LeaseLostError: the answer came after the call was settled as an orphan.
             CancelledError: the caller was cancelled; what was begun is recorded.
         """
-        choice, to, model = call.choice, None, None
         response: PromptResponse | None = None
         try:
             # 1. Admit: request, identity, rights, accounts and idempotency key.
             self._admission.admit(call)
 
-            # 2. Choose. A history or a route is only read in a session of the caller's own.
-            if choice is None:
-                chooser = self._names.router_of(call.request)
-                if chooser is not None or call.request.keeper is not None:
-                    await self._require_ownership(call)
-                if chooser is None:
-                    choice = call.choice = self._names.choose(call)
-                else:
-                    choice = call.choice = await _choose(call, chooser)
-            if choice.is_routed and (parts := choice.parts()) is not None:
+            # 2. Choose: the models, best first; or the calls to combine into one answer.
+            choice = call.choice or await self._choose(call)
+            parts = choice.parts() if choice.is_routed else None
+            if parts is not None:
                 response = await self._make_parts(call, parts)
                 if response is None:
                     response = await self.refuse(call, choice.refusal(()))
-                return await choice.ended(response)
 
-            # 3. Attempt: begin, send and settle; then again, or the next model, if that failed.
+            # 3. Attempt: ask each model until one answers, or none may follow.
             refusals: tuple[Refusal, ...] = ()
-            ends = False
-            for model in choice.models:
-                failed: PromptResponse | None = None
-                refusal, by_budget, retries = _NOT_REFUSED, False, 0
-                to = None
-                while True:
-                    try:
-                        if model.obstacle is not None:
-                            raise RefusedError(Refusal(*model.obstacle))
-                        if to is None and needs_reading(call.request):
-                            to = await self._candidates.read(call, model)
-                        elif to is None:
-                            to = self._candidates.make(call, model)
-                        permit = self._breakers.permit(to.provider_id, to.model_id)
-                        if permit is None:
-                            permit = await self._acquire(choice, model)
-                        attempt = await self._attempts.begin(call, model, to, permit)  # commit 1
-                    except CircuitChangedError:
-                        continue
-                    except RefusedError as error:
-                        refusal = error.refusal
-                        break
-                    except BudgetRefusedError as error:
-                        if to is not None and to.uses > 1 and call.last is None:
-                            call.tool_uses, to = 1, None  # The budget may be enough for fewer uses.
-                            continue
-                        refusal, by_budget = _refusal_of(error), True
-                        break
-                    await self._attempts.send(call, attempt, permit)
-                    response = await self._attempts.settle(call, attempt)  # commit 2
-                    error_of_attempt, attempt.error = attempt.error, None
-                    if error_of_attempt is None:
-                        return await choice.ended(response) if choice.is_routed else response
-                    failed = response
-                    again = await self._retry(call, choice, to, error_of_attempt, retries)
-                    if again is None:
-                        break
-                    to, retries = again
-                if failed is not None:
-                    refusal = Refusal(failed.error_code or "", failed.error_message or "")
-                    ends = call.tap.began or not choice.falls_back(refusal.code)
+            tried = Tried(None)
+            for model in () if parts is not None else choice.models:
+                tried = await self._ask(call, choice, model)
+                if (refusal := tried.refusal) is None:
+                    response = tried.response
+                    break
+                if tried.response is not None:
+                    is_end = call.tap.was_passed_on or not choice.falls_back(refusal.code)
                 else:
                     refusals = (*refusals, refusal)
-                    is_first = not call.passed_over
-                    ends = choice.ends_call(refusal.code, by_budget=by_budget, is_first=is_first)
+                    is_end = choice.ends_call(
+                        refusal.code, by_budget=tried.by_budget, is_first=not call.passed_over
+                    )
                 if choice.is_routed:
-                    choice.pass_over(model, refusal, failed or rejected_response(call, refusal))
-                if ends:
+                    failed = tried.response or refused_response(call, refusal)
+                    choice.pass_over(model, refusal, failed)
+                if is_end:
                     break
                 call.passed_over += ((model.name, refusal.code),)
 
             # 4. Answer: the latest failure, or one recorded refusal if nothing was sent.
-            if call.last is not None:
-                response = call.last
-            else:
-                # A spent budget is reported rather than an open circuit.
-                is_spent = by_budget and not choice.is_routed
-                refusal = refusals[-1] if is_spent else choice.refusal(refusals)
-                if not by_budget:  # A budget refuses after the check of ownership.
-                    await self._require_ownership(call)
-                    refusal = self._budget_refusal(call, to) or refusal
-                response = await self.refuse(call, refusal)
+            if response is None:
+                response = call.last or await self._refuse_all(call, choice, refusals, tried)
         except RefusedError as error:
             response = await self.refuse(call, error.refusal)
         except NotYoursError as error:
             not_yours = Refusal("SESSION_NOT_YOURS", error.message)
             response = call.last or await self.refuse(call, not_yours)
-        except IdempotencyKeyUsedError as used:
-            call.claimed = False
-            response = await self._replay(call, model, used.exchange_entry_id)
         finally:
-            if call.claimed and (call.last is None or call.last.outcome is not _SUCCESS):
-                await self._release(call)
-            if choice is not None and choice.is_routed:
-                self._end_routed(call, choice, response)
-            elif (ended := call.last if response is None else response) is not None:
-                self._report(call, ended, call.began_ns)
-        return response if choice is None or not choice.is_routed else await choice.ended(response)
+            await self._close(call, response)
+        if call.choice is not None and call.choice.is_routed:
+            return await call.choice.ended(response)
+        return response
 
-    def _end_routed(self, call: Call, choice: Choice, response: PromptResponse | None) -> None:
-        """Close the choice of an ended routed call, and report the call to the observers.
+    async def _choose(self, call: Call) -> Choice:
+        """Set the call's choice to the models that its request names, or to a router's choice.
 
-        The attempts were reported one by one; only a refusal and a recorded answer of the whole
-        call are reported here.
+        Raises:
+            NotYoursError: the session belongs to another caller; a history or a route is read only
+                in a session of the caller's own.
+            RefusedError: the request, or the configuration of its route, is invalid.
+        """
+        chooser = self._names.router_of(call.request)
+        if chooser is not None or call.request.keeper is not None:
+            await self._require_ownership(call)
+        if chooser is None:
+            call.choice = self._names.choose(call)
+            return call.choice
+        try:
+            call.choice = await chooser.choose(call)
+        except (LedgerError, LeaseLostError, NotYoursError):
+            raise
+        except CannotContinueError as error:
+            raise RefusedError(Refusal(error.code, error.message, error.param)) from error
+        except RemitError as error:
+            raise RefusedError(Refusal("INVALID_INPUT", error.message)) from error
+        return call.choice
+
+    async def _ask(self, call: Call, choice: Choice, model: Model) -> Tried:
+        """Make attempts at one model until it answers, refuses or has no retry left.
+
+        Each attempt is begun (first commit), sent, and settled (second commit).
+
+        Raises:
+            NotYoursError: the session belongs to another caller.
+            LedgerError, LeaseLostError, CancelledError: see :meth:`answer`.
+        """
+        to: Candidate | None = None
+        failed: PromptResponse | None = None
+        retries, may_repeat = 0, self._attempts.cache is not None
+        while True:
+            try:
+                if model.obstacle is not None:
+                    return Tried(failed, Refusal(*model.obstacle))
+                if to is None and needs_reading(call.request):
+                    to = await self._candidates.read(call, model)
+                elif to is None:
+                    to = self._candidates.make(call, model)
+                if may_repeat and await self._attempts.answer_recorded(call, model, to):
+                    return Tried(call.last)
+                may_repeat = False
+                permit = self._breakers.permit(to.provider_id, to.model_id)
+                if permit is None:
+                    permit = await self._acquire(choice, model)
+                attempt = await self._attempts.begin(call, model, to, permit)  # commit 1
+            except CircuitChangedError:
+                continue
+            except IdempotencyKeyUsedError as used:
+                call.claimed = False
+                return Tried(await self._replay(call, model, used.exchange_entry_id))
+            except RefusedError as error:
+                return Tried(failed, _failure_of(failed) or error.refusal, candidate=to)
+            except BudgetRefusedError as error:
+                if to is not None and to.uses > 1 and call.last is None:
+                    call.tool_uses, to = 1, None  # The budget may be enough for fewer uses.
+                    continue
+                refusal = _failure_of(failed) or _refusal_of(error)
+                return Tried(failed, refusal, by_budget=True, candidate=to)
+            await self._attempts.send(call, attempt, permit)
+            failed = await self._attempts.settle(call, attempt)  # commit 2
+            error_of_attempt, attempt.error = attempt.error, None
+            if error_of_attempt is None:
+                return Tried(failed)
+            again = await next_attempt(self._config, call, choice, to, error_of_attempt, retries)
+            if again is None:
+                return Tried(failed, _failure_of(failed), candidate=to)
+            to, retries = again
+
+    async def _refuse_all(
+        self, call: Call, choice: Choice, refusals: Sequence[Refusal], tried: Tried
+    ) -> PromptResponse:
+        """Record the refusal of a call that no model could be asked for, and return it.
 
         Args:
             call: the call.
             choice: its choice.
+            refusals: the refusals of the models, in order.
+            tried: the result of the model that was tried last.
+
+        Raises:
+            NotYoursError: the session belongs to another caller.
+        """
+        if tried.by_budget:
+            # A budget refuses after the check of ownership.
+            refusal = choice.refusal(refusals) if choice.is_routed else refusals[-1]
+            return await self.refuse(call, refusal)
+        await self._require_ownership(call)
+        refusal = self._budget_refusal(call, tried.candidate) or choice.refusal(refusals)
+        return await self.refuse(call, refusal)
+
+    async def _close(self, call: Call, response: PromptResponse | None) -> None:
+        """Release the idempotency key of a failed call, close its choice, and report the call.
+
+        The attempts of a routed call were reported one by one; of the whole call only a refusal and
+        a recorded answer are reported.
+
+        Args:
+            call: the call.
             response: its response; None if the call raises.
         """
-        choice.close()
-        if choice.is_part or response is None:
-            return
-        if response.outcome is RouteOutcome.REJECTED or response.replayed:
-            self._report(call, response, call.began_ns)
+        if call.claimed and (call.last is None or call.last.outcome is not _SUCCESS):
+            await self._release(call)
+        choice, ended = call.choice, call.last if response is None else response
+        if choice is not None and choice.is_routed:
+            choice.close()
+            ended = None if choice.is_part else response
+            if ended is not None and ended.outcome is not RouteOutcome.REJECTED:
+                ended = ended if ended.replayed else None
+        if ended is not None:
+            self._report(call, ended, call.began_ns)
 
-    async def pass_on(self, call: Call, to: Candidate, circuit: str) -> PromptResponse:
+    async def send_once(self, call: Call, to: Candidate, circuit: str) -> PromptResponse:
         """Make one attempt at one candidate, without retries, and return its response.
 
         A refusal by rights, ownership, circuit or budget is recorded and returned as a response.
@@ -250,7 +300,9 @@ class CallPath:
             permit = await self._breakers.acquire(to.provider_id, circuit)
             if permit is None:
                 await self._require_ownership(call)
-                return await self.refuse(call, Refusal("CIRCUIT_OPEN", barred(to.provider_id)))
+                return await self.refuse(
+                    call, Refusal("CIRCUIT_OPEN", circuit_open_text(to.provider_id))
+                )
             attempt = await self._attempts.begin(call, None, to, permit)
             await self._attempts.send(call, attempt, permit)
             response = await self._attempts.settle(call, attempt)
@@ -274,10 +326,10 @@ class CallPath:
             LedgerWriteError: the refusal could not be recorded.
         """
         request, choice = call.request, call.choice
-        response = rejected_response(call, refusal)
+        response = refused_response(call, refusal)
         if choice is not None and choice.is_part:
             return response
-        entry = prepare_rejection(
+        entry = prepare_refusal(
             self._ledger, call, self._candidates.provider_of(request), refusal.code, refusal.message
         )
         ahead = await request.ahead.take() if request.ahead is not None else []
@@ -296,59 +348,9 @@ class CallPath:
         permit = await self._breakers.acquire(model.provider_id, model.model_id)
         if permit is None:
             _, retry_after_s = self._breakers.seen(model.provider_id, model.model_id)
-            reason = choice.barred(model, retry_after_s)
+            reason = choice.circuit_open_text(model, retry_after_s)
             raise RefusedError(Refusal("CIRCUIT_OPEN", reason, None, retry_after_s))
         return permit
-
-    async def _retry(
-        self, call: Call, choice: Choice, to: Candidate, error: BaseException, retries: int
-    ) -> tuple[Candidate | None, int] | None:
-        """Wait; return the request to send again and the number of retries, or None to stop.
-
-        The request is None if it must be made again: the provider may have learnt from the failure
-        how to translate it.
-
-        A stale connection is replaced, a request to a missing endpoint is translated, and a
-        conversation that the provider no longer stores is sent whole, without counting a retry.
-
-        Args:
-            call: the call.
-            choice: its choice.
-            to: the request that was sent.
-            error: the error of the attempt.
-            retries: number of retries of the model so far.
-        """
-        if not isinstance(error, ProviderError) or call.tap.began:
-            return None
-        if error.stale and to.outgoing is not None and not to.outgoing.reconnect:
-            # Nothing is wrong with the provider: another connection, at once.
-            to.outgoing = structs.replace(to.outgoing, reconnect=True)
-            return to, retries
-        if error.to_translate and to.provider_id not in call.translated:
-            # The model has not been asked, so no retry is counted and nothing is waited for.
-            call.translated |= {to.provider_id}
-            return None, retries
-        if error.to_unfold and to.provider_id not in call.unfolded:
-            call.unfolded |= {to.provider_id}
-            return None, retries
-        wait_s = self._wait_s(retries + 1, error.retry_after_s)
-        if not error.retryable or retries >= choice.max_retries or wait_s is None:
-            return None
-        await asyncio.sleep(wait_s)
-        return None, retries + 1
-
-    def _wait_s(self, number: int, asked_s: float | None) -> float | None:
-        """Return the seconds until retry ``number``; None if the provider asks for a longer wait
-        than allowed.
-
-        The wait is random up to a bound that doubles, and at least the provider's ``retry-after``.
-        """
-        config = self._config
-        bound = min(config.retry_max_ms, config.retry_base_ms * 2 ** (number - 1)) / 1000
-        asked = finite(asked_s) or 0.0
-        if asked > config.retry_max_ms / 1000:
-            return None
-        return max(random.uniform(0, bound), asked)  # noqa: S311
 
     async def _require_ownership(self, call: Call) -> None:
         """Claim the session for the caller if ownership must be checked and no attempt will do so.
@@ -437,9 +439,7 @@ class CallPath:
             raise errors[0]
         return answers
 
-    async def _replay(
-        self, call: Call, model: Model | None, exchange_entry_id: str
-    ) -> PromptResponse:
+    async def _replay(self, call: Call, model: Model, exchange_entry_id: str) -> PromptResponse:
         """Return the recorded answer of the earlier call under the same idempotency key, or a
         refusal.
         """
@@ -452,7 +452,7 @@ class CallPath:
         answer = await asyncio.to_thread(recorded_answer, self._ledger, exchange_entry_id, call)
         if isinstance(answer, tuple):
             return await self.refuse(call, Refusal(*answer))
-        if call.choice is not None and model is not None:
+        if call.choice is not None:
             call.choice.note_recorded(model, answer)
         return answer
 
@@ -466,24 +466,27 @@ class CallPath:
 
 
 _SUCCESS = RouteOutcome.SUCCESS
-_NOT_REFUSED = Refusal("", "")
 
 
-async def _choose(call: Call, chooser: Chooser) -> Choice:
-    """Return a router's choice.
+class Tried(NamedTuple):
+    """The result of asking one model.
 
-    Raises:
-        RefusedError: the request, or the configuration of its route, is invalid.
-        LedgerError, LeaseLostError, NotYoursError: as the router raises them.
+    Attributes:
+        response: the response of the last attempt; None if nothing was sent.
+        refusal: the reason why the model does not answer: a failure or a refusal; None if it does.
+        by_budget: True if a budget refused the call.
+        candidate: the request of the last attempt; None if none could be made.
     """
-    try:
-        return await chooser.choose(call)
-    except (LedgerError, LeaseLostError, NotYoursError):
-        raise
-    except CannotContinueError as error:
-        raise RefusedError(Refusal(error.code, error.message, error.param)) from error
-    except RemitError as error:
-        raise RefusedError(Refusal("INVALID_INPUT", error.message)) from error
+
+    response: PromptResponse | None
+    refusal: Refusal | None = None
+    by_budget: bool = False
+    candidate: Candidate | None = None
+
+
+def _failure_of(failed: PromptResponse | None) -> Refusal | None:
+    """Return the code and message of a failed attempt; None without one."""
+    return None if failed is None else Refusal(failed.error_code or "", failed.error_message or "")
 
 
 def _refusal_of(error: BudgetRefusedError) -> Refusal:

@@ -55,6 +55,10 @@ class RouterConfig:
         thinking_models: name prefixes of models that think unseen, in addition to those in the
             price table. A broken stream of such a model is charged at its bound.
         idempotency_hours: hours for which an idempotency key is answered from the ledger.
+        cache_keys: names or ids of keys whose equal requests are answered from the record.
+        cache_contracts: contracts whose equal requests are answered from the record.
+        cache_s: greatest age of such an answer, in seconds.
+        record_streams: whether the events of streams are recorded as they came, too.
         policy_epoch: the policy epoch recorded on every exchange; omitted when 0.
     """
 
@@ -75,6 +79,10 @@ class RouterConfig:
     server_tool_uses: int = 10
     thinking_models: Sequence[str] = ()
     idempotency_hours: float = 24.0
+    record_streams: bool = False
+    cache_keys: Collection[str] = ()
+    cache_contracts: Collection[str] = ()
+    cache_s: float = 3600.0
     default_models: Mapping[str, str] = field(default_factory=dict)
     model_prefixes: Mapping[str, str] = field(
         default_factory=lambda: default_settings().model.prefixes
@@ -114,6 +122,10 @@ class RouterConfig:
             server_tool_uses=settings.budget.server_tool_uses,
             thinking_models=settings.budget.thinking_models,
             idempotency_hours=gateway.idempotency_hours,
+            record_streams=gateway.record_streams,
+            cache_keys=gateway.answer_cache.keys,
+            cache_contracts=gateway.answer_cache.contracts,
+            cache_s=gateway.answer_cache.max_age_s,
             default_models={
                 **{name: one.default_model for name, one in settings.providers.items()},
                 "local": settings.local.model,

@@ -116,17 +116,21 @@ class LLMGateway:
             refresh=self._breakers.refresh,
         )
         self._billing = Billing(prices or PriceTable.shipped(), config)
-        candidates = Candidates(
+        self._candidates = candidates = Candidates(
             self._names, self._providers, Objects(ledger_client), self._billing, config,
             enforce=budgeter is not None and budget_mode == "enforce",
         )  # fmt: skip
         self._admission = Admission(auth_provider, dev_mode, self._keys)
+        attempts = Attempts(
+            ledger_client, self._in_flight, config, self._tell, self._breakers.is_current,
+            mode=budget_mode,
+        )  # fmt: skip
+        if config.cache_keys or config.cache_contracts:
+            from remit.gateway.answer_cache import AnswerCache
+
+            attempts.cache = AnswerCache(ledger_client, config)
         self._path = CallPath(
-            ledger_client, self._admission, self._names, candidates, self._breakers,
-            Attempts(
-                ledger_client, self._in_flight, config, self._tell, self._breakers.is_current,
-                mode=budget_mode,
-            ),
+            ledger_client, self._admission, self._names, candidates, self._breakers, attempts,
             self._in_flight, budgeter if budget_mode == "enforce" else None, config, self._tell,
         )  # fmt: skip
         self.batches = Batches(
@@ -440,7 +444,7 @@ class LLMGateway:
             (amount.tokens, 0),
         )  # fmt: skip
         began_ns = time.monotonic_ns()
-        response = await self._path.pass_on(call, to, name or outgoing.body.endpoint.name)
+        response = await self._path.send_once(call, to, name or outgoing.body.endpoint.name)
         if response.outcome is not RouteOutcome.REJECTED:
             self._tell(call, response, began_ns)
         return response

@@ -5,15 +5,37 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from remit.ledger import Transaction
+from remit.ledger import CACHED, Transaction
+from remit.providers import ProviderResponse
 
-__all__ = ["HIDDEN", "hidden_name", "select_in"]
+__all__ = ["FIND_CACHED", "HIDDEN", "CachedAnswer", "hidden_name", "select_in"]
 
 _MAX_ENTRIES = 256
 HIDDEN = "sha256:"
 """Before the names that :func:`hidden_name` makes."""
+
+
+FIND_CACHED = (
+    "SELECT exchange_entry_id FROM idempotency WHERE caller = ? AND idempotency_key = ? "
+    f"AND token = '{CACHED}' AND until_ms > ?"
+)
+"""Returns the row of an answer by caller, hash of the request, and time in milliseconds."""
+
+
+class CachedAnswer(NamedTuple):
+    """A recorded answer to an equal request.
+
+    Attributes:
+        name: caller and hash of the request: the key of the row.
+        exchange_entry_id: the ``EXCHANGE`` of the call that was answered by the provider.
+        answer: the answer.
+    """
+
+    name: tuple[str, str]
+    exchange_entry_id: str
+    answer: ProviderResponse
 
 
 def hidden_name(salt: str, name: str) -> str:

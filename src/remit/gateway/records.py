@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.gateway.validation import MAX_ID_CHARS
@@ -17,8 +18,8 @@ from remit.ledger import EXACT, Content, LedgerClient, LedgerEntry, Prepared, co
 from remit.providers import Body, Outgoing, ProviderResponse
 
 __all__ = [
-    "dispatch_entry", "exchange_entry", "prepare_exchange", "prepare_rejection", "prepare_warning",
-    "rejected_response",
+    "dispatch_entry", "exchange_entry", "prepare_exchange", "prepare_refusal", "prepare_warning",
+    "refused_response",
 ]  # fmt: skip
 
 
@@ -136,14 +137,20 @@ def exchange_entry(
             {"model_id": model, "error_code": code} for model, code in attempt.fallback_from
         ]
     if isinstance(result, ProviderResponse):
-        for name in _PARTS:
+        if attempt.cached is not None:
+            metadata["cached_from"] = attempt.cached.exchange_entry_id
+        for name in () if attempt.cached is not None else _PARTS:
             if (value := getattr(result, name)) is not None:
                 metadata[name] = value
-        if result.server_tool_uses:
+        if result.server_tool_uses and attempt.cached is None:
             metadata["server_tool_uses"] = dict(result.server_tool_uses)
     if request.body is not None and to.outgoing is not None:
         _add_wire(metadata, call, to.outgoing)
         _add_answer(metadata, attempt, result)
+        if call.tap.wire:
+            _add_stream(metadata, call.tap.wire)
+            if to.outgoing.body.endpoint is not request.body.endpoint:
+                metadata["created"] = call.tap.created  # The translated stream states it.
     else:
         _add_neutral(metadata, attempt, result)
     return LedgerEntry(
@@ -207,6 +214,12 @@ def _add_answer(
         )
 
 
+def _add_stream(metadata: dict[str, Any], pieces: Sequence[bytes]) -> None:
+    """Add the bytes of the stream; nothing if they are not UTF-8, as event streams must be."""
+    with contextlib.suppress(UnicodeDecodeError):
+        metadata["stream"] = Content(b"".join(pieces).decode())
+
+
 def _is_json(text: bytes) -> bool:
     try:
         load(text)
@@ -254,7 +267,7 @@ def prepare_exchange(ledger: LedgerClient, entry: LedgerEntry, subject_id: str |
         return ledger.prepare(entry, subject_id=subject_id)
 
 
-def prepare_rejection(
+def prepare_refusal(
     ledger: LedgerClient, call: Call, provider_id: str, code: str, message: str
 ) -> Prepared:
     """Return the encoded ``PROMPT_REJECTED`` of a request that was refused. Writes nothing.
@@ -287,7 +300,7 @@ def prepare_rejection(
     return ledger.prepare(entry, subject_id=_text(request.subject_id) or None)
 
 
-def rejected_response(call: Call, refusal: Refusal) -> PromptResponse:
+def refused_response(call: Call, refusal: Refusal) -> PromptResponse:
     """Return the response of a refused call, without the id of an entry."""
     request, choice = call.request, call.choice
     return PromptResponse(

@@ -1,4 +1,4 @@
-"""Recorded answers for calls that repeat an idempotency key."""
+"""Recorded answers: of calls that repeat an idempotency key, and of replayed runs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from remit.gateway.validation import Sent
 from remit.gateway.values import Call
 from remit.kernel.exchange import PromptRequest, PromptResponse, Reply, RouteOutcome
 from remit.kernel.json_text import dump
-from remit.ledger import Erased, LedgerClient
+from remit.ledger import Erased, LedgerClient, LedgerEntry, call_answer
 
-__all__ = ["asked_hash", "recorded_answer"]
+__all__ = ["asked_hash", "recorded_answer", "recorded_response"]
 
 _MISMATCH = "IDEMPOTENCY_MISMATCH"
 _DELIVERY = ("stream", "stream_options")
 
 _NEEDED = ("context_hash", "response", "answer", "replied")
 _JSON = (("content-type", "application/json"),)
+_STATUSES = {
+    "RATE_LIMITED": 429, "INVALID_REQUEST": 400, "CONTEXT_LENGTH": 400, "CONTENT_FILTERED": 400,
+    "AUTH_ERROR": 401, "TIMEOUT": 504,
+}  # fmt: skip
 
 
 def asked_hash(request: PromptRequest, sent: Sent) -> str:
@@ -59,36 +63,61 @@ def recorded_answer(
         return _MISMATCH, (
             "this idempotency key was used for a different request; send another key"
         )
-    reply = None
-    if "wire" in meta:
-        answer = ledger.exact(exchange_entry_id)["answer"]
-        assert isinstance(answer, bytes)
-        reply = Reply(meta["wire"], 200, _JSON, answer)
-    if "replied" in meta:  # The client received a converted answer.
-        replied = ledger.exact(exchange_entry_id)["replied"]
-        assert isinstance(replied, bytes)
-        reply = Reply("openai.responses", 200, _JSON, replied)
-    blocks = meta.get("content_blocks")
+    response = recorded_response(ledger, entry)
+    response.cost_incurred, response.cost_known, response.replayed = 0.0, True, True
+    response.provider_id = response.provider_id or request.provider_id or ""
+    response.fallback_from, response.attempts = (), 0
+    return response
+
+
+def recorded_response(ledger: LedgerClient, entry: LedgerEntry) -> PromptResponse:
+    """Return the response of the call that an ``EXCHANGE`` records, an answer or a failure.
+
+    The recorded headers and statuses of providers are unknown: the response has none of the former,
+    and the status that its error code stands for. Blocks.
+
+    Args:
+        ledger: the ledger; only read.
+        entry: the entry, with its content.
+    """
+    meta = entry.metadata
+    failed = meta["outcome"] != "success"
+    status, reply = _STATUSES.get(meta.get("error_code", ""), 500) if failed else 200, None
+    if "wire" in meta and "answer" in meta:
+        reply = Reply(meta["wire"], status, _JSON, call_answer(ledger, entry.id))
+        if "replied" in meta:  # The client received a converted answer.
+            replied = ledger.exact(entry.id, ("replied",))["replied"]
+            assert isinstance(replied, bytes)
+            reply = Reply("openai.responses", status, _JSON, replied)
+    if failed and "stream" in meta:
+        reply = None  # The recorded answer is the part of a stream that came.
+    blocks, dropped = meta.get("content_blocks"), meta.get("dropped")
     return PromptResponse(
         content=meta["response"],
-        outcome=RouteOutcome.SUCCESS,
+        outcome=RouteOutcome(meta["outcome"]),
         input_tokens=meta["input_tokens"],
         output_tokens=meta["output_tokens"],
         model_id=meta["model_id"],
-        provider_id=meta.get("provider_id", request.provider_id or ""),
+        provider_id=meta.get("provider_id", ""),
         latency_ms=meta["latency_ms"],
         timestamp=entry.timestamp,
         exchange_entry_id=entry.id,
         dispatch_entry_id=meta["dispatch_entry_id"],
         context_hash=meta["context_hash"],
-        cost_incurred=0.0,
-        cost_known=True,
+        error_code=meta.get("error_code"),
+        error_message=meta.get("error_message"),
+        cost_incurred=meta.get("cost_usd") or 0.0,
+        cost_known="cost_usd" in meta,
         cost_certainty=meta.get("cost_certainty", ""),
         finish_reason=meta["finish_reason"],
         content_blocks=tuple(blocks) if isinstance(blocks, list) and blocks else None,
         cached_input_tokens=meta.get("cached_input_tokens", 0),
         reasoning_tokens=meta.get("reasoning_tokens", 0),
         reply=reply,
-        replayed=True,
-        dropped=dropped if isinstance(dropped := meta.get("dropped"), list) else (),
+        fallback_from=tuple(
+            (one["model_id"], one["error_code"]) for one in meta.get("fallback_from") or ()
+        ),
+        attempts=meta.get("attempt", 1),
+        replayed="cached_from" in meta,
+        dropped=dropped if isinstance(dropped, list) else (),
     )

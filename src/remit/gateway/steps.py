@@ -13,9 +13,9 @@ from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
 from remit.gateway.budget.errors import busy
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.leases.renewal import Renewal
-from remit.gateway.lookup import select_in
+from remit.gateway.lookup import FIND_CACHED, CachedAnswer, select_in
 from remit.gateway.tenancy import Ownership, Sessions
-from remit.gateway.values import Claim, KeptId, Noted
+from remit.gateway.values import Claim, DecisionStep, KeptId
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerError, Prepared, Transaction
 
@@ -130,7 +130,7 @@ class FinishCall(Struct):
     """The step that records an answer, settles the call and deletes its in-flight row.
 
     Attributes:
-        prepared: the encoded ``EXCHANGE``.
+        prepared: the encoded ``EXCHANGE``; for a recorded answer, also the one of its absence.
         dispatch_entry_id: the call.
         hold: the reservation; None without budgets.
         usage: charged usage.
@@ -139,14 +139,17 @@ class FinishCall(Struct):
         response_ids: ids that lead to the ``EXCHANGE``.
         write_rows: called in the transaction with the id of the ``EXCHANGE``; uses
             ``execute_many`` only.
+        cached: the recorded answer that the entry gives. If it was erased or replaced meanwhile,
+            the second entry of ``prepared`` is recorded, and ``is_gone`` is set.
         keeps_hold: True if the reservation stays, for the rows that ``write_rows`` writes.
-        noted: a step of another stage, run right after this one; None for none.
+        decision: the step that records the routing decision, run right after this one; None for
+            none.
 
     Raises:
         LeaseLostError: the call was settled as an orphan.
     """
 
-    prepared: tuple[Prepared]
+    prepared: tuple[Prepared, ...]
     dispatch_entry_id: str
     hold: Hold | None
     usage: TokenUsage
@@ -154,7 +157,9 @@ class FinishCall(Struct):
     response_ids: Sequence[KeptId] = ()
     write_rows: Callable[[Transaction, str], None] | None = None
     keeps_hold: bool = False
-    noted: Noted | None = None
+    decision: DecisionStep | None = None
+    cached: CachedAnswer | None = None
+    is_gone: bool = False
 
 
 class FinishedCall(NamedTuple):
@@ -217,7 +222,7 @@ class Calls:
         scopes: list[str] = []
         ends: list[str] = []
         named: list[Ownership] = []
-        noted: list[Noted] | None = None
+        decisions: list[DecisionStep] | None = None
         for step in steps:
             if isinstance(step, StartCall):
                 begins = True
@@ -230,8 +235,8 @@ class Calls:
                 ends.append(step.dispatch_entry_id)
                 if step.hold is not None:
                     scopes += step.hold.scopes
-                if step.noted is not None:
-                    noted = [*(noted or ()), step.noted]
+                if step.decision is not None:
+                    decisions = [*(decisions or ()), step.decision]
             elif isinstance(step, Ownership):
                 named.append(step)
         # All is asked before anything is looked at.
@@ -248,7 +253,7 @@ class Calls:
             self._note_claims(claims)
         if note_sessions is not None:
             note_sessions()
-        self._others = _NO_STAGES if noted is None else _stages(tx, noted)
+        self._others = _NO_STAGES if decisions is None else _stages(tx, decisions)
 
     def do(self, step: Step) -> Any:
         """Run one step in the transaction and return its result; see the step for its refusals.
@@ -322,7 +327,10 @@ class Calls:
                 f"The call {dispatch_id} was settled as an orphan before its answer came.",
                 next_step="Raise [gateway] lease_margin_ms if the machine sleeps.",
             )
-        exchange_id = self._tx.append(step.prepared[0])
+        if step.cached is not None:
+            found = self._tx.execute(FIND_CACHED, (*step.cached.name, self._tx.now_ms))
+            step.is_gone = (step.cached.exchange_entry_id,) not in found
+        exchange_id = self._tx.append(step.prepared[step.is_gone])
         timestamp = self._tx.last_timestamp
         self._there.discard(dispatch_id)
         self._ended.append((dispatch_id,))
@@ -339,19 +347,19 @@ class Calls:
             self._response_ids += [(one, exchange_id) for one in step.response_ids]
         if step.write_rows is not None:
             self._row_writers.append((step.write_rows, exchange_id))
-        if step.noted is not None:
-            self._note(step.noted, exchange_id)
+        if step.decision is not None:
+            self._decide(step.decision, exchange_id)
         return FinishedCall(exchange_id, timestamp, remaining)
 
-    def _note(self, noted: Noted, exchange_id: str) -> None:
-        """Run the step of another stage. A failure of that step is logged: the answer is kept."""
-        noted.exchange_entry_id, noted.result = exchange_id, None
+    def _decide(self, decision: DecisionStep, exchange_id: str) -> None:
+        """Record a routing decision. A failure to do so is logged: the answer is kept."""
+        decision.exchange_entry_id, decision.result = exchange_id, None
         try:
-            noted.result = self._others[noted.opener].do(noted.step)
+            decision.result = self._others[decision.opener].do(decision.step)
         except LedgerError:  # the transaction itself has failed
             raise
         except Exception as error:  # noqa: BLE001 - see above
-            _log.error("nothing was noted with %s: %s", exchange_id, type(error).__name__)
+            _log.error("no decision was recorded with %s: %s", exchange_id, type(error).__name__)
 
     def _note_claims(self, rows: Iterable[tuple[Any, ...]]) -> None:
         for caller, key, *known in rows:
@@ -407,9 +415,9 @@ class Calls:
 _NO_STAGES: Mapping[Any, Any] = {}
 
 
-def _stages(tx: Transaction, noted: Sequence[Noted]) -> Mapping[Any, Any]:
+def _stages(tx: Transaction, decisions: Sequence[DecisionStep]) -> Mapping[Any, Any]:
     """Return the stages of other rooms that take part in a transaction, keyed by their opener."""
     steps: dict[Any, list[Any]] = {}
-    for one in noted:
+    for one in decisions:
         steps.setdefault(one.opener, []).append(one.step)
     return {opener: opener(tx, own) for opener, own in steps.items()}

@@ -84,6 +84,9 @@ class StreamTap:
         kept: bytes kept at the last weighing.
         holding: the holding in the memory account, once the stream has grown; else None.
         first_after_ms: milliseconds until the first piece; None before it.
+        records: True if the stream's bytes are recorded.
+        created: time of the dispatch in seconds since 1970, if the bytes are recorded; else 0.
+        wire: the stream's bytes so far, in pieces; None if they are not recorded.
     """
 
     def __init__(self, on_text: TextSink | None, sink: EventSink | None) -> None:
@@ -106,6 +109,9 @@ class StreamTap:
         self._asks_usage = False
         self._at_once: re.Pattern[bytes] | None = None
         self.first_after_ms: float | None = None
+        self.records = False
+        self.created = 0
+        self.wire: list[bytes] | None = None
 
     def start(self) -> None:
         """Begin an attempt: forget everything of an earlier one."""
@@ -113,7 +119,7 @@ class StreamTap:
         self._parts.clear()
         self._pieces = self._size = self.kept = self.came = 0
         self.next_weighing = _STEP_BYTES
-        self._sum = self._reader = None
+        self._sum = self._reader = self.wire = None
         self._unread.clear()
         self._unread_bytes = 0
         self._at_once = None
@@ -131,6 +137,8 @@ class StreamTap:
         self.kept = self.came = 0
         self.next_weighing = _STEP_BYTES
         self._repeats, self._block = Repeats(total), 1
+        if self.records:
+            self.wire = []
 
     def unheard(self) -> None:
         """Note that the stream was not readable as events."""
@@ -141,7 +149,7 @@ class StreamTap:
         on.
         """
         total = self._sum
-        if total is not None and self.began and self._on_text is None:
+        if total is not None and self.was_passed_on and self._on_text is None:
             self._at_once = total.at_once if self.came < self.next_weighing else None
             if self._repeats is not None:
                 self._repeats.forget()
@@ -168,6 +176,8 @@ class StreamTap:
                     return False
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
+        if self.wire is not None:
+            self.wire.append(raw)
         self.came += len(raw) if texts is not None else weight(raw)
         if self.came > self.next_weighing:  # the next piece is read, and then the sum is weighed
             self._at_once = None
@@ -259,7 +269,10 @@ class StreamTap:
 
     @property
     def pieces(self) -> int:
-        """Number of pieces of content received."""
+        """Number of pieces of content that this attempt has received.
+
+        The bill of a failed attempt depends on this number: what came was produced.
+        """
         return self._pieces if (total := self.sum) is None else total.pieces
 
     @property
@@ -279,8 +292,12 @@ class StreamTap:
         return None if usage is None else usage.input_tokens
 
     @property
-    def began(self) -> bool:
-        """True if any content came; then no other model may answer."""
+    def was_passed_on(self) -> bool:
+        """True if content was passed on to the listener; then no other model may answer.
+
+        Retries and fallbacks depend on this property. The bill of a failed attempt depends on
+        ``pieces``.
+        """
         return self.first_after_ms is not None
 
     async def dispatched(self, entry_id: str, outgoing: Outgoing | None = None) -> None:
@@ -289,7 +306,9 @@ class StreamTap:
         """
         if self._sink is not None:
             dropped = () if outgoing is None else outgoing.dropped
-            await self._pass(Dispatched(entry_id, dropped))
+            if self.records:
+                self.created = int(time.time())
+            await self._pass(Dispatched(entry_id, dropped, self.created))
 
     async def chunk(self, chunk: WireChunk, *, begins: bool) -> None:
         """Pass one event of a stream to the listener.
@@ -340,7 +359,7 @@ class StreamTap:
             text = event.name
         self._pieces += 1
         self._size += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-        if not self.began:
+        if not self.was_passed_on:
             self._mark()
         if kind is TextDelta and self._on_text is not None:
             self._tell_text(text)

@@ -42,7 +42,11 @@ from remit.providers.wire import (
 )
 
 __all__ = [
-    "AnyProvider", "read_result", "refuse_failed", "send_body", "too_long",
+    "AnyProvider",
+    "raise_if_failed",
+    "read_result",
+    "send_body",
+    "too_long",
 ]  # fmt: skip
 
 _EVENTS_AT_ONCE = 256  # After this many events of one piece other calls get a turn.
@@ -118,6 +122,8 @@ async def _streamed(
         if not left and isinstance(reply, UpstreamReply):
             await tap.weigh(reply.waiting)
         for event in events:
+            if tap.wire is not None:
+                tap.wire.append(event.raw)
             left -= 1
             if len(event.data) > LARGE_BYTES:
                 value = await run_large(total.add, event.name, event.data)
@@ -330,7 +336,7 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
     return answer if is_sound else sound_answer(answer)
 
 
-def refuse_failed(answer: ProviderResponse) -> None:
+def raise_if_failed(answer: ProviderResponse) -> None:
     """Raise the failure of an answer that the provider ended as failed; else do nothing.
 
     The same question may be answered a moment later. The provider is in good health: the end of one

@@ -10,6 +10,7 @@ from msgspec import Struct
 from remit.gateway.auth import Identity
 from remit.gateway.billing import Tariff
 from remit.gateway.budget import Amount, Hold
+from remit.gateway.lookup import CachedAnswer
 from remit.gateway.stream import StreamTap
 from remit.gateway.tenancy import Ownership
 from remit.gateway.transport import AnyProvider
@@ -20,9 +21,9 @@ from remit.ledger import Prepared, Transaction
 from remit.providers import Body, Outgoing, ProviderResponse
 
 __all__ = [
-    "Attempt", "Call", "CallReport", "Candidate", "CannotContinueError", "Choice", "Claim",
-    "Failure", "Keeper", "KeptId", "Model", "Noted", "OnRecord", "Part", "Parts", "Refusal",
-    "RefusedError", "TooLongError", "barred",
+    "Attempt", "CachedAnswer", "Call", "CallReport", "Candidate", "CannotContinueError",
+    "Choice", "Claim", "DecisionStep", "Failure", "Keeper", "KeptId", "Model", "OnRecord",
+    "Part", "Parts", "Refusal", "RefusedError", "TooLongError", "circuit_open_text",
 ]  # fmt: skip
 
 Claim = tuple[str, str, str]
@@ -96,12 +97,12 @@ class RefusedError(Exception):
         self.refusal = refusal
 
 
-class Noted(Struct):
-    """A step of another stage that is run right after the step that records an answer.
+class DecisionStep(Struct):
+    """The step that records a routing decision, run right after the step that records the answer.
 
     Attributes:
-        opener: opens the stage.
-        step: the step.
+        opener: opens the stage that the step belongs to.
+        step: the step, in the stage's own form.
         exchange_entry_id: the ``EXCHANGE`` of the answer, set before the step is run.
         result: the result of the step; None if it failed, which is logged.
     """
@@ -187,14 +188,14 @@ class Choice:
         """Return True if another model may be asked after a sent call failed with this code."""
         return code in _FALLS_BACK
 
-    def barred(self, model: Model, retry_after_s: float | None) -> str:
+    def circuit_open_text(self, model: Model, retry_after_s: float | None) -> str:
         """Return the reason for passing over a model whose circuit is open.
 
         Args:
             model: the model.
             retry_after_s: seconds until the circuit may be tried; None if unknown.
         """
-        return barred(f"{model.provider_id}/{model.model_id}")
+        return circuit_open_text(f"{model.provider_id}/{model.model_id}")
 
     def pass_over(self, model: Model, refusal: Refusal, response: PromptResponse) -> None:
         """Note a model that did not answer.
@@ -214,7 +215,7 @@ class Choice:
         """
         return _NO_METADATA
 
-    def decide(self, model: Model, latency_ms: float, exchange: Prepared) -> Noted | None:
+    def decide(self, model: Model, latency_ms: float, exchange: Prepared) -> DecisionStep | None:
         """Return the step that records the decision with an answer; None for no record.
 
         Args:
@@ -233,8 +234,8 @@ class Choice:
         Args:
             refusals: the refusals of the models, in order.
         """
-        barred = [one for one in refusals if one[0] == "CIRCUIT_OPEN"]
-        return barred[-1] if barred else refusals[0]
+        open_circuits = [one for one in refusals if one[0] == "CIRCUIT_OPEN"]
+        return open_circuits[-1] if open_circuits else refusals[0]
 
     async def ended(self, response: PromptResponse) -> PromptResponse:
         """Record the decision unless it was recorded with the answer; return the response."""
@@ -251,7 +252,7 @@ _FALLS_BACK = frozenset(
 )
 
 
-def barred(name: str) -> str:
+def circuit_open_text(name: str) -> str:
     """Return the reason for not sending to a provider or model whose circuit is open."""
     return f"{name} failed repeatedly, so its circuit is open; use another model, or retry later"
 
@@ -269,7 +270,7 @@ class Call(Struct):
         claimed: True once the claim is recorded.
         choice: the models to ask.
         attempts: number of attempts begun.
-        last: the response of the latest attempt.
+        last: the response of the latest recorded attempt; None if nothing was sent.
         passed_over: the models that did not answer, each with its error code.
         on_record: rows that a recorded answer changes in other tables.
         translated: providers that lacked an endpoint of the body's form when they were asked.
@@ -277,6 +278,7 @@ class Call(Struct):
         tool_uses: how often a tool of the provider may be used if the request does not say; None
             for the configured number.
         began_ns: time of arrival by the monotonic clock.
+        cache_name: the key under which the answer cache stores the answer; None outside the cache.
     """
 
     request: PromptRequest
@@ -297,6 +299,7 @@ class Call(Struct):
     unfolded: frozenset[str] = frozenset()
     tool_uses: int | None = None
     began_ns: int = 0
+    cache_name: tuple[str, str] | None = None
 
 
 class CallReport(Struct):
@@ -388,6 +391,7 @@ class Attempt(Struct):
         first_after_ms: milliseconds until the first piece of a stream.
         streamed: the answer's text as far as it came.
         arrived: a broken stream's answer as far as it came, as JSON text.
+        cached: the recorded answer that is given instead of sending anything; None to send.
     """
 
     number: int
@@ -408,6 +412,7 @@ class Attempt(Struct):
     first_after_ms: float | None = None
     streamed: str = ""
     arrived: bytes = b""
+    cached: CachedAnswer | None = None
 
 
 class KeptId(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable
 
 
 def excerpt(text: object, most: int = 200, end: int = 0) -> str:
@@ -73,3 +74,13 @@ def let_go(error: BaseException | None) -> None:
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the known word most like an unknown one, or an empty text."""
+    import difflib
+
+    names = {name.lower(): name for name in known}
+    begun = [name for name in names if word and name.startswith(word.lower())]
+    found = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
+    return names[found[0]] if found else names[begun[0]] if len(begun) == 1 else ""

@@ -3,8 +3,8 @@
 The room owns the reading of evidence, the statistics and the life of a proposal. The room owns no
 agent: people or their policy adopt a proposal, and packages carry the change.
 
-Invariants: no model call waits for this room; nothing here changes an agent by itself; a learner
-never fits to held-out prompts.
+Invariants: no model call waits for this room; nothing here changes an agent by itself; no prompt is
+judged by a learner that was fitted to it.
 
 Start reading in :mod:`remit.learning.proposals`. Doors: ``judges`` grade answers, ``meta`` compares
 outcomes with predictions, ``prompts`` searches for additions to a prompt, ``proposals``, and
@@ -31,7 +31,8 @@ from remit.learning.evidence import (
     rater_weights,
     read_samples,
 )
-from remit.learning.evidence.grading import is_reference
+from remit.learning.evidence.feedback import Source
+from remit.learning.evidence.grading import is_reference, matches_schema
 from remit.learning.statistics import (
     Alarm,
     ConfidenceSequence,
@@ -46,7 +47,7 @@ from remit.learning.statistics import (
 if TYPE_CHECKING:
     from remit.learning.changed_requests import ChangedRequests
     from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
-    from remit.learning.held_out import held_out_sides, is_held_out
+    from remit.learning.held_out import held_out_sides, is_held_out, is_whole, prompt_key
     from remit.learning.replay import Replay, ReplayResult
     from remit.learning.replay_progress import Kept, KeptFile, KeptOnRecord
     from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
@@ -56,7 +57,7 @@ else:
         {
             "changed_requests": "ChangedRequests",
             "gradable": "gradable_exchanges grader learnable_contract",
-            "held_out": "is_held_out held_out_sides",
+            "held_out": "is_held_out held_out_sides is_whole prompt_key",
             "replay_progress": "Kept KeptFile KeptOnRecord",
             "replay": "Replay ReplayResult",
             "signals": "Signal SignalPolicy current_signals observe",
@@ -79,6 +80,7 @@ __all__ = [
     "Sample",
     "Signal",
     "SignalPolicy",
+    "Source",
     "current_signals",
     "difference",
     "doubly_robust",
@@ -93,11 +95,14 @@ __all__ = [
     "is_held_out",
     "is_own_call",
     "is_reference",
+    "is_whole",
     "learnable_contract",
+    "matches_schema",
     "observe",
     "open_account",
     "paired_effect",
     "prediction_powered",
+    "prompt_key",
     "rater_shares",
     "rater_weights",
     "read_samples",

@@ -1,4 +1,4 @@
-"""Held-out prompts: no learner is fitted to them, and only they are replayed."""
+"""Held-out prompts: no search of prompts reads them, and only they are replayed."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from remit.ledger.comparison import (
 )
 from remit.ledger.contents import EXACT, Content, EncodedValue, Erased, ExactText, content
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id, utc_now
-from remit.ledger.erasure import ErasureReport, erasure_digest
+from remit.ledger.erasure import CACHED, ErasureReport, erasure_digest
 from remit.ledger.errors import (
     AFTER_DAMAGE,
     EntryArchivedError,
@@ -80,27 +80,33 @@ from remit.ledger.usage_tables import USAGE_TABLES
 from remit.ledger.wire import call_answer, call_body, wire_body
 
 if TYPE_CHECKING:
+    from remit.ledger.extracts import EXTRACT_FORMAT, Extract, make_extract, read_extract
     from remit.ledger.forks import fork
     from remit.ledger.postgres.connection import masked
     from remit.ledger.postgres.schemas import drop_schema, has_schema, make_schema, rename_schema
     from remit.ledger.relocation import copy_ledger
+    from remit.ledger.run_index import check_indexes
     from remit.ledger.sqlite.files import remove_ledger_file, rename_ledger_file
 else:
     __getattr__ = lazy_names(
         __name__,
         {
+            "extracts": "EXTRACT_FORMAT Extract make_extract read_extract",
             "forks": "fork",
             "postgres.connection": "masked",
             "postgres.schemas": "drop_schema has_schema make_schema rename_schema",
             "relocation": "copy_ledger",
+            "run_index": "check_indexes",
             "sqlite.files": "remove_ledger_file rename_ledger_file",
         },
     )
 
 __all__ = [
     "AFTER_DAMAGE",
+    "CACHED",
     "EVENTS",
     "EXACT",
+    "EXTRACT_FORMAT",
     "KERNEL_ROWS",
     "LAYOUT_VERSION",
     "STATE_TABLES",
@@ -119,6 +125,7 @@ __all__ = [
     "Event",
     "ExactText",
     "ExportFormatError",
+    "Extract",
     "Finding",
     "Folded",
     "KeptHead",
@@ -161,6 +168,7 @@ __all__ = [
     "audit_tables",
     "call_answer",
     "call_body",
+    "check_indexes",
     "check_tables",
     "content",
     "copy_ledger",
@@ -181,6 +189,7 @@ __all__ = [
     "ledger_key",
     "left_of",
     "locked",
+    "make_extract",
     "make_schema",
     "masked",
     "of_other_types",
@@ -188,6 +197,7 @@ __all__ = [
     "pages",
     "parse_entry_id",
     "proof_bundle",
+    "read_extract",
     "read_mark",
     "readable",
     "reason_of",

@@ -7,7 +7,7 @@ import functools
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import Closeable
@@ -28,6 +28,7 @@ from remit.ledger.kept_head import KeptHead
 from remit.ledger.marks import Marks
 from remit.ledger.owner import require_owner
 from remit.ledger.queries import to_seq
+from remit.ledger.reader import as_bytes
 from remit.ledger.report import Progress, StateCheck, VerificationReport
 from remit.ledger.search import TextIndex
 from remit.ledger.store import Store
@@ -163,6 +164,34 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         """Close all attached segments; does nothing if there is none."""
         while self._segments:
             self._segments.pop().close()
+
+    @property
+    def has_segments(self) -> bool:
+        """True if segments are attached."""
+        return bool(self._segments)
+
+    def records_where(self, condition: str, parameters: Sequence[Any]) -> dict[int, bytes]:
+        """Return the canonical records of some entries by sequence number, ascending.
+
+        Entries of attached segments are included.
+
+        Args:
+            condition: an SQL condition on ``entries``, with ``?`` placeholders.
+            parameters: values of the placeholders.
+
+        Raises:
+            LedgerError: segments are attached, but not all; or the ledger cannot be read.
+        """
+        if self._segments:
+            self._require_segments()
+        found = {
+            seq: as_bytes(record)
+            for store in (*self._segments, self._store)
+            for seq, record in store.select(
+                f"SELECT seq, {store.record_sql} FROM entries WHERE {condition}", parameters
+            )
+        }
+        return dict(sorted(found.items()))
 
     # -- proving -----------------------------------------------------------------------
 

@@ -46,6 +46,8 @@ _BY_ENTRY = """
 _KEPT_EVENTS = ("INSTALLED", ARCHIVED)
 
 # Entries that one ERASURE can name and stay within the limit of a record.
+CACHED = "cached"
+"""Token of the rows of ``idempotency`` that belong to the answer cache; an erasure deletes them."""
 _MAX_ENTRIES = 1_000
 
 
@@ -377,6 +379,8 @@ class Eraser:
             "INSERT INTO erasures VALUES (?, ?)", [(commitment, seq) for commitment in commitments]
         )
         delete_contents(tx, self._index, ids)
+        # Any of these rows may lead to the content, or tell by its hash what was asked.
+        tx.execute(f"DELETE FROM idempotency WHERE token = '{CACHED}'")
         return ErasureReport(erasure_id, len(commitments), entries, sessions)
 
     @staticmethod

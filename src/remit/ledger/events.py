@@ -55,7 +55,8 @@ _TABLE = (
            "retry_of", "provider_id", "requested_model_id", "decision_id", "propensity",
            "explored", "cost_usd", "price_version", "cost_certainty", "over_bound", "raised_bound",
            "changed", "dropped", "wire", "system", "answer", "cut", "headers", "request_hash",
-           "claim", "batch_bounds", "wire_answer",
+           "claim", "batch_bounds", "wire_answer", "stream", "created",
+           "cached_from",
            "fallback_from", "server_tool_uses", "cached_input_tokens", "cache_write_tokens",
            "reasoning_tokens", "audio_input_tokens", "audio_output_tokens", "audio_seconds",
            "time_to_first_token_ms", "policy_epoch", "error_code",
@@ -233,6 +234,9 @@ _TABLE = (
           "The entries from `first` to before `end` were archived. `root` is the tree hash at"
           " `end`, `left` states which `entries` leave the database, and `carried` is the "
           "state from which checks continue."),
+    Event("INDEXED", "ledger", ("of", "entries", "actions", "part", "parts"),
+          "All entries of a session or work order (`of`) until this one: their numbers, and for "
+          "each tool action or model call the entries that belong to it."),
     Event("KEY_CREATED", "auth",
           ("key_id", "name", "prefix", "requested_by", "role", "models", "agents", "tiers",
            "expires", "user_id", "team_id", "organisation_id"),

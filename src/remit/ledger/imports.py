@@ -30,6 +30,7 @@ from remit.ledger.line_reader import (
 )
 from remit.ledger.ranges import ARCHIVED, ARCHIVED_TO, Places
 from remit.ledger.report import Progress
+from remit.ledger.run_index import index_faults
 from remit.ledger.store import Store
 from remit.ledger.subjects import BEFORE
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, TlogError, VerifierKey, leaf_hash
@@ -162,6 +163,8 @@ class Import:
             self._check_erasures()
             if self._away:
                 self._check_archived(head)
+            for _, fault in index_faults(self._tx.execute, self._left):
+                require(False, "index-entries", fault)
         if head.subjects_before:
             self._tx.execute(_INFO, (BEFORE, str(head.subjects_before)))
         self._tx.execute(_INFO, ("imported", str(head.entries)))

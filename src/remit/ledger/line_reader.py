@@ -43,7 +43,7 @@ from remit.ledger.usage import DIMENSIONS, SUMS
 __all__ = [
     "ARCHIVE_ORDER", "EXPORT_FORMAT", "MAX_LINE_BYTES", "STATEMENT", "CheckedLine", "ExportHead",
     "LineReader", "is_hash", "read_head",
-    "require", "require_members", "statement_of",
+    "read_record", "require", "require_members", "statement_of",
 ]  # fmt: skip
 
 EXPORT_FORMAT = "remit-ledger-export/1"
@@ -287,7 +287,11 @@ class LineReader:
         Raises:
             ValueError: a condition does not hold.
         """
-        record, items = _read_record(seq, entry_hash, text)
+        fits = sha256_hex(text) == entry_hash
+        require(fits, "record-hash", "the record does not match entry_hash")
+        record = read_record(text)
+        require(record["seq"] == seq, "record-place", f"it is not entry {seq}")
+        items = commitments_in([record["metadata"], record["reason"]])
         columns = columns_of(record["metadata"])
         scope = content_scope(columns.session_id, seq)
         subject = commitment_in(record["metadata"])
@@ -458,27 +462,27 @@ class LineReader:
         return ends
 
 
-def _read_record(
-    seq: int, entry_hash: Any, data: bytes
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the parsed record, and its commitments in the order of its text."""
+def read_record(data: bytes) -> dict[str, Any]:
+    """Return the parsed record; raise ValueError unless it meets conditions 17, 18 and 20.
+
+    Args:
+        data: the canonical record. Its ``seq`` and ``id`` are compared with each other alone.
+    """
     is_short = len(data) <= MAX_RECORD_BYTES
     require(is_short, "record-text", f"the record is longer than {MAX_RECORD_BYTES:,} bytes")
-    fits = sha256_hex(data) == entry_hash
-    require(fits, "record-hash", "the record does not match entry_hash")
     try:
-        record = orjson.loads(data)
+        record: dict[str, Any] = orjson.loads(data)
     except ValueError as error:
         raise ValueError(f"the record is not JSON: {error} (record-text)") from error
     problem, _, odd = inspect_record(record)
     require(not problem, "record-members", problem)
     is_own = encode_record(record, odd) == data
     require(is_own, "record-text", "the record is not in canonical form")
-    is_it = record["seq"] == seq and record["id"] == entry_id(seq)
-    require(is_it, "record-place", f"it is not entry {seq}")
+    is_it = record["seq"] >= 0 and record["id"] == entry_id(record["seq"])
+    require(is_it, "record-place", "its id is not that of its number")
     is_time = _TIME.fullmatch(record["timestamp"])
     require(is_time, "record-members", "its timestamp is not a time in UTC")
-    return record, commitments_in([record["metadata"], record["reason"]])
+    return record
 
 
 def _check_items(contents: Any, steps: Any) -> None:

@@ -14,30 +14,46 @@ results are in :mod:`remit.operations.results`.
 
 from __future__ import annotations
 
-from remit.operations.catalogue import OPERATIONS
+from remit.operations.catalogue import operations
+from remit.operations.limits import limits_line
 from remit.operations.operation import (
     Caller,
     Column,
+    Document,
+    Feed,
     Field,
     ForbiddenError,
     Listing,
     Note,
     Operation,
     RootPort,
+    Table,
+    cut,
+    facts,
+    name_of,
+    shown,
 )
 from remit.operations.requests import checked, request_model, result_form
 
 __all__ = [
-    "OPERATIONS",
     "Caller",
     "Column",
+    "Document",
+    "Feed",
     "Field",
     "ForbiddenError",
     "Listing",
     "Note",
     "Operation",
     "RootPort",
+    "Table",
     "checked",
+    "cut",
+    "facts",
+    "limits_line",
+    "name_of",
+    "operations",
     "request_model",
     "result_form",
+    "shown",
 ]

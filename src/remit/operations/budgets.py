@@ -101,8 +101,8 @@ class ShowBudget(_Scoped):
 class ListBudgets(Operation):
     """List every scope with a budget, sorted by name: limits, spending, reservations."""
 
-    route, summary, tag = "GET /budgets", "List budgets", "budgets"
-    member, form, result, endpoint = "scopes", "PrefixQuery", "BudgetPage", "budgets"
+    route, summary, form, result = "GET /budgets", "List budgets", "PrefixQuery", "BudgetPage"
+    member, endpoint = "scopes", "budgets"
 
     prefix: str | None = field(
         "Beginning of the scope's name, such as `key:` or `session:SES-`.", None,
@@ -125,9 +125,8 @@ class SetBudget(_Scoped, limits_.Limited):
     the window starts a new window; any other change keeps what was spent.
     """
 
-    command, route, summary, tag = "budget set", "PUT /budgets", "Set limits", "budgets"
-    needs, changes, form, result = "manage_budgets", True, "BudgetChange", "BudgetSet"
-    fails, endpoint = (404,), "change"
+    command, route, summary, needs = "budget set", "PUT /budgets", "Set limits", "manage_budgets"
+    form, result, fails, endpoint = "BudgetChange", "BudgetSet", (404,), "change"
 
     usd: float | None = limits_.usd()
     tokens: int | None = limits_.count("Limit of tokens, input and output together.")
@@ -172,7 +171,7 @@ class CheckBudgets(Operation):
     In a large ledger ([gates] full_entries) the check continues from the last one.
     """
 
-    command, route, tag = "budget check", "GET /budgets/check", "budgets"
+    command, route = "budget check", "GET /budgets/check"
     summary, needs, result = "Compare budgets with the ledger", "manage_budgets", "Audit"
 
     repair: bool = field(

@@ -1,15 +1,45 @@
-"""The list of all operations."""
+"""The catalogue of all operations."""
 
 from __future__ import annotations
 
-from remit.operations.budgets import CheckBudgets, ListBudgets, SetBudget, ShowBudget
-from remit.operations.keys import CreateKey, ListKeys, RevokeKey, RotateKey, SetKey, ShowKey
-from remit.operations.operation import Operation
-from remit.operations.owners import OWNER_OPERATIONS
+import importlib
+from functools import cache
 
-OPERATIONS: tuple[type[Operation], ...] = (
-    ListKeys, ShowKey, CreateKey, SetKey, RotateKey, RevokeKey,
-    *OWNER_OPERATIONS,
-    ShowBudget, ListBudgets, SetBudget, CheckBudgets,
-)  # fmt: skip
-"""Every operation, in the order in which routes are matched."""
+from remit.operations.operation import DECLARED, Operation
+
+_MODULES: dict[str, tuple[str, ...]] = {
+    "keys": ("key",),
+    "owners": ("user", "team", "organisation"),
+    "budgets": ("budget",),
+    "orders": ("order",),
+    "workers": ("worker",),
+    "usage": ("usage",),
+    "prices": ("price",),
+    "ledger": ("ledger",),
+    "trail": ("trail",),
+    "learning": ("learn",),
+    "approvals": ("mcp",),
+    "packages": ("package",),
+    "trust": ("package",),
+    "feedback": (),
+    "governance": (),
+}
+"""The groups of commands that each module declares, in the order in which routes are matched."""
+
+
+@cache
+def operations(group: str = "") -> tuple[type[Operation], ...]:
+    """Return the declared operations.
+
+    Args:
+        group: first word of the wanted commands, whose modules alone are imported; empty for all
+            operations.
+    """
+    modules = [name for name, groups in _MODULES.items() if not group or group in groups]
+    places = [importlib.import_module(f"remit.operations.{name}").__name__ for name in modules]
+    return tuple(
+        kind
+        for place in places
+        for kind in DECLARED
+        if kind.__module__ == place and (not group or kind.command.split(" ")[0] == group)
+    )

@@ -16,6 +16,7 @@ from remit.operations.operation import (
     Note,
     Operation,
     RootPort,
+    facts,
     field,
 )
 
@@ -54,9 +55,8 @@ class CreateKey(limits_.Limited):
     Over HTTP, a key can have at most the permissions of its creator.
     """
 
-    command, route, summary, tag = "key create", "POST /keys", "Create a key", "keys"
-    needs, changes, form, result = "manage_keys", True, "KeyRequest", "KeyMade"
-    status, fails = 201, (409,)
+    command, route, summary, needs = "key create", "POST /keys", "Create a key", "manage_keys"
+    form, result, status, fails = "KeyRequest", "KeyMade", 201, (409,)
 
     name: str = field("Display name.")
     role: Literal["admin", "operator", "agent", "auditor"] = field("Role of the key.", "agent")
@@ -146,24 +146,16 @@ class SetKey(Operation):
                f"without a price: {unpriced}")  # fmt: skip
 
 
-def _column(head: str, name: str = "") -> Column:
-    def cell(shown: dict[str, Any]) -> str:
-        value = shown[name or head]
-        return (",".join(value) or "all") if isinstance(value, list | tuple) else value or "-"
-
-    return head, cell
-
-
 class ListKeys(Operation):
     """List keys by name, without secrets."""
 
-    command, route, summary, tag = "key list", "GET /keys", "List keys", "keys"
-    member, form, result, endpoint = "keys", "KeyQuery", "KeyPage", "listed"
+    command, route, summary, form = "key list", "GET /keys", "List keys", "KeyQuery"
+    result, member, endpoint = "KeyPage", "keys", "listed"
     columns: ClassVar[tuple[Column, ...]] = (
-        _column("key_id", "id"), _column("name"), _column("role"), _column("state"),
-        ("team", lambda shown: shown["team_name"] or shown["team_id"] or "-"),
-        ("limits", lambda shown: limits_.limits_line(shown["limits"])),
-        _column("prefix"), _column("expires"), _column("models"),
+        ("key_id", lambda one: one["id"]), "name", "role", "state",
+        ("team", lambda one: one["team_name"] or one["team_id"]),
+        ("limits", lambda one: limits_.limits_line(one["limits"])),
+        "prefix", "expires", ("models", lambda one: ",".join(one["models"]) or "all"),
     )  # fmt: skip
 
     revoked: bool = field("Include revoked keys.", False, flag="--all")
@@ -184,7 +176,7 @@ class ListKeys(Operation):
 class ShowKey(Operation):
     """Show a key's permissions, limits and spending, without its secret."""
 
-    command, route, summary, tag = "key show", "GET /keys/{name_or_id:path}", "One key", "keys"
+    command, route, summary = "key show", "GET /keys/{name_or_id:path}", "One key"
     result = "KeyShape"
 
     name_or_id: str = _key()
@@ -201,10 +193,7 @@ class ShowKey(Operation):
 
     def lines(self, found: dict[str, Any]) -> Iterator[str]:
         """Yield each field that has a value, then the budget."""
-        for name, value in found.items():
-            text = ", ".join(value) if isinstance(value, list | tuple) else value
-            if text and not isinstance(text, dict):
-                yield f"{name}: {text}"
+        yield from facts(found, "limits", "budget")
         if found["budget"]:
             yield limits_.state_line(found["budget"])
 
@@ -212,9 +201,8 @@ class ShowKey(Operation):
 class RotateKey(Operation):
     """Give a key a new secret. Its id, permissions, budget and history stay."""
 
-    command, tag = "key rotate", "keys"
-    route, summary = "POST /keys/{name_or_id:path}/rotate", "Rotate a key"
-    needs, changes, form, result, fails = "manage_keys", True, "Rotation", "KeyMade", (409,)
+    command, route, summary = "key rotate", "POST /keys/{name_or_id:path}/rotate", "Rotate a key"
+    needs, form, result, fails = "manage_keys", "Rotation", "KeyMade", (409,)
 
     name_or_id: str = _key()
     grace_s: float = field(
@@ -248,9 +236,8 @@ class RevokeKey(Operation):
     A repetition has no effect.
     """
 
-    command, tag = "key revoke", "keys"
-    route, summary = "DELETE /keys/{name_or_id:path}", "Revoke a key"
-    needs, changes, result = "manage_keys", True, "KeyRevoked"
+    command, route, summary = "key revoke", "DELETE /keys/{name_or_id:path}", "Revoke a key"
+    needs, result, prints = "manage_keys", "KeyRevoked", "{id}  {name}  revoked ({entry})"
 
     name_or_id: str = _key()
     reason: str = field("Reason, recorded permanently.", "")
@@ -264,10 +251,6 @@ class RevokeKey(Operation):
         key = root.keys.find(self.name_or_id)
         entry_id = root.keys.revoke(key.key_id, self.reason, requested_by=caller.id)
         return {"id": key.key_id, "name": key.name, "entry": entry_id}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the key and the entry."""
-        yield f"{found['id']}  {found['name']}  revoked ({found['entry']})"
 
 
 def _made(made: NewKey) -> dict[str, str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from pathlib import Path
 from typing import (
+    IO,
     TYPE_CHECKING,
     Any,
     ClassVar,
     Generic,
-    Protocol,
     TypeVar,
     dataclass_transform,
     get_args,
@@ -20,10 +21,16 @@ from typing import (
 from remit.kernel.errors import RemitError
 
 if TYPE_CHECKING:
+    from remit.agents import ApprovalQueue
+    from remit.agents.queue import OrderQueue
     from remit.gateway.auth import Directory, Identity, KeyStore
     from remit.gateway.budget import TokenBudgeter
-    from remit.kernel.settings import Settings
+    from remit.kernel.root import Root
+    from remit.kernel.settings import LoadedSettings, Settings
+    from remit.learning.proposals import Governance
     from remit.ledger import LedgerClient
+    from remit.packages import PackageManager, RootPrices
+    from remit.packages.gates import GateContext
 
 _T = TypeVar("_T")
 
@@ -33,45 +40,56 @@ class ForbiddenError(RemitError):
 
     Args:
         message: sentence for people.
-        param: the field at fault.
+        param: the field at fault; None if the right does not depend on a field.
     """
 
-    def __init__(self, message: str, *, param: str) -> None:
+    def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
 
 
-class RootPort(Protocol):
-    """An open root, as operations use it. The runtime implements the port."""
+class RootPort:
+    """An open root, as operations use it. The runtime implements the port.
 
-    @property
-    def ledger(self) -> LedgerClient:
-        """The ledger; operations that change something need its signing key."""
-        ...
+    Attributes:
+        place: the root.
+        loaded: the settings in force, with their sources.
+        settings: the settings in force.
+        ledger: the ledger; operations that change something need its signing key.
+        keys: the virtual keys.
+        budgeter: the limits and the spending.
+        directory: the names of users, teams and organisations.
+        orders: the orders for workers.
+        approvals: the requests for approval.
+        prices: the prices in force.
+    """
 
-    @property
-    def settings(self) -> Settings:
-        """The settings in force."""
-        ...
+    place: Root
+    loaded: LoadedSettings
+    settings: Settings
+    ledger: LedgerClient
+    keys: KeyStore
+    budgeter: TokenBudgeter
+    directory: Directory
+    orders: OrderQueue
+    approvals: ApprovalQueue
+    prices: RootPrices
 
-    @property
-    def keys(self) -> KeyStore:
-        """The virtual keys."""
-        ...
+    def packages(self, caller: Caller) -> PackageManager:
+        """Return the manager of packages; an interrupted change is finished or undone first."""
+        raise NotImplementedError
 
-    @property
-    def budgeter(self) -> TokenBudgeter:
-        """The limits and the spending."""
-        ...
+    def gate_context(self) -> GateContext:
+        """Return the inputs of the gates."""
+        raise NotImplementedError
 
-    @property
-    def directory(self) -> Directory:
-        """The names of users, teams and organisations."""
-        ...
+    def governance(self, caller: Caller) -> Governance:
+        """Return the object that decides on proposals in the caller's name."""
+        raise NotImplementedError
 
     def progress(self, label: str) -> Callable[[int, int], None]:
         """Return a function that reports the number of done and of all items of a long work."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +97,48 @@ class Caller:
     """The caller of an operation.
 
     Attributes:
-        identity: name and permissions.
-        is_local: True for the person at the command line, whose permissions are those of the
-            files.
+        who: name and permissions; or the name of the person at the command line, whose permissions
+            are those of the files.
+        subject_id: the person whom the content of the request is about; empty for nobody.
+        confirm: asks a question before an irreversible change; raises if the answer is no.
     """
 
-    identity: Identity
-    is_local: bool = False
+    who: Identity | str
+    subject_id: str = ""
+    confirm: Callable[[str], None] = lambda question: None
+
+    @property
+    def is_local(self) -> bool:
+        """True for the person at the command line."""
+        return isinstance(self.who, str)
+
+    @property
+    def identity(self) -> Identity:
+        """Name and permissions; the person at the command line is an operator."""
+        if not isinstance(self.who, str):
+            return self.who
+        from remit.gateway.auth import Identity  # much to import, for few commands
+
+        return Identity(self.who, "operator", pass_through=("*",))
+
+    def may(self, permission: str) -> bool:
+        """Return True if the caller has a permission; at the command line, always."""
+        return self.is_local or self.identity.may(permission)
 
     @property
     def id(self) -> str:
         """The id of the caller's key, or the caller's name without a key."""
-        return self.identity.key_id or self.identity.name
+        return self.who if isinstance(self.who, str) else self.who.key_id or self.who.name
 
     @property
     def name(self) -> str:
         """Name and key id, for the record; the name of a revoked key may be used again."""
-        found = self.identity
-        return f"{found.name} ({found.key_id})" if found.key_id else found.name
+        return self.who if isinstance(self.who, str) else name_of(self.who)
+
+
+def name_of(identity: Identity) -> str:
+    """Return name and key id of a caller, for the record."""
+    return f"{identity.name} ({identity.key_id})" if identity.key_id else identity.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +150,9 @@ class Field:
         type: type of the value, such as ``str``, ``list[str]`` or ``int | None``.
         help: description for people.
         default: value of an omitted field; ``dataclasses.MISSING`` if the field is required.
-        least: the smallest number.
+        least: the smallest number, or the smallest number of characters.
+        most: the largest number, or the largest number of characters.
+        pattern: a regular expression that a part of the text must match.
         is_name: True for a printable text of 1 to 512 characters, without spaces at its ends.
         flag: name of the command's option, if it is not derived from ``name``; empty for an
             argument.
@@ -125,6 +169,8 @@ class Field:
     help: str = ""
     default: Any = MISSING
     least: float | None = None
+    most: float | None = None
+    pattern: str | None = None
     is_name: bool = False
     flag: str | None = None
     metavar: str | None = None
@@ -169,8 +215,34 @@ class Note(str):
     """A line of a command's output for people only, which goes to standard error."""
 
 
-Column = tuple[str, Callable[[dict[str, Any]], str]]
-"""Head of a table's column, and the function from an item to the cell."""
+Column = str | tuple[str, Callable[[dict[str, Any]], Any]]
+"""A column of a table: a member of the items, or a head and the function from an item to its value.
+"""
+
+
+def facts(found: Mapping[str, Any], *omitted: str) -> Iterator[str]:
+    """Yield a line for each member that has a value, such as ``state: ready``.
+
+    Args:
+        found: the JSON object.
+        omitted: members to leave out.
+    """
+    for name, value in found.items():
+        if name not in omitted and value not in ("", None, [], (), {}):
+            yield f"{name}: {shown(value)}"
+
+
+def cut(value: Any, most: int) -> str:
+    """Return a text on one line, cut to at most ``most`` characters."""
+    line = " ".join(str(value).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def shown(value: Any) -> str:
+    """Return a JSON value as people read it: ``-`` for none, and lists separated by commas."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "-"
+    return "-" if value in ("", None) else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +254,62 @@ class Listing(Generic[_T]):
         cursor_of: returns a unique text of an item, from which the next page continues.
         describe: returns the JSON objects of some items.
         is_shown: False for items that only mark the place of a cursor.
+        rest: further members of the JSON object.
+        note: a message after the lines for people; empty for none.
     """
 
     items: Sequence[_T]
     cursor_of: Callable[[_T], str]
     describe: Callable[[list[_T]], Iterable[dict[str, Any]]]
     is_shown: Callable[[_T], bool] = lambda item: True
+    rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A list that is read from the ledger in order, as far as it is shown.
+
+    Attributes:
+        read: yields the cursor and the JSON object of each item after a cursor. The arguments are
+            the cursor (None for the beginning) and the largest number of items (None for all).
+        rest: further members of the JSON object.
+        note: a message after the lines for people; empty for none.
+    """
+
+    read: Callable[[str | None, int | None], Iterable[tuple[str, Any]]]
+    rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A result that a command prints or writes to a file.
+
+    Attributes:
+        content: the content, or the function that writes the content to an open file.
+        out: the file; None for standard output.
+        note: a message for people.
+    """
+
+    content: str | bytes | Callable[[IO[bytes]], Any]
+    out: Path | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table among the lines of a command.
+
+    Attributes:
+        heads: heads of the columns.
+        rows: the cells of each row.
+        limit: largest number of lines to print; None for all.
+    """
+
+    heads: Sequence[str]
+    rows: Iterable[Sequence[str]]
+    limit: int | None = None
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
@@ -197,21 +319,29 @@ class Operation:
     The docstring is the description on all doors.
 
     Attributes:
+        given: names of the fields that the caller stated.
         command: words of the command, such as ``key list``; empty without a command.
         route: method and path below ``/api``; empty without a route.
         endpoint: first word of the route's ``operationId``; by default the command's last word.
         summary: title of the route.
-        tag: group of the route in the OpenAPI document.
-        needs: the needed permission of a route's caller.
-        changes: whether the operation writes to the ledger.
+        tag: group of the route in the OpenAPI document; by default the first part of its path.
+        needs: the needed permission of a route's caller; of several joined with " or ", one.
+        changes: whether the operation writes to the ledger; by default, True for a route that is
+            not a GET.
         form: name of the request in the OpenAPI document.
         result: name of the result's form in :mod:`remit.operations.results`.
+        media_type: type of a result that is a text or bytes; empty for JSON.
         status: HTTP status of success.
         fails: HTTP statuses of failure in addition to those of every route.
         member: for a list, the member of the route's answer that contains the items.
         command_member: for a list, the member of the command's JSON; ``member`` if empty.
+        repairs: whether the command works with the shipped settings if the installed ones were
+            changed.
         is_limited: whether the command of a list has ``--limit``.
         columns: for a list, the columns of the command's table.
+        nothing: for a list, the line that the command prints if there is no item.
+        prints: the line that the command prints, with the members of the result in braces; by
+            default a line for each member.
     """
 
     command: ClassVar[str] = ""
@@ -223,15 +353,27 @@ class Operation:
     changes: ClassVar[bool] = False
     form: ClassVar[str] = ""
     result: ClassVar[str] = ""
+    media_type: ClassVar[str] = ""
     status: ClassVar[int] = 200
     fails: ClassVar[tuple[int, ...]] = ()
     member: ClassVar[str] = ""
     command_member: ClassVar[str] = ""
+    repairs: ClassVar[bool] = False
     is_limited: ClassVar[bool] = False
     columns: ClassVar[tuple[Column, ...]] = ()
+    nothing: ClassVar[str] = ""
+    prints: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        own = vars(cls)
+        if own.get("route") and "changes" not in own:
+            cls.changes = not cls.route.startswith("GET ")
+        if {"command", "route"} & own.keys():
+            DECLARED.append(cls)
 
     # A dataclass would take a millisecond of the start of every command for each operation.
     def __init__(self, **values: Any) -> None:
+        self.given = frozenset(values)
         for name, item in self._declared().items():
             value = values.pop(name, item.default)
             if value is MISSING:
@@ -243,11 +385,10 @@ class Operation:
     @classmethod
     def _declared(cls) -> dict[str, Field]:
         """Return the fields by name, those of a base class after the others."""
-        found: dict[str, Field] = {}
-        for base in cls.__mro__:
-            own = {name: item for name, item in vars(base).items() if isinstance(item, Field)}
-            found |= {name: item for name, item in own.items() if name not in found}
-        return found
+        found: dict[str, Any] = {}
+        for base in cls.__mro__:  # A constant of a class hides the field of its base.
+            found |= {name: item for name, item in vars(base).items() if name not in found}
+        return {name: item for name, item in found.items() if isinstance(item, Field)}
 
     @classmethod
     def fields(cls, door: str) -> list[Field]:
@@ -290,10 +431,22 @@ class Operation:
         """
         return False
 
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+    def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
         """Yield the lines that the command prints for people; a :class:`Note` goes to stderr.
 
         Args:
             found: the result.
         """
+        yield from [self.prints.format_map(found)] if self.prints else facts(found)
+
+    def line(self, item: dict[str, Any]) -> str:
+        """Return the line of an item of a list without columns.
+
+        Args:
+            item: the JSON object of the item.
+        """
         raise NotImplementedError
+
+
+DECLARED: list[type[Operation]] = []
+"""All operations of the imported modules, in the order of their declaration."""

@@ -30,8 +30,8 @@ def _name(text: str) -> Any:
 class _CreateOwner(limits_.Limited):
     """Declare an owner, and set its budget if limits are given."""
 
-    needs, changes, form, result = "manage_keys", True, "OwnerRequest", "OwnerShape"
-    status, fails, tag = 201, (409,), "owners"
+    tag, needs, changes, form, result = "owners", "manage_keys", True, "OwnerRequest", "OwnerShape"
+    status, fails = 201, (409,)
     kind: ClassVar[_Kind]
 
     id: str | None = field(
@@ -80,16 +80,13 @@ class _CreateOwner(limits_.Limited):
 
 
 class _ListOwners(Operation):
-    member, result, is_limited, tag = "owners", "OwnerPage", True, "owners"
-    endpoint = "listed"
+    tag, result, member, endpoint, is_limited = "owners", "OwnerPage", "owners", "listed", True
     kind: ClassVar[_Kind]
     columns: ClassVar[tuple[Column, ...]] = (
-        ("id", lambda one: one["id"]),
-        ("name", lambda one: one["name"] or "-"),
-        ("keys", lambda one: str(len(one["keys"]))),
+        "id", "name", ("keys", lambda one: len(one["keys"])),
         ("spent USD", lambda one: f"{one['spent_usd']:.6f}"),
         ("limit USD", lambda one: "-" if one["limit_usd"] is None else f"{one['limit_usd']:.2f}"),
-    )
+    )  # fmt: skip
 
     def run(self, root: RootPort, caller: Caller) -> Listing[Owner]:
         """Return the owners of the kind, sorted by id."""
@@ -101,7 +98,7 @@ class _ListOwners(Operation):
 
 
 class _ShowOwner(Operation):
-    result, tag = "OwnerShape", "owners"
+    tag, result = "owners", "OwnerShape"
     kind: ClassVar[_Kind]
 
     id: str = _id()
@@ -135,7 +132,7 @@ class _ShowOwner(Operation):
 class _RenameOwner(Operation):
     """Rename an owner; id, keys and budgets stay."""
 
-    needs, changes, form, result, tag = "manage_keys", True, "Rename", "OwnerRenamed", "owners"
+    tag, needs, changes, form, result = "owners", "manage_keys", True, "Rename", "OwnerRenamed"
     kind: ClassVar[_Kind]
 
     id: str = _id()
@@ -158,7 +155,7 @@ class _RenameOwner(Operation):
         yield f"{found['id']}  {before} -> {found['after']}  recorded as {found['entry']}"
 
 
-def _of(kind: _Kind) -> list[type[Operation]]:
+def _declare(kind: _Kind) -> None:
     path, title = f"/{kind}s", kind.capitalize()
     verbs: list[tuple[type[Operation], str, str, str, str]] = [
         (_CreateOwner, "create", f"POST {path}", f"Declare {_A[kind]}",
@@ -170,14 +167,12 @@ def _of(kind: _Kind) -> list[type[Operation]]:
         (_RenameOwner, "rename", f"PUT {path}/{{id:path}}", f"Rename {_A[kind]}",
          f"Rename {_A[kind]}; id, keys and budgets stay."),
     ]  # fmt: skip
-    return [
+    for base, verb, route, summary, doc in verbs:
         type(f"{verb.capitalize()}{title}", (base,), {
             "kind": kind, "command": f"{kind} {verb}", "route": route, "summary": summary,
             "command_member": f"{kind}s", "__doc__": doc, "__module__": __name__,
-        })
-        for base, verb, route, summary, doc in verbs
-    ]  # fmt: skip
+        })  # fmt: skip
 
 
-OWNER_OPERATIONS = [operation for kind in _A for operation in _of(kind)]
-"""The operations of each kind of owner."""
+for _kind in _A:
+    _declare(_kind)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from remit.kernel.errors import InvalidInputError, excerpt
 from remit.operations.operation import Field, Operation
@@ -59,6 +60,13 @@ def checked(kind: type[Operation], values: Mapping[str, Any]) -> Operation:
     Raises:
         InvalidInputError: a value cannot be used; the message names the option.
     """
+    fields = {item.name: item for item in kind.fields("command")}
+    # The import of pydantic would take longer than most commands.
+    if all(_is_plain(fields[name], value) for name, value in values.items()) and all(
+        item.name in values for item in fields.values() if item.is_required
+    ):
+        return kind(**values)
+
     from pydantic import ValidationError
 
     try:
@@ -66,11 +74,32 @@ def checked(kind: type[Operation], values: Mapping[str, Any]) -> Operation:
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        item = next(item for item in kind.fields("command") if item.name == name)
+        item = fields[name]
         why = str(first["msg"]).removeprefix("Value error, ")
         given = excerpt(first["input"], 60)
         raise InvalidInputError(f"{item.option} {given!r}: {why}.") from error
     return kind(**dict(model))
+
+
+def _is_plain(item: Field, value: Any) -> bool:
+    """Return True if a value is surely valid; False if the model has to decide."""
+    inner, least, most = item.inner, item.least, item.most
+    if value == item.default and type(value) is type(item.default):
+        return True
+    if item.is_name or item.pattern:
+        return False
+    if get_origin(inner) is Literal:
+        return value in get_args(inner)
+    if get_origin(inner) is list:
+        (each,) = get_args(inner)
+        return isinstance(each, type) and all(isinstance(one, each) for one in value)
+    size = len(value) if isinstance(value, str) else value
+    return (
+        isinstance(value, inner)
+        and (least is None or size >= least)
+        and (most is None or size <= most)
+        and (inner is not float or math.isfinite(value))
+    )
 
 
 def result_form(name: str) -> type[BaseModel]:
@@ -79,15 +108,25 @@ def result_form(name: str) -> type[BaseModel]:
     Args:
         name: its name in the OpenAPI document, as in :attr:`Operation.result`.
     """
-    from remit.operations.results import budgets, parties
+    from remit.operations.results import (
+        budgets,
+        decisions,
+        installation,
+        learning,
+        parties,
+        record,
+    )
 
-    forms: dict[str, type[BaseModel]] = vars(budgets) | vars(parties)
-    return forms[name]
+    for module in (budgets, parties, record, decisions, learning, installation):
+        if name in vars(module):
+            found: type[BaseModel] = vars(module)[name]
+            return found
+    raise KeyError(name)
 
 
 def _annotated(item: Field, is_query: bool) -> Any:
     from pydantic import Field as Limits
-    from pydantic import WithJsonSchema
+    from pydantic import TypeAdapter, WithJsonSchema
 
     from remit.kernel.exchange import MAX_ID_CHARS
     from remit.operations.results.page import Flag, Printable
@@ -97,7 +136,10 @@ def _annotated(item: Field, is_query: bool) -> Any:
     if item.is_name:
         limits = {"min_length": 1, "max_length": MAX_ID_CHARS}
     elif inner in {int, float}:
-        limits = {"ge": item.least, **({"allow_inf_nan": False} if inner is float else {})}
+        limits = {"ge": item.least, "le": item.most}
+        limits |= {"allow_inf_nan": False} if inner is float else {}
+    elif inner is str:
+        limits = {"min_length": item.least, "max_length": item.most, "pattern": item.pattern}
     kind: Any = Annotated[inner, Limits(**limits)]
     if item.is_name:
         kind = Annotated[kind, Printable]
@@ -106,6 +148,6 @@ def _annotated(item: Field, is_query: bool) -> Any:
     if inner is item.type:
         return kind
     if is_query:  # A URL has no null: a value is given or left out.
-        shown = {"minLength": 1, "maxLength": MAX_ID_CHARS} if item.is_name else {}
-        return Annotated[kind | None, WithJsonSchema({"type": "string", **shown})]
+        shown = TypeAdapter(kind).json_schema()
+        return Annotated[kind | None, WithJsonSchema(shown)]
     return kind | None

@@ -43,6 +43,13 @@ from remit.packages.manifest import PLACES, Asset, Dependency, Manifest
 from remit.packages.package_key import PackageKey, public_key
 from remit.packages.paths import path_problem
 from remit.packages.permissions import Permissions, compare_permissions
+from remit.packages.prices import (
+    RootPrices,
+    change_own_prices,
+    planned,
+    prices_of,
+    recorded_prices_of,
+)
 from remit.packages.prices_record import (
     PRICES_FILE,
     PriceChange,
@@ -121,6 +128,7 @@ __all__ = [
     "PriceFile",
     "RecordedPrices",
     "Registry",
+    "RootPrices",
     "SignatureError",
     "TrustError",
     "TrustPolicy",
@@ -128,6 +136,7 @@ __all__ = [
     "archive_path",
     "build_bundle",
     "canonical_targz",
+    "change_own_prices",
     "change_prices",
     "check_envelope",
     "check_prices",
@@ -146,8 +155,10 @@ __all__ = [
     "pack",
     "package_lock",
     "path_problem",
+    "planned",
     "policy_epoch",
     "precedence",
+    "prices_of",
     "public_key",
     "read_archive",
     "read_bundle",
@@ -157,6 +168,7 @@ __all__ = [
     "record_settings",
     "record_waiver",
     "recorded_prices",
+    "recorded_prices_of",
     "recorded_settings",
     "remove_file",
     "replace_file",

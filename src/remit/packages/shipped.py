@@ -69,6 +69,38 @@ def root_key_path(root: Root) -> Path:
     return root.keys / "packages.pem"
 
 
+def trusted_root_key(
+    root: Root, ledger: LedgerClient, pattern: str, *, wait_s: float, by: str, reason: str
+) -> PackageKey:
+    """Return the root's own package key, trusted for packages of a pattern from now on.
+
+    Changes ``trust.json`` and appends ``CONFIG_CHANGED`` unless the key may sign them already. An
+    unrecorded key stays untrusted, so that an installation refuses it.
+
+    Args:
+        root: the installation.
+        ledger: the root's ledger.
+        pattern: a package id, or a pattern that ends with ``*``.
+        wait_s: seconds to wait for the packages' lock.
+        by: the person who acts, for the record.
+        reason: the reason, for the record.
+
+    Raises:
+        PackageError: the key or the trusted keys cannot be read, or the lock is held.
+    """
+    key = PackageKey.load(root_key_path(root))
+
+    def trusting(policy: TrustPolicy) -> TrustPolicy:
+        known = policy.get(key.key_id)
+        if known is None or known.may_sign(pattern.replace("*", "ROUTING-001")):
+            return policy
+        return policy.with_key(key.public, known.name, packages=[*known.packages, pattern])
+
+    with package_lock(root.path, wait_s):
+        change_trust(root.path / TrustPolicy.FILE, ledger, trusting, by, reason=reason)
+    return key
+
+
 def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> IncomingArchive:
     """Sign an archive with the root's own key if the distribution ships it.
 

@@ -142,10 +142,13 @@ class Dispatched:
     Attributes:
         dispatch_entry_id: the id of the ``DISPATCH``.
         dropped: the client's names of fields that do not reach the provider as sent.
+        created: the time that a translated stream states, in seconds since 1970; 0 for the time of
+            its first event.
     """
 
     dispatch_entry_id: str
     dropped: Sequence[str] = ()
+    created: int = 0
 
 
 class WireChunk(Struct, frozen=True):

@@ -111,12 +111,16 @@ def _ranked(inputs: ScoringInputs, scoring_fn: ScoringFn) -> Ranking:
         ) from error
     scores = _checked(scoring, by_name)
     chain = chain_of(Scoring(scoring.winner, scores))
-    context = {
+    context: dict[str, Any] = {
         "task": inputs.task,
         "operator_preference": inputs.operator_preference,
         "candidates": names,
         "weights": inputs.weights.document,
     }
+    steered = b""
+    if inputs.weights.learned is not None and inputs.weights.learned.cap_nano:
+        context["balance_nano"] = inputs.balance_nano
+        steered = b'"balance_nano":%d,' % inputs.balance_nano
     return Ranking(
         tuple([by_name[name] for name in chain]),
         scores,
@@ -125,8 +129,9 @@ def _ranked(inputs: ScoringInputs, scoring_fn: ScoringFn) -> Ranking:
         profiles,
         {
             "context": EncodedValue.of(
-                b'{"candidates":%b,"operator_preference":%b,"task":%b,"weights":%b}'
+                b'{%b"candidates":%b,"operator_preference":%b,"task":%b,"weights":%b}'
                 % (
+                    steered,
                     names_json,
                     canonical_json(inputs.operator_preference),
                     canonical_json(inputs.task),

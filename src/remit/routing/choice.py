@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.gateway import Choice, CircuitState, Model, Noted, Parts, Refusal
+from remit.gateway import Choice, CircuitState, DecisionStep, Model, Parts, Refusal
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.ledger import EncodedValue, Prepared
@@ -73,7 +73,7 @@ class _Routed(Choice):
         """Return True: any other model may be asked."""
         return True
 
-    def barred(self, model: Model, retry_after_s: float | None) -> str:
+    def circuit_open_text(self, model: Model, retry_after_s: float | None) -> str:
         """Return the reason for passing over a model whose circuit is open."""
         later = ""
         if retry_after_s is not None:
@@ -126,7 +126,7 @@ class RouteChoice(_Routed):
         self.drawn_order: Drawn | None = None
         self.emitted: Any = None
         self.make_parts: Callable[[RouteChoice], Parts] | None = None
-        self._noted: Noted | None = None
+        self._step: DecisionStep | None = None
 
     @staticmethod
     def models_of(options: RouteOptions, candidates: Sequence[Candidate], task: str) -> list[Model]:
@@ -175,7 +175,7 @@ class RouteChoice(_Routed):
             return _NOTHING
         return drawn.of_exchange
 
-    def decide(self, model: Model, latency_ms: float, exchange: Prepared) -> Noted | None:
+    def decide(self, model: Model, latency_ms: float, exchange: Prepared) -> DecisionStep | None:
         """Return the step that records the decision with the answer; None without a trail."""
         emitter = self.asked.emitter
         if not isinstance(emitter, ThoughtRecordEmitter):
@@ -183,8 +183,8 @@ class RouteChoice(_Routed):
         answered = {**_named(model), "outcome": _SUCCESS, "latency_ms": latency_ms}
         made = [*self.made, answered]
         decision = self._decision(model.name, made, exact=as_it_came(self.asked, exchange))
-        self._noted = emitter.with_answer(decision)
-        return self._noted
+        self._step = emitter.with_answer(decision)
+        return self._step
 
     def pass_over(self, model: Model, refusal: Refusal, response: PromptResponse) -> None:
         """Note a model that did not answer."""
@@ -218,7 +218,9 @@ class RouteChoice(_Routed):
         """Note a candidate that is skipped because its circuit is open."""
         if retry_after_s is not None:
             self.retry_after_s = min(self.retry_after_s or retry_after_s, retry_after_s)
-        self.fail(model, ModelCallError("CIRCUIT_OPEN", self.barred(model, retry_after_s)))
+        self.fail(
+            model, ModelCallError("CIRCUIT_OPEN", self.circuit_open_text(model, retry_after_s))
+        )
 
     def answered(self, candidate: Candidate, response: PromptResponse) -> PromptResponse:
         """Note the answer of a request that several calls were made for; return its response."""
@@ -268,9 +270,9 @@ class RouteChoice(_Routed):
     async def ended(self, response: PromptResponse) -> PromptResponse:
         """Emit the decision unless it was recorded with the answer; return the whole response."""
         self._note_refused(response)
-        noted, emitter = self._noted, self.asked.emitter
-        if noted is not None and noted.result is not None:
-            self.emitted = noted.result
+        step, emitter = self._step, self.asked.emitter
+        if step is not None and step.result is not None:
+            self.emitted = step.result
         elif emitter is not NO_OP_DECISION_EMITTER and self._is_decided(response):
             chosen = self.answer[0].model_id if self.answer is not None else ""
             try:

@@ -129,6 +129,7 @@ def scored_inputs(meta: Mapping[str, Any], ledger: LedgerClient | None = None) -
             context["weights"],
             None if ledger is None else lambda digest: head_on_record(ledger, digest),
         ),
+        context.get("balance_nano", 0),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from remit.gateway import Noted
+from remit.gateway import DecisionStep
 from remit.kernel.canonical import canonical_json
 from remit.kernel.loops import abandon, call_in_thread
 from remit.ledger import Content, LedgerClient, utc_now
@@ -101,7 +101,7 @@ class ThoughtRecordEmitter:
             subject_id=decision.subject_id,
         )
 
-    def with_answer(self, decision: RoutingDecision) -> Noted | None:
+    def with_answer(self, decision: RoutingDecision) -> DecisionStep | None:
         """Return the step that records a decision together with the answer of its last call.
 
         Nothing is written here.

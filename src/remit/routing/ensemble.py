@@ -28,7 +28,7 @@ JUDGE_PART = "judge"
 
 
 def ensemble(
-    choice: RouteChoice, request: PromptRequest, barred: Mapping[str, float | None]
+    choice: RouteChoice, request: PromptRequest, open_circuits: Mapping[str, float | None]
 ) -> Parts:
     """Yield the calls of an ensemble, and return the joined answer.
 
@@ -40,10 +40,10 @@ def ensemble(
     Args:
         choice: the choice of the request.
         request: the request.
-        barred: candidates whose circuit is open: seconds until a retry, keyed by name.
+        open_circuits: candidates whose circuit is open: seconds until a retry, keyed by name.
     """
     options = choice.options.ensemble
-    members = _members(choice, request, barred)
+    members = _members(choice, request, open_circuits)
     end_s = time.monotonic() + options.timeout_s
     asked = [_part(choice, request, f"member {one.model_id}", [one]) for one in members]
     if asked:
@@ -102,7 +102,7 @@ def _from_the_rest(
 
 
 def _members(
-    choice: RouteChoice, request: PromptRequest, barred: Mapping[str, float | None]
+    choice: RouteChoice, request: PromptRequest, open_circuits: Mapping[str, float | None]
 ) -> list[Candidate]:
     """Return the first candidates that can be called, as many as size and money allow."""
     options = choice.options.ensemble
@@ -114,8 +114,8 @@ def _members(
         if model.obstacle is not None:
             choice.fail(model, ModelCallError(*model.obstacle))
             continue
-        if candidate.model_id in barred:
-            choice.note_open(model, barred[candidate.model_id])
+        if candidate.model_id in open_circuits:
+            choice.note_open(model, open_circuits[candidate.model_id])
             continue
         if left is not None:
             bound = choice.options.gateway.cost_bound(request, model.provider_id, model.model_id)

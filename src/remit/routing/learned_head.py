@@ -36,6 +36,10 @@ MILLION = 1_000_000
 NOT_LEARNED = 10 * MILLION
 """Taken off a model that the head does not know: it comes behind all that it knows."""
 
+_MAX_LOG = 50 * MILLION  # A million US dollars.
+_HORIZON = 25  # Shorter, the price weight follows chance; longer, a wrong start costs more.
+_LEAST = 1_000  # Millionths of reward that a cap's worth is worth at least, so that it can grow.
+_LARGEST_WEIGHT = MILLION * MILLION
 _TRAIL = "routing-heads"
 _NEAREST = 3
 _WORDS = re.compile(rb"[a-z0-9_\x80-\xff]+|[^\x00-\x20a-z0-9_\x80-\xff]")
@@ -58,12 +62,19 @@ class LearnedModel(StrictModel):
         cost_nano: mean cost of a call, in nano-dollars.
         samples: number of graded answers.
         weights: weight of each bucket, in millionths.
+        cost_bias: binary logarithm of the usual cost in nano-dollars (:func:`binary_log`).
+        cost_length: part of the logarithm of the prompt's tokens that is added, in millionths.
+        cost_weights: weight of each bucket for the logarithm of the cost, in millionths; empty if
+            every call is expected to cost ``cost_nano``.
     """
 
     bias: _Integer
     cost_nano: Annotated[_Integer, Field(ge=0)]
     samples: Annotated[_Integer, Field(ge=1)]
     weights: tuple[_Integer, ...]
+    cost_bias: _Integer = 0
+    cost_length: _Integer = 0
+    cost_weights: tuple[_Integer, ...] = ()
 
 
 class Neighbour(StrictModel):
@@ -119,7 +130,9 @@ class LearnedHead:
         except InvalidInputError as error:
             raise WeightsError(f"A routing head has no canonical JSON: {error.message}") from error
         for name, model in read.models.items():
-            if len(model.weights) != read.buckets:
+            if len(model.weights) != read.buckets or len(model.cost_weights) not in (
+                0, read.buckets,
+            ):  # fmt: skip
                 raise WeightsError(f"{name} of a routing head has {len(model.weights)} weights.")
         return cls(sha256_hex(encoded), encoded, read.buckets, read.models, read.neighbours)
 
@@ -161,6 +174,25 @@ class LearnedHead:
             found[name] = min(MILLION, max(0, model.bias + total))
         return found
 
+    def costs(self, seen: Sequence[int], tokens: int) -> dict[str, int]:
+        """Return the expected cost of a call of each model in nano-dollars, keyed by model name.
+
+        Args:
+            seen: the prompt's buckets.
+            tokens: estimated tokens of the whole prompt.
+        """
+        length = isqrt(len(seen) * MILLION * MILLION) or 1
+        size = binary_log(max(1, tokens))
+        found = {}
+        for name, model in self.models.items():
+            if not model.cost_weights:
+                found[name] = model.cost_nano
+                continue
+            total = sum(map(model.cost_weights.__getitem__, seen)) * MILLION // length
+            total += model.cost_bias + model.cost_length * size // MILLION
+            found[name] = binary_power(min(_MAX_LOG, max(0, total)))
+        return found
+
     def nearest(self, seen: Sequence[int]) -> list[tuple[str, int]]:
         """Return the up to three most similar prompts of the training set, most similar first.
 
@@ -199,6 +231,57 @@ def buckets_of(text: str, buckets: int) -> list[int]:
     return sorted({value % buckets for value in found})
 
 
+def steered_weight(price_weight: int, cap_nano: int, balance_nano: int) -> int:
+    """Return the price weight of a decision, in millionths.
+
+    Each :data:`_HORIZON` caps that were spent too much double the price weight, and each that were
+    saved halve it.
+
+    Args:
+        price_weight: the price weight of the rules, in millionths.
+        cap_nano: highest mean cost of a call in nano-dollars; 0 for none.
+        balance_nano: the balance (:func:`next_balance`) before the call.
+    """
+    if not cap_nano:
+        return price_weight
+    least = 1 + _LEAST * 1_000_000_000 // cap_nano
+    log = binary_log(max(least, price_weight)) - balance_nano * MILLION // (_HORIZON * cap_nano)
+    return min(_LARGEST_WEIGHT, binary_power(max(0, log)))
+
+
+def next_balance(balance_nano: int, cost_nano: int, cap_nano: int) -> int:
+    """Return the balance after a call: the cap less the cost is added.
+
+    The balance is limited to 4 horizons of savings and 8 of debt, so that old calls are forgotten.
+
+    Args:
+        balance_nano: the balance before the call, in nano-dollars.
+        cost_nano: cost of the call.
+        cap_nano: highest mean cost of a call; 2 % of it are a reserve.
+    """
+    most = _HORIZON * cap_nano
+    return max(-8 * most, min(4 * most, balance_nano + cap_nano - cap_nano // 50 - cost_nano))
+
+
+def binary_log(value: int) -> int:
+    """Return the binary logarithm of a whole number above 0, in millionths, linear between powers.
+
+    For 2^e ≤ value ≤ 2^(e+1) the result is e plus ``value / 2^e - 1``, rounded down.
+    """
+    power = value.bit_length() - 1
+    return power * MILLION + ((value - (1 << power)) * MILLION >> power)
+
+
+def binary_power(log: int) -> int:
+    """Return the number whose :func:`binary_log` is ``log``, rounded down.
+
+    Args:
+        log: a logarithm in millionths, 0 or more.
+    """
+    power, rest = divmod(log, MILLION)
+    return (MILLION + rest << power) // MILLION
+
+
 def learned_score(
     quality: int,
     cost_nano: int,
@@ -211,7 +294,7 @@ def learned_score(
 
     Args:
         quality: expected reward, in millionths.
-        cost_nano: mean cost of a call, in nano-dollars.
+        cost_nano: expected cost of the call, in nano-dollars.
         price_weight: the reward that a dollar is worth, in millionths.
         quality_floor: 0 for none; else models of at least this quality come first, cheapest first.
         factors: factors of the operator preference.

@@ -36,6 +36,7 @@ class Asked:
         identity: the caller, if already authenticated.
         on_text: receives the text of the answering model as it comes.
         sink: receives every event of its stream.
+        balance_nano: balance of a learned route's spend, in nano-dollars.
     """
 
     request: PromptRequest
@@ -47,6 +48,7 @@ class Asked:
     identity: Identity | None = None
     on_text: TextSink | None = None
     sink: EventSink | None = None
+    balance_nano: int = 0
 
 
 def asked_of(prompt: Prompt, request: PromptRequest | None = None) -> Asked:

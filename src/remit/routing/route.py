@@ -99,7 +99,7 @@ async def choose(asked: Asked, options: RouteOptions) -> RouteChoice:
         RoutingError: the scoring function failed.
     """
     task = task_of(options.task, asked.needs)
-    ranking = _rank(options, options.candidates, asked.prompt, task)
+    ranking = _rank(options, options.candidates, asked, task)
     choice = RouteChoice(options, asked, ranking)
     if choice.timeout_s is None:
         choice.timeout_s = model_timeout_s()
@@ -107,18 +107,16 @@ async def choose(asked: Asked, options: RouteOptions) -> RouteChoice:
         plan = [
             (
                 stage,
-                _rank(options, stage.candidates, asked.prompt, task)
-                if stage.candidates
-                else ranking,
+                _rank(options, stage.candidates, asked, task) if stage.candidates else ranking,
             )
             for stage in options.stages
         ]
         choice.make_parts = functools.partial(pipeline, stages=plan, request=asked.request)
     elif options.mode == "ensemble":
-        barred = await circuits_of(options, ranking.chain)
-        choice.make_parts = functools.partial(_joined, asked=asked, barred=barred)
+        open_circuits = await circuits_of(options, ranking.chain)
+        choice.make_parts = functools.partial(_joined, asked=asked, open_circuits=open_circuits)
     elif (exploration := options.exploration) is not None:
-        inputs = _inputs(options, options.candidates, asked.prompt, task)
+        inputs = _inputs(options, options.candidates, asked, task)
         bounds = await _bounds(choice)
         drawn = choice.drawn_order = await exploration.draw(
             choice.id, inputs, ranking.chain, bounds
@@ -127,9 +125,9 @@ async def choose(asked: Asked, options: RouteOptions) -> RouteChoice:
     return choice
 
 
-def _joined(choice: RouteChoice, asked: Asked, barred: Mapping[str, float | None]) -> Parts:
+def _joined(choice: RouteChoice, asked: Asked, open_circuits: Mapping[str, float | None]) -> Parts:
     """Do as :func:`ensemble`, and pass the joined answer to the text listener at once."""
-    response: PromptResponse | None = yield from ensemble(choice, asked.request, barred)
+    response: PromptResponse | None = yield from ensemble(choice, asked.request, open_circuits)
     if asked.on_text is not None and choice.answer is not None and choice.answer[1].content:
         try:
             asked.on_text(choice.answer[1].content)
@@ -144,10 +142,10 @@ async def _bounds(choice: RouteChoice) -> dict[str, float]:
     The keys are names of candidates. A candidate without a bound is left out.
     """
     options, request = choice.options, choice.asked.request
-    barred = await circuits_of(options, choice.ranking.chain)
+    open_circuits = await circuits_of(options, choice.ranking.chain)
     found = {}
     for model in choice.models:
-        if model.obstacle is None and model.name not in barred:
+        if model.obstacle is None and model.name not in open_circuits:
             bound = options.gateway.cost_bound(request, model.provider_id, model.model_id)
             if bound is not None:
                 found[model.name] = bound / 1e9
@@ -155,13 +153,15 @@ async def _bounds(choice: RouteChoice) -> dict[str, float]:
 
 
 def _rank(
-    options: RouteOptions, candidates: Sequence[Candidate], prompt: Prompt, task: str
+    options: RouteOptions, candidates: Sequence[Candidate], asked: Asked, task: str
 ) -> Ranking:
-    return rank(_inputs(options, candidates, prompt, task), options.scoring_fn)
+    return rank(_inputs(options, candidates, asked, task), options.scoring_fn)
 
 
 def _inputs(
-    options: RouteOptions, candidates: Sequence[Candidate], prompt: Prompt, task: str
+    options: RouteOptions, candidates: Sequence[Candidate], asked: Asked, task: str
 ) -> ScoringInputs:
     weights = (options.rules or Rules.shipped()).weights
-    return ScoringInputs(prompt, task, options.operator_preference, candidates, weights)
+    return ScoringInputs(
+        asked.prompt, task, options.operator_preference, candidates, weights, asked.balance_nano
+    )

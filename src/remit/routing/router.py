@@ -34,6 +34,7 @@ from remit.routing.request import Asked, asked_of, asked_plainly, new_request
 from remit.routing.route import choose as choose_for
 from remit.routing.route import route as route_asked
 from remit.routing.scores import ScoringFn, ScoringInputs, score_candidates, task_of
+from remit.routing.spend import Spend
 from remit.routing.status import models_status, route_status
 from remit.routing.weights import Rules
 
@@ -75,6 +76,7 @@ class Router:
         self._settings = settings
         self._registry = registry
         self._exploration = Exploration(ledger, settings.exploration)
+        self._spend = Spend(ledger)
         self._prompts = prompts
         self.rules = rules
         self.routes: Mapping[str, RouteSettings] = read_routes(settings, registry, rules, prompts)
@@ -163,6 +165,7 @@ class Router:
         asked.on_text = call.tap.on_text
         if self.rules.weights.head is not None:
             await self._keep_head()
+            asked.balance_nano = await self._spend.balance(self.rules.weights.learned)
         call.request = asked.request
         if request.set_aside:
             allowed = _left(allowed, request.set_aside)
@@ -220,6 +223,7 @@ class Router:
         asked = asked_of(prompt, request)
         asked.emitter, asked.identity = self._emitter(request, identity), identity
         await self._keep_head()
+        asked.balance_nano = await self._spend.balance(self.rules.weights.learned)
         result, choice = await route_asked(asked, options)
         response = result.response
         return {

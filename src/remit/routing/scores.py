@@ -11,7 +11,13 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError
 from remit.routing.candidate import GENERAL, Candidate
 from remit.routing.intent import Intent, part_read, read_intent, text_asked
-from remit.routing.learned_head import NOT_LEARNED, LearnedHead, buckets_of, learned_score
+from remit.routing.learned_head import (
+    NOT_LEARNED,
+    LearnedHead,
+    buckets_of,
+    learned_score,
+    steered_weight,
+)
 from remit.routing.weights import MILLION, Weights
 
 ANY_TASK = "any"
@@ -34,6 +40,7 @@ class ScoringInputs:
         operator_preference: a name of the rules' ``preferences``; empty for none.
         candidates: candidates with unique names.
         weights: the rules.
+        balance_nano: balance of a learned route's spend before the call, in nano-dollars.
     """
 
     prompt: str | Sequence[Mapping[str, Any]]
@@ -41,6 +48,7 @@ class ScoringInputs:
     operator_preference: str
     candidates: Sequence[Candidate]
     weights: Weights
+    balance_nano: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +142,7 @@ def scored(inputs: ScoringInputs, candidates: tuple[Candidate, ...], seen: Seen)
         inputs.task.partition("+")[2],
     )  # fmt: skip
     if weights.head is not None:
-        scores = _by_what_is_learned(inputs, candidates, weights.head, scores)
+        scores = _by_what_is_learned(inputs, candidates, weights.head, scores, tokens)
     too_long = too_small(candidates, tokens)
     if too_long:
         penalty = weights.penalties["context_window"]
@@ -152,15 +160,18 @@ def _by_what_is_learned(
     candidates: Sequence[Candidate],
     head: LearnedHead,
     standing: Mapping[str, int],
+    tokens: int,
 ) -> dict[str, int]:
     """Return scores by a learned head in millionths; models it does not know come last."""
     weights, rules = inputs.weights, inputs.weights.learned
     assert rules is not None
     text = part_read(text_asked(inputs.prompt)[0], weights.intent)
-    qualities = head.qualities(buckets_of(text, head.buckets))
+    seen = buckets_of(text, head.buckets)
+    qualities, costs = head.qualities(seen), head.costs(seen, tokens)
     preference = inputs.operator_preference
     factors = weights.preferences[preference] if preference else _NO_PREFERENCE
     needs = inputs.task.split("+")[1:]
+    price_weight = steered_weight(rules.price_weight, rules.cap_nano, inputs.balance_nano)
     scores = {}
     for candidate in candidates:
         model = candidate.model_id
@@ -169,8 +180,8 @@ def _by_what_is_learned(
             continue
         scores[model] = learned_score(
             qualities[model],
-            head.models[model].cost_nano,
-            price_weight=rules.price_weight,
+            costs[model],
+            price_weight=price_weight,
             quality_floor=rules.quality_floor,
             factors=factors,
         ) - sum([weights.penalties[need] for need in needs if not getattr(candidate, need)])
@@ -227,11 +238,13 @@ def learned_parts(
     """
     head = inputs.weights.head
     assert head is not None
-    seen = buckets_of(part_read(text_asked(inputs.prompt)[0], inputs.weights.intent), head.buckets)
+    asked = text_asked(inputs.prompt)[0]
+    seen = buckets_of(part_read(asked, inputs.weights.intent), head.buckets)
+    costs = head.costs(seen, read_intent(inputs.prompt, inputs.weights).tokens)
     parts = {
         model: {
             "quality": quality / MILLION,
-            "usd_per_call": head.models[model].cost_nano / 1_000_000_000,
+            "usd_per_call": costs[model] / 1_000_000_000,
         }
         for model, quality in head.qualities(seen).items()
     }

@@ -138,11 +138,14 @@ class LearnedRules(StrictModel):
         head: SHA-256 (hex) of its canonical JSON.
         price_weight: the reward that a dollar is worth, in millionths.
         quality_floor: least expected reward of the cheapest model that may be chosen; 0 for none.
+        cap_nano: highest mean cost of a call in nano-dollars, which real costs are steered to; 0
+            for none.
     """
 
     head: Annotated[str, Text(pattern=r"^[0-9a-f]{64}$")]
     price_weight: _Number
     quality_floor: Annotated[_Number, Field(le=MILLION)] = 0
+    cap_nano: Annotated[int, Field(strict=True, ge=0, le=10**15)] = 0
 
 
 class _RuleFile(StrictModel):

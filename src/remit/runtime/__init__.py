@@ -25,7 +25,25 @@ if TYPE_CHECKING:
     from remit.runtime.order_app import load_app
     from remit.runtime.order_handle import OrderHandle
     from remit.runtime.order_worker import OrderWorker
-    from remit.runtime.providers import require_reachable, resolve_model, weight_store
+    from remit.runtime.providers import (
+        assemble_providers,
+        require_reachable,
+        resolve_model,
+        weight_store,
+    )
+    from remit.runtime.route_graders import Graders, command_test, load_grader
+    from remit.runtime.route_learner import (
+        RouteLearned,
+        RoutePlan,
+        RouteWanted,
+        figures_of,
+        grade_recorded,
+        learn_route,
+        plan_route,
+        prompts_of,
+        propose_route,
+        right_answers,
+    )
     from remit.runtime.routing import rules_of
     from remit.runtime.runtime import Runtime
     from remit.runtime.schedules import Schedule
@@ -40,7 +58,10 @@ else:
             "order_app": "load_app",
             "order_handle": "OrderHandle",
             "order_worker": "OrderWorker",
-            "providers": "require_reachable resolve_model weight_store",
+            "providers": "assemble_providers require_reachable resolve_model weight_store",
+            "route_graders": "Graders command_test load_grader",
+            "route_learner": "RouteLearned RoutePlan RouteWanted figures_of grade_recorded "
+            "learn_route plan_route propose_route prompts_of right_answers",
             "routing": "rules_of",
             "runtime": "Runtime",
             "schedules": "Schedule",
@@ -50,18 +71,32 @@ else:
 __all__ = [
     "Agent",
     "Conversation",
+    "Graders",
     "OpenRoot",
     "OrderHandle",
     "OrderWorker",
+    "RouteLearned",
+    "RoutePlan",
+    "RouteWanted",
     "Runtime",
     "Schedule",
     "TurnEnded",
+    "assemble_providers",
+    "command_test",
+    "figures_of",
+    "grade_recorded",
     "known_tools",
+    "learn_route",
     "load_app",
+    "load_grader",
     "make_root",
     "package_manager",
+    "plan_route",
+    "prompts_of",
+    "propose_route",
     "require_reachable",
     "resolve_model",
+    "right_answers",
     "rules_of",
     "weight_store",
 ]

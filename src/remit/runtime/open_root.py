@@ -3,78 +3,159 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from remit.gateway.auth import Directory, KeyStore
-from remit.gateway.budget import TokenBudgeter
+from remit.operations import Caller, RootPort
 
 if TYPE_CHECKING:
-    from remit.kernel.settings import Settings
+    from remit.agents import ApprovalQueue
+    from remit.agents.queue import OrderQueue
+    from remit.gateway.auth import Directory, KeyStore
+    from remit.gateway.budget import TokenBudgeter
+    from remit.kernel.root import Root
+    from remit.kernel.settings import LoadedSettings
+    from remit.learning.proposals import Governance
     from remit.ledger import LedgerClient
+    from remit.packages import PackageManager, RootPrices
+    from remit.packages.gates import GateContext
+
+
+# The parts import their rooms themselves, so that a command imports only the rooms that it uses.
+def _keys(root: OpenRoot) -> KeyStore:
+    from remit.gateway.auth import KeyStore
+
+    return KeyStore(root.ledger)
+
+
+def _budgeter(root: OpenRoot) -> TokenBudgeter:
+    from remit.gateway.budget import TokenBudgeter
+
+    return TokenBudgeter(root.ledger)
+
+
+def _directory(root: OpenRoot) -> Directory:
+    from remit.gateway.auth import Directory
+
+    return Directory(root.ledger)
+
+
+def _orders(root: OpenRoot) -> OrderQueue:
+    from remit.agents.queue import OrderQueue
+
+    return OrderQueue.of_root(root.ledger, root.settings)
+
+
+def _approvals(root: OpenRoot) -> ApprovalQueue:
+    from remit.agents import ApprovalQueue
+
+    return ApprovalQueue(root.ledger, root.settings.approvals)
+
+
+def _prices(root: OpenRoot) -> RootPrices:
+    """Return the prices of the root; an interrupted change is finished or discarded first."""
+    from remit.packages import PRICES_FILE, finish_prices, is_staged, prices_of
+
+    place, settings = root.place, root.settings
+    file = settings.budget.prices or PRICES_FILE
+    if is_staged(place.path, file):
+        wait_s = settings.packages.lock_timeout_s
+        if entry_id := finish_prices(place.path, root.ledger, file, wait_s):
+            root.note(f"The change recorded as {entry_id} was interrupted; it is complete now.")
+        else:
+            root.note("An interrupted change was not recorded; it was discarded.")
+    return prices_of(place, settings.budget.prices)
+
+
+_PARTS: dict[str, Callable[[OpenRoot], Any]] = {
+    "_found": lambda root: root.find(),
+    "place": lambda root: root._found[0],
+    "loaded": lambda root: root._found[1],
+    "settings": lambda root: root.loaded.settings,
+    "ledger": lambda root: root.open_ledger(),
+    "keys": _keys, "budgeter": _budgeter, "directory": _directory, "orders": _orders,
+    "approvals": _approvals, "prices": _prices,
+}  # fmt: skip
 
 
 def _no_progress(label: str) -> Callable[[int, int], None]:
     return lambda done, total: None
 
 
-class OpenRoot:
+class OpenRoot(RootPort):
     """The :class:`remit.operations.RootPort` of commands and servers; parts are made at first use.
 
     As a context manager, an instance closes the parts that it made itself.
 
     Args:
+        find: returns the root and the settings in force.
         open_ledger: returns the ledger; an error is raised at the ledger's first use.
-        load_settings: returns the settings in force.
-        keys: the virtual keys; by default a store of the ledger.
-        budgeter: the budgets; by default those of the ledger.
         progress: shows the progress of long work, as :meth:`RootPort.progress`.
+        note: shows a message for people.
+        step: shows the name of a step before the step.
+        parts: parts that exist already, by the name of their attribute.
     """
+
+    find: Callable[[], tuple[Root, LoadedSettings]]
+    open_ledger: Callable[[], LedgerClient]
+    note: Callable[[str], None]
+    step: Callable[[str], None]
+    _found: tuple[Root, LoadedSettings]
 
     def __init__(
         self,
+        find: Callable[[], tuple[Root, LoadedSettings]],
         open_ledger: Callable[[], LedgerClient],
-        load_settings: Callable[[], Settings],
         *,
-        keys: KeyStore | None = None,
-        budgeter: TokenBudgeter | None = None,
         progress: Callable[[str], Callable[[int, int], None]] = _no_progress,
+        note: Callable[[str], None] = lambda text: None,
+        step: Callable[[str], None] = lambda name: None,
+        **parts: Any,
     ) -> None:
-        self._open_ledger = open_ledger
-        self._load_settings = load_settings
-        self._keys = keys
-        self._budgeter = budgeter
-        self.progress = progress
+        self.find = find
+        self.open_ledger = open_ledger
+        self._given = parts
+        vars(self).update(parts, progress=progress, note=note, step=step)
 
-    @cached_property
-    def ledger(self) -> LedgerClient:
-        """The ledger, opened at first use."""
-        return self._open_ledger()
+    def __getattr__(self, name: str) -> Any:
+        if name not in _PARTS:
+            raise AttributeError(name)
+        vars(self)[name] = made = _PARTS[name](self)
+        return made
 
-    @cached_property
-    def settings(self) -> Settings:
-        """The settings in force."""
-        return self._load_settings()
+    def packages(self, caller: Caller) -> PackageManager:
+        """Return the manager of packages; an interrupted change is finished or undone first."""
+        from remit.runtime.installation import package_manager
 
-    @cached_property
-    def keys(self) -> KeyStore:
-        """The virtual keys."""
-        return self._keys or KeyStore(self.ledger)
+        manager = package_manager(
+            self.place, self.ledger, self.loaded, by=caller.name, step=self.step
+        )
+        manager.recover()
+        return manager
 
-    @cached_property
-    def budgeter(self) -> TokenBudgeter:
-        """The limits and the spending."""
-        return self._budgeter or TokenBudgeter(self.ledger)
+    def gate_context(self) -> GateContext:
+        """Return the inputs of the gates."""
+        from remit.runtime.installation import gate_context
 
-    @cached_property
-    def directory(self) -> Directory:
-        """The names of users, teams and organisations."""
-        return Directory(self.ledger)
+        return gate_context(self.place, self.ledger, self.loaded)
+
+    def governance(self, caller: Caller) -> Governance:
+        """Return the object that decides on proposals in the caller's name.
+
+        For a command, an interrupted change of packages is finished or undone first.
+        """
+        from remit.gateway.auth import Identity
+        from remit.runtime.installation import governance, recover_packages
+
+        identity = caller.identity
+        if caller.is_local:
+            recover_packages(self.place, self.ledger, self.loaded)
+            identity = Identity(caller.name, "admin")
+        return governance(self.place, self.ledger, self.loaded, identity)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for part in ("keys", "ledger"):
-            if part in vars(self):
+        for part in ("approvals", "keys", "ledger"):
+            if part in vars(self).keys() - self._given:
                 vars(self)[part].close()

@@ -27,7 +27,13 @@ from remit.kernel.root import Root, find_root
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import EffectiveSettings, LoadedSettings, Settings, load_settings
 from remit.ledger import RetentionSchedule, open_root_ledger
-from remit.packages import Registry, policy_epoch, record_settings, require_ownership
+from remit.packages import (
+    Registry,
+    policy_epoch,
+    record_settings,
+    recorded_prices_of,
+    require_ownership,
+)
 from remit.packages.gates import GateContext
 from remit.runtime.agent import Agent
 from remit.runtime.agent_shape import AgentShape, check_kind
@@ -35,7 +41,6 @@ from remit.runtime.conversation import Conversation
 from remit.runtime.factory import admin_agent, tools_of
 from remit.runtime.installation import gate_context, make_root, recover_packages
 from remit.runtime.owners import Owners
-from remit.runtime.prices import recorded_prices_of
 from remit.runtime.providers import choose_model, require_reachable, resolve_model
 from remit.runtime.routing import make_router
 from remit.runtime.state import check_state

@@ -15,6 +15,7 @@ from remit.ledger import (
     USAGE_TABLES,
     Finding,
     LedgerClient,
+    check_indexes,
     check_tables,
     of_other_types,
     settled,
@@ -39,6 +40,7 @@ _CHECKS: dict[str, Callable[[LedgerClient, bool], Iterable[Finding]]] = {
     "batches": lambda ledger, since_mark: settled(ledger, functools.partial(check_batches, ledger)),
     "thoughts": check_trail,
     "tenants": check_heads,
+    "indexes": check_indexes,
 }
 
 

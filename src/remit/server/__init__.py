@@ -23,10 +23,13 @@ from remit.server.serving import serve
 
 if TYPE_CHECKING:
     from remit.server.loopback import LoopbackServer
+    from remit.server.replay import ReplayServer
 else:
-    __getattr__ = lazy_names(__name__, {"loopback": "LoopbackServer"})  # takes long to import
+    __getattr__ = lazy_names(  # both take long to import
+        __name__, {"loopback": "LoopbackServer", "replay": "ReplayServer"}
+    )
 
-__all__ = ["LoopbackServer", "serve"]
+__all__ = ["LoopbackServer", "ReplayServer", "serve"]
 
 # Earlier names, for programs that catch them; they end with version 1.0.
 ServerError = RemitError

@@ -1,11 +1,14 @@
-"""A server on a free loopback port, for a root that this process has opened."""
+"""Servers on a loopback port, for a root that this process has opened."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from typing_extensions import override
 from uvicorn import Server
 
 from remit.kernel.loops import Closeable, start_background
+from remit.kernel.settings import ServerSettings
 from remit.runtime import Runtime
 from remit.server.app import App
 from remit.server.sockets import http_config, listen, url_of
@@ -31,12 +34,19 @@ class LoopbackServer(Closeable):
 
     def __init__(self, runtime: Runtime) -> None:
         self._app: App | None = App(runtime)
-        listening = listen("127.0.0.1", 0, _BACKLOG)
+        self._start(self._app, runtime.loaded.settings.server)
+
+    def _start(self, application: Any, settings: ServerSettings, port: int = 0) -> None:
+        listening = listen("127.0.0.1", port, _BACKLOG)
         self.url = url_of(listening)
-        config = http_config(self._app, runtime.loaded.settings.server)
-        config.lifespan = "off"  # The opener of the runtime closes it.
+        config = http_config(application, settings)
+        config.lifespan = "off"  # The opener of the root closes it.
         self._server = Server(config)
         self._serving = start_background(self._server.serve([listening]))
+
+    def _stop(self) -> None:
+        self._server.should_exit = True
+        self._serving.result()
 
     @override
     def close(self) -> None:
@@ -46,6 +56,5 @@ class LoopbackServer(Closeable):
         """
         app, self._app = self._app, None
         if app is not None:
-            self._server.should_exit = True
-            self._serving.result()
+            self._stop()
             app.release()

@@ -49,6 +49,7 @@ class Relay:
         self._endpoint = body.endpoint.name
         self._request = request
         self._dispatch = ""
+        self._created = 0
         self._dropped: Sequence[str] = ()
         self._held = b""
         self._ready: list[bytes] = []  # Events of one read, written together.
@@ -79,6 +80,7 @@ class Relay:
             self._pass_on(event)
         elif kind is Dispatched:
             self._dispatch, self._dropped = event.dispatch_entry_id, event.dropped
+            self._created = event.created
             self._held = b""
             if not self.started:  # Another attempt may answer in another dialect.
                 self._reader = self._problem = None
@@ -137,7 +139,7 @@ class Relay:
                 self._endpoint,
                 read_request(self._endpoint, self._body.value),
                 answer_id=answer_id or "stream",
-                created=int(time.time()),
+                created=self._created or int(time.time()),
                 model=model or self._body.model,
             )
         start: bytes = self._writer.start()

@@ -14,6 +14,7 @@ from remit.views.search import find_places
 from remit.views.turn import build_turn
 
 _SPAN = 100  # numbers of a turn's entries from first to last
+_LATER = 500  # later calls of a session that are searched for the next attempt of a call
 
 
 def prompt_journey(
@@ -88,7 +89,7 @@ def open_journey(
     focus: str | None = work_order_id or entry_id
     entry: LedgerEntry | None = None
     if entry_id is not None:
-        entry = ledger.read(entry_id)
+        entry = _last_attempt(ledger, ledger.read(entry_id))
     elif work_order_id is not None:
         entry = _entry_of_order(ledger, work_order_id)
     session = session_id if entry is None else session_of(entry)
@@ -220,10 +221,36 @@ class _Stream:
                     with_content=self._with_content,
                 )
             )
-        found = [self._read(seq) for seq in place.strays]
+        found = [*filter(None, map(self._read, place.strays))]
         if place.after < place.last:
             found += [entry for entry in self._range(place) if places.has(place, entry)]
+        if place.kind == "call":
+            found = self._of_call(found)
         return sorted(found, key=lambda entry: place_of(entry.id))
+
+    def _of_call(self, found: list[LedgerEntry]) -> list[LedgerEntry]:
+        """Return the entries of one client's call: all its attempts, and no other call's.
+
+        Calls of a session can run at the same time, so attempts can be anywhere before the end.
+        """
+        known = {entry.id: entry for entry in found}
+
+        def one(name: object) -> LedgerEntry | None:
+            wanted = name if isinstance(name, str) else ""
+            entry = known.get(wanted) or self._read(place_of(wanted))
+            return entry if entry is not None and entry.id == wanted else None
+
+        own: dict[str, LedgerEntry] = {}
+        last: LedgerEntry | None = found[-1] if found else None
+        while last is not None and last.event_type.startswith("EXCHANGE") and last.id not in own:
+            own[last.id] = last
+            if (sent := one(last.metadata.get("dispatch_entry_id"))) is not None:
+                own[sent.id] = sent
+            last = one(last.metadata.get("retry_of"))
+        rest = [
+            entry for entry in found if entry.event_type not in ("DISPATCH", "EXCHANGE")
+        ]  # the calls of others, and earlier attempts of them
+        return [*own.values(), *(entry for entry in rest if entry.id not in own)]
 
     def _range(self, place: Place) -> Iterator[LedgerEntry]:
         span = place.last - place.after
@@ -240,13 +267,30 @@ class _Stream:
             if place_of(entry.id) >= place.last:
                 return
 
-    def _read(self, seq: int) -> LedgerEntry:
-        return next(self._query(seq - 1, limit=1))
+    def _read(self, seq: int) -> LedgerEntry | None:
+        return next(self._query(seq - 1, limit=1), None) if seq >= 0 else None
 
     def _query(self, after: int, limit: int | None = None) -> Iterator[LedgerEntry]:
         return self._ledger.query(
             session_id=self._session, after=after, limit=limit, with_content=self._with_content
         )
+
+
+def _last_attempt(ledger: LedgerPort, entry: LedgerEntry) -> LedgerEntry:
+    """Return the last attempt of the call that an entry belongs to; the entry itself if it is no
+    attempt, or the last one.
+    """
+    links = {"DISPATCH": "dispatch_entry_id", "EXCHANGE": "retry_of"}
+    while (link := links.get(entry.event_type)) and entry.metadata.get("outcome") != "success":
+        later = ledger.query(
+            session_id=session_of(entry), event_type="EXCHANGE", after=place_of(entry.id),
+            limit=_LATER, with_content=False,
+        )  # fmt: skip
+        found = next((one for one in later if one.metadata.get(link) == entry.id), None)
+        if found is None:
+            break
+        entry = found
+    return entry
 
 
 def _entry_of_order(ledger: LedgerPort, work_order_id: str) -> LedgerEntry:

@@ -24,6 +24,8 @@ from remit.views.entries import Tally, order_of, place_of
 SESSION_EVENTS = frozenset({"SESSION_START", "SESSION_END"})
 """Events of the session, not of a turn."""
 
+_CALL_ENDS = frozenset({"EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED"})
+
 
 @dataclass(slots=True, eq=False)
 class Place:
@@ -53,7 +55,8 @@ class Place:
 class Places:
     """The places of a session's turns; made by :func:`remit.views.search.find_places`.
 
-    Iteration yields turns and lone orders in ledger order, then calls after the last turn.
+    Iteration yields turns and lone orders in ledger order, then calls after the last turn. A call
+    with several attempts ends with the last of them.
 
     Args:
         after: sequence number after which the turns begin.
@@ -194,11 +197,18 @@ class Places:
             owner.strays.append(seq)
         elif owner is not None:
             self._pending.append((owner, seq))
-        elif kind == "EXCHANGE":
+        elif kind in _CALL_ENDS:
+            self._retried(place_of(str(entry.metadata.get("retry_of") or "")))
             self._loose.append(seq)
             self._rest = False
         elif kind not in ("DISPATCH", "BUDGET_ALLOCATED"):
             self._rest = True
+
+    def _retried(self, seq: int) -> None:
+        """Remove an attempt from the ends of calls: the attempt that followed is the end."""
+        position = bisect_left(self._loose, seq)
+        if position < len(self._loose) and self._loose[position] == seq:
+            del self._loose[position]
 
     def finish(self) -> None:
         """End the reading, after the last :meth:`add`; unended turns remain open."""

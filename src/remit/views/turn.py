@@ -53,7 +53,8 @@ def build_turn(
     built = [build_order(name, found, calls, decisions) for name, found in orders.items()]
     direct = calls.steps([entry for entry in loose if entry.event_type.startswith("EXCHANGE")])
     record = own.get("TURN_RECORDED", [None])[-1]
-    began = [item["started_at"] for item in (*built, *direct) if item["started_at"]]
+    tries = [attempt for call in direct for attempt in call.get("attempts", ())]
+    began = [item["started_at"] for item in (*built, *direct, *tries) if item["started_at"]]
     started = min(began) if began else (entries[0].timestamp if entries else None)
     ended = None
     if record is not None:

@@ -50,6 +50,7 @@ WORDS: Mapping[str, str] = {
     "APPROVAL_GRANTED": "approved by a person",
     "APPROVAL_DENIED": "denied by a person",
     "ARCHIVED": "old entries moved to a segment",
+    "INDEXED": "all entries of a session or order listed for a proof",
     "APPROVAL_DELEGATED": "approval delegated",
     "WO_COMPLETED": "work order completed",
     "WO_FAILED": "work order failed",
@@ -90,6 +91,7 @@ WORDS: Mapping[str, str] = {
     "ERROR": "failed",
     "FILE_NOT_FOUND": "the file was not found",
     "IDEMPOTENCY_CONFLICT": "the same request is in flight",
+    "REPLAY_DIFFERS": "the request differs from the recorded one",
     "IDEMPOTENCY_ERASED": "the earlier answer was erased",
     "IDEMPOTENCY_MISMATCH": "idempotency key reused for another request",
     "INVALID_INPUT": "the request is not valid",
@@ -516,6 +518,15 @@ def shown_value(value: Any) -> str:
         return f"[{value.get('count')} messages, not included]"
     text = canonical_json(value)
     return text.decode() if len(text) <= _LONGEST_JSON else f"[JSON of {len(text)} bytes]"
+
+
+def cents(value: float) -> str:
+    """Return US dollars with two decimals, such as ``$1,234.50``. A smaller amount is ``<$0.01``.
+
+    Args:
+        value: US dollars.
+    """
+    return "<$0.01" if 0 < value < 0.005 else f"${value:,.2f}"
 
 
 def dollars(value: float) -> str:

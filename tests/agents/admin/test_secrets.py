@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,11 +150,14 @@ def test_what_only_looks_like_one_stays(text: str) -> None:
         ("primary_key: true", False), ("sort_key = 3", False), ("api_key = null", False),
         ("token = 12345678901234567890", True), ("password = 1234", True), ("secret: 5", True),
         ("api_key = 5f6a", True), ('key = "4096"', True), ("token = 4096abc", True),
+        ("api_key = 'hunter2'", True), ('openai = { api_key = "hunter2", kind = "o" }', True),
+        ('api_key = """\nhunter2\n"""', True), ("password: hunter2", True),
     ],
 )  # fmt: skip
 def test_a_file_shows_numbers_and_hides_keys(text: str, hidden: bool) -> None:
     shown = Redactor().text(redact_assignments(text))
     assert (HIDDEN in shown) == hidden
+    assert "hunter2" not in shown
     assert hidden or shown == text
 
 
@@ -245,6 +249,18 @@ def test_paths_lead_to_no_secret(office: Offices, tmp_path: Path, path: str) -> 
         assert result.status == "error", (tool, result.output)
     listed = {row["path"] for row in it.output("list_files")["files"]}
     assert not {name for name in listed if "key" in name or ".env" in name or "secret" in name}
+
+
+def test_only_texts_of_the_root_are_read(office: Offices) -> None:
+    it = office(message("hello"))
+    (it.root / "sub").mkdir()
+    (it.root / "sub" / "note.txt").write_text("a note")
+    assert it.output("read_file", path="sub/note.txt")["text"] == "a note"
+    (it.root / "binary").write_bytes(b"\xff\xfe")
+    os.mkfifo(it.root / "pipe")
+    for path in ("/etc/passwd", "no.txt", "", "sub", "binary", "pipe", "\x00", "x" * 5000,
+                 "~root/.ssh/id_rsa"):  # fmt: skip
+        assert it.error("read_file", path=path)
 
 
 # -- fitting -----------------------------------------------------------------------------

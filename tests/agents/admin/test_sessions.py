@@ -233,3 +233,31 @@ def test_content_that_a_tools_result_cannot_carry_is_put_in_words(office: Office
     shown = entry["metadata"]["answer"]
     assert (shown["text"], shown["x"]) == ("?!", "inf")
     assert shown["n"] == 123456789012345678901234567890
+
+
+def test_a_query_is_cut_at_the_boundary(office: Offices) -> None:
+    it = office(message("hello"))
+    for number in range(12):
+        metadata = {"prompt": "whole text", "b": 1, "a": number}
+        it.runtime.ledger.write(LedgerEntry("NOTE", "S", "OK", "r" * 500, metadata=metadata))
+    output = it.output("query_ledger", event_type="NOTE")
+    assert (output["status"], output["count"]) == ("ok", 10)
+    first = output["entries"][0]
+    assert set(first) == {
+        "id", "event_type", "submission_id", "decision", "reason", "timestamp", "metadata_keys",
+    }  # fmt: skip
+    assert len(first["reason"]) == 200
+    assert first["metadata_keys"] == ["a", "b", "prompt"]
+    assert it.output("query_ledger", max_entries=3)["count"] == 3
+    assert it.run("query_ledger", max_entries=0).status == "error"
+
+
+def test_sessions_are_listed_and_the_ledger_verified(office: Offices) -> None:
+    it = office(message("hello"))
+    conversation = _talk(it, "hi")
+    for ended in (False, True):
+        (row,) = it.output("list_sessions")["sessions"]
+        assert (row["session_id"], row["turns"]) == (conversation.session_id, 1)
+        assert row["ended"] is ended
+        conversation.close()
+    assert it.output("verify_ledger")["verified"] is True

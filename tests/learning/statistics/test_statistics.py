@@ -21,6 +21,8 @@ from remit.learning.judges import calibrate_judge
 from remit.learning.statistics import (
     cross_fit,
     evidence_below,
+    one_sided,
+    pairs_needed,
     prediction_powered,
 )
 
@@ -135,7 +137,46 @@ def test_predicted_intervals_cover_about_as_stated() -> None:
     replays = replay_coverage(proposals=200, pairs=200, seed=3)
     assert 182 <= replays.covered <= 199  # an interval that is too wide is no prediction either
     assert replays.wrong == 0 < replays.proposed
-    assert route_coverage(proposals=5, learned=60, held_out=200, seed=3).covered >= 3
+    assert route_coverage(proposals=5, graded=260, seed=3).covered >= 3
+
+
+@pytest.mark.parametrize("losses", [0, 1, 2, 5, 20])
+def test_a_one_sided_bound_of_rare_losses_is_as_low_as_the_exact_one(losses: int) -> None:
+    """Against Garwood's exact bound of a Poisson mean: the sum up to ``losses`` has 5 %."""
+    pairs = 2_000
+    bound = -one_sided([-1.0] * losses + [0.0] * (pairs - losses)).low * pairs
+    low, high = 0.0, 100.0
+    for _ in range(60):
+        mean = (low + high) / 2
+        at_most = sum(math.exp(-mean) * mean**k / math.factorial(k) for k in range(losses + 1))
+        low, high = (mean, high) if at_most > 0.05 else (low, mean)
+    assert bound == pytest.approx(mean, rel=0.04)
+
+
+def test_looks_share_the_error_and_weights_count() -> None:
+    rng = random.Random(4)
+    values = [rng.choice((-1.0, 0.0, 0.0, 0.0, 1.0)) for _ in range(500)]
+    one, two, any_number = (one_sided(values, looks=looks) for looks in (1, 2, 0))
+    assert any_number.low < two.low < one.low < one.value
+    assert (one.method, any_number.method) == ("one_sided", "betting")
+    assert (one.confidence, two.confidence) == (0.95, 0.975)
+    heavy = one_sided([*values, 1.0], [*[1.0] * 500, 250.0])
+    assert heavy.value > one.value
+    assert heavy.effective_samples < 10
+    with pytest.raises(InvalidInputError):
+        one_sided([2.0])
+
+
+def test_the_number_of_pairs_is_the_smallest_that_passes_with_the_power() -> None:
+    needed = pairs_needed(0.025, 0.15**0.5, looks=2, power=0.5)
+    rng, accepted = random.Random(9), 0
+    for _ in range(300):
+        differences = rng.choices((-1.0, 0.0, 1.0), (0.075, 0.85, 0.075), k=needed)
+        accepted += one_sided(differences, looks=2).low >= -0.025
+    assert 0.4 <= accepted / 300 <= 0.6
+    assert pairs_needed(0.025, 0.0, looks=2) == 148
+    with pytest.raises(InvalidInputError):
+        pairs_needed(0.02, 0.1, effect=-0.02)
 
 
 def test_off_policy_says_how_many_weights_it_cut() -> None:

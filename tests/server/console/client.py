@@ -15,7 +15,8 @@ from tests.support.waiting import until
 
 VIEWS = (
     "/", "/console/calls", "/console/sessions", "/console/journey", "/console/why",
-    "/console/spend", "/console/approvals", "/console/verify", "/console/proposals",
+    "/console/spend", "/console/keys", "/console/approvals", "/console/verify",
+    "/console/proposals",
 )  # fmt: skip
 
 _FORM = {"content-type": "application/x-www-form-urlencoded"}

@@ -14,16 +14,16 @@ from benchmarks.agents.conversations import opened_runtime
 from benchmarks.console.recorded import Recorded, Script, record
 
 from remit.agents import ApprovalQueue
-from remit.gateway.auth import KeyStore
 from remit.ledger import LedgerClient, LedgerEntry, open_root_ledger
 from remit.ledger.sqlite import SqliteStore
-from remit.runtime import Runtime
+from remit.runtime import OpenRoot, Runtime
 from remit.server.authentication import DEVELOPER
 from remit.server.console import (
     approvals,
     calls,
     decisions,
     journeys,
+    key_pages,
     now,
     proposals,
     sessions,
@@ -46,6 +46,7 @@ SHOWS = {
         calls,
         sessions,
         journeys,
+        key_pages,
         decisions,
         spend,
         approvals,
@@ -59,7 +60,7 @@ SHOWS = {
 class Grown:
     """A root that grows, and what its console reads."""
 
-    def __init__(self, runtime: Runtime, ledger: LedgerClient, keys: KeyStore) -> None:
+    def __init__(self, runtime: Runtime, ledger: LedgerClient) -> None:
         self._ledger = runtime.ledger
         self._chance = random.Random(1)
         self._moment = datetime.now(UTC) - timedelta(days=9)
@@ -68,7 +69,10 @@ class Grown:
         queue = ApprovalQueue(ledger, settings)
         learned = KeptReport(runtime.root, ledger)
         waiting = WaitingApprovals(ledger, queue)
-        self._sources = Sources(runtime, ledger, queue, keys, KeptUsage(ledger), learned, waiting)
+        root = OpenRoot(lambda: (runtime.root, runtime.loaded), lambda: ledger)
+        self._sources = Sources(
+            runtime, ledger, queue, root, root, KeptUsage(ledger), learned, waiting
+        )
         self._steps = 0
         store = ledger._store
         assert isinstance(store, SqliteStore)
@@ -129,11 +133,8 @@ def grown(tmp_path: Path) -> Iterator[tuple[Grown, Script]]:
     with opened_runtime(tmp_path / "root", "http://127.0.0.1:9") as runtime:
         script = record(runtime)
         settings = runtime.loaded.settings.ledger
-        with (
-            open_root_ledger(runtime.root, settings, signing=False) as ledger,
-            KeyStore(ledger) as keys,
-        ):
-            made = Grown(runtime, ledger, keys)
+        with open_root_ledger(runtime.root, settings, signing=False) as ledger:
+            made = Grown(runtime, ledger)
             made.grow(script, SIZE)
             runtime.ledger.checkpoint()
             yield made, script

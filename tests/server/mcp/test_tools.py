@@ -25,9 +25,9 @@ from remit.gateway.auth import Identity
 from remit.kernel.schemas import first_problem, schema_problem
 from remit.kernel.settings import ApprovalSettings, McpServerSettings
 from remit.ledger import LedgerClient, LedgerEntry
+from remit.operations import name_of
 from remit.routing.trail import create_thought_record
 from remit.runtime import Runtime
-from remit.server.api.routes import name_of
 from remit.server.mcp.bodies import Bodies
 from remit.server.mcp.callers import (
     Caller,

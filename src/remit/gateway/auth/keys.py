@@ -241,14 +241,21 @@ class KeyStore(Closeable):
         self._change(call)
         return NewKey(made.key_id, name, secret)
 
-    def list(self, include_revoked: bool = False) -> _Keys:
+    def list(
+        self, include_revoked: bool = False, *, begin: str = "", limit: int | None = None
+    ) -> _Keys:
         """Return the keys sorted by name. Expired keys are included.
 
         Args:
             include_revoked: include revoked keys too.
+            begin: the first name; no earlier name is returned.
+            limit: largest number of keys; all if left out.
         """
-        condition = "" if include_revoked else "WHERE revoked = ''"
-        rows = self._ledger.select(f"{KeyRow.SELECT} {condition} ORDER BY name, created")
+        condition = "" if include_revoked else "AND revoked = ''"
+        most = "" if limit is None else f"LIMIT {limit}"
+        rows = self._ledger.select(
+            f"{KeyRow.SELECT} WHERE name >= ? {condition} ORDER BY name, created {most}", (begin,)
+        )
         return [KeyRow.of(row).key for row in rows]
 
     def find(self, name_or_id: str) -> VirtualKey:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from remit.gateway.budget.account import FIELDS
@@ -322,8 +322,18 @@ class TokenBudgeter:
 
         An account whose window has ended is returned with an empty new window.
         """
+        return self.states(scope.path)
+
+    def states(self, scopes: Iterable[str]) -> builtins.list[BudgetStatus]:
+        """Return the existing accounts of some scopes, in that order. Blocks. Writes nothing.
+
+        An account whose window has ended is returned with an empty new window.
+
+        Args:
+            scopes: names of scopes, such as ``key:key-1f``.
+        """
         accounts = Accounts(self._ledger.select, self._ledger)
-        return of_now(accounts.statuses(scope.path), self._ledger)
+        return of_now(accounts.statuses(scopes), self._ledger)
 
     def list(self, prefix: str = "") -> builtins.list[BudgetStatus]:
         """Return the accounts whose scope begins with ``prefix``, sorted by scope. Blocks."""

@@ -17,6 +17,7 @@ from remit.kernel.settings.orders import OrderSettings, QueueSettings
 from remit.kernel.settings.proposals import LEARNED_FOLDER, not_learnable
 from remit.kernel.settings.routing import (
     ExplorationSettings,
+    GuardSettings,
     RoutedModelSettings,
     RouteSettings,
     RoutingSettings,
@@ -45,6 +46,7 @@ __all__ = [
     "EffectiveSettings",
     "ExplorationSettings",
     "GateSettings",
+    "GuardSettings",
     "LeaseSettings",
     "LedgerSettings",
     "LoadedSettings",

@@ -140,6 +140,25 @@ class ExplorationSettings(Section):
         return self
 
 
+class GuardSettings(Section):
+    """``[routing.guard]``: the evidence that a learned route needs, fixed before anyone looks."""
+
+    tolerance: float = Field(
+        default=0.025,
+        gt=0,
+        le=0.5,
+        allow_inf_nan=False,
+        description="largest accepted loss of reward against the best single model, of 1",
+    )
+    looks: int = Field(
+        default=2,
+        ge=0,
+        le=100,
+        description="number of fits that may decide on the growing grades; 0: any number, which "
+        "needs more grades",
+    )
+
+
 class RoutingSettings(Section):
     """``[routing]``: how a model is chosen for calls that name a route."""
 
@@ -162,5 +181,6 @@ class RoutingSettings(Section):
         description="names of [routing.models] that routes use only as a last resort",
     )
     exploration: ExplorationSettings = ExplorationSettings()
+    guard: GuardSettings = GuardSettings()
     models: dict[str, RoutedModelSettings]
     routes: dict[str, RouteSettings]

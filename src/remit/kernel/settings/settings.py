@@ -106,6 +106,18 @@ class LocalModelSettings(Section):
     )
 
 
+class AnswerCacheSettings(Section):
+    """``[gateway.answer_cache]``: equal requests that are answered from the record."""
+
+    keys: list[str] = Field(
+        default_factory=list, description="names or ids of keys whose calls may be answered so"
+    )
+    contracts: list[str] = Field(
+        default_factory=list, description="ids of contracts whose calls may be answered so"
+    )
+    max_age_s: float = Field(3600.0, gt=0, description="greatest age of a recorded answer")
+
+
 class GatewaySettings(Section):
     """``[gateway]``: limits of a call."""
 
@@ -135,6 +147,12 @@ class GatewaySettings(Section):
     idempotency_hours: float = Field(
         gt=0, description="how long an idempotency key returns the recorded answer"
     )
+    record_streams: bool = Field(
+        False,
+        description="also record each stream's events byte for byte, so that `remit replay` "
+        "streams them as they came; uses more disk space",
+    )
+    answer_cache: AnswerCacheSettings = Field(default_factory=AnswerCacheSettings)  # type: ignore[arg-type]
     recover_every_s: float = Field(
         gt=0, description="how often a server looks for calls of dead processes"
     )

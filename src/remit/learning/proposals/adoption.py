@@ -17,17 +17,13 @@ from remit.packages import (
     Archive,
     IncomingArchive,
     PackageError,
-    PackageKey,
     PackageManager,
-    TrustPolicy,
-    package_lock,
     policy_epoch,
     read_archive,
     sign,
 )
 from remit.packages.gates import GateContext, check_settings
-from remit.packages.shipped import root_key_path
-from remit.packages.trust import change_trust
+from remit.packages.shipped import trusted_root_key
 
 __all__ = ["Governance"]
 
@@ -99,7 +95,11 @@ class Governance:
             return self.proposals.get(proposal.proposal_id)
         archive = self._archive(proposal)
         self._check_settings(archive)
-        envelope = sign(archive.digest, archive.manifest, self._trusted_key(reason))
+        key = trusted_root_key(
+            self._root, self._ledger, LEARNED_PACKAGES, by=self._identity.name, reason=reason,
+            wait_s=self._manager.settings.lock_timeout_s,
+        )  # fmt: skip
+        envelope = sign(archive.digest, archive.manifest, key)
         incoming = IncomingArchive(
             archive.data, envelope, f"proposal {proposal.proposal_id}", proposal.package_id
         )
@@ -269,22 +269,6 @@ class Governance:
                 f"Gate G3 does not pass: {finding.message}",
                 next_step=finding.next_step,
             )
-
-    def _trusted_key(self, reason: str) -> PackageKey:
-        """Return the root's own key, trusted for learned packages from the first adoption on."""
-        key = PackageKey.load(root_key_path(self._root))
-
-        def trusting(policy: TrustPolicy) -> TrustPolicy:
-            known = policy.get(key.key_id)
-            if known is None or known.may_sign(LEARNED_PACKAGES.replace("*", "ROUTING-001")):
-                return policy  # The installation refuses an unrecorded key.
-            packages = [*known.packages, LEARNED_PACKAGES]
-            return policy.with_key(key.public, known.name, packages=packages)
-
-        file = self._root.path / TrustPolicy.FILE
-        with package_lock(self._root.path, self._manager.settings.lock_timeout_s):
-            change_trust(file, self._ledger, trusting, self._identity.name, reason=reason)
-        return key
 
     def _decision(
         self,

@@ -33,6 +33,8 @@ MIN_EFFECTIVE_SAMPLES = 200
 """Smallest effective sample size of a proposal."""
 
 _ALWAYS_VALID = ("betting", "empirical_bernstein")
+_ONE_SIDED = "one_sided"
+"""Valid for a number of looks that the settings fix in advance; states by itself if it suffices."""
 
 _PREDICTED = (
     "value", "low", "high", "confidence", "samples", "effective_samples", "method",
@@ -338,12 +340,13 @@ def _gated(gate: Estimate, evidence: Sequence[str], replay: Mapping[str, Any]) -
 
 def _require_enough(predicted: Estimate, evidence: Sequence[str]) -> None:
     missing = []
-    if predicted.effective_samples < MIN_EFFECTIVE_SAMPLES:
+    in_advance = predicted.method == _ONE_SIDED
+    if not in_advance and predicted.effective_samples < MIN_EFFECTIVE_SAMPLES:
         missing.append(
             f"The effective sample size is {predicted.effective_samples:.0f} of "
             f"{MIN_EFFECTIVE_SAMPLES}: more graded exchanges are required."
         )
-    if predicted.method not in _ALWAYS_VALID:
+    if not in_advance and predicted.method not in _ALWAYS_VALID:
         missing.append(
             f"The interval ({predicted.method}) is valid for a fixed number of samples only; use "
             f"an always-valid interval ({' or '.join(_ALWAYS_VALID)})."

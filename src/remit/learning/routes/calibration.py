@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from remit.gateway import LLMGateway
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
+from remit.learning.calls import bound_of, cost_of, terms_of
 from remit.learning.evidence.feedback import Source, give_feedback
+from remit.learning.routes.grades import CALIBRATOR
 from remit.learning.routes.ridge import GradedPrompt
 from remit.ledger import LedgerClient
 from remit.providers.prices import PriceTable
@@ -20,9 +23,9 @@ __all__ = ["Calibration", "Grader", "calibrate"]
 Grader = Callable[[GradedPrompt, str, str], float | None]
 """Grades a prompt's answer, given the candidate's name; 0 to 1, ``None`` if it cannot."""
 
-_AGENT = "route-calibration"
-_UNSEEN_TOKENS = 1_000
-"""Largest number of tokens that providers add to a prompt."""
+_NANO = 1_000_000_000
+_REFUSED = ("BUDGET_EXHAUSTED", "BUDGET_BUSY")
+"""Errors of calls that a budget refused, so that they cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +60,20 @@ async def calibrate(
     source: Source = "reference",
     max_tokens: int = 4096,
     session_id: str = "",
+    charged_to: Sequence[str] = (),
+    at_once: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Calibration:
     """Ask every candidate each prompt that it has no graded answer to, and record the grades.
 
-    A call is made only if its highest possible cost fits into the rest of the budget. One prompt is
-    finished before the next, because only prompts with answers of all candidates are comparable.
-    Each call is recorded as an ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry. A failed call
-    is recorded and not graded.
+    A call is made only if its highest possible cost fits into the rest of the budget. A prompt is
+    finished before another is begun, because only prompts with answers of all candidates are
+    comparable. Each call is recorded as an ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry. A
+    failed call is recorded and not graded.
 
     Candidates are called from the cheapest to the dearest. A call whose cost is unknown counts at
-    its highest possible cost.
+    its highest possible cost. A recorded prompt is asked in its own session and for its own person,
+    so that an erasure of either reaches the new answers.
 
     Args:
         gateway: makes the calls, which are recorded.
@@ -80,11 +86,14 @@ async def calibrate(
         by: name of the grader, for the ledger.
         source: kind of the grading party.
         max_tokens: output limit of each call.
-        session_id: session of the calls; a new one if empty.
+        session_id: session of prompts that are not recorded yet; a new one if empty.
+        charged_to: keys of further accounts that pay.
+        at_once: number of prompts that are asked at the same time.
         progress: called with the number of prompts done and in all.
 
     Returns:
         Counts and cost; ``ended`` is ``budget`` if the next call might have exceeded the budget.
+        The account of a prompt's own session may refuse a call, which is then left out.
 
     Raises:
         InvalidInputError: a candidate has no price, so that no budget can be kept, or the budget is
@@ -101,33 +110,91 @@ async def calibrate(
                 f"The price of {one.model_id} is unknown, so a budget cannot be enforced.",
                 next_step="Set it with `remit price set`.",
             )
-        rates[one.model_id] = price
-    calls = graded = finished = 0
-    spent = 0.0
-    base = new_request(_AGENT, session_id, max_tokens=max_tokens)
-    ordered = sorted(candidates, key=lambda one: rates[one.model_id].bound_nano(1000, 1000))
-    for place, prompt in enumerate(prompts):
-        progress(place, len(prompts))
-        for one in ordered:
-            if one.model_id in prompt.rewards:
-                continue
-            asked = asked_of(prompt.prompt, base)
-            tokens = len(asked.encoded) + _UNSEEN_TOKENS
-            bound = rates[one.model_id].bound_nano(tokens, max_tokens) / 1_000_000_000
-            if spent + bound > usd:
-                return Calibration(calls, graded, spent, finished, "budget")
-            request: PromptRequest = replace(
-                asked.request, provider_id=one.provider_id, model_id=one.provider_model
-            )
+        rates[one.model_id] = price.bound_nano(1000, 1000)
+    purse = _Purse(round(usd * _NANO))
+    counts = {"calls": 0, "graded": 0, "prompts": 0}
+    base = new_request(
+        CALIBRATOR, session_id, max_tokens=max_tokens, charged_to=tuple(charged_to)
+    )  # fmt: skip
+    ordered = sorted(candidates, key=lambda one: rates[one.model_id])
+
+    async def ask(prompt: GradedPrompt, one: Candidate) -> bool:
+        """Ask one model one prompt; return False if the budget does not allow the call."""
+        owner = {}
+        if prompt.exchange_id:
+            terms = terms_of(ledger, ledger.read(prompt.exchange_id))
+            owner = {name: terms[name] for name in ("session_id", "subject_id")}
+        request: PromptRequest = replace(
+            asked_of(prompt.prompt, base).request,
+            provider_id=one.provider_id, model_id=one.provider_model, **owner,
+        )  # fmt: skip
+        bound = bound_of(gateway, request)
+        if not await purse.hold(bound):
+            return False
+        cost = bound
+        try:
             response = await gateway.aroute(request)
-            spent += response.cost_incurred if response.cost_known else bound
-            if response.outcome is not RouteOutcome.SUCCESS:
-                continue
-            calls += 1
-            score = grade(prompt, one.model_id, response.content)
-            if score is not None:
-                give_feedback(ledger, response.exchange_entry_id, score=score, source=source, by=by)
-                graded += 1
-        finished += 1
-    progress(len(prompts), len(prompts))
-    return Calibration(calls, graded, spent, finished, "done")
+            cost = 0 if response.error_code in _REFUSED else cost_of(ledger, response, bound)
+        finally:
+            await purse.settle(bound, cost)
+        if response.outcome is not RouteOutcome.SUCCESS:
+            return bool(prompt.exchange_id) or response.error_code not in _REFUSED
+        counts["calls"] += 1
+        score = grade(prompt, one.model_id, response.content)
+        if score is not None:
+            give_feedback(ledger, response.exchange_entry_id, score=score, source=source, by=by)
+            counts["graded"] += 1
+        return True
+
+    async def work(waiting: Iterator[GradedPrompt]) -> None:
+        for prompt in waiting:
+            for one in ordered:
+                if one.model_id not in prompt.rewards and not await ask(prompt, one):
+                    purse.ended = True
+                    return
+            counts["prompts"] += 1
+            progress(counts["prompts"], len(prompts))
+            if purse.ended:
+                return
+
+    progress(0, len(prompts))
+    waiting = iter(prompts)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(work(waiting))
+    ended = "budget" if purse.ended else "done"
+    return Calibration(
+        counts["calls"], counts["graded"], purse.spent / _NANO, counts["prompts"], ended
+    )
+
+
+class _Purse:
+    """A budget in nano-dollars for calls that run at the same time.
+
+    Attributes:
+        spent: cost of the finished calls.
+        ended: True once a call did not fit; no further prompt is begun.
+    """
+
+    def __init__(self, nano: int) -> None:
+        self.spent = 0
+        self.ended = False
+        self._nano, self._held = nano, 0
+        self._changed = asyncio.Condition()
+
+    async def hold(self, bound: int) -> bool:
+        """Reserve the highest cost of a call; wait while calls in flight may leave room for it."""
+        async with self._changed:
+            while self.spent + self._held + bound > self._nano:
+                if not self._held:
+                    return False
+                await self._changed.wait()
+            self._held += bound
+            return True
+
+    async def settle(self, bound: int, cost: int) -> None:
+        """Replace a reservation by the cost of its call."""
+        async with self._changed:
+            self._held -= bound
+            self.spent += cost
+            self._changed.notify_all()

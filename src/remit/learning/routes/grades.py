@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.feedback import feedback_on, reward_of
-from remit.learning.held_out import is_held_out, prompt_key
+from remit.learning.evidence.shares import rater_weights
+from remit.learning.held_out import prompt_key
 from remit.learning.routes.ridge import GradedPrompt
 from remit.ledger import LedgerEntry, LedgerReader
 from remit.providers.prices import PriceTable, Usage
 from remit.routing import Candidate, Weights, read_intent
 from remit.routing.intent import part_read, text_asked
 
-__all__ = ["graded_prompts", "held_out"]
+__all__ = ["CALIBRATOR", "graded_prompts"]
+
+CALIBRATOR = "route-calibration"
+"""The agent whose exchanges are calibration's, and no traffic."""
+
+_CHECKS = ("reference", "schema", "test")
 
 _SUCCESS = "success"
 _NANO = 1_000_000_000
@@ -34,8 +42,12 @@ def graded_prompts(
     """Return prompts with a graded answer, oldest first; equal prompts are one item.
 
     Grades of an exchange count as in samples: the mean of all parties, with the latest grade of
-    each. A judge's grade counts only if there is no other. Erased and failed exchanges, and
-    fallbacks, are left out.
+    each. A grade of a decision counts for the exchange that answered. A judge's grade counts only
+    if there is no other. Erased and failed exchanges, and fallbacks, are left out.
+
+    If a model answered a prompt several times, its reward and cost are means. A prompt counts as
+    often as it was graded outside calibration. The share of one party's opinions is limited
+    (:func:`rater_weights`).
 
     Args:
         ledger: the ledger.
@@ -47,48 +59,81 @@ def graded_prompts(
     """
     weights = rules or Weights.shipped()
     known_as = {one.provider_model: one for one in candidates}
-    grades: dict[str, dict[tuple[str, str], float | None]] = {}
-    for word in feedback_on(ledger):
-        if word.target_type == "exchange":
-            grades.setdefault(word.target_entry_id, {})[word.source, word.rater] = word.score
+    grades = _grades(ledger)
+    weight_of = _party_weights(grades.values())
     found: dict[str, GradedPrompt] = {}
+    sums: dict[tuple[str, str], list[float]] = {}
     for exchange_id in sorted(grades, key=lambda name: (len(name), name)):
         entry = ledger.read(exchange_id)
         prompt = _prompt(entry)
         meta = entry.metadata
         if prompt is None or meta.get("outcome") != _SUCCESS or meta.get("fallback_from"):
             continue
-        reward, _ = reward_of(grades[exchange_id])
+        reward, parties = reward_of(grades[exchange_id])
         if reward is None:
-            reward, _ = reward_of(grades[exchange_id], judges=True)
+            reward, parties = reward_of(grades[exchange_id], judges=True)
         if reward is None:
             continue
         model = str(meta.get("model_id", ""))
         candidate = known_as.get(model)
         name = candidate.model_id if candidate else model
         key = prompt_key(prompt)
-        known = found.get(key)
-        if known is None:
+        weight = sum(weight_of[party] for party in parties) / len(parties)
+        one = found.get(key)
+        if one is None:
             asked = text_asked(prompt)[0]
-            known = found[key] = GradedPrompt(
+            one = GradedPrompt(
                 exchange_id, prompt, part_read(asked, weights.intent),
-                read_intent(prompt, weights).task, {}, {}, [],
+                read_intent(prompt, weights).task, {}, {}, [], traffic=0.0,
             )  # fmt: skip
-        assert isinstance(known.rewards, dict)
-        assert isinstance(known.costs, dict)
-        assert isinstance(known.evidence, list)
-        known.rewards[name] = reward
-        known.costs[name] = _usd(meta, candidate, prices)
-        known.evidence.append(exchange_id)
-    return list(found.values())
+        assert isinstance(one.evidence, list)
+        one.evidence.append(exchange_id)
+        mean = sums.setdefault((key, name), [0.0, 0.0, 0.0])
+        for place, term in enumerate((1.0, reward, _usd(meta, candidate, prices))):
+            mean[place] += weight * term
+        found[key] = replace(
+            one,
+            rewards={**one.rewards, name: mean[1] / mean[0]},
+            costs={**one.costs, name: mean[2] / mean[0]},
+            traffic=one.traffic + (0.0 if meta.get("agent_id") == CALIBRATOR else weight),
+        )
+    return [replace(one, traffic=one.traffic or 1.0) for one in found.values()]
 
 
-def held_out(prompt: GradedPrompt) -> bool:
-    """Return True if a prompt is held out, so that no route is fitted to it.
+def _grades(ledger: LedgerReader) -> dict[str, dict[tuple[str, str], float | None]]:
+    """Return the scores of each exchange by source and party.
 
-    The result depends on the prompt alone (:func:`is_held_out`).
+    A score of a decision belongs to the exchange that answered. A party's score of the exchange
+    itself takes precedence.
     """
-    return is_held_out(prompt.prompt)
+    found: dict[str, dict[tuple[str, str], float | None]] = {}
+    of_decisions: dict[str, dict[tuple[str, str], float | None]] = {}
+    for word in feedback_on(ledger):
+        if word.target_type == "exchange":
+            found.setdefault(word.target_entry_id, {})[word.source, word.rater] = word.score
+        elif word.target_type == "decision":
+            of_decisions.setdefault(word.target_entry_id, {})[word.source, word.rater] = word.score
+    for decision_id, scores in of_decisions.items():
+        attempts = ledger.read(decision_id).metadata.get("attempts")
+        last = attempts[-1] if isinstance(attempts, list) and attempts else None
+        if isinstance(last, Mapping) and (answer := last.get("exchange_entry_id")):
+            found[str(answer)] = {**scores, **found.get(str(answer), {})}
+    return found
+
+
+def _party_weights(
+    grades: Iterable[Mapping[tuple[str, str], float | None]],
+) -> Mapping[str, float]:
+    """Return the weight of each party's scores, so that no opinion exceeds its share.
+
+    Reference answers, schemas and tests are no opinions, so their scores have full weight.
+    """
+    counts: Counter[str] = Counter()
+    checks: set[str] = set()
+    for scores in grades:
+        counts.update({party for _, party in scores})
+        checks.update(party for source, party in scores if source in _CHECKS)
+    return {**rater_weights(counts), **dict.fromkeys(checks, 1.0)}
 
 
 def _usd(meta: Mapping[str, Any], candidate: Candidate | None, prices: PriceTable | None) -> float:

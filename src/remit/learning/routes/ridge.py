@@ -1,4 +1,4 @@
-"""Ridge regression of a learned head on graded answers, by its dual, in plain Python.
+"""Ridge regression of a learned head on graded answers, in plain Python.
 
 The head has integer weights and does not change after the fit. A fit takes a few seconds for
 :data:`MAX_PROMPTS` prompts.
@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import log2, sqrt
 from operator import mul
 from typing import Any
 
-from remit.routing import LearnedHead, buckets_of
+from remit.routing import LearnedHead, Weights, buckets_of
+from remit.routing.intent import text_asked
+from remit.routing.learned_head import binary_log, binary_power
 
 __all__ = ["MAX_PROMPTS", "GradedPrompt", "abilities_of", "fit_head"]
 
-MAX_PROMPTS = 1000
-"""Largest number of prompts in a fit; its time grows with the cube of the number."""
+MAX_PROMPTS = 3000
+"""Largest number of prompts in a fit; its time grows in proportion to their words."""
 
 _BUCKETS = 8192
 _SHRINKAGE = 10.0  # Between 3 and 30, held-out reward differs by less than 0.001.
+_PRECISION = 1e-10  # Of the squared residual; later steps change no integer weight that matters.
+_MAX_STEPS = 100
 _NANO = 1_000_000_000
 _MILLION = 1_000_000
 _PRIOR_ANSWERS = 20
@@ -39,6 +43,7 @@ class GradedPrompt:
         rewards: grade by model, 0 to 1.
         costs: cost by model in US dollars.
         evidence: ids of the exchanges of all answers.
+        traffic: number of times that the prompt counts.
     """
 
     exchange_id: str
@@ -48,10 +53,11 @@ class GradedPrompt:
     rewards: Mapping[str, float]
     costs: Mapping[str, float]
     evidence: Sequence[str] = ()
+    traffic: float = 1.0
 
 
 def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
-    """Return a routing head that predicts the reward of each model from the text of a prompt.
+    """Return a routing head that predicts reward and cost of each model from a prompt.
 
     A model without graded answers is not part of the head.
 
@@ -62,36 +68,26 @@ def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
         prompts: graded prompts, at most :data:`MAX_PROMPTS` for a fit of a few seconds.
     """
     seen = [buckets_of(one.text, _BUCKETS) for one in prompts]
-    sets = [frozenset(buckets) for buckets in seen]
-    lengths = [sqrt(len(buckets)) or 1.0 for buckets in seen]
+    sizes = [binary_log(max(1, tokens_of(one))) / _MILLION for one in prompts]
     names = sorted({name for one in prompts for name in one.rewards})
-    factors: dict[tuple[int, ...], list[list[float]]] = {}
     models = {}
     for name in names:
-        rows = tuple(place for place, one in enumerate(prompts) if name in one.rewards)
-        if rows not in factors:
-            factors[rows] = _factor(
-                [
-                    [
-                        len(sets[i] & sets[j]) / (lengths[i] * lengths[j])
-                        + (_SHRINKAGE if i == j else 0.0)
-                        for j in rows[: place + 1]
-                    ]
-                    for place, i in enumerate(rows)
-                ]
-            )
+        rows = [row for row, one in enumerate(prompts) if name in one.rewards]
         rewards = [prompts[row].rewards[name] for row in rows]
-        mean = sum(rewards) / len(rewards)
-        duals = _solve(factors[rows], [reward - mean for reward in rewards])
-        weights = [0.0] * _BUCKETS
-        for row, dual in zip(rows, duals, strict=True):
-            for bucket in seen[row]:
-                weights[bucket] += dual / lengths[row]
+        traffic = [prompts[row].traffic for row in rows]
+        mean = sum(map(mul, traffic, rewards)) / sum(traffic)
+        buckets = [seen[row] for row in rows]
+        usual = sum(traffic) / len(traffic)
+        weights = _ridge(
+            buckets, [reward - mean for reward in rewards], [sqrt(one / usual) for one in traffic]
+        )
+        nano = [max(0, round(prompts[row].costs[name] * _NANO)) for row in rows]
         models[name] = {
             "bias": round(mean * _MILLION),
-            "cost_nano": round(sum(prompts[row].costs[name] for row in rows) / len(rows) * _NANO),
+            "cost_nano": round(sum(map(mul, traffic, nano)) / sum(traffic)),
             "samples": len(rows),
             "weights": [round(weight * _MILLION) for weight in weights],
+            **_costs(buckets, [sizes[row] for row in rows], nano),
         }
     neighbours = [
         {"exchange_id": one.exchange_id, "buckets": buckets}
@@ -105,6 +101,47 @@ def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
             "neighbours": neighbours,
         }
     )
+
+
+def tokens_of(one: GradedPrompt) -> int:
+    """Return the estimated tokens of the whole prompt, as the router estimates them."""
+    return -(-text_asked(one.prompt)[1] // Weights.shipped().intent.bytes_per_token)
+
+
+def _costs(
+    rows: Sequence[Sequence[int]], sizes: Sequence[float], nano: Sequence[int]
+) -> dict[str, Any]:
+    """Return the fields of a model that predict its cost; none if every call cost the same.
+
+    The logarithm of the cost is a line in the logarithm of the prompt's tokens, and a ridge
+    regression of the rest on the buckets. The whole is scaled to the recorded mean.
+
+    Args:
+        rows: buckets of each prompt.
+        sizes: binary logarithm of each prompt's tokens.
+        nano: cost of each answer in nano-dollars.
+    """
+    if len(set(nano)) < 2:
+        return {}
+    logs = [binary_log(max(1, cost)) / _MILLION for cost in nano]
+    size, log = sum(sizes) / len(sizes), sum(logs) / len(logs)
+    spread = sum((one - size) ** 2 for one in sizes)
+    slope = sum(
+        (one - size) * (other - log) for one, other in zip(sizes, logs, strict=True)
+    ) / (spread + _SHRINKAGE)  # fmt: skip
+    rest = [other - log - slope * (one - size) for one, other in zip(sizes, logs, strict=True)]
+    weights = _ridge(rows, rest, [1.0] * len(rows))
+    bias = log - slope * size
+    fitted = [
+        bias + slope * one + sum(map(weights.__getitem__, row)) / (sqrt(len(row)) or 1.0)
+        for one, row in zip(sizes, rows, strict=True)
+    ]
+    predicted = sum(binary_power(max(0, round(one * _MILLION))) for one in fitted)
+    return {
+        "cost_bias": round((bias + log2(sum(nano) / max(1, predicted))) * _MILLION),
+        "cost_length": round(slope * _MILLION),
+        "cost_weights": [round(weight * _MILLION) for weight in weights],
+    }
 
 
 def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
@@ -135,28 +172,45 @@ def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
     return found
 
 
-def _factor(lower: list[list[float]]) -> list[list[float]]:
-    """Return Cholesky's factor of a positive definite matrix; both are lower triangles by row."""
-    rows: list[list[float]] = []
-    for given in lower:
-        row: list[float] = []
-        for place, value in enumerate(given[:-1]):
-            other = rows[place]
-            row.append((value - sum(map(mul, row, other))) / other[place])
-        row.append(sqrt(given[-1] - sum(map(mul, row, row))))
-        rows.append(row)
-    return rows
+def _ridge(
+    rows: Sequence[Sequence[int]], values: Sequence[float], factors: Sequence[float]
+) -> list[float]:
+    """Return the weights w that minimise |X w - y|² + shrinkage |w|².
+
+    A row of X has its factor / √k in each of its k buckets, and y is its value times the factor.
+    The equations are solved by conjugate gradients; each step is linear in the number of buckets of
+    all rows.
+    """
+    scales = [factor / (sqrt(len(row)) or 1.0) for row, factor in zip(rows, factors, strict=True)]
+    weights = [0.0] * _BUCKETS
+    residual = _transposed(rows, scales, list(map(mul, factors, values)))
+    direction = residual[:]
+    squares = goal = sum(map(mul, residual, residual))
+    for _ in range(_MAX_STEPS):
+        if squares <= goal * _PRECISION:
+            break
+        at = direction.__getitem__
+        image = [scale * sum(map(at, row)) for row, scale in zip(rows, scales, strict=True)]
+        applied = [
+            one + _SHRINKAGE * other
+            for one, other in zip(_transposed(rows, scales, image), direction, strict=True)
+        ]
+        step = squares / sum(map(mul, direction, applied))
+        weights = [one + step * other for one, other in zip(weights, direction, strict=True)]
+        residual = [one - step * other for one, other in zip(residual, applied, strict=True)]
+        before, squares = squares, sum(map(mul, residual, residual))
+        ratio = squares / before
+        direction = [one + ratio * other for one, other in zip(residual, direction, strict=True)]
+    return weights
 
 
-def _solve(factor: list[list[float]], values: Sequence[float]) -> list[float]:
-    """Return the solution x of L·Lᵀ·x = values."""
-    forward: list[float] = []
-    for row, value in zip(factor, values, strict=True):
-        forward.append((value - sum(map(mul, row, forward))) / row[-1])
-    for place in range(len(factor) - 1, -1, -1):
-        row = factor[place]
-        forward[place] /= row[-1]
-        scale = forward[place]
-        for before in range(place):
-            forward[before] -= row[before] * scale
-    return forward
+def _transposed(
+    rows: Sequence[Sequence[int]], scales: Sequence[float], values: Sequence[float]
+) -> list[float]:
+    """Return the product of the transposed matrix and a vector with a value for each row."""
+    found = [0.0] * _BUCKETS
+    for row, scale, value in zip(rows, scales, values, strict=True):
+        part = scale * value
+        for bucket in row:
+            found[bucket] += part
+    return found

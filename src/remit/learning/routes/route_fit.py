@@ -1,4 +1,4 @@
-"""The fit of a learned route, and its effect estimated on held-out prompts."""
+"""The fit of a learned route, and its effect estimated by cross-fitting."""
 
 from __future__ import annotations
 
@@ -6,32 +6,30 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
+from operator import mul
 from typing import Any
 
-from remit.learning.routes.grades import held_out
+from remit.kernel.settings import GuardSettings
+from remit.learning.routes.folds import (
+    FOLDS,
+    chosen,
+    cross_fitted,
+    predictions,
+    price_weight_for,
+)
 from remit.learning.routes.ridge import MAX_PROMPTS, GradedPrompt, fit_head
-from remit.learning.statistics import Estimate, paired_effect
-from remit.routing import LearnedHead, Weights, buckets_of
-from remit.routing.learned_head import MILLION, learned_score
+from remit.learning.statistics import Estimate, one_sided, paired_effect, pairs_needed
+from remit.routing import Weights
+from remit.routing.learned_head import MILLION
 
-__all__ = ["IN_FORCE", "MIN_PROMPTS", "QUALITY_KEPT", "RULES_FILE", "RouteFit", "fit_route"]
+__all__ = ["IN_FORCE", "RULES_FILE", "RouteFit", "fit_route"]
 
 IN_FORCE = "in force"
 """The value of ``saves_against`` if the rules in force have a learned head."""
 
-MIN_PROMPTS = 200
-"""Smallest number of held-out prompts with graded answers of every model for a proposal."""
-
-QUALITY_KEPT = 0.98
-"""Share of the best single model's reward that the lower bound of a route must reach."""
-
 RULES_FILE = "HOT/routing/learned.json"
+_NANO = 1_000_000_000
 _HEAD_FILE = "HOT/routing/learned.head.json"
-_FOLDS = 5
-_NO_PREFERENCE = {"ability": MILLION, "cost": MILLION}
-
-_PRICE_WEIGHTS = [round(0.01 * 1.15**step, 6) for step in range(80)]
-"""Candidates up to about 620 a dollar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +39,12 @@ class RouteFit:
     Attributes:
         missing: sentences about what the route lacks to be proposed; empty if it can be proposed.
             With gaps, ``auto`` stays with the best single model.
-        held_out: number of held-out prompts behind the figures.
+        held_out: number of prompts behind the figures, each decided without its own answers.
         best_single: the best single model.
         saves_against: ``IN_FORCE`` if the rules in force have a learned head, else the best model.
         saved: US dollars that a call saves against that; the predicted effect.
-        gate: the always-valid estimate of the same.
-        reward: difference of the reward from the best single model's, always valid.
+        gate: the one-sided estimate of the same, which decides.
+        reward: difference of the reward from the best single model's, one-sided.
         usd_per_call: cost of a call in US dollars.
         price_weight: reward that a US dollar is worth.
         shares: share of calls by model.
@@ -87,17 +85,16 @@ def fit_route(
     *,
     rules: Weights | None = None,
     quality_floor: float = 0.0,
+    guard: GuardSettings | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> RouteFit | str:
     """Fit a head, and choose the smallest price weight that keeps to ``usd_per_call``.
 
     The price weight is the reward that a US dollar is worth: the router takes the model with the
-    best predicted reward less price weight times cost. The head is fitted to prompts that are not
-    held out (:func:`held_out`). Price weight and best single model are chosen on the same prompts
-    in five folds, each evaluated by a head that was fitted to the other four. The price weight
-    leaves one standard error of the cost as headroom. All figures are those of the final route on
-    held-out prompts. Savings are measured against the head in force, else against the best single
-    model. Makes no calls and writes nothing.
+    best predicted reward less price weight times cost. The head is fitted to all prompts. All
+    figures are cross-fitted: each prompt is decided by a head that was fitted to the other folds
+    (:func:`fold_of`). Savings are measured against the head in force, else against the
+    best single model. Makes no calls and writes nothing.
 
     Args:
         prompts: graded prompts. Only prompts with an answer of every model count for the figures;
@@ -106,63 +103,73 @@ def fit_route(
         rules: the rules in force, with their head if any; the shipped ones if ``None``.
         quality_floor: 0 for none. Above 0, the router takes the cheapest model with at least this
             predicted reward, and no price weight is chosen.
+        guard: largest accepted loss, and number of looks; the defaults if ``None``.
         progress: called with the number of fitted heads and the number in all.
 
     Returns:
         The fit; or a sentence about what is missing, if nothing can be fitted.
     """
-    learned = [one for one in prompts if not held_out(one)][-MAX_PROMPTS:]
-    models = sorted({name for one in learned for name in one.rewards})
-    whole = [one for one in learned if len(one.rewards) == len(models)]
-    held = [one for one in prompts if held_out(one) and one.rewards.keys() >= set(models)]
-    if len(models) < 2 or len(whole) < _FOLDS or not held:
+    guard = guard or GuardSettings()
+    models = sorted({name for one in prompts for name in one.rewards})
+    whole = [one for one in prompts if len(one.rewards) == len(models)]
+    unseen = [
+        one
+        for one in cross_fitted(prompts, models, MAX_PROMPTS, progress)
+        if len(one.graded.rewards) == len(models)
+    ] if len(models) > 1 and whole else []  # fmt: skip
+    if not unseen:
         return (
-            f"{len(whole)} prompts, and {len(held)} held out, have graded answers of all "
-            f"{len(models)} models; it takes {MIN_PROMPTS} held out, of two models or more: "
-            "`remit route calibrate` makes them."
+            f"{len(whole)} prompts have graded answers of all {len(models)} models; a fit needs "
+            f"two models or more, and about {pairs_needed(guard.tolerance, 0, looks=guard.looks)} "
+            "prompts: `remit route calibrate` makes them."
         )
-    best = max(models, key=lambda name: (_mean([one.rewards[name] for one in whole]), name))
-    seen = _unseen(learned, whole, progress)
-    for price_weight in _PRICE_WEIGHTS:
-        costs = [one.costs[_chosen(head, one, price_weight, quality_floor)] for one, head in seen]
-        if quality_floor or _mean(costs) + _standard_error(costs) <= usd_per_call:
-            break
-    head = fit_head(learned)
-    chosen = [_chosen(head, one, price_weight, quality_floor) for one in held]
-    usd = _mean([one.costs[name] for one, name in zip(held, chosen, strict=True)])
-    most = max(cost for one in held for cost in one.costs.values()) or 1.0
-    taken = list(zip(held, chosen, strict=True))
-    now = _chosen_now(rules, held, models)
+    best = _best_single(whole, models)
+    floor = round(quality_floor * MILLION)
+    price_weight = 0 if floor else price_weight_for(unseen, usd_per_call, _usd)
+    taken = [one.graded for one in unseen]
+    names = [chosen(one.qualities, one.costs, price_weight, floor) for one in unseen]
+    now = _chosen_now(rules, taken, models)
     against = IN_FORCE if now else best
+    most = max(cost for one in taken for cost in one.costs.values()) or 1.0
+    weights = [one.traffic for one in taken]
     saved, saved_gate = paired_effect(
         [
             one.costs[old] - one.costs[name]
-            for (one, name), old in zip(taken, now or [best] * len(held), strict=True)
+            for one, name, old in zip(taken, names, now or [best] * len(names), strict=True)
         ],
-        low=-most,
-        high=most,
-    )
-    _, reward = paired_effect([one.rewards[name] - one.rewards[best] for one, name in taken])
-    named: dict[str, Any] = {"head": head.digest, "price_weight": price_weight}
+        weights, low=-most, high=most, looks=guard.looks,
+    )  # fmt: skip
+    differences = [
+        one.rewards[name] - one.rewards[best] for one, name in zip(taken, names, strict=True)
+    ]
+    reward = one_sided(differences, weights, looks=guard.looks)
+    total = sum(weights)
+    usd = sum(map(mul, weights, map(_usd, taken, names))) / total
+    learned = list(prompts[-MAX_PROMPTS:])
+    head = fit_head(learned)
+    named: dict[str, Any] = {"head": head.digest, "price_weight": price_weight / MILLION}
     if quality_floor:
         named["quality_floor"] = quality_floor
+    else:
+        named["cap_nano"] = round(usd_per_call * _NANO)
     document = {**(rules or Weights.shipped()).document, "learned": named}
-    weights = Weights.from_document(document, lambda _: head)
-    floor = (QUALITY_KEPT - 1) * _mean([one.rewards[best] for one in whole])
-    progress(_FOLDS + 1, _FOLDS + 1)
+    progress(FOLDS + 1, FOLDS + 1)
     return RouteFit(
-        missing=_missing(len(held), usd, usd_per_call, saved_gate, against, reward, floor),
-        held_out=len(held),
+        missing=_missing(guard, usd, usd_per_call, saved_gate, against, reward, differences),
+        held_out=len(taken),
         best_single=best,
         saves_against=against,
         saved=saved,
         gate=saved_gate,
         reward=reward,
         usd_per_call=usd,
-        price_weight=price_weight,
-        shares={name: chosen.count(name) / len(chosen) for name in models},
-        weights=weights,
-        evidence=[entry for one in (*learned, *held) for entry in one.evidence],
+        price_weight=price_weight / MILLION,
+        shares={
+            model: sum(w for w, name in zip(weights, names, strict=True) if name == model) / total
+            for model in models
+        },
+        weights=Weights.from_document(document, lambda _: head),
+        evidence=sorted({entry for one in (*learned, *taken) for entry in one.evidence}),
         files={
             RULES_FILE: json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n",
             _HEAD_FILE: head.encoded,
@@ -171,14 +178,11 @@ def fit_route(
 
 
 def _missing(
-    held: int, usd: float, limit: float, saved: Estimate, against: str, reward: Estimate,
-    floor: float,
+    guard: GuardSettings, usd: float, limit: float, saved: Estimate, against: str,
+    reward: Estimate, differences: Sequence[float],
 ) -> list[str]:  # fmt: skip
+    """Return a sentence for each condition of a proposal that does not hold."""
     missing = []
-    if held < MIN_PROMPTS:
-        missing.append(
-            f"{held} held-out prompts have graded answers of all models; it takes {MIN_PROMPTS}."
-        )
     if usd > limit:
         missing.append(f"The route costs {usd:.6f} USD per call, more than {limit:g}.")
     if saved.low <= 0:
@@ -187,10 +191,13 @@ def _missing(
             f"The route may save nothing compared with {than}: {saved.low:.6f} to "
             f"{saved.high:.6f} USD per call."
         )
-    if reward.low < floor:
+    if reward.low < -guard.tolerance:
+        deviation = sqrt(sum(map(mul, differences, differences)) / len(differences))
+        needed = pairs_needed(guard.tolerance, deviation, looks=max(1, guard.looks))
         missing.append(
-            f"The route may lose {-reward.low:.4f} of reward, more than {-floor:.4f} "
-            f"({1 - QUALITY_KEPT:.0%} of the best single model's)."
+            f"The route may lose {-reward.low:.4f} of reward, more than {guard.tolerance:g}. "
+            f"If it loses nothing, about {needed:,} prompts with graded answers of all models "
+            f"show that; there are {len(differences):,}."
         )
     return missing
 
@@ -201,49 +208,35 @@ def _chosen_now(
     """Return the models that the head in force takes; empty if it knows none of them."""
     if rules is None or rules.head is None or rules.learned is None:
         return []
-    head, learned = rules.head, rules.learned
-    known = {name: of for name, of in head.models.items() if name in models}
-    head = replace(head, models=known)
-    weight, floor = learned.price_weight / MILLION, learned.quality_floor / MILLION
-    return [_chosen(head, one, weight, floor) for one in prompts] if known else []
+    learned = rules.learned
+    known = {name: of for name, of in rules.head.models.items() if name in models}
+    head = replace(rules.head, models=known)
+    return [
+        chosen(*predictions(head, one), learned.price_weight, learned.quality_floor)
+        for one in prompts
+    ] if known else []  # fmt: skip
 
 
-def _chosen(head: LearnedHead, one: GradedPrompt, price_weight: float, quality_floor: float) -> str:
-    """Return the model that rules with this head take, scored as the router scores."""
-    qualities = head.qualities(buckets_of(one.text, head.buckets))
-    return min(
-        qualities,
-        key=lambda name: (
-            -learned_score(
-                qualities[name],
-                head.models[name].cost_nano,
-                price_weight=round(price_weight * MILLION),
-                quality_floor=round(quality_floor * MILLION),
-                factors=_NO_PREFERENCE,
-            ),
-            name,
-        ),
+def _best_single(whole: Sequence[GradedPrompt], models: Sequence[str]) -> str:
+    """Return the model with the highest mean reward; of models that are level, the dearest.
+
+    Two models are level if their means differ by less than two standard errors. The dearest of them
+    is the model that a route can save on.
+    """
+    top = max(models, key=lambda name: (_mean(whole, lambda one: one.rewards[name]), name))
+
+    def is_level(name: str) -> bool:
+        differences = [one.traffic * (one.rewards[top] - one.rewards[name]) for one in whole]
+        return sum(differences) <= 2 * sqrt(sum(map(mul, differences, differences)))
+
+    return max(
+        filter(is_level, models), key=lambda name: (_mean(whole, lambda one: one.costs[name]), name)
     )
 
 
-def _unseen(
-    prompts: Sequence[GradedPrompt],
-    whole: Sequence[GradedPrompt],
-    progress: Callable[[int, int], None],
-) -> list[tuple[GradedPrompt, LearnedHead]]:
-    """Return each complete prompt with a head that was not fitted to it."""
-    fold = {one.exchange_id: place % _FOLDS for place, one in enumerate(prompts)}
-    heads = []
-    for number in range(_FOLDS):
-        progress(number, _FOLDS + 1)
-        heads.append(fit_head([one for one in prompts if fold[one.exchange_id] != number]))
-    return [(one, heads[fold[one.exchange_id]]) for one in whole]
+def _usd(one: GradedPrompt, model: str) -> float:
+    return one.costs[model]
 
 
-def _standard_error(values: Sequence[float]) -> float:
-    mean = _mean(values)
-    return sqrt(sum((value - mean) ** 2 for value in values)) / len(values)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _mean(prompts: Sequence[GradedPrompt], value: Callable[[GradedPrompt], float]) -> float:
+    return sum(one.traffic * value(one) for one in prompts) / sum(one.traffic for one in prompts)

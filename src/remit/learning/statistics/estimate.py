@@ -9,7 +9,7 @@ __all__ = ["Estimate", "Method"]
 
 Method = Literal[
     "betting", "empirical_bernstein", "doubly_robust", "prediction_powered", "welch",
-    "least_squares", "student",
+    "least_squares", "student", "one_sided",
 ]  # fmt: skip
 
 
@@ -27,7 +27,8 @@ class Estimate:
         method: `betting` and `empirical_bernstein` are valid at every look. `doubly_robust`,
             `prediction_powered`, `welch` (a difference of two means), `student` (a mean of paired
             differences) and `least_squares` (a slope) are valid for a number of samples fixed in
-            advance.
+            advance. `one_sided` is valid for a number of looks fixed in advance, and the confidence
+            is that of each end alone.
         clipped: number of samples whose weight was limited.
     """
 

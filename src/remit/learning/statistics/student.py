@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist, fmean
+from operator import mul
+from statistics import NormalDist
 
 __all__ = ["skewed_interval", "student"]
 
@@ -26,7 +27,9 @@ def student(confidence: float, freedom: float) -> float:
     )
 
 
-def skewed_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+def skewed_interval(
+    values: Sequence[float], confidence: float = 0.95, weights: Sequence[float] | None = None
+) -> tuple[float, float]:
     """Return the interval for a mean by Student's t, corrected for skewness.
 
     Hall (1992), "On the removal of skewness by transformation": the monotone cubic transformation.
@@ -35,6 +38,7 @@ def skewed_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[
     Args:
         values: at least two values.
         confidence: confidence of the interval.
+        weights: weight of each value, above 0; ``None`` for equal weights.
 
     Returns:
         The lower and the upper end; both are the mean if all values are equal.
@@ -42,14 +46,17 @@ def skewed_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[
     Raises:
         ZeroDivisionError: there are fewer than two values.
     """
-    n, mean = len(values), fmean(values)
-    centred = [value - mean for value in values]
-    variance: float = sum(value**2 for value in centred) / (n - 1)
-    if variance <= 0:
+    given = [1.0] * len(values) if weights is None else weights
+    total = math.fsum(given)
+    mean = math.fsum(map(mul, given, values)) / total
+    terms = [weight * (value - mean) for weight, value in zip(given, values, strict=True)]
+    n = total**2 / math.fsum(map(mul, given, given))
+    squares = math.fsum(map(mul, terms, terms))
+    if squares <= 0:
         return mean, mean
-    error = math.sqrt(variance / n)
-    skewness: float = sum(value**3 for value in centred) / n / (variance * math.sqrt(variance))
-    a, t = skewness / math.sqrt(n), student(confidence, n - 1)
+    error = math.sqrt(squares * n / (n - 1)) / total
+    a = math.fsum([term**3 for term in terms]) / total**3 / error**3
+    t = student(confidence, n - 1)
     if abs(a) < 1e-9:
         return mean - error * t, mean + error * t
 

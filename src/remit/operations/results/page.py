@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import dataclasses
+import functools
+import inspect
+import operator
+import re
+import types
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -87,16 +93,71 @@ class Paged(BaseModel):
     next_cursor: str | None = Field(description="Cursor of the next page; null on the last page.")
 
 
-def listing(
-    name: str, doc: str, *, base: type[BaseModel] = Paged, **members: Any
+class Open(BaseModel):
+    """An object with further members."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def form(
+    name: str,
+    doc: str,
+    /,
+    *,
+    of: type[Any] | None = None,
+    base: type[BaseModel] = BaseModel,
+    **members: Any,
 ) -> type[BaseModel]:
-    """Return the form of a list.
+    """Return the form of a JSON object, whose members are required unless a default is given.
 
     Args:
-        name: its name in the OpenAPI document.
+        name: name of the form in the OpenAPI document.
         doc: its description there.
-        base: :class:`Paged`, or BaseModel for a list without pages.
-        members: the form of the items, keyed by the member that contains them.
+        of: a dataclass whose attributes are members, with the descriptions of its docstring.
+        base: the base of the form, such as :class:`Paged`.
+        members: the type of each other member. A list with one type stands for a list of its
+            items, and None omits an attribute of ``of``. A tuple contains a type, a description,
+            and the default if the member may be absent.
     """
-    fields: dict[str, Any] = {member: (list[item], ...) for member, item in members.items()}  # type: ignore[valid-type]
+    told: dict[str, str] = {}
+    if of is not None:
+        hints = get_type_hints(of)
+        own = {item.name: _in_json(hints[item.name]) for item in dataclasses.fields(of)}
+        members, told = {**own, **members}, _told(of)
+    fields: dict[str, Any] = {}
+    for member, found in members.items():
+        kind, text, *rest = found if isinstance(found, tuple) else (found, told.get(member))
+        kind = list[kind[0]] if isinstance(kind, list) else kind  # type: ignore[valid-type]
+        if kind is not None:
+            fields[member] = kind, Field(*rest, description=text)
     return create_model(name, __base__=base, __doc__=doc, **fields)
+
+
+def _told(kind: type[Any]) -> dict[str, str]:
+    """Return the descriptions of a dataclass's attributes in its docstring, by name."""
+    found = {}
+    for each in reversed(kind.__mro__):
+        attributes = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")[2]
+        for name, text in re.findall(r"^    (\w+): ((?:.|\n {8})+)", attributes, re.MULTILINE):
+            plain = re.sub(r"\s+", " ", re.sub(r":\w+:`~?([\w.]+)`", r"`\1`", text))
+            plain = re.sub(r"\bNone\b", "null", plain.replace("``", "`"))
+            found[name] = plain[:1].upper() + plain[1:]
+    return found
+
+
+def _in_json(hint: Any) -> Any:
+    """Return a type with forms instead of dataclasses."""
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return _form(hint)
+    origin = get_origin(hint)
+    if origin is None or origin is Literal:
+        return hint
+    parts = [_in_json(part) for part in get_args(hint)]
+    if origin in {Union, types.UnionType}:
+        return functools.reduce(operator.or_, parts)
+    return origin[tuple(parts)]
+
+
+@functools.cache
+def _form(kind: type[Any]) -> type[BaseModel]:
+    return form(f"{kind.__name__}Shape", (kind.__doc__ or "").partition("\n")[0], of=kind)

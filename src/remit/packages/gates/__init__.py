@@ -1,6 +1,6 @@
 """The eight gates, which check an installation."""
 
-from remit.packages.gates.constraints import check_settings
+from remit.packages.gates.constraints import check_settings, unpermitted_models
 from remit.packages.gates.context import GateContext
 from remit.packages.gates.runner import (
     GATES,
@@ -20,4 +20,5 @@ __all__ = [
     "check_gates",
     "check_settings",
     "latest_result",
+    "unpermitted_models",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, SecretStr
@@ -128,7 +128,25 @@ def _is_stated(stated: SessionStatements, entry: LedgerEntry, use: Use) -> bool:
     return stated.provider(entry, use.provider_id)
 
 
-def check_settings(context: GateContext, coming: Collection[str] = ()) -> Iterator[Finding]:
+def unpermitted_models(context: GateContext) -> list[str]:
+    """Return the configured models that no installed package permits, as ``provider/model``.
+
+    Models of settings, agents and contracts count, each once, in the order of the settings.
+
+    Args:
+        context: the root with its settings.
+
+    Raises:
+        RemitError: the default model cannot be determined.
+    """
+    permitted = _permitted(one.manifest.permissions for one in context.registry.packages.values())
+    uses = (use for _, use in _configured_uses(context, context.model()) if use.kind == "model")
+    return list(dict.fromkeys(f"{u.provider_id}/{u.name}" for u in uses if not permitted(u)))
+
+
+def check_settings(
+    context: GateContext, coming: Collection[str] = (), permits: Sequence[str] = ()
+) -> Iterator[Finding]:
     """Yield faults of the settings (gate G3).
 
     Faults are settings that cannot be loaded or exceed a ceiling, an unknown default model, rules
@@ -138,9 +156,11 @@ def check_settings(context: GateContext, coming: Collection[str] = ()) -> Iterat
     Args:
         context: the root with its settings.
         coming: paths of files that a package is about to install, accepted as existing.
+        permits: models that a package is about to permit, as ``provider/model``.
     """
     yield from _ceilings(context, coming)
-    permitted = _permitted(one.manifest.permissions for one in context.registry.packages.values())
+    known = [one.manifest.permissions for one in context.registry.packages.values()]
+    permitted = _permitted([*known, Permissions(models=tuple(permits))])
     model = "", ""
     try:
         model = context.model()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from remit.gateway import Noted
+from remit.gateway import DecisionStep
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import blocking
 from remit.kernel.validation import changed
@@ -97,7 +97,7 @@ def thought_to_note(
     record: ThoughtRecord,
     metadata: Callable[[str], Mapping[str, Any]],
     subject_id: str | None,
-) -> Noted | None:
+) -> DecisionStep | None:
     """Return the step that records a thought in the transaction of an answer. Writes nothing.
 
     Args:
@@ -112,11 +112,11 @@ def thought_to_note(
     """
     if ledger not in _prepared:
         return None
-    noted = Noted(_Stage)
-    noted.step = _Step(
-        ledger, record, lambda: metadata(noted.exchange_entry_id), subject_id, is_new=True
+    decision = DecisionStep(_Stage)
+    decision.step = _Step(
+        ledger, record, lambda: metadata(decision.exchange_entry_id), subject_id, is_new=True
     )
-    return noted
+    return decision
 
 
 def _record_of(thought: ThoughtInput, thought_id: str, at: str | datetime) -> ThoughtRecord:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from http import HTTPStatus
 from typing import Any
 
@@ -18,22 +17,12 @@ from remit.ledger import LedgerClosedError, LedgerWriteError, NoSignerError
 from remit.operations import ForbiddenError
 from remit.packages import PackageError
 from remit.runtime import OpenRoot, Runtime
-from remit.server.api.approvals import approval_routes
 from remit.server.api.call_paths import paths_beside_the_api
-from remit.server.api.feedback import feedback_routes
-from remit.server.api.governance import governance_routes
-from remit.server.api.learning import learning_routes
-from remit.server.api.ledger import ledger_routes
 from remit.server.api.operations import operation_routes
-from remit.server.api.orders import order_routes
-from remit.server.api.pins import pin_routes
-from remit.server.api.prices import price_routes
 from remit.server.api.report import report_routes
-from remit.server.api.responses.installation import Health
 from remit.server.api.routes import Routes, answer
 from remit.server.api.sessions import session_routes
 from remit.server.api.tenants import tenant_routes
-from remit.server.api.usage import usage_routes
 from remit.server.authentication import Authenticator
 from remit.server.guard import Guard
 from remit.server.refusals import HttpError
@@ -82,21 +71,16 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         redirect_slashes=False,
     )
     ledger = runtime.ledger
-    root = OpenRoot(lambda: ledger, lambda: runtime.settings, keys=keys, budgeter=runtime.budgeter)
+    root = OpenRoot(
+        lambda: (runtime.root, runtime.loaded), lambda: ledger, keys=keys,
+        budgeter=runtime.budgeter, orders=runtime.orders, approvals=runtime.approvals,
+        prices=runtime.root_prices,
+    )  # fmt: skip
     routers = [
-        ledger_routes(ledger),
         session_routes(ledger),
         *operation_routes(root),
-        usage_routes(ledger),
         tenant_routes(runtime.root, ledger),
         report_routes(runtime),
-        price_routes(ledger, runtime.root_prices),
-        approval_routes(ledger, runtime.approvals),
-        order_routes(ledger, runtime.orders),
-        pin_routes(ledger),
-        feedback_routes(ledger),
-        learning_routes(runtime.root, ledger, runtime.loaded),
-        governance_routes(ledger, runtime.gate_context),
         _health_routes(runtime, keys),
     ]
     for router in routers:
@@ -122,7 +106,13 @@ def _health_routes(runtime: Runtime, keys: KeyStore) -> Routes:
     routes = Routes("health")
     gateway = runtime.gateway
 
-    @routes.add("GET", "/health", "Breakers, calls in flight, version", needs="read", shape=Health)
+    @routes.add(
+        "GET",
+        "/health",
+        "Breakers, calls in flight, version",
+        needs="read",
+        shape="Health",
+    )
     def health() -> dict[str, Any]:
         """Return the state of this process, and the circuit breakers that it shares with others."""
         return {
@@ -148,19 +138,7 @@ class _Application(FastAPI):
             document.setdefault("components", {})["securitySchemes"] = _SCHEMES
             document["security"] = [{name: []} for name in _SCHEMES]
             document["paths"].update(paths_beside_the_api())
-            for schema in document["components"]["schemas"].values():
-                _describe_fields(schema)
         return super().openapi()
-
-
-def _describe_fields(schema: dict[str, Any]) -> None:
-    """Move the attributes in a docstring of a class to the descriptions of the properties."""
-    text, _, attributes = schema.get("description", "").partition("\n\nAttributes:\n")
-    for name, meaning in re.findall(r"^    (\w+): ((?:.|\n {8})+)", attributes, re.MULTILINE):
-        plain = re.sub(r"\s+", " ", meaning).replace("``", "`")
-        schema["properties"][name]["description"] = plain[:1].upper() + plain[1:]
-    if text:
-        schema["description"] = text
 
 
 async def _refused(request: Request, error: Exception) -> Response:

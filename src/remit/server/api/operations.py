@@ -10,8 +10,10 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from remit import operations
-from remit.operations import OPERATIONS, Listing, Operation, RootPort, request_model, result_form
-from remit.server.api.routes import Caller, Routes, slice_of
+from remit.operations import Feed, Listing, Operation, RootPort, request_model
+from remit.server.api.routes import Caller, Context, Routes, page_of, slice_of
+
+_PAGE = ("cursor", "limit")
 
 
 def operation_routes(root: RootPort) -> Iterator[Routes]:
@@ -21,23 +23,34 @@ def operation_routes(root: RootPort) -> Iterator[Routes]:
         root: the open root in which the operations run.
     """
     groups: dict[str, Routes] = {}
-    for kind in OPERATIONS:
+    for kind in operations.operations():
         if kind.route:
-            _add(groups.setdefault(kind.tag, Routes(kind.tag)), kind, root)
+            tag = kind.tag or kind.route.split("/")[1]
+            _add(groups.setdefault(tag, Routes(tag)), kind, root)
     yield from groups.values()
 
 
 def _add(routes: Routes, kind: type[Operation], root: RootPort) -> None:
     method, path = kind.route.split(" ")
     in_path = frozenset(re.findall(r"{(\w+)", path))
-    rest = [item for item in kind.fields("route") if item.name not in in_path]
+    fields = kind.fields("route")
+    rest = [item for item in fields if item.name not in in_path]
     is_query = method in {"GET", "DELETE"}
     model: Any = request_model(kind, "route", but=in_path, is_query=is_query)
 
-    def answered(caller: Any, request: Any = None, **named: str) -> Any:
-        given: dict[str, Any] = {} if request is None else dict(request)
-        page = {name: given.pop(name) for name in ("cursor", "limit") if kind.member}
-        found = kind(**given, **named).run(root, operations.Caller(caller))
+    def answered(caller: Any, context: Any, request: Any = None, **named: str) -> Any:
+        given = (
+            {name: getattr(request, name) for name in request.model_fields_set} if request else {}
+        )
+        page = {name: getattr(request, name) for name in _PAGE} if kind.member else {}
+        stated = {name: value for name, value in given.items() if name not in page}
+        by = operations.Caller(caller, subject_id=context.subject_id)
+        found = kind(**stated, **named).run(root, by)
+        if isinstance(found, Feed):
+            cursor, limit = page["cursor"], page["limit"]
+            pairs = found.read(cursor, limit + 1)
+            listed = ((place, kind.member, item) for place, item in pairs)
+            return {**found.rest, **page_of(listed, limit, kind.member)}
         if not isinstance(found, Listing):
             return found
         items = [
@@ -45,10 +58,12 @@ def _add(routes: Routes, kind: type[Operation], root: RootPort) -> None:
             if found.is_shown(item) or found.cursor_of(item) == page["cursor"]
         ]  # fmt: skip
         part, more = slice_of(items, map(found.cursor_of, items), **page)
-        return {kind.member: list(found.describe(part)), "next_cursor": more}
+        return {**found.rest, kind.member: list(found.describe(part)), "next_cursor": more}
 
-    parameters: dict[str, tuple[Any, Any]] = dict.fromkeys(sorted(in_path), (str, ...))
-    parameters["caller"] = (Caller, ...)
+    parameters: dict[str, tuple[Any, Any]] = {
+        item.name: (item.type, ...) for item in fields if item.name in in_path
+    }
+    parameters |= {"caller": (Caller, ...), "context": (Context, ...)}
     if is_query and (rest or kind.member):
         parameters["request"] = Annotated[model, Query()], ...
     elif rest:
@@ -66,6 +81,7 @@ def _add(routes: Routes, kind: type[Operation], root: RootPort) -> None:
     answered.__name__ = kind.endpoint or kind.command.split(" ")[-1]
     answered.__doc__ = kind.__doc__
     routes.add(
-        method, path, kind.summary, needs=kind.needs, shape=result_form(kind.result),
+        method, path, kind.summary, needs=kind.needs, shape=kind.result,
+        **({"media_type": kind.media_type} if kind.media_type else {}),
         status=kind.status, fails=kind.fails,
     )(answered)  # fmt: skip

@@ -24,17 +24,7 @@ _HEADERS = {"content-disposition": 'attachment; filename="remit-report.html"'}
 
 
 class ReportQuery(BaseModel):
-    """The range of a report, and the length of its lists. Unknown fields are refused.
-
-    Attributes:
-        since: start: `today`, `yesterday`, `24h` or ISO 8601, rounded down to a quarter of an hour;
-            empty for the beginning.
-        until: end, in the same forms, rounded up; empty for the latest entry. Entries at this time
-            are not included.
-        time_zone: an IANA name, for dates and days.
-        most: in a range of more than 20,000 entries, the number of calls, refusals, charges and
-            budgets that each list shows, the latest of each event type; 0 to 10,000.
-    """
+    """The range of a report, and the length of its lists. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -16,6 +16,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerEntry
+from remit.operations import result_form
 from remit.operations.results import Error
 from remit.server.authentication import RequestContext
 from remit.server.guard import CONTEXT, IDENTITY
@@ -74,7 +75,7 @@ class Routes(APIRouter):
         summary: str,
         *,
         needs: str,
-        shape: type[Any] | None = None,
+        shape: str = "",
         media_type: str = "text/plain",
         status: int = 200,
         fails: Iterable[int] = (),
@@ -90,8 +91,8 @@ class Routes(APIRouter):
             summary: text for the OpenAPI document.
             needs: the needed permission of :data:`remit.gateway.auth.PERMISSIONS`; of several
                 joined with " or ", one is enough.
-            shape: the form of a JSON body; None for text or bytes of ``media_type``, or for a
-                response that streams it.
+            shape: name of the form of a JSON body; empty for text or bytes of ``media_type``, or
+                for a response that streams it.
             media_type: the type of a body without a shape.
             status: the status of success.
             fails: statuses of failure in addition to those of every route, and 404 of a path with
@@ -103,7 +104,7 @@ class Routes(APIRouter):
         }
         # For example, a body is too large or too slow, or the database does not answer.
         responses["default"] = {"model": Error, "description": "Any other failure."}
-        if shape is None:
+        if not shape:
             content = {media_type: {"schema": _FORMATS[media_type]}}
             responses[status] = {
                 "description": "The exact bytes of the record or document.",
@@ -116,7 +117,7 @@ class Routes(APIRouter):
                 value = function(*args, **kwargs)
                 if isinstance(value, Response):  # a stream
                     return value
-                if shape is None:
+                if not shape:
                     return Response(value, status, media_type=media_type)
                 return answer(value, status)
 
@@ -126,7 +127,7 @@ class Routes(APIRouter):
                 methods=[method],
                 summary=summary,
                 status_code=status,
-                response_model=shape,
+                response_model=result_form(shape) if shape else None,
                 # The document shows the shape only where the class names a media type.
                 response_class=JSONResponse if shape else Response,
                 responses=responses,
@@ -147,15 +148,6 @@ def _allowing(needs: str) -> Callable[..., Any]:
             raise HttpError(400, "invalid_input", f"{twice} is given twice.", param=twice)
 
     return check
-
-
-def name_of(identity: Identity) -> str:
-    """Return the caller for the record: name and id, as the name of a revoked key may be reused.
-
-    Args:
-        identity: identity of the caller.
-    """
-    return f"{identity.name} ({identity.key_id})" if identity.key_id else identity.name
 
 
 def answer(value: Any, status: int = 200) -> Response:

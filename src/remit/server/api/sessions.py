@@ -11,7 +11,6 @@ from remit.agents.sessions import session_overview
 from remit.kernel.errors import NotFoundError
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.operations.results import Page
-from remit.server.api.responses.record import SessionDetail, SessionPage, Trace
 from remit.server.api.routes import Listed, Routes, page_of
 from remit.server.refusals import HttpError
 
@@ -37,7 +36,7 @@ def session_routes(ledger: LedgerClient) -> Routes:
     """
     routes = Routes("sessions")
 
-    @routes.add("GET", "/sessions", "List sessions", needs="read", shape=SessionPage)
+    @routes.add("GET", "/sessions", "List sessions", needs="read", shape="SessionPage")
     def sessions(page: Annotated[Page, Query()]) -> dict[str, Any]:
         """Return sessions that began with a ``SESSION_START``, latest first.
 
@@ -53,7 +52,11 @@ def session_routes(ledger: LedgerClient) -> Routes:
         return page_of(listed, page.limit, "sessions")
 
     @routes.add(
-        "GET", "/sessions/{session_id:path}", "One session", needs="read", shape=SessionDetail
+        "GET",
+        "/sessions/{session_id:path}",
+        "One session",
+        needs="read",
+        shape="SessionDetail",
     )
     def session(session_id: str, page: Annotated[Page, Query()]) -> dict[str, Any]:
         """Return a session: both sides of its turns, and a summary of its model calls."""
@@ -70,7 +73,11 @@ def session_routes(ledger: LedgerClient) -> Routes:
         return {**overview, **found}
 
     @routes.add(
-        "GET", "/traces/{work_order_id:path}", "Trace of a work order", needs="read", shape=Trace
+        "GET",
+        "/traces/{work_order_id:path}",
+        "Trace of a work order",
+        needs="read",
+        shape="Trace",
     )
     def trace(work_order_id: str, page: Annotated[Page, Query()]) -> dict[str, Any]:
         """Return the steps of a work order, with entry ids."""

@@ -13,7 +13,7 @@ from remit.gateway.budget import usd_of
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
-from remit.operations.results import Page, TenantPage, TenantShape
+from remit.operations.results import Page
 from remit.runtime.tenants import ListedTenant, Tenant, list_names, listed_tenant, open_log
 from remit.server.api.routes import Routes, slice_of
 from remit.server.refusals import HttpError
@@ -35,7 +35,7 @@ def tenant_routes(host: Root, ledger: LedgerClient) -> Routes:
     """
     routes = Routes("tenants")
 
-    @routes.add("GET", "/tenants", "List tenants", needs="read", shape=TenantPage)
+    @routes.add("GET", "/tenants", "List tenants", needs="read", shape="TenantPage")
     def tenants(query: Annotated[Page, Query()]) -> dict[str, Any]:
         """Return tenants sorted by name, removed ones included: size, latest head, spending
         today.
@@ -46,7 +46,7 @@ def tenant_routes(host: Root, ledger: LedgerClient) -> Routes:
             shown = list(threads.map(lambda name: _shown(listed_tenant(host, ledger, name)), part))
         return {"tenants": shown, "next_cursor": more}
 
-    @routes.add("GET", "/tenants/{name}", "One tenant", needs="read", shape=TenantShape)
+    @routes.add("GET", "/tenants/{name}", "One tenant", needs="read", shape="TenantShape")
     def tenant(name: str) -> dict[str, Any]:
         """Return one tenant."""
         if name not in list_names(host, ledger):

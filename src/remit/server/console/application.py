@@ -12,7 +12,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from remit.agents import ApprovalQueue
-from remit.gateway.auth import AuthUnavailableError, Directory, Identity, KeyStore
+from remit.gateway.auth import AuthUnavailableError, Identity, KeyStore
 from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError
 from remit.ledger import (
     LedgerClosedError,
@@ -20,7 +20,7 @@ from remit.ledger import (
     LedgerWriteError,
     open_root_ledger,
 )
-from remit.runtime import Runtime
+from remit.runtime import OpenRoot, Runtime
 from remit.server.authentication import Authenticator
 from remit.server.console import (
     approvals,
@@ -28,6 +28,7 @@ from remit.server.console import (
     decisions,
     device,
     journeys,
+    key_pages,
     now,
     proposals,
     sessions,
@@ -68,7 +69,7 @@ _log = logging.getLogger("remit.server.console")
 
 _VIEWS = (
     *now.VIEWS, *calls.VIEWS, *sessions.VIEWS, *journeys.VIEWS, *decisions.VIEWS, *spend.VIEWS,
-    *approvals.VIEWS, *verification.VIEWS, *proposals.VIEWS, *device.VIEWS,
+    *key_pages.VIEWS, *approvals.VIEWS, *verification.VIEWS, *proposals.VIEWS, *device.VIEWS,
 )  # fmt: skip
 _LOGOUT, _LIVE, _FIND = (f"{PREFIX}/{name}" for name in ("logout", "live", "find"))
 _THREADS = 2  # Pages share the CPU with model calls, so few threads render them.
@@ -119,7 +120,13 @@ class Console:
             runtime,
             self._ledger,
             approvals_read,
-            Directory(self._ledger),
+            OpenRoot(lambda: (runtime.root, runtime.loaded), lambda: self._ledger),
+            OpenRoot(
+                lambda: (runtime.root, runtime.loaded),
+                lambda: runtime.ledger,
+                keys=keys,
+                budgeter=runtime.budgeter,
+            ),
             KeptUsage(self._ledger),
             KeptReport(runtime.root, self._ledger),
             WaitingApprovals(self._ledger, approvals_read),

@@ -12,7 +12,7 @@ from remit.agents import Approval, ApprovalError
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.json_text import load_exact
 from remit.ledger import Erased, is_authentic
-from remit.server.api.routes import name_of
+from remit.operations import name_of
 from remit.server.console.forms import see
 from remit.server.console.lengths import LONGEST, Shortened
 from remit.server.console.pages import Asked, Page, Sources, View

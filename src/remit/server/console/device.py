@@ -79,7 +79,9 @@ def change(sources: Sources, asked: Asked) -> Page:
         ) from error
     if approved:
         with contextlib.suppress(ConflictError):  # The person may be declared already.
-            sources.owners.declare("user", person.user_id, person.name, by="device sign-in")
+            sources.writes.directory.declare(
+                "user", person.user_id, person.name, by="device sign-in"
+            )
     else:
         keys.revoke(made.key_id, "Device sign-in denied", requested_by=person.name)
     return Page(

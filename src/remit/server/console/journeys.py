@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from remit.contracts import ContractLoader
 from remit.kernel.installation import InstalledFiles
@@ -12,7 +12,7 @@ from remit.ledger import LedgerEntry
 from remit.server.console.forms import see
 from remit.server.console.lengths import Shortened
 from remit.server.console.pages import Asked, Page, Sources, View
-from remit.server.console.rows import call_row
+from remit.server.console.rows import call_row, key_names
 from remit.server.replies import Answer
 from remit.views import (
     SESSION_EVENTS,
@@ -25,12 +25,16 @@ from remit.views.entries import order_of, plain, session_of
 from remit.views.page import has_focus, sums_of
 
 _LISTED = 50
+_NAMED = ("key_id", "user_id", "team_id", "agent_id", "requested_model_id", "provider_id",
+          "contract_id")  # fmt: skip
 
 
 def show(sources: Sources, asked: Asked) -> Page | Answer:
     """Return the list of the latest calls, one entry, or the journey of an entry or work order.
 
-    Sessions and entries that begin or end a session are redirected to the page of the session.
+    A call of a client is one journey with all its attempts. A refused request has a short page of
+    its own. Sessions and entries that begin or end a session are redirected to the page of the
+    session.
 
     Args:
         sources: the data sources.
@@ -42,12 +46,16 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
     """
     ledger = sources.ledger
     if not asked.rest:
-        found = ledger.query(
-            event_type="EXCHANGE", order="desc", after=asked.query.get("before"), limit=_LISTED,
-            with_content=False,
+        found = list(
+            ledger.query(
+                event_type="EXCHANGE", order="desc", after=asked.query.get("before"),
+                limit=_LISTED, with_content=False,
+            )
         )  # fmt: skip
-        rows = [call_row(entry) for entry in found]
-        more = rows[-1]["id"] if len(rows) == _LISTED else ""
+        # A call is listed once, by its last attempt, which is newer than the others.
+        earlier = {entry.metadata.get("retry_of") for entry in found}
+        rows = [call_row(entry) for entry in found if entry.id not in earlier]
+        more = found[-1].id if len(found) == _LISTED else ""
         return Page("journeys.html.j2", {"calls": rows, "before": more})
     name = asked.rest
     entry: LedgerEntry | None = None
@@ -56,6 +64,8 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
         if not session_of(entry):
             said = {"metadata": plain(entry.metadata), "reason": plain(entry.reason)}
             return Page("entry.html.j2", {**_about(entry), **Shortened().cut(said)})
+    if entry is not None and entry.event_type == "PROMPT_REJECTED" and not order_of(entry):
+        return _refusal(sources, entry)
     if entry is not None and entry.event_type in SESSION_EVENTS:
         return see(f"/console/sessions/{quote(session_of(entry), safe='')}")
     if not name.startswith(
@@ -69,15 +79,51 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
     )
     short = Shortened()
     turns = [short.cut(turn) for turn in journey["turns"]]
+    call = _only_call(turns)
+    if call is not None:
+        entry = ledger.read(call["entry_id"], with_content=False)
+    sums = sums_of(journey["totals"])
     return Page(
         "journey.html.j2",
         {
             "journey": {**journey, "turns": turns},
-            "sums": list(sums_of(journey["totals"])),
+            "sums": [one for one in sums if call is None or one[1] != "0"],
             "parts_of": functools.partial(prompt_parts, examples_of(_contracts(sources))),
             "has_focus": functools.partial(has_focus, str(journey.get("focus") or "")),
             "opened": len(turns) == 1,
             "way": _about(entry) if entry is not None else None,
+            "attempts": [*call["attempts"], call] if call else [],
+            "total_ms": turns[0]["elapsed_ms"] if call else None,
+        },
+    )
+
+
+def _only_call(turns: list[Any]) -> dict[str, Any] | None:
+    """Return the call of a journey that consists of one client's call; else None."""
+    is_single = len(turns) == 1 and turns[0]["kind"] == "call"
+    calls: list[dict[str, Any]] = turns[0]["calls"] if is_single else []
+    is_call = len(calls) == 1 and calls[0]["kind"] == "model_call"
+    return calls[0] if is_call else None
+
+
+def _refusal(sources: Sources, entry: LedgerEntry) -> Page:
+    """Return the page of a refused request: caller, model, reason and links to related calls."""
+    data = plain(entry.metadata)
+    named = {name: text for name in _NAMED if isinstance(text := data.get(name), str) and text}
+    key_id = named.get("key_id", "")
+    code = str(data.get("error_code") or "")
+    same = {"outcome": "refused", "error": code, "key": key_id}
+    query = urlencode({name: value for name, value in same.items() if value})
+    return Page(
+        "refusal.html.j2",
+        {
+            "entry": {"id": entry.id, "at": entry.timestamp},
+            "code": code,
+            "message": data.get("error_message", ""),
+            "named": named,
+            "key_name": key_names(sources.ledger, {key_id}).get(key_id, key_id),
+            "session_id": session_of(entry),
+            "same": f"/console/calls?{query}",
         },
     )
 
@@ -106,6 +152,9 @@ def _about(entry: LedgerEntry) -> dict[str, Any]:
         "outcome": data.get("outcome", ""),
         "model": data.get("model_id", ""),
         "cost": wording.one_cost(data) if entry.event_type == "EXCHANGE" else "",
+        "passed_over": [
+            one for one in plain(data.get("fallback_from") or ()) if isinstance(one, dict)
+        ],
         "order": order_of(entry),
         "session_id": session_of(entry),
         "is_call": entry.event_type in ("EXCHANGE", "DISPATCH", "EXCHANGE_ORPHANED",

@@ -12,8 +12,9 @@ from urllib.parse import quote
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 
 from remit.agents import ApprovalQueue
-from remit.gateway.auth import Directory, Identity
+from remit.gateway.auth import Identity
 from remit.ledger import LedgerClient
+from remit.operations import RootPort
 from remit.runtime import Runtime
 from remit.server.console.approval_cache import WaitingApprovals
 from remit.server.console.assets import address_of, style
@@ -29,6 +30,7 @@ NAVIGATION = (
     ("/console/journey", "Journey"),
     ("/console/why", "Why this model"),
     ("/console/spend", "Spend"),
+    ("/console/keys", "Keys"),
     ("/console/approvals", "Approvals"),
     ("/console/verify", "Verify"),
     ("/console/proposals", "Proposals"),
@@ -44,7 +46,8 @@ class Sources:
         runtime: the open root; decisions of a person are written through it.
         ledger: a reader with its own connections, which model calls do not use.
         approvals: the runtime's approval requests, read over these connections.
-        owners: the names of users, teams and organisations.
+        reads: keys, owners and budgets, read over these connections.
+        writes: the same over the runtime's connections, for changes by operations.
         usage: cached usage and costs.
         learned: the cached learning report.
         waiting: the approval requests that wait for a person.
@@ -54,7 +57,8 @@ class Sources:
     runtime: Runtime
     ledger: LedgerClient
     approvals: ApprovalQueue
-    owners: Directory
+    reads: RootPort
+    writes: RootPort
     usage: KeptUsage
     learned: KeptReport
     waiting: WaitingApprovals

@@ -67,7 +67,7 @@ def show(sources: Sources, asked: Asked) -> Page:
         since, until = time_of(begin), time_of(end)
         rows = read_usage(sources.ledger, since=since, until=until, by=[by], limit=_SHOWN).rows
     over_time = _over_time(period, zone, windows)
-    names = sources.owners.declared() if by in _OWNERS else {}
+    names = sources.reads.directory.declared() if by in _OWNERS else {}
     return Page(
         "spend.html.j2",
         {

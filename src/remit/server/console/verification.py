@@ -9,8 +9,8 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from remit.ledger import is_authentic, proof_bundle
+from remit.operations import name_of
 from remit.packages.gates import GATES, check_gates, latest_result
-from remit.server.api.routes import name_of
 from remit.server.console.forms import see
 from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.replies import Answer

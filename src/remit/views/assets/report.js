@@ -14,15 +14,8 @@
 "use strict";
 
 (() => {
-  const CHUNK = 256; // records hashed at once; a browser hashes in threads of its own
   const PAGE = 200; // rows that a list adds at once
   const OPEN = 12; // the longest list that is open from the start
-  const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/;
-  const RECORD = {
-    decision: ["string"], event_type: ["string"], id: ["string"], metadata: ["object"],
-    previous_hash: ["string"], prompts_used: ["object"], reason: ["string", "object"],
-    seq: ["number"], submission_id: ["string"], timestamp: ["string"],
-  };
   const DATA = [
     "format", "checkpoint", "verifier_key", "since", "until", "first", "end", "stated", "records",
     "hashes",
@@ -44,14 +37,13 @@
   const ATTRIBUTES = new Set("lang charset http-equiv content name class id type".split(" "));
 
   const { utf8, hex, join, sha256, unbase64 } = RemitProof.bytes;
+  const { canonical, isObject, isCount, TIME } = RemitProof;
   const shownOf = new Map(Object.entries(REPORT.shown));
   const writersOf = new Map(Object.entries(REPORT.authentic));
 
   const need = (holds, message) => {
     if (!holds) throw new Error(message);
   };
-  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
-  const isCount = (value) => Number.isSafeInteger(value) && value >= 0;
 
   // -- the document -----------------------------------------------------------------------------
 
@@ -162,13 +154,6 @@
 
   const base64 = (bytes) => btoa(String.fromCharCode(...bytes));
 
-  function canonical(value) {
-    if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
-    if (!isObject(value)) return JSON.stringify(value);
-    const members = Object.keys(value).sort();
-    return `{${members.map((key) => `${JSON.stringify(key)}:${canonical(value[key])}`).join(",")}}`;
-  }
-
   function words(value) {
     if (value === null || value === undefined) return "";
     if (typeof value === "string") return value;
@@ -256,77 +241,6 @@
         );
       need(isPlain, "What the maker states is malformed.");
     }
-  }
-
-  function parseRecord(text) {
-    let record = null;
-    try {
-      record = JSON.parse(text);
-    } catch {
-      // reported below
-    }
-    const names = Object.keys(RECORD);
-    const isRecord =
-      isObject(record) &&
-      String(Object.keys(record).sort()) === String(names) &&
-      names.every((name) => RECORD[name].includes(typeof record[name])) &&
-      isObject(record.metadata) &&
-      Array.isArray(record.prompts_used) &&
-      isCount(record.seq) &&
-      record.id === RemitProof.entryId(record.seq) &&
-      TIME.test(record.timestamp) &&
-      canonical(record) === text;
-    need(isRecord, `This is not the canonical record of an entry: ${visible(text.slice(0, 100))}`);
-    return record;
-  }
-
-  /** The entries of the data set, once the tree's root follows from them. */
-  async function prove({ records, hashes }, head) {
-    const entries = [];
-    for (let start = 0; start < records.length; start += CHUNK) {
-      progress(start, records.length);
-      const part = records.slice(start, start + CHUNK).map(async (text) => {
-        const record = parseRecord(text);
-        const bytes = utf8(text);
-        const [hash, leaf] = await Promise.all([sha256(bytes), sha256(join([0], bytes))]);
-        return { record, seq: record.seq, hash: hex(hash), leaf };
-      });
-      entries.push(...(await Promise.all(part)));
-    }
-    entries.forEach(({ record, seq }, index) => {
-      const before = entries[index - 1];
-      need(!before || before.seq < seq, `${record.id} stands at the wrong place, or twice.`);
-      const isNext = before && before.seq === seq - 1;
-      const isChained = !isNext || before.hash === record.previous_hash;
-      need(isChained, `The records of ${before?.record.id} and ${record.id} do not follow each other.`);
-      need(seq < head.size, `The checkpoint does not cover ${record.id}.`);
-    });
-    progress(records.length, records.length);
-    need(hex(await rootOf(entries, hashes, head.size)) === hex(head.root),
-      "The records and hashes do not lead to the root of the checkpoint.");
-    return entries;
-  }
-
-  /** The root of the RFC 6962 tree of `size` leaves, from some leaves and all other subtrees. */
-  async function rootOf(entries, hashes, size) {
-    let leaf = 0;
-    let used = 0;
-    function node(start, end) {
-      if (leaf === entries.length || entries[leaf].seq >= end) {
-        const hash = used < hashes.length ? unbase64(hashes[used], 32) : null;
-        need(hash, "A tree hash is missing or malformed.");
-        used += 1;
-        return hash;
-      }
-      if (end - start === 1) return entries[leaf++].leaf;
-      let middle = 1;
-      while (middle * 2 < end - start) middle *= 2;
-      const halves = [node(start, start + middle), node(start + middle, end)];
-      return Promise.all(halves).then(([left, right]) => sha256(join([1], left, right)));
-    }
-    const top = size ? node(0, size) : sha256(new Uint8Array());
-    need(used === hashes.length, "There are more tree hashes than the records need.");
-    return top;
   }
 
   /** The range: its entries, how many of them are missing, and the other entries of the file. */
@@ -786,7 +700,7 @@
     const { data, element } = readData();
     await checkMarkup(element);
     const head = await RemitProof.checkpoint(data.checkpoint, data.verifier_key);
-    await show(data, head, await prove(data, head));
+    await show(data, head, await RemitProof.prove(data, head, progress));
   }
 
   const start = () => check().catch((error) => fail(visible(String(error.message))));

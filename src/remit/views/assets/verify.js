@@ -1,5 +1,6 @@
 /*
- * Checks, in the reader's own browser, that an entry is on record in a Remit ledger.
+ * Checks, in the reader's own browser, that entries are recorded in a Remit ledger, and that none
+ * of a range or run is missing.
  *
  * There is no dependency, no build step and no request: all arithmetic is the browser's WebCrypto.
  * It is meant to be read before it is trusted. The formats are those of docs/ledger-format.md:
@@ -9,10 +10,14 @@
  *                              {entry_id, seq, entry_hash, record, size, proof, checkpoint,
  *                              vkey}, exactly these
  *     -> {state, entry, step, message, steps}, a promise that is never rejected
- *   RemitProof.read(text)      the bundle in a JSON text, or a Failure
+ *   RemitProof.extract(extract, vkey)   the same for an extract (remit.ledger.make_extract): all
+ *                              entries of a range, a run or an action. vkey, if given, must be the
+ *                              file's key. The result also has `records`, parsed
+ *   RemitProof.read(text)      the bundle or extract in a JSON text, or a Failure
+ *   RemitProof.prove(data, head, progress)   the entries of a data set with `records` and `hashes`
  *   RemitProof.missing()       why this browser cannot check anything; "" where it can
  *   RemitProof.checkpoint(note, vkey)   -> {origin, size, root, key}, or a Failure
- *   RemitProof.bytes                    what report.js needs: utf8, hex, join, sha256, unbase64
+ *   RemitProof.bytes                    functions that report.js needs, like the other members
  *
  * state is "verified", "failed" (step and message say what failed) or "unsupported": then nothing
  * was checked. steps lists what was checked, in order: {step, ok, message}.
@@ -179,12 +184,16 @@ const RemitProof = (() => {
     need(isNamed, "bundle", `The proof names ${bundle.entry_id} but covers ${entryId(bundle.seq)}.`);
   }
 
-  /** The bundle in a JSON text; an object with a name twice is refused. */
+  /** The bundle or extract in a JSON text; an object with a name twice is refused. */
   function read(text) {
     const bundle = JSON.parse(text);
     const bare = text.replace(/"(?:[^"\\]|\\.)*"/g, '""'); // JSON without its texts
     const names = bare.match(/""\s*:/g) ?? [];
-    const isOnce = bundle !== null && names.length === Object.keys(bundle).length;
+    const count = (value) =>
+      value === null || typeof value !== "object" ? 0
+        : Object.values(value).reduce((sum, one) => sum + count(one),
+          Array.isArray(value) ? 0 : Object.keys(value).length);
+    const isOnce = bundle !== null && names.length === count(bundle);
     need(isOnce, "bundle", "The proof contains a member twice.");
     need(!/\d[.eE]/.test(bare), "bundle", "The proof contains a number that is not an integer.");
     return bundle;
@@ -226,6 +235,255 @@ const RemitProof = (() => {
     need(leads, "inclusion", "The inclusion proof does not lead to the checkpoint's root.");
   }
 
+  // -- records and a tree ---------------------------------------------------------------------
+
+  const CHUNK = 256; // records hashed at once; a browser hashes in threads of its own
+  const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/;
+  const RECORD = {
+    decision: ["string"], event_type: ["string"], id: ["string"], metadata: ["object"],
+    previous_hash: ["string"], prompts_used: ["object"], reason: ["string", "object"],
+    seq: ["number"], submission_id: ["string"], timestamp: ["string"],
+  };
+  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+  const isCount = (value) => Number.isSafeInteger(value) && value >= 0;
+  const isTexts = (value) => Array.isArray(value) && value.every(isText);
+
+  /** RFC 8785. */
+  function canonical(value) {
+    if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
+    if (!isObject(value)) return JSON.stringify(value);
+    const members = Object.keys(value).sort();
+    return `{${members.map((key) => `${JSON.stringify(key)}:${canonical(value[key])}`).join(",")}}`;
+  }
+
+  function parseRecord(text) {
+    let record = null;
+    try {
+      record = JSON.parse(text);
+    } catch {
+      // reported below
+    }
+    const names = Object.keys(RECORD);
+    const isRecord =
+      text.isWellFormed() &&
+      isObject(record) &&
+      String(Object.keys(record).sort()) === String(names) &&
+      names.every((name) => RECORD[name].includes(typeof record[name])) &&
+      isObject(record.metadata) &&
+      isTexts(record.prompts_used) &&
+      isCount(record.seq) &&
+      record.id === entryId(record.seq) &&
+      TIME.test(record.timestamp) &&
+      canonical(record) === text;
+    need(isRecord, "record", `This is not the canonical record of an entry: ${text.slice(0, 100)}`);
+    return record;
+  }
+
+  /** The records of a data set, each after the one before it, below the checkpoint's size. */
+  async function readRecords(records, head, progress) {
+    const entries = [];
+    for (let start = 0; start < records.length; start += CHUNK) {
+      progress(start, records.length);
+      const part = records.slice(start, start + CHUNK).map(async (text) => {
+        const record = parseRecord(text);
+        const bytes = utf8(text);
+        const [hash, leaf] = await Promise.all([sha256(bytes), sha256(join([0], bytes))]);
+        return { record, seq: record.seq, hash: hex(hash), leaf };
+      });
+      entries.push(...(await Promise.all(part)));
+    }
+    entries.forEach(({ record, seq }, index) => {
+      const before = entries[index - 1];
+      need(!before || before.seq < seq, "record", `${record.id} stands at the wrong place, or twice.`);
+      const isNext = before && before.seq === seq - 1;
+      const isChained = !isNext || before.hash === record.previous_hash;
+      need(isChained, "record",
+        `The records of ${before?.record.id} and ${record.id} do not follow each other.`);
+      need(seq < head.size, "inclusion", `The checkpoint does not cover ${record.id}.`);
+    });
+    progress(records.length, records.length);
+    return entries;
+  }
+
+  async function checkRoot(entries, hashes, head) {
+    need(hex(await rootOf(entries, hashes, head.size)) === hex(head.root), "inclusion",
+      "The records and hashes do not lead to the root of the checkpoint.");
+  }
+
+  /** The entries of a data set, once the tree's root follows from them. */
+  async function prove({ records, hashes }, head, progress = () => {}) {
+    const entries = await readRecords(records, head, progress);
+    await checkRoot(entries, hashes, head);
+    return entries;
+  }
+
+  /** The root of the RFC 6962 tree of `size` leaves, from some leaves and all other subtrees. */
+  async function rootOf(entries, hashes, size) {
+    let leaf = 0;
+    let used = 0;
+    function node(start, end) {
+      if (leaf === entries.length || entries[leaf].seq >= end) {
+        const hash = used < hashes.length ? unbase64(hashes[used], 32) : null;
+        need(hash, "inclusion", "A tree hash is missing or malformed.");
+        used += 1;
+        return hash;
+      }
+      if (end - start === 1) return entries[leaf++].leaf;
+      let middle = 1;
+      while (middle * 2 < end - start) middle *= 2;
+      const halves = [node(start, start + middle), node(start + middle, end)];
+      return Promise.all(halves).then(([left, right]) => sha256(join([1], left, right)));
+    }
+    const top = size ? node(0, size) : sha256(new Uint8Array());
+    need(used === hashes.length, "inclusion", "There are more tree hashes than the records need.");
+    return top;
+  }
+
+  // -- an extract -----------------------------------------------------------------------------
+
+  const RUNS = ["session_id", "work_order_id"];
+  const ACTIONS = ["EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED", "TOOL_CALL"];
+  const MAX_RANGE = 100_000;
+  const EXTRACT = {
+    format: (value) => value === "remit-extract/1",
+    of: isObject,
+    checkpoint: isText,
+    verifier_key: isText,
+    records: isTexts,
+    hashes: isTexts,
+  };
+  const INDEX = {
+    of: isObject, entries: Array.isArray, actions: Array.isArray, part: isCount, parts: isCount,
+  };
+
+  function needExactly(value, members, step, what) {
+    const fits =
+      isObject(value) &&
+      Object.entries(members).every(([name, holds]) => Object.hasOwn(value, name) && holds(value[name])) &&
+      Object.keys(value).length === Object.keys(members).length;
+    need(fits, step, `${what} does not have exactly its members.`);
+  }
+
+  const column = ({ metadata }, name) =>
+    [metadata, metadata.provenance, metadata.scope]
+      .find((one) => isObject(one) && Object.hasOwn(one, name))?.[name];
+  const isKernels = (record) => {
+    const tier = column(record, "tier");
+    return !isText(tier) || tier === "" || tier === "hot";
+  };
+  const isRising = (list) => list.every((one, at) => !at || list[at - 1] < one);
+
+  /** What an INDEXED entry of the kernel says of a run; null for other entries. */
+  function readIndex(record) {
+    if (record.event_type !== "INDEXED" || !isKernels(record)) return null;
+    const index = record.metadata;
+    needExactly(index, INDEX, "index", "An index");
+    const first = record.seq - index.part + 1;
+    const [name, ...others] = Object.keys(index.of);
+    const lists = [index.entries, ...index.actions];
+    const holds =
+      RUNS.includes(name) && !others.length && isText(index.of[name]) &&
+      lists.every((list) => Array.isArray(list) && list.every((one) => isCount(one) && one < first)) &&
+      isRising(index.entries) &&
+      index.actions.every((row) => index.entries.includes(row[0]) && isRising(row.slice(1))) &&
+      index.part > 0 && index.part <= index.parts;
+    need(holds, "index", "The index of the run is malformed.");
+    return { ...index, first, seq: record.seq };
+  }
+
+  /** The one index of an extract: its run, entries, actions and parts. */
+  function readIndexes(of, entries) {
+    const found = entries.map(({ record }) => readIndex(record)).filter((one) => one);
+    need(found.length, "index", "The index of the run is missing.");
+    const last = found.at(-1);
+    for (let part = 0; part < last.parts; part += 1) {
+      const isThere = found.some(({ seq }) => seq === last.first + part);
+      need(isThere, "index", `${entryId(last.first + part)}, a part of the index, is missing.`);
+    }
+    const run = canonical(last.of);
+    const isOne =
+      found.length === last.parts &&
+      found.every((one) => canonical(one.of) === run && one.parts === last.parts && one.first === last.first);
+    need(isOne, "index", "The file has more than one index, or parts of several.");
+    need("entry" in of || canonical(of) === run, "index", "The index is of another run.");
+    const listed = found.flatMap((one) => one.entries);
+    need(isRising(listed), "index", "The index is not in order.");
+    return {
+      run: Object.entries(last.of)[0],
+      listed,
+      actions: found.flatMap((one) => one.actions),
+      parts: new Set(found.map(({ seq }) => seq)),
+    };
+  }
+
+  const named = (seqs) => {
+    const more = seqs.length > 10 ? ` and ${seqs.length - 10} more` : "";
+    return `${seqs.slice(0, 10).map(entryId).join(", ")}${more} ${seqs.length === 1 ? "is" : "are"}`;
+  };
+
+  /** No entry of the range, run or action is missing; returns a sentence that says which it is. */
+  function checkComplete(of, entries) {
+    const names = Object.keys(of).sort();
+    let own = entries;
+    let wanted = [];
+    let said = "";
+    if (String(names) === "end,first") {
+      const isRange =
+        isCount(of.first) && isCount(of.end) && of.first < of.end && of.end - of.first <= MAX_RANGE;
+      need(isRange, "extract", "The range is not one.");
+      wanted = Array.from({ length: of.end - of.first }, (_, at) => of.first + at);
+      said = `the range from ${of.first} to ${of.end - 1}`;
+    } else {
+      const isRun = names.length === 1 && [...RUNS, "entry"].includes(names[0]) && isText(of[names[0]]);
+      need(isRun, "extract", "The file does not say which entries it has.");
+      const { run, listed, actions, parts } = readIndexes(of, entries);
+      own = entries.filter(({ seq }) => !parts.has(seq));
+      const chosen = actions.find(([seq]) => entryId(seq) === of.entry);
+      need(!("entry" in of) || chosen, "index", `The index names no action ${of.entry}.`);
+      wanted = chosen ?? listed;
+      said = `${run[0]} ${run[1]} before ${entryId(Math.min(...parts))}`;
+      if (chosen) said = `the action ${of.entry} of ${said}`;
+      const ends = new Set(actions.map(([seq]) => seq));
+      for (const { record, seq } of own) {
+        need(column(record, run[0]) === run[1], "other", `${record.id} is of another run.`);
+        need(ACTIONS.includes(record.event_type) === ends.has(seq), "index",
+          `The index is wrong about ${record.id}, which may be an action.`);
+      }
+    }
+    const there = new Set(own.map(({ seq }) => seq));
+    const missing = wanted.filter((seq) => !there.has(seq)).sort((one, other) => one - other);
+    need(!missing.length, "missing", `${named(missing)} missing.`);
+    const expected = new Set(wanted);
+    const others = [...there].filter((seq) => !expected.has(seq));
+    need(!others.length, "other", `${named(others)} not part of what the file says it has.`);
+    return `All ${own.length} entries of ${said} are there.`;
+  }
+
+  async function extract(data, vkey = "") {
+    const steps = [];
+    const result = (state, step = "", message = "", records = []) =>
+      ({ state, entry: "", step, message, steps, records });
+    const lacking = await missing();
+    if (lacking) return result("unsupported", "browser", `${lacking} Nothing was checked.`);
+    try {
+      needExactly(data, EXTRACT, "extract", "The extract");
+      need(!vkey || vkey.trim() === data.verifier_key, "key", "The file names another verifier key.");
+      const head = await checkpoint(data.checkpoint, data.verifier_key);
+      steps.push({ step: "signature", ok: true,
+        message: `${head.origin} signed a tree of ${head.size} entries.` });
+      const entries = await readRecords(data.records, head, () => {});
+      steps.push({ step: "complete", ok: true, message: checkComplete(data.of, entries) });
+      await checkRoot(entries, data.hashes, head);
+      steps.push({ step: "inclusion", ok: true, message: "Their records lead to that tree's root." });
+      return result("verified", "", "", entries.map(({ record }) => record));
+    } catch (error) {
+      const step = error instanceof Failure ? error.step : "extract";
+      const message = error instanceof Failure ? error.message : `The extract cannot be read: ${error}`;
+      steps.push({ step, ok: false, message });
+      return result("failed", step, message);
+    }
+  }
+
   // -- all of it ----------------------------------------------------------------------------
 
   async function verify(bundle) {
@@ -256,5 +514,8 @@ const RemitProof = (() => {
   }
 
   const bytes = Object.freeze({ utf8, hex, join, sha256, unbase64 });
-  return Object.freeze({ Failure, missing, checkpoint, entryId, read, verify, bytes });
+  return Object.freeze({
+    Failure, missing, checkpoint, entryId, read, verify, extract, prove, canonical, isObject, isCount,
+    TIME, bytes,
+  });
 })();

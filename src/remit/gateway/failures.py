@@ -1,0 +1,104 @@
+"""Failed attempts: their outcome, error code and bill, and their report to the circuit breaker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from typing import Literal
+
+from remit.gateway.breakers import Permit
+from remit.gateway.neutral import finite
+from remit.gateway.stream import ENDED_BY, StreamTap
+from remit.gateway.values import Attempt, Failure
+from remit.kernel.exchange import RouteOutcome
+from remit.providers import CODES, ProviderError
+
+__all__ = ["failure_of"]
+
+_log = logging.getLogger("remit.gateway")
+
+
+def failure_of(
+    tap: StreamTap,
+    attempt: Attempt,
+    permit: Permit,
+    error: BaseException,
+    limits_s: tuple[float, float | None],
+) -> Failure:
+    """Return the failure that an exception stands for, and report to the circuit breaker.
+
+    Args:
+        tap: the stream of the attempt.
+        attempt: the attempt.
+        permit: the circuit breaker's permit.
+        error: the exception that the attempt raised.
+        limits_s: longest wait in seconds for the whole answer, and for a stream's first piece; the
+            second is None if it has no shorter limit.
+
+    Raises:
+        BaseException: ``error`` itself if it is no failure of the call, such as a closing loop.
+    """
+    billing = _billing_of(attempt, error, has_output=tap.pieces > 0)
+    if isinstance(error, TimeoutError):
+        # A model that is still talking is not ill, however long it talks.
+        (permit.succeed if tap.pieces else permit.fail)()
+        longest_s, first_s = limits_s
+        within = longest_s if tap.pieces or first_s is None else first_s
+        message = f"no answer within {within:g} s"
+        failure = Failure(RouteOutcome.TIMEOUT, "TIMEOUT", message, billing)
+    elif isinstance(error, ProviderError):
+        if error.stale or error.code == "LOCAL_ERROR":
+            permit.release()
+        else:
+            (permit.fail if error.speaks_of_health else permit.succeed)()
+        timed_out = error.code == "TIMEOUT"
+        failure = Failure(
+            RouteOutcome.TIMEOUT if timed_out else RouteOutcome.ERROR,
+            error.code if error.code in CODES else "PROVIDER_ERROR",
+            str(error.message),
+            billing,
+            finite(error.retry_after_s),
+            error.reply,
+            error.answer,
+        )
+    elif isinstance(error, asyncio.CancelledError):
+        permit.release()
+        said = str(error.args[0]) if error.args else ""
+        why = said if said in ENDED_BY else "the caller disconnected"
+        failure = Failure(RouteOutcome.ERROR, "CANCELLED", why, billing)
+    elif isinstance(error, Exception):  # whatever a provider object does is on record
+        _log.warning(
+            "provider %s broke its protocol: %s", attempt.to.provider_id, type(error).__name__
+        )
+        _log.debug("where it broke:\n%s", "".join(traceback.format_tb(error.__traceback__)))
+        # Of a provider that speaks a dialect it is our own fault, not its own.
+        (permit.fail if attempt.to.outgoing is None else permit.release)()
+        message = f"the provider object raised {type(error).__name__}"
+        failure = Failure(RouteOutcome.ERROR, "PROVIDER_ERROR", message, billing)
+    else:  # the loop is closing: recovery will find the call
+        permit.release()
+        raise error
+    return failure
+
+
+def _billing_of(
+    attempt: Attempt, error: BaseException, *, has_output: bool
+) -> Literal["nothing", "arrived", "bound"]:
+    """Return how a failed attempt is billed.
+
+    Args:
+        attempt: the attempt.
+        error: the exception that it failed with.
+        has_output: True if content came; content that came was produced and is billed.
+    """
+    if has_output:
+        return "arrived"
+    if not attempt.sent:
+        return "nothing"
+    if isinstance(error, ProviderError) and not error.maybe_billed:
+        # A provider that speaks a dialect knows whether its request can have arrived; a provider
+        # object that raises a timeout without a status does not.
+        timed_out = error.code == "TIMEOUT" and error.status is None
+        return "bound" if timed_out and attempt.to.outgoing is None else "nothing"
+    return "bound"

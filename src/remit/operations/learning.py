@@ -1,0 +1,271 @@
+"""Operations on what Remit learned: proposals, decisions on them, signals and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from remit.kernel.errors import NotFoundError
+from remit.operations.operation import (
+    Caller,
+    Column,
+    Listing,
+    Note,
+    Operation,
+    RootPort,
+    Table,
+    cut,
+    field,
+)
+from remit.operations.orders import by
+
+if TYPE_CHECKING:
+    from remit.learning.proposals import Proposal, Proposals
+
+_LISTED = 50
+_REASON_CHARS = 60
+
+
+def _latest(**traits: Any) -> Any:
+    return field("Number of latest exchanges to read.", 2000, least=1, most=20_000, **traits)
+
+
+class _OfProposal(Operation):
+    proposal_id: str = field(
+        "Id of the proposal, a unique prefix of it, or `last`.", flag="", metavar="ID"
+    )
+
+    def found(self, root: RootPort) -> tuple[Proposals, Proposal]:
+        """Return the proposals of the root, and the wanted one.
+
+        Raises:
+            NotFoundError: no such proposal exists, or several begin with the given prefix.
+        """
+        from remit.learning.proposals import ProposalError, Proposals
+
+        known = Proposals(root.place, root.ledger)
+        try:
+            return known, known.get(self.proposal_id)
+        except ProposalError as error:
+            raise NotFoundError(error.message, next_step=error.next_step) from error
+
+
+def _effect(one: dict[str, Any]) -> str:
+    if not (known := one["predicted"]):
+        return "-"
+    return (f"{known['value']:+.4f} [{known['low']:+.4f}, {known['high']:+.4f}] "
+            f"n={known['effective_samples']:.0f} {known['method']}")  # fmt: skip
+
+
+class ListProposals(Operation):
+    """List proposals, newest first."""
+
+    command, route, summary = "learn proposals", "GET /learn/proposals", "List proposals"
+    tag, form, result, member = "learning", "ProposalQuery", "ProposalPage", "proposals"
+    is_limited, nothing = True, "No proposals."
+    columns: ClassVar[tuple[Column, ...]] = (
+        ("id", lambda one: one["proposal_id"][:12]), "kind", "target", "version", "state",
+        ("effect", _effect), ("reason", lambda one: cut(one["reason"], _REASON_CHARS)),
+    )  # fmt: skip
+
+    state: Literal["open", "adopted", "rejected", "rolled_back"] | None = field(
+        "Only proposals in this state.", None
+    )
+
+    def run(self, root: RootPort, caller: Caller) -> Listing[Proposal]:
+        """Return the proposals."""
+        from remit.learning.proposals import Proposals
+
+        found = Proposals(root.place, root.ledger).all()
+        return Listing(
+            [one for one in found if self.state in (None, one.state)],
+            lambda one: one.entry_id,
+            lambda part: [one.to_dict() for one in part],
+        )
+
+
+class ShowProposal(_OfProposal):
+    """Show a proposal: the change, its reason, the predicted effect and the evidence.
+
+    ID is a proposal's id, a unique prefix of it, or `last`.
+    """
+
+    command, route, summary = "learn show", "GET /learn/proposals/{proposal_id}", "One proposal"
+    tag, result, endpoint = "learning", "ProposalDetail", "proposal"
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the proposal.
+
+        Raises:
+            NotFoundError: no such proposal exists.
+        """
+        known, one = self.found(root)
+        stale = known.stale(one) if one.state == "open" else ""
+        return {**one.to_dict(), "stale": stale, "evidence_by_key": known.evidence_by_key(one)}
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the facts of the proposal, then its diff."""
+        yield f"{found['proposal_id']}  {found['state']}"
+        yield f"kind       {found['kind']} of {found['target']}"
+        yield f"package    {found['package_id']} {found['version']}"
+        yield f"proposed   by {found['by']}, {found['at']} ({found['entry_id']})"
+        yield f"reason     {found['reason']}"
+        yield f"predicted  {_effect(found)}"
+        for name, value in found["replay"].items():
+            yield f"replay     {name}: {value}"
+        given = ", ".join(f"{key} {count}" for key, count in found["evidence_by_key"].items())
+        yield f"evidence   {len(found['evidence'])} entries: {given}"
+        if found["stale"]:
+            yield f"stale      {found['stale']}; propose the change again"
+        if found["decision"]:
+            said = f"{found['decided_by']}: {found['decision_reason']} ({found['decision']})"
+            yield f"decided    {found['state']} by {said}"
+        if found["epoch"]:
+            yield f"epoch      {found['epoch']}"
+        yield from ("", *found["diff"].splitlines())
+
+
+class _Decide(_OfProposal):
+    """The decision of a person on a proposal."""
+
+    tag, needs, changes, form = "learning", "adopt", True, "ProposalDecision"
+    result = "ProposalShape"
+    fails: ClassVar[tuple[int, ...]] = (409,)
+    verb: ClassVar[str]
+
+    reason: str = field("Reason, recorded permanently.", least=1, most=1000, pattern=r"\S")
+    by: str | None = by()
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Decide on the proposal.
+
+        Raises:
+            NotFoundError: no such proposal exists.
+            ProposalError: the state of the proposal, or a gate, does not permit the decision.
+        """
+        _, one = self.found(root)
+        decided: Proposal = getattr(root.governance(caller), self.verb)(
+            one.proposal_id, reason=self.reason
+        )
+        return decided.to_dict()
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the new state, and a note on the policy epoch that began."""
+        yield f"{found['proposal_id']} {found['state'].replace('_', ' ')} ({found['decision']})"
+        if found["epoch"]:
+            yield Note(f"Policy epoch {found['epoch']}. Restart programs that have this root open; "
+                       "servers reload it themselves.")  # fmt: skip
+
+
+for _verb, _summary, _meaning in (
+    ("adopt", "Adopt a proposal", "Adopt a proposal. Running servers apply it within seconds."),
+    ("reject", "Reject a proposal", "Reject a proposal."),
+    (
+        "rollback",
+        "Roll back a proposal",
+        "Roll back an adopted proposal.",
+    ),
+):
+    type(f"{_verb.capitalize()}Proposal", (_Decide,), {
+        "__doc__": _meaning, "__module__": __name__, "verb": _verb, "command": f"learn {_verb}",
+        "route": f"POST /learn/proposals/{{proposal_id}}/{_verb}", "summary": _summary,
+    })  # fmt: skip
+
+
+class ReadReport(Operation):
+    """Return the policy epoch, the effects of adopted proposals, and each contract's question."""
+
+    route, summary, tag, form = "GET /learn/report", "Report of learning", "learning", "ReportQuery"
+    result, endpoint = "LearningReport", "report"
+
+    latest: int = _latest()
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the report."""
+        from remit.contracts import ContractLoader
+        from remit.kernel.installation import InstalledFiles
+        from remit.learning.meta import read_report
+        from remit.learning.proposals import Proposals
+
+        installed, known = InstalledFiles(root.place.path), Proposals(root.place, root.ledger)
+        contracts = ContractLoader(root.place.tier("ho1"), installed=installed)
+        return read_report(root.ledger, known, contracts, latest=self.latest).to_dict()
+
+
+class ListSignals(Operation):
+    """Compare models, contracts, tools, routes and agents with a baseline.
+
+    Without a start, the baseline is the time before the current policy epoch; before the first
+    epoch, it is the first samples of each. The intervals stay valid under repeated checks.
+    """
+
+    command, route, summary, tag = "learn signals", "GET /learn/signals", "Signals", "learning"
+    form, result = "SignalsQuery", "Signals"
+
+    since: str | None = field(
+        "Compare samples since this time (ISO 8601) with earlier ones.", None, most=64
+    )
+    latest: int = _latest(
+        flag_default="20000", flag_help="Number of latest exchanges to read (default: 20000)."
+    )
+    crossed: bool = field("Show only signals past their threshold.", False)
+    observe: bool = field(
+        "Read every exchange, and record signals past their threshold (SIGNAL_OBSERVED).", False,
+        door="command",
+    )  # fmt: skip
+    limit: int | None = field(
+        "Largest number to show (default: 50; all with --json).", None, least=1, door="command"
+    )
+
+    def writes(self) -> bool:
+        """Return True if signals are recorded."""
+        return self.observe
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the signals; for a command also the ids of recorded ones.
+
+        Raises:
+            InvalidInputError: the start is not a time.
+        """
+        from remit.kernel.installation import InstalledFiles
+        from remit.learning import SignalPolicy, current_signals, observe
+
+        policy = SignalPolicy.installed(InstalledFiles(root.place.path))
+        signals, window, exchanges, is_complete = current_signals(
+            root.ledger, policy, since=self.since, latest=None if self.observe else self.latest
+        )
+        written = observe(root.ledger, signals, window=window) if self.observe else []
+        shown = [one.to_dict() for one in signals if one.crossed or not self.crossed]
+        return {
+            "signals": shown[: self.limit], "window": window, "exchanges": exchanges,
+            "complete": is_complete, **({"written": written} if caller.is_local else {}),
+        }  # fmt: skip
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
+        """Yield the table of the signals, and notes on the exchanges and the recorded signals."""
+        heads = ("of", "name", "metric", "baseline", "live", "95 % interval", "samples", "")
+        rows = []
+        for one in sorted(found["signals"], key=lambda one: not one["crossed"]):
+            metric, live, base = one["metric"], one["live"], one["baseline"]
+            if live["samples"]:
+                low, high = _value(metric, live["low"]), _value(metric, live["high"])
+                judged = ["WORSE"] * one["crossed"] + ["UNCALIBRATED judge"] * bool(
+                    one["uncalibrated"]
+                )
+                rows.append((
+                    one["dimension"], one["name"], metric, _value(metric, base["value"]),
+                    _value(metric, live["value"]), f"{low} to {high}",
+                    f"{base['samples']}, {live['samples']}", ", ".join(judged),
+                ))  # fmt: skip
+        yield Table(heads, rows, self.limit or _LISTED) if rows else "No signals."
+        read = "all" if found["complete"] else "the latest"
+        yield Note(f"Based on {read} {found['exchanges']:,} exchanges; live window: "
+                   f"{found['window']}.")  # fmt: skip
+        for entry_id in found["written"]:
+            yield Note(f"{entry_id} SIGNAL_OBSERVED")
+
+
+def _value(metric: str, value: float) -> str:
+    if metric == "cost":
+        return f"${value / 1e9:.6f}"
+    return f"{value:,.0f} ms" if metric == "latency" else f"{value:.3f}"

@@ -1,0 +1,311 @@
+"""Operations on the ledger: entries, their proofs, checkpoints, key and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from remit.kernel.errors import InvalidInputError, NotFoundError, nearest
+from remit.operations.operation import (
+    Caller,
+    Document,
+    Feed,
+    Operation,
+    RootPort,
+    cut,
+    field,
+)
+
+if TYPE_CHECKING:
+    from remit.ledger import LedgerEntry
+
+_LINE_CHARS = 100
+# Metadata that the line of an entry shows; of other entries, the first three values.
+_SHOWN = {"EXCHANGE": ("model_id", "input_tokens", "output_tokens", "cost_usd", "latency_ms")}
+
+
+def _only(text: str) -> Any:
+    return field(text, None)
+
+
+def _archives() -> Any:
+    return field("Directory of segments. Repeat for several directories.", [], door="command",
+                 flag="--archive", metavar="DIR")  # fmt: skip
+
+
+def _out() -> Any:
+    return field("Write to this file (default: standard output).", None, door="command")
+
+
+class _OfEntry(Operation):
+    entry_id: str = field("Id of the entry.", flag="")
+
+
+class QueryLedger(Operation):
+    """List entries that match all filters, in ledger order.
+
+    Over HTTP, content is omitted unless it is requested.
+    """
+
+    command, route, summary = "ledger query", "GET /ledger/entries", "Query entries"
+    form, result, member, endpoint = "EntryQuery", "EntryPage", "entries", "entries"
+    is_limited = True
+
+    event_type: str | None = _only("Event type, such as `EXCHANGE`.")
+    submission_id: str | None = _only("Contract, session or work order of the entry.")
+    session_id: str | None = _only("Session of the entry.")
+    work_order_id: str | None = _only("Work order of the entry.")
+    agent_id: str | None = _only("Agent of the entry.")
+    tier: str | None = _only("Tier: `hot`, `ho2` or `ho1`.")
+    framework_id: str | None = _only("Framework of the entry.")
+    contract_id: str | None = _only("Contract of the entry.")
+    model_id: str | None = _only("Model of the entry.")
+    outcome: str | None = _only("Outcome of the exchange: `success`, `error` or `timeout`.")
+    since: str | None = _only("Start of the range, inclusive, in ISO 8601.")
+    until: str | None = _only("End of the range, exclusive, in ISO 8601.")
+    after: str | None = field("Only entries after this entry id.", None, door="command")
+    text: str | None = _only(
+        "Words that the content must contain; write a phrase in double quotes."
+    )
+    order: Literal["asc", "desc"] = field(
+        "Order by time: `asc` is oldest first, `desc` newest first.", "asc"
+    )
+    content: bool = field("Return the content instead of its commitments.", False, door="route")
+    archives: list[Path] = _archives()
+
+    def run(self, root: RootPort, caller: Caller) -> Feed:
+        """Return the entries.
+
+        Raises:
+            InvalidInputError: a filter cannot be used, or a command's event type is misspelt.
+        """
+        ledger, fields = root.ledger, self.fields("route")
+        names = {item.name for item in fields} - {"content"}
+        conditions = {name: getattr(self, name) for name in names}
+        if self.archives:
+            ledger.attach(self.archives)
+        notes = []
+        if caller.is_local:
+            notes.append(self._check_event_type(root))
+            if self.text is not None:
+                ledger.index_text(root.progress("indexing"))
+            if (end := ledger.archived_to) and not self.archives:
+                notes.append(f"Entries before LED-{end:08x} may be in a segment; add --archive DIR "
+                             "to read them.")  # fmt: skip
+        is_whole = caller.is_local or self.content
+
+        def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, LedgerEntry]]:
+            # Content streams in small batches, so that a page may be full before its number is.
+            limit = None if self.content else most
+            for entry in ledger.query(
+                **conditions, after=cursor or self.after, limit=limit, with_content=is_whole
+            ):
+                yield entry.id, entry
+
+        return Feed(read, note="\n".join(filter(None, notes)))
+
+    def line(self, item: Any) -> str:
+        """Return the entry as one line."""
+        return entry_line(item)
+
+    def _check_event_type(self, root: RootPort) -> str:
+        """Return a note if neither Remit nor the ledger has the event type; else an empty text.
+
+        Raises:
+            InvalidInputError: a similar event type exists.
+        """
+        from remit.ledger import EVENTS
+
+        name, ledger = self.event_type, root.ledger
+        if name is None or name in EVENTS or any(
+            ledger.query(event_type=name, limit=1, with_content=False)
+        ):  # fmt: skip
+            return ""
+        if near := nearest(name, {*EVENTS, *ledger.count_by_event()}):
+            raise InvalidInputError(
+                f"Unknown event type {name!r}.", next_step=f"Did you mean {near}?"
+            )
+        return f"Unknown event type {name!r}: Remit does not write it, and no entry has it."
+
+
+class ShowEntry(_OfEntry):
+    """Show an entry with its content, or write one of its exact byte strings.
+
+    For a stream, the answer is the combined response.
+    """
+
+    command, route, summary = "ledger show", "GET /ledger/entries/{entry_id}", "One entry"
+    result, endpoint = "EntryShape", "entry"
+
+    content: bool = field("Return the content; if false, its commitments.", True, door="route")
+    record: bool = field("Write the canonical record's exact bytes.", False, door="command")
+    body: bool = field("Write the exact request body of a call.", False, door="command")
+    answer: bool = field("Write the exact response body of a call.", False, door="command")
+    archives: list[Path] = _archives()
+
+    def run(self, root: RootPort, caller: Caller) -> LedgerEntry | Document:
+        """Return the entry, or the exact bytes.
+
+        Raises:
+            InvalidInputError: several byte strings are requested.
+            EntryNotFoundError: the ledger has no such entry, or no such bytes of the entry.
+        """
+        from remit.ledger import call_answer, call_body
+
+        ledger, entry_id = root.ledger, self.entry_id
+        exact: dict[str, Callable[[str], bytes]] = {
+            "record": ledger.read_record, "body": partial(call_body, ledger),
+            "answer": partial(call_answer, ledger),
+        }  # fmt: skip
+        wanted = [name for name in exact if getattr(self, name)]
+        if len(wanted) > 1:
+            raise InvalidInputError(f"--{' and --'.join(wanted)} cannot be written to one output.")
+        if self.archives:
+            ledger.attach(self.archives)
+        if wanted:
+            return Document(exact[wanted[0]](entry_id))
+        if self.content:
+            return ledger.read(entry_id)
+        ledger.read_record(entry_id)  # raises if the entry does not exist
+        before = int(entry_id[4:], 16) - 1
+        return next(ledger.query(after=before, limit=1, with_content=False))
+
+    def lines(self, found: Any) -> Iterator[str]:
+        """Yield each field, then the metadata."""
+        for key, value in found.to_dict().items():
+            if key != "metadata":
+                yield f"{key}: {value}"
+        for key, value in found.metadata.items():
+            yield f"  {key}: {value}"
+
+
+class ReadRecord(_OfEntry):
+    """Return the canonical record: the exact bytes that the entry's hash and the tree cover."""
+
+    route, summary = "GET /ledger/entries/{entry_id}/record", "Canonical record"
+    media_type, endpoint = "application/octet-stream", "record"
+
+    def run(self, root: RootPort, caller: Caller) -> bytes:
+        """Return the bytes.
+
+        Raises:
+            EntryNotFoundError: the ledger has no such entry.
+        """
+        return root.ledger.read_record(self.entry_id)
+
+
+class ProveEntry(_OfEntry):
+    """Prove that an entry is recorded (C2SP tlog-proof), for offline verification.
+
+    `remit ledger show ID --record` prints the record that the proof is for.
+    """
+
+    command, route = "ledger prove", "GET /ledger/entries/{entry_id}/proof"
+    summary, needs, changes, media_type = "Proof of inclusion", "verify", True, "text/plain"
+    endpoint = "proof"
+
+    out: Path | None = _out()
+
+    def run(self, root: RootPort, caller: Caller) -> str:
+        """Return the proof; a checkpoint is signed if none covers the entry.
+
+        Raises:
+            EntryNotFoundError: the ledger has no such entry.
+        """
+        return root.ledger.prove(self.entry_id)
+
+
+class LatestCheckpoint(Operation):
+    """Return the latest signed checkpoint (C2SP tlog-checkpoint) with its cosignatures."""
+
+    route, summary, needs = "GET /ledger/checkpoint", "Latest checkpoint", "verify"
+    media_type, fails, endpoint = "text/plain", (404,), "checkpoint"
+
+    def run(self, root: RootPort, caller: Caller) -> str:
+        """Return the checkpoint.
+
+        Raises:
+            NotFoundError: no checkpoint was signed yet.
+        """
+        if (latest := root.ledger.checkpoints.latest()) is None:
+            raise NotFoundError("No checkpoint was signed yet. POST to this path signs one.")
+        return str(latest)
+
+
+class SignCheckpoint(Operation):
+    """Sign a checkpoint of the ledger now. Operators only."""
+
+    route, summary, needs = "POST /ledger/checkpoint", "Sign a checkpoint", "manage_keys"
+    media_type, status, endpoint = "text/plain", 201, "sign"
+
+    def run(self, root: RootPort, caller: Caller) -> str:
+        """Return the signed checkpoint."""
+        return root.ledger.checkpoint()
+
+
+class VerifierKey(Operation):
+    """Print the key (origin+hash+key) that verifies checkpoints and proofs of this ledger.
+
+    For independent proof, get the key from a place that the operator cannot change.
+    """
+
+    command, route, summary, needs = "ledger key", "GET /ledger/key", "Verifier key", "verify"
+    media_type, fails = "text/plain", (404,)
+
+    def run(self, root: RootPort, caller: Caller) -> str:
+        """Return the key.
+
+        Raises:
+            NotFoundError: the ledger has no signing key.
+        """
+        from remit.ledger import ledger_key
+
+        if (key := ledger_key(root.place, root.settings.ledger).verifier_key()) is None:
+            raise NotFoundError(
+                "This ledger has no signing key.", next_step="`remit init` creates one."
+            )
+        return f"{key}\n"
+
+
+class CountEntries(Operation):
+    """Count entries by event type."""
+
+    command, route, summary = "ledger stats", "GET /ledger/stats", "Number of entries"
+    result = "Stats"
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the numbers, and the last entry."""
+        ledger = root.ledger
+        head, events, entries = ledger.head(), ledger.count_by_event(), ledger.count()
+        return {
+            "entries": entries, "events": events, "archived": entries - sum(events.values()),
+            "head": {"seq": head[0], "entry_hash": head[1]} if head else None,
+            "location": ledger.location,
+        }  # fmt: skip
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the number of all entries, then the event types, the most frequent first."""
+        yield f"{found['entries']} entries in {found['location']}"
+        if found["archived"]:
+            yield f"  {found['archived']:>8}  of them archived"
+        for name, number in sorted(found["events"].items(), key=lambda one: (-one[1], one[0])):
+            yield f"  {number:>8}  {name}"
+
+
+def entry_line(entry: LedgerEntry) -> str:
+    """Return an entry as a line of a list: id, time, event type, reason and some metadata."""
+    metadata = entry.metadata
+    keys = _SHOWN.get(entry.event_type)
+    plain = [
+        key
+        for key in keys or metadata
+        if isinstance(value := metadata.get(key), (str, int, float))
+        and not isinstance(value, bool)
+        and value != ""
+    ]
+    names = plain[: None if keys else 3]
+    shown = " ".join(f"{key}={cut(metadata[key], _LINE_CHARS // 3)}" for key in names)
+    text = f"{entry.id}  {entry.timestamp}  {entry.event_type:<18} {entry.reason}  {shown}"
+    return text if len(text) <= 2 * _LINE_CHARS else f"{text[: 2 * _LINE_CHARS - 1]}…"

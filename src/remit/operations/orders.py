@@ -1,0 +1,278 @@
+"""Operations on orders: work that is submitted for workers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from remit.operations.operation import (
+    Caller,
+    Column,
+    Feed,
+    ForbiddenError,
+    Operation,
+    RootPort,
+    facts,
+    field,
+)
+
+if TYPE_CHECKING:
+    from remit.agents.queue import OrderStatus
+
+_OPERATES = "manage_keys"
+_OPERATORS_OWN = ("queue", "priority", "for_key", "tokens", "usd", "max_attempts")
+_ID = 512
+
+
+def by() -> Any:
+    """Declare the option that names another person than the current user."""
+    return field("Person who decides (default: the current user).", None, door="command")
+
+
+def _text(text: str, most: int = _ID, **traits: Any) -> Any:
+    return field(text, "", most=most, **traits)
+
+
+class _OfOrder(Operation):
+    order_id: str = field("Id of the order.", flag="")
+
+    def found(self, root: RootPort, caller: Caller, permission: str) -> OrderStatus:
+        """Return the order if the caller has the permission, or if the caller's key submitted it.
+
+        Raises:
+            NotFoundError: the order does not exist, or belongs to another key.
+        """
+        from remit.agents.queue import no_such_order
+
+        status, own = root.orders.get(self.order_id), caller.identity
+        is_own = bool(own.key_id) and own.within is None and status.key_id == own.key_id
+        if not is_own and not caller.may(permission):
+            raise no_such_order(self.order_id)
+        return status
+
+
+class ListOrders(Operation):
+    """List open orders in the order in which they start; with a state, others too."""
+
+    command, route, summary, form = "order list", "GET /orders", "List orders", "OrderListed"
+    result, member, endpoint, is_limited = "OrderPage", "orders", "listed", True
+    nothing = "No orders match."
+    columns: ClassVar[tuple[Column, ...]] = (
+        "order_id", "state", "queue", "agent_id", "priority",
+        ("attempts", lambda one: f"{one['attempts']}/{one['max_attempts']}"),
+        ("submitted", lambda one: one["submitted"][:19]),
+        ("held by", lambda one: one["error_code"] or one["held_by"] or one["waits_for"]
+         or one["due"]),
+    )  # fmt: skip
+
+    queue: str = _text("Name of a queue; empty for all queues.", 100)
+    state: Literal[
+        "", "ready", "delayed", "held", "running", "waiting", "paused", "failed", "completed",
+        "cancelled",
+    ] = field(
+        "State of the orders: ready, running, failed, completed, …; by default all that have not "
+        "ended.", "", metavar="STATE",
+    )  # fmt: skip
+
+    def run(self, root: RootPort, caller: Caller) -> Feed:
+        """Return the orders."""
+
+        def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
+            for one in root.orders.list(
+                queue=self.queue, state=self.state, limit=most or 1_000_000, after=cursor or ""
+            ):
+                yield one.cursor, one.to_dict()
+
+        return Feed(read)
+
+
+class SubmitOrder(Operation):
+    """Submit an order: a worker gives an agent one turn within the limits of a key.
+
+    Over HTTP, the order has the limits of the caller's key; operators may name another key. Any
+    other key must name the agent among its `agents`, and may not set `queue`, `priority`,
+    `for_key`, `tokens`, `usd`, `max_attempts` or another `user_id`: its session has the agent's
+    limits. At the command line, the task `-` is standard input.
+    """
+
+    command, route, summary, needs = "order submit", "POST /orders", "Submit an order", "call"
+    form, result, status, fails = "OrderGiven", "OrderStatus", 201, (404, 409)
+
+    agent_id: str = field(
+        "Agent that carries out the order.", is_name=True, flag="", metavar="AGENT"
+    )
+    task: str = field(
+        "Task for the agent; stored as content, which can be erased.", least=1, flag="",
+        metavar="TASK", read=lambda text: sys.stdin.read() if text == "-" else text,
+    )  # fmt: skip
+    queue: str = field("Queue of the order.", "default", most=100)
+    priority: int = field(
+        "Priority; orders with lower numbers start first.", 0, least=-1000, most=1000
+    )
+    after: str = _text("Earliest start: a duration from now such as 2h, or a time.", 64)
+    key: str = _text("Idempotency key: only one order is created per key.")
+    for_key: str = _text(
+        "Name or id of the virtual key whose limits apply; by default the caller's own key."
+    )
+    user_id: str = _text("User whose budget is charged.", flag="--user")
+    subject_id: str = _text("Person whom the content is about, for erasure.", flag="--subject")
+    tokens: int | None = field("Token limit of the session.", None, least=0, most=10**12)
+    usd: float | None = field("Limit of the session in US dollars.", None, least=0, most=10**9)
+    max_attempts: int | None = field(
+        "Number of attempts before the order is set aside.", None, least=1, most=1000,
+        flag="--attempts",
+    )  # fmt: skip
+    wait: bool = field("Wait until the order ends, and show the answer.", False, door="command")
+    by: str | None = by()
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Submit the order.
+
+        Raises:
+            ForbiddenError: the caller's key may not submit this order.
+            InvalidInputError: a value cannot be used.
+            NotFoundError: no such key exists.
+            ConflictError: the key is revoked or expired.
+        """
+        from remit.agents.queue import Submission, bind_to_key
+        from remit.gateway.auth import expiry_of
+        from remit.kernel.loops import run_blocking
+
+        key, submitted_as, own = self.for_key, self.key, caller.identity
+        if not caller.may(_OPERATES):
+            self._check_own(caller)
+            submitted_as = f"{own.key_id}/{self.key}" if self.key else ""
+        if not key and own.key_id != "dev":
+            key = own.key_id
+        wanted = Submission(
+            agent_id=self.agent_id, task=self.task, queue=self.queue, priority=self.priority,
+            due=expiry_of(self.after) if self.after else None, user_id=self.user_id,
+            subject_id=self.subject_id or caller.subject_id, tokens=self.tokens, usd=self.usd,
+            max_attempts=self.max_attempts,
+        )  # fmt: skip
+        if key:
+            wanted = bind_to_key(root.ledger, wanted, key)
+        order_id = root.orders.submit(wanted, by=caller.name, key=submitted_as)
+        if self.wait:
+            return _detail(root, run_blocking(root.orders.ended(order_id)))
+        return root.orders.get(order_id).to_dict()
+
+    def has_failed(self, found: dict[str, Any]) -> bool:
+        """Return True if the awaited order did not complete."""
+        return self.wait and found["state"] != "completed"
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the id of the order, or the lines of the ended order."""
+        return _lines(found) if self.wait else iter([found["order_id"]])
+
+    def _check_own(self, caller: Caller) -> None:
+        """Raise ForbiddenError if a caller who is no operator may not submit this order."""
+        own, why = caller.identity, ""
+        if not own.key_id or own.within is not None:
+            why = "Orders are submitted with a virtual key."
+        elif self.agent_id not in own.agents:
+            why = f"This key does not name {self.agent_id!r} among its agents."
+        elif not self.given.isdisjoint(_OPERATORS_OWN):
+            why = f"The role {own.role} may not set {', '.join(_OPERATORS_OWN)} of an order."
+        elif self.user_id not in ("", own.user_id):
+            why = "This key may not name another user."
+        if why:
+            raise ForbiddenError(why)
+
+
+class ShowOrder(_OfOrder):
+    """Show an order with its state, task and response.
+
+    With the permission `call` alone, only orders of the caller's key are found.
+    """
+
+    command, route, summary = "order show", "GET /orders/{order_id}", "One order"
+    needs, result, endpoint = "read or call", "OrderDetail", "one"
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the order.
+
+        Raises:
+            NotFoundError: the order does not exist, or belongs to another key.
+        """
+        return _detail(root, self.found(root, caller, "read"))
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield each field that has a value, and the response."""
+        return _lines(found)
+
+
+class ChangeOrder(_OfOrder):
+    """Cancel, pause, resume or retry an order.
+
+    With the permission `call` alone, only cancelling an order of the caller's key is allowed.
+    """
+
+    route, summary = "POST /orders/{order_id}/{verb}", "Change an order"
+    needs, result, fails, endpoint = f"{_OPERATES} or call", "OrderStatus", (409,), "change"
+
+    verb: Literal["cancel", "pause", "resume", "retry"] = field("The change.", door="route")
+    by: str | None = by()
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Change the order.
+
+        Raises:
+            ForbiddenError: the caller may only cancel.
+            NotFoundError: the order does not exist, or belongs to another key.
+            ConflictError: the state of the order does not permit the change.
+        """
+        self.found(root, caller, _OPERATES)
+        if self.verb != "cancel" and not caller.may(_OPERATES):
+            raise ForbiddenError(f"The role {caller.identity.role} may only cancel its orders.")
+        changed: OrderStatus = getattr(root.orders, self.verb)(self.order_id, by=caller.name)
+        return changed.to_dict()
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the new state."""
+        stopping = (
+            ", stopping" if found["stopping"] and found["state"] in ("running", "ready") else ""
+        )
+        yield f"{found['order_id']} is {found['state']}{stopping}"
+
+
+for _verb, _meaning in {
+    "cancel": "Cancel an order; a running order stops shortly.",
+    "retry": "Retry a failed order.",
+    "pause": "Pause an order that has not started.",
+    "resume": "Release a paused order.",
+}.items():
+    type(f"{_verb.capitalize()}Order", (ChangeOrder,), {
+        "__doc__": _meaning, "__module__": __name__, "command": f"order {_verb}", "route": "",
+        "verb": _verb,
+    })  # fmt: skip
+
+
+class ForkOrder(_OfOrder):
+    """Submit the content of an earlier order as a new order."""
+
+    command, changes, prints = "order fork", True, "{order_id}"
+
+    by: str | None = by()
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Submit the new order.
+
+        Raises:
+            NotFoundError: the order does not exist.
+        """
+        return {"order_id": root.orders.fork(self.order_id, by=caller.name)}
+
+
+def _detail(root: RootPort, status: OrderStatus) -> dict[str, Any]:
+    from remit.agents.sessions import response_of
+
+    task = root.orders.submission(status.order_id).metadata["task"]
+    return {**status.to_dict(), "task": task, **response_of(root.ledger, status.turn_entry_id)}
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    yield from facts(found, "response")
+    if found["response"] is not None:
+        yield from ("", *str(found["response"]).splitlines())

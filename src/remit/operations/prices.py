@@ -1,0 +1,465 @@
+"""Operations on the prices of models, in US dollars per million tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from remit.kernel.errors import InvalidInputError, RemitError, nearest
+from remit.operations.operation import Caller, Column, Listing, Note, Operation, RootPort, field
+
+if TYPE_CHECKING:
+    from remit.packages import RootPrices
+    from remit.providers.prices import Overlay, Price
+
+_RATES = ("input", "output", "cached_input", "cache_write", "cache_write_long", "reasoning")
+
+
+def _provider(text: str = "Provider of the model; required if several have it.") -> Any:
+    return field(text, None)
+
+
+def _rate(text: str, **traits: Any) -> Any:
+    return field(text, metavar="USD", **traits)
+
+
+class _OfFile(Operation):
+    providers: list[str] = field(
+        "Only prices of this provider; may be repeated. Default: providers that are configured or "
+        "have a price.", [], flag="--provider",
+    )  # fmt: skip
+    pattern: str | None = field(
+        "Only matching models, such as gpt-5*.", None, flag="--models", metavar="PATTERN"
+    )
+    file: Path | None
+
+    def read(self, root: RootPort, found: RootPrices, counts: dict[str, Any]) -> Overlay:
+        """Return the prices of the file, of the wanted providers and models.
+
+        Args:
+            root: the root.
+            found: the prices in force.
+            counts: receives ``same`` and ``skipped`` of a LiteLLM file.
+
+        Raises:
+            InvalidInputError: a provider is unknown.
+            RemitError: the file cannot be read, or a key is wrong; the message names the key.
+        """
+        from fnmatch import fnmatchcase
+
+        from remit.providers.prices import Overlay, is_litellm, read_litellm
+
+        file = self.file or Path()
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise RemitError(
+                f"{file} cannot be read: {error.strerror}.",
+                next_step="Give a file that you can read.",
+            ) from error
+        known = _known_providers(found, root)
+        for name in self.providers:
+            _check_provider(name, known)
+        if is_litellm(data):
+            read, read_counts = read_litellm(
+                data, str(file), found.table, found.base, found.own,
+                providers=self.providers or known, models=self.pattern or "*", day=_today(),
+            )  # fmt: skip
+            counts |= read_counts
+            return read
+        read = Overlay.read(data, str(file), found.base)
+        for key, size in read.without_sizes(found.base).items():
+            raise RemitError(
+                f'{file}: models."{key}" has no {size}, and the model is new: its calls have no '
+                "bound.", next_step=f"Add {size}; docs/prices.md describes every key.",
+            )  # fmt: skip
+        for key, entry in list(read.models.items()):
+            bare = key.removeprefix(f"{entry['provider']}/")
+            if (self.providers and entry["provider"] not in self.providers) or (
+                self.pattern and not fnmatchcase(bare, self.pattern)
+            ):
+                del read.models[key]
+        return read
+
+
+class ListPrices(Operation):
+    """List the prices in force, sorted by provider and model, with source and date.
+
+    With PATTERN (gpt-4o*), those of matching models.
+    """
+
+    command, route, summary, form = "price list", "GET /prices", "List prices", "PriceQuery"
+    result, member, endpoint = "PricePage", "prices", "listed"
+    columns: ClassVar[tuple[Column, ...]] = (
+        "model", "provider", "input", "output", ("cached", lambda one: one["cached_input"]),
+        ("window", lambda one: one["context_window"]),
+        ("max out", lambda one: one["max_output_tokens"]),
+        "date", ("source", lambda one: one["origin"]),
+    )  # fmt: skip
+
+    model: str | None = field(
+        "Name of a model, or a pattern such as `gpt-4o*`.", None, flag="", metavar="[PATTERN]"
+    )
+    provider: str | None = _provider("Only models of this provider.")
+    own: bool = field("Only prices set by the operator.", False)
+
+    def run(self, root: RootPort, caller: Caller) -> Listing[Price]:
+        """Return the prices."""
+        from remit.packages import recorded_prices
+
+        prices, entry = root.prices, {}
+        if not caller.is_local:
+            recorded = recorded_prices(root.ledger)
+            is_recorded = not prices.packaged and prices.file.matches(recorded)
+            entry = {"entry": (recorded.entry_id or None) if is_recorded else None}
+        return Listing(
+            prices.chosen(provider=self.provider, pattern=self.model or "*", own=self.own),
+            lambda price: f"{price.provider}/{price.model}",
+            lambda part: map(prices.shown, part),
+            rest={**prices.versions, **entry},
+            note=f"prices {prices.table.version}",
+        )
+
+
+class ShowPrice(Operation):
+    """Show the price of a model, by any of its names, and its origin."""
+
+    command = "price show"
+
+    model: str = field("Name of the model.", flag="")
+    provider: str | None = _provider()
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the price.
+
+        Raises:
+            InvalidInputError: no provider has the model, or several have and none is named.
+            RemitError: the model has no price.
+        """
+        prices = root.prices
+        who, bare = _named_model(self.model, self.provider, prices, root)
+        if (one := prices.table.find(who, bare)) is None:
+            raise _unknown_model(bare, who, prices)
+        surcharges = {
+            name: {value: times / 100 for value, times in values.items()}
+            for name, values in one.surcharges.items()
+        }
+        return {**prices.versions, "price": {**prices.shown(one), "surcharges": surcharges}}
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield each value of the price."""
+        for key, value in found["price"].items():
+            if value not in (None, "", {}):
+                yield f"{key}: {_text(value)}"
+
+
+class _Change(Operation):
+    changes = True
+
+    def change(self, root: RootPort, found: RootPrices) -> Overlay:
+        """Return the operator's new prices, computed from the prices in force."""
+        raise NotImplementedError
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Change the operator's prices: record the change, then replace the file.
+
+        Raises:
+            InvalidInputError: no provider has the model, or several have and none is named.
+            RemitError: a price cannot be used, or a package installed the file.
+            PackageError: another operation is running, or the disk refuses the file.
+        """
+        return self.made(root, caller)
+
+    def made(
+        self, root: RootPort, caller: Caller, *, reason: str = "", dry_run: bool = False,
+        more: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Return the changes, after they were made unless ``dry_run``.
+
+        Args:
+            root: the root.
+            caller: the caller.
+            reason: the reason, for the ledger.
+            dry_run: True to change nothing.
+            more: further members, such as counts of an import.
+        """
+        from remit.packages import change_own_prices, planned, prices_of
+
+        named, entry_id = root.settings.budget.prices, ""
+        if dry_run:
+            before = prices_of(root.place, named, create=True)
+            done = planned(before, self.change(root, before))
+        else:
+            done, entry_id = change_own_prices(
+                root.place, root.ledger, named, lambda found: self.change(root, found),
+                wait_s=root.settings.packages.lock_timeout_s, by=caller.name, reason=reason,
+            )  # fmt: skip
+        shown = {"version": done.versions[1], "entry": entry_id or None, "dry_run": dry_run}
+        return {**shown, **(more or {}), "changes": done.changes}
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the changes, and a note on the record."""
+        yield from _change_lines(found["changes"], found)
+        if found["dry_run"]:
+            yield Note("Nothing was changed (--dry-run).")
+        elif found["entry"]:
+            yield Note(f"Recorded as {found['entry']}; prices are {found['version']}. A running "
+                       "server applies them within seconds.")  # fmt: skip
+        else:
+            yield Note("The prices are set so already; nothing was changed.")
+
+
+class SetPrice(_Change):
+    """Set a price of your own, with these rates only.
+
+    Sizes and names of a known model are kept. An unknown model needs --provider, --context-window
+    and --max-output-tokens; without them its calls have no upper bound.
+    """
+
+    command = "price set"
+
+    model: str = field("Name of the model.", flag="")
+    input: str = _rate("Price of a million input tokens.")
+    output: str = _rate("Price of a million output tokens.")
+    cached_input: str | None = _rate("Input read from a cache; default: as input.", default=None)
+    cache_write: str | None = _rate("Input written to a cache; default: as input.", default=None)
+    cache_write_long: str | None = _rate(
+        "For long retention; default: as --cache-write.", default=None
+    )
+    reasoning: str | None = _rate("Reasoning; default: as output.", default=None)
+    context_window: int | None = field("Largest number of tokens of a call.", None, least=1)
+    max_output_tokens: int | None = field("Largest number of tokens of an answer.", None, least=1)
+    provider: str | None = _provider("Provider of the model; required if several or none have it.")
+    source: str = field("Origin of the price, for the table.", "")
+
+    def change(self, root: RootPort, found: RootPrices) -> Overlay:
+        """Return the operator's prices with the new one."""
+        from remit.providers.prices import Overlay, parse_decimal
+
+        rates = {
+            rate: parse_decimal(value, f"--{rate.replace('_', '-')}")
+            for rate in _RATES
+            if (value := getattr(self, rate)) is not None
+        }
+        sizes = {size: value for size in ("context_window", "max_output_tokens")
+                 if (value := getattr(self, size))}  # fmt: skip
+        who, bare = _named_model(self.model, self.provider, found, root)
+        known = found.table.find(who, bare)
+        key = found.own.key_of(who, bare, found.base)
+        if known is None and (len(sizes) < 2 and not (sizes and rates["output"] == "0")):
+            raise _unknown_model(bare, who, found, for_set=True)
+        kept = {
+            name: value
+            for name, value in found.own.models.get(key, {}).items()
+            if name not in (*_RATES, "tiers", "date", "source")
+        }
+        if known is not None and not kept and not found.base.entry_name(who, bare):
+            kept = Overlay.sizes_of(known)
+        self.left_out = list(_left_out(known, rates))
+        entry = {**kept, "provider": who, "date": _today(), **rates, **sizes}
+        source = {"source": self.source} if self.source else {}
+        return found.own.with_entry(key, {**entry, **source}, _today())
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the change, and a note on each separate rate that the new price lacks."""
+        changes, *notes = super().lines(found)
+        yield changes
+        yield from map(Note, self.left_out)
+        yield from notes
+
+
+class UnsetPrice(_Change):
+    """Remove a price of your own, so that the shipped one applies, if any."""
+
+    command = "price unset"
+
+    model: str | None = field("Name of the model.", None, flag="", metavar="[MODEL]")
+    provider: str | None = _provider()
+    everything: bool = field("All prices of your own.", False, flag="--all")
+
+    def change(self, root: RootPort, found: RootPrices) -> Overlay:
+        """Return the operator's prices without the model, or none."""
+        from remit.providers.prices import Overlay
+
+        if self.everything == bool(self.model):
+            raise InvalidInputError("Name a model, or pass --all.")
+        if self.everything:
+            return Overlay({})
+        who, bare = _named_model(str(self.model), self.provider, found, root)
+        key = found.own.key_of(who, bare, found.base)
+        if key not in found.own.models:
+            raise RemitError(
+                f"You have no price of your own for {bare} of {who}.",
+                next_step="`remit price list --own` lists your prices.",
+            )
+        return found.own.without(key, _today())
+
+
+class ImportPrices(_Change, _OfFile):
+    """Import the prices of FILE as your own.
+
+    FILE is a table as in docs/prices.md, or LiteLLM's model_prices_and_context_window.json, of
+    which the prices that differ are taken.
+    """
+
+    command = "price import"
+
+    file: Path = field("File of prices.", flag="")
+    replace: bool = field("Replace all your prices instead of adding to them.", False)
+    dry_run: bool = field("Show the changes without making them.", False)
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Import the prices, or return what would change."""
+        self.counts: dict[str, Any] = {}
+        return self.made(
+            root, caller, reason=f"Prices imported from {self.file.name}", dry_run=self.dry_run,
+            more=self.counts,
+        )  # fmt: skip
+
+    def change(self, root: RootPort, found: RootPrices) -> Overlay:
+        """Return the prices of the file, alone or with the present ones."""
+        read = self.read(root, found, self.counts)
+        return read if self.replace else found.own.merged(read, found.base, _today())
+
+
+class DiffPrices(_OfFile):
+    """Compare your own prices with the shipped ones; with FILE, the prices in force with it."""
+
+    command = "price diff"
+
+    file: Path | None = field("File of prices.", None, flag="", metavar="[FILE]")
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the differences."""
+        from remit.packages import planned
+        from remit.providers.prices import differences
+
+        found, counts = root.prices, dict[str, Any]()
+        if self.file is None:
+            changes: Sequence[Mapping[str, Any]] = differences(found.base, found.table)
+            own = found.table.version.partition(";")[0] if found.file.data else None
+            counts["own_version"] = own
+        else:
+            own_prices = found.own.merged(self.read(root, found, counts), found.base, _today())
+            changes = planned(found, own_prices).changes
+        return {**found.versions, **counts, "changes": changes}
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield a line for each difference."""
+        return _change_lines(found["changes"], found)
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
+
+
+def _named_model(
+    model: str, provider: str | None, found: RootPrices, root: RootPort
+) -> tuple[str, str]:
+    """Return the provider and the model that a person means.
+
+    Raises:
+        InvalidInputError: no provider has the model, or several have and none is named.
+    """
+    from remit.gateway import owner_by_prefix, split_name
+
+    known = _known_providers(found, root)
+    first, rest = split_name(model, known)
+    if provider is not None:
+        _check_provider(provider, known)
+        return provider, rest if first == provider and rest else model
+    if rest and first in known:
+        return first, rest
+    having = sorted({one.provider for one in found.table if found.table.find(one.provider, model)})
+    if len(having) == 1:
+        return having[0], model
+    if len(having) > 1:
+        raise InvalidInputError(
+            f"Several providers have {model}; choose one with --provider ({', '.join(having)})."
+        )
+    if owner := owner_by_prefix(root.settings.model.prefixes, model):
+        return owner, model
+    near = nearest(model, (one.bare_name for one in found.table))
+    raise InvalidInputError(
+        f"The provider of {model} is unknown.",
+        next_step=(f"Did you mean {near}? " if near else "")
+        + "Name the provider: `--provider NAME`.",
+    )
+
+
+def _check_provider(name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        near = nearest(name, known)
+        raise InvalidInputError(
+            f"Unknown provider {name}: it is neither in remit.toml nor in the prices.",
+            next_step=f"Did you mean {near}?" if near else f"Known are {', '.join(known)}.",
+        )
+
+
+def _known_providers(found: RootPrices, root: RootPort) -> list[str]:
+    return sorted({*found.table.providers, *root.settings.providers})
+
+
+def _unknown_model(
+    bare: str, provider: str, found: RootPrices, *, for_set: bool = False
+) -> Exception:
+    near = nearest(bare, (one.bare_name for one in found.table if one.provider == provider))
+    hint = f"Did you mean {near}? " if near else ""
+    if for_set:
+        hint += "For a new model, pass --context-window and --max-output-tokens: without "
+        hint += "them its calls have no bound."
+    return RemitError(
+        f"There is no price for {bare} of {provider}.",
+        next_step=hint or "`remit price list` shows all; `remit price set` sets one.",
+    )
+
+
+def _left_out(known: Price | None, rates: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each separate rate of the old price that the new one lacks."""
+    from remit.providers.prices import price_data
+
+    if known is None:
+        return
+    was = price_data(known)
+    for rate in _RATES[2:]:
+        whole = "output" if rate == "reasoning" else "input"
+        if rate not in rates and was[rate] != was[whole]:
+            yield (f"{rate} was {was[rate]} and is now charged as {whole}: "
+                   f"--{rate.replace('_', '-')} sets it.")  # fmt: skip
+    if known.tiers:
+        yield "The tiers by context length were removed; import a table to set them."
+
+
+def _change_lines(changes: Sequence[Mapping[str, Any]], counts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each changed model, then for the counts of an import."""
+    for one in changes:
+        before, after = one["before"] or {}, one["after"] or {}
+        head = f"{one['provider']}/{one['model']}"
+        if not one["after"]:
+            yield f"- {head}: no longer priced"
+            continue
+        parts = [
+            f"{key} {_text(before.get(key))} -> {_text(after.get(key))}" if before
+            else f"{key} {_text(after[key])}"
+            for key in {**before, **after}
+            if before.get(key) != after.get(key)
+        ]  # fmt: skip
+        yield f"{'~' if before else '+'} {head}: {', '.join(parts)}"
+    if not changes:
+        yield "No differences."
+    if "same" in counts:
+        yield f"{counts['same']} prices in the file are already in effect"
+    for why, count in counts.get("skipped", {}).items():
+        yield f"{count} skipped: {why}"
+
+
+def _text(value: Any) -> str:
+    """Return a value of a price as text in a line."""
+    if isinstance(value, list):
+        tiers = (", ".join(f"{key} {part}" for key, part in tier.items()) for tier in value)
+        return "; ".join(tiers) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_text(part)}" for key, part in value.items())
+    return "none" if value is None else str(value)

@@ -1,0 +1,137 @@
+"""Operations on the trail: the recorded thoughts of agents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from remit.kernel.errors import RemitError
+from remit.operations.operation import (
+    Caller,
+    Feed,
+    Operation,
+    RootPort,
+    cut,
+    facts,
+    field,
+)
+
+_LINE_CHARS = 100
+
+
+def _task(text: str = "Only thoughts of this task.") -> Any:
+    return field(text, None, flag="--task")
+
+
+def _text(thought: dict[str, Any]) -> str:
+    erased = thought.get("erased")
+    return f"[content erased under {erased}]" if erased else str(thought["content"])
+
+
+class ListThoughts(Operation):
+    """List thoughts in the order in which they were recorded."""
+
+    command, command_member, is_limited = "trail list", "thoughts", True
+
+    task_id: str | None = _task()
+
+    def run(self, root: RootPort, caller: Caller) -> Feed:
+        """Return the thoughts."""
+        from remit.routing.trail import iter_thought_records
+
+        def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
+            for record in iter_thought_records(root.ledger, self.task_id, most):
+                yield record.id, record.to_dict()
+
+        return Feed(read)
+
+    def line(self, item: dict[str, Any]) -> str:
+        """Return id, time, task, type and the beginning of the thought."""
+        return (f"{item['id']}  {item['timestamp']}  {item['task_id']}  {item['type']:<10}  "
+                f"{cut(_text(item), _LINE_CHARS)}")  # fmt: skip
+
+
+class ShowThought(Operation):
+    """Print one thought in full."""
+
+    command = "trail show"
+
+    thought_id: str = field("Id of the thought.", flag="")
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the thought.
+
+        Raises:
+            NotFoundError: no such thought exists.
+        """
+        from remit.routing.trail import get_thought_record
+
+        return get_thought_record(root.ledger, self.thought_id).to_dict()
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield each field, then the thought."""
+        yield from facts(found, "content", "erased")
+        yield from ("", *_text(found).splitlines())
+
+
+class VerifyTrail(Operation):
+    """Check the hash of every thought and its link to the one before; exit 1 if one fails."""
+
+    command = "trail verify"
+
+    task_id: str | None = _task("Only the chain of this task.")
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the result.
+
+        Raises:
+            RemitError: the task has no thoughts.
+        """
+        from remit.routing.trail import verify_trail
+
+        report = verify_trail(root.ledger, self.task_id, progress=root.progress("verifying"))
+        if self.task_id is not None and report.verified and not report.records:
+            raise RemitError(
+                f"The task {self.task_id!r} has no thoughts.",
+                next_step="`remit trail list` lists the thoughts of all tasks.",
+            )
+        self.report = report
+        return report.to_dict()
+
+    def has_failed(self, found: dict[str, Any]) -> bool:
+        """Return True if a thought or a link is wrong."""
+        return not self.report.verified
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the numbers, or the problems."""
+        report, number = self.report, self.report.problem_count
+        if report.verified:
+            yield (f"verified: {report.records} thoughts of {report.tasks} tasks, {report.erased} "
+                   "erased")  # fmt: skip
+            return
+        noun = "problem" if number == 1 else "problems"
+        yield f"NOT VERIFIED: {number} {noun}; the first bad record is {report.first_bad}"
+        yield from (f"  {problem}" for problem in report.problems)
+
+
+class AddThought(Operation):
+    """Record a thought."""
+
+    command, changes, prints = "trail add", True, "{id}"
+
+    content: str = field("The thought.", flag="", metavar="TEXT")
+    task_id: str = field("Task whose chain gets the thought.", flag="--task")
+    type: Literal["plan", "analysis", "decision", "reflection"] = field("Type of the thought.")
+    agent_id: str = field("Agent of the thought.", flag="--agent")
+    session_id: str = field("Session of the thought.", "", flag="--session")
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Record the thought.
+
+        Raises:
+            InvalidInputError: a value cannot be used.
+        """
+        from remit.routing.trail import ThoughtInput, create_thought_record
+
+        given: dict[str, Any] = {name: getattr(self, name) for name in self._declared()}
+        return create_thought_record(root.ledger, ThoughtInput(**given)).to_dict()

@@ -1,0 +1,50 @@
+"""Operations on workers, which run submitted orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from remit.operations.operation import Caller, Operation, RootPort, Table, field
+
+if TYPE_CHECKING:
+    from remit.agents.queue import Seats
+
+
+class ListWorkers(Operation):
+    """List running workers and the number of waiting orders."""
+
+    command = "worker list"
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the workers, and the number of orders by queue and state."""
+        return {"workers": _seats(root).workers(), "queues": root.orders.stats()}
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
+        """Yield the table of the workers, then a line for each queue."""
+        heads = ("WORKER", "QUEUES", "HOST", "PID", "RUNS", "")
+        rows = [(one["worker"], ", ".join(one["queues"]), one["host"], str(one["pid"]),
+                 str(one["running"]), "draining" if one["draining"] else "")
+                for one in found["workers"]]  # fmt: skip
+        yield Table(heads, rows) if rows else "No worker is running."
+        for queue, states in found["queues"].items():
+            yield f"{queue}: {', '.join(f'{number} {state}' for state, number in states.items())}"
+
+
+class DrainWorkers(Operation):
+    """Stop a worker, or all workers without NAME, after their running turns."""
+
+    command, changes, prints = "worker drain", True, "{asked} workers were asked to stop."
+
+    name: str = field("Name of the worker; all by default.", "", flag="", metavar="[NAME]")
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Ask the workers to stop, and return their number."""
+        return {"asked": _seats(root).drain(self.name)}
+
+
+def _seats(root: RootPort) -> Seats:
+    from remit.agents.queue import Seats
+    from remit.gateway.leases import LeaseManager
+
+    return Seats(root.ledger, LeaseManager(root.ledger, root.settings.leases))

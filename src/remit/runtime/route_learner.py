@@ -1,0 +1,482 @@
+"""Learning a route in one run: graders, permissions, calibration, fit and proposal.
+
+:func:`plan_route` reads and checks everything and spends nothing. :func:`learn_route` then permits
+the route's models, asks them within the budget, fits the route and proposes it. A person adopts.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from remit.gateway.auth import Identity
+from remit.gateway.budget import BudgetScope
+from remit.kernel.budget import LEARNING, BudgetLimits
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.loops import run_blocking
+from remit.learning import (
+    feedback_on,
+    give_feedback,
+    grade_by_reference,
+    open_account,
+)
+from remit.learning.judges import Judge
+from remit.learning.proposals import Change, Learner, Proposal
+from remit.learning.routes import (
+    CALIBRATOR,
+    Calibration,
+    PowerPlan,
+    RouteFit,
+    calibrate,
+    fit_route,
+    graded_prompts,
+    power_plan,
+)
+from remit.packages.gates import check_gates, check_settings, unpermitted_models
+from remit.runtime.installation import gate_context
+from remit.runtime.own_models import permit_models
+from remit.runtime.route_graders import Found, Grader, Graders, find_prompts
+
+if TYPE_CHECKING:
+    from remit.learning.routes import GradedPrompt
+    from remit.ledger import LedgerClient
+    from remit.routing import Candidate
+    from remit.runtime.runtime import Runtime
+
+__all__ = [
+    "RouteLearned",
+    "RoutePlan",
+    "RouteWanted",
+    "figures_of",
+    "grade_recorded",
+    "learn_route",
+    "plan_route",
+    "prompts_of",
+    "propose_route",
+    "right_answers",
+]  # fmt: skip
+
+Progress = Callable[[str, int, int], None]
+"""Called with the step, the number done and in all."""
+
+_AT_ONCE = 8
+_JUDGED_AT_ONCE = 20
+"""Prompts that are asked before a judge grades their answers, so that little is left ungraded."""
+
+_NANO = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteWanted:
+    """A request to learn a route.
+
+    Attributes:
+        usd: budget of all calls in US dollars.
+        route: name of the route.
+        saving: share of the best single model's cost that the route is to save, 0 to 1.
+        usd_per_call: highest mean cost of a call in US dollars; ``None`` to derive it from
+            ``saving``.
+        quality_floor: see :func:`fit_route`.
+        max_tokens: output limit of each call.
+        graders: graders and references that the caller gives.
+    """
+
+    usd: float
+    route: str = "auto"
+    saving: float = 0.3
+    usd_per_call: float | None = None
+    quality_floor: float = 0.0
+    max_tokens: int = 4096
+    graders: Graders = field(default_factory=Graders)
+
+
+@dataclass(frozen=True, slots=True)
+class RoutePlan:
+    """The state of a route before anything is spent.
+
+    Attributes:
+        candidates: the models of the route.
+        permits: models without permission, as ``provider/model``; the run permits them.
+        graded: number of prompts with graded answers of all models.
+        by_source: number of further prompts that can be graded, by kind of grader.
+        waiting: these prompts with their grader.
+        ungraded: number of recorded prompts that no grader fits.
+        power: the number of graded prompts that a fit needs, and the cost of the missing answers.
+    """
+
+    candidates: Sequence[Candidate]
+    permits: Sequence[str]
+    graded: int
+    by_source: Mapping[str, int]
+    waiting: Sequence[tuple[Grader, Sequence[Found]]] = field(repr=False)
+    ungraded: int
+    power: PowerPlan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON data."""
+        return {
+            "models": [one.model_id for one in self.candidates],
+            "permits": list(self.permits),
+            "graded": self.graded,
+            "gradable": dict(self.by_source),
+            "ungraded": self.ungraded,
+            "needed": self.power.prompts,
+            "usd_needed": self.power.usd,
+            "power": self.power.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RouteLearned:
+    """The result of a run.
+
+    Attributes:
+        permitted: the package version that permits the models; empty if none was needed.
+        calls: number of answered calls.
+        graded: number of graded answers.
+        usd: cost in US dollars.
+        ended: ``done``, or ``budget`` if the budget ended the calibration.
+        fit: the fitted route, or a sentence about what is missing.
+        means: mean reward and mean cost of each model over prompts with graded answers of all.
+        proposal: the proposal; ``None`` if something is missing.
+    """
+
+    permitted: str
+    calls: int
+    graded: int
+    usd: float
+    ended: str
+    fit: RouteFit | str
+    means: Mapping[str, tuple[float, float]]
+    proposal: Proposal | None
+
+    @property
+    def missing(self) -> list[str]:
+        """Reasons why the route is not proposed, one sentence each; empty if it is."""
+        return [self.fit] if isinstance(self.fit, str) else list(self.fit.missing)
+
+
+def plan_route(runtime: Runtime, wanted: RouteWanted) -> RoutePlan:
+    """Return the plan of a run. Nothing is written, sent or spent.
+
+    Args:
+        runtime: the open root.
+        wanted: the request.
+
+    Raises:
+        InvalidInputError: the route has fewer than two models, a model has no price, gate G3
+            or a gate of packages refuses the root for another reason than a model without
+            permission, or no prompt can be graded. The error names the next command.
+        NotFoundError: the route does not exist.
+    """
+    candidates = runtime.router.candidates(wanted.route)
+    if len(candidates) < 2:
+        raise InvalidInputError(
+            f"The route {wanted.route} has {len(candidates)} model, so there is nothing to choose.",
+            next_step="Describe another model in [routing.models.NAME] of remit.toml; `remit "
+            "route status` lists the models of each route.",
+        )
+    for one in candidates:
+        if runtime.prices.find(one.provider_id, one.provider_model) is None:
+            raise InvalidInputError(
+                f"The price of {one.model_id} is unknown, so no budget can be kept.",
+                next_step=f"Run `remit price set {one.provider_model} --provider "
+                f"{one.provider_id} --input USD --output USD`.",
+            )
+    context = gate_context(runtime.root, runtime.ledger, runtime.loaded)
+    for gate in check_gates(context, ("G0B", "G1"), record=False, by="route learn").gates:
+        if not gate.passed:
+            raise InvalidInputError(
+                f"Gate {gate.gate} does not pass, so no route can be adopted.",
+                next_step="`remit gate check --all` lists the faults.",
+            )
+    permits = unpermitted_models(context)
+    refusals = [
+        one for one in check_settings(context) if "which no package permits" not in one.message
+    ]
+    for refusal in refusals:
+        raise InvalidInputError(
+            f"Gate G3 would refuse the route: {refusal.message}", next_step=refusal.next_step
+        )
+    every = prompts_of(runtime, wanted.route)
+    whole = [one for one in every if len(one.rewards) == len(candidates)]
+    known = right_answers(runtime.ledger)
+    waiting, ungraded = find_prompts(runtime, candidates, every, known, wanted.graders)
+    by_source: dict[str, int] = {}
+    for grader, prompts in waiting:
+        by_source[grader.name] = by_source.get(grader.name, 0) + len(prompts)
+    if not whole and not by_source:
+        raise _nothing_to_grade(ungraded)
+    power = power_plan(every, candidates, guard=runtime.loaded.settings.routing.guard)
+    return RoutePlan(candidates, permits, len(whole), by_source, waiting, ungraded, power)
+
+
+def learn_route(
+    runtime: Runtime,
+    wanted: RouteWanted,
+    plan: RoutePlan,
+    *,
+    by: str,
+    reason: str,
+    progress: Progress = lambda what, done, total: None,
+) -> RouteLearned:
+    """Permit the models, calibrate within the budget, fit the route, and propose it. Blocks.
+
+    The calls are charged to an account of this run whose limit is the budget, and to the account
+    ``session:learning``. Nothing is adopted.
+
+    Args:
+        runtime: the open root.
+        wanted: the request.
+        plan: the plan of :func:`plan_route`.
+        by: the person who acts, for the record.
+        reason: the reason of the proposal.
+        progress: called with the step, the number done and in all.
+
+    Raises:
+        PackageError: the models cannot be permitted; nothing was spent.
+        ProposalError: the proposal cannot be made.
+    """
+    permitted = ""
+    if plan.permits:
+        done = permit_models(runtime.root, runtime.ledger, runtime.loaded, plan.permits, by=by)
+        permitted = f"{done.package_id} {done.version}"
+    bought = _bought(runtime, wanted, plan, by, progress)
+    every = prompts_of(runtime, wanted.route)
+    means = _means(every, plan.candidates)
+    found: RouteFit | str = "No prompt has graded answers of all models."
+    proposal = None
+    if means:
+        limit = wanted.usd_per_call
+        if limit is None:
+            best = max(means, key=lambda name: (means[name][0], -means[name][1], name))
+            limit = (1 - wanted.saving) * means[best][1]
+        found = fit_route(
+            every, limit, rules=runtime.router.rules.weights, quality_floor=wanted.quality_floor,
+            guard=runtime.loaded.settings.routing.guard,
+            progress=lambda done, total: progress("fitting", done, total),
+        )  # fmt: skip
+    if not isinstance(found, str) and not found.missing:
+        proposal = propose_route(runtime, found, reason=reason, by=by)
+    return RouteLearned(
+        permitted, bought.calls, bought.graded, bought.usd, bought.ended, found, means, proposal
+    )
+
+
+def figures_of(found: RouteFit) -> dict[str, Any]:
+    """Return the figures of a fit as JSON data, as the replay summary of a proposal holds them."""
+    return {
+        "best_single": found.best_single,
+        "held_out": found.held_out,
+        "saves_against": found.saves_against,
+        "saved_usd": found.saved.to_dict(),
+        "reward": found.reward.to_dict(),
+        "usd_per_call": found.usd_per_call,
+        "price_weight": found.price_weight,
+        "shares": dict(found.shares),
+    }
+
+
+def propose_route(runtime: Runtime, found: RouteFit, *, reason: str, by: str) -> Proposal:
+    """Record a proposal of a fitted route, and return the proposal.
+
+    Args:
+        runtime: the open root.
+        found: a fit without gaps.
+        reason: the purpose, in words.
+        by: the person who proposes.
+
+    Raises:
+        ProposalError: the evidence does not suffice or was erased.
+    """
+    learner = Learner(runtime.root, runtime.ledger, runtime.loaded, Identity(by, "operator"))
+    return learner.propose(
+        Change("head", settings=found.settings, files=found.files),
+        evidence=found.evidence, predicted=found.saved, reason=reason, holds=found.holds,
+        gate=found.gate, replay=figures_of(found) | {"price_version": runtime.prices.version},
+    )  # fmt: skip
+
+
+def prompts_of(runtime: Runtime, route: str) -> list[GradedPrompt]:
+    """Return graded prompts with the answers of a route's models, at the prices in force.
+
+    Args:
+        runtime: the open root.
+        route: name of the route.
+
+    Raises:
+        NotFoundError: the route does not exist.
+    """
+    candidates = runtime.router.candidates(route)
+    known = {one.model_id for one in candidates}
+    found = graded_prompts(
+        runtime.ledger, candidates=candidates, prices=runtime.prices,
+        rules=runtime.router.rules.weights,
+    )  # fmt: skip
+    return [
+        replace(one, rewards={name: one.rewards[name] for name in one.rewards if name in known})
+        for one in found
+    ]
+
+
+def grade_recorded(ledger: LedgerClient, references: Mapping[str, str], *, by: str) -> None:
+    """Record a grade for each answer with a reference, unless a reference graded the answer.
+
+    Args:
+        ledger: the ledger.
+        references: right answers by exchange id.
+        by: name of the grader, for the record.
+    """
+    graded = {one.target_entry_id for one in feedback_on(ledger) if one.source == "reference"}
+    for entry in ledger.read_many(references.keys() - graded):
+        if isinstance(entry.metadata.get("response"), str):
+            grade_by_reference(ledger, entry.id, references[entry.id], by=by)
+
+
+def right_answers(ledger: LedgerClient) -> dict[str, str]:
+    """Return the correct answers by exchange id: answers with the latest reference grade 1.
+
+    Args:
+        ledger: the ledger.
+    """
+    right: dict[str, str] = {}
+    for one in feedback_on(ledger):
+        if one.source != "reference" or one.target_type != "exchange":
+            continue
+        right.pop(one.target_entry_id, None)  # The latest grade counts.
+        answer = ledger.read(one.target_entry_id).metadata.get("response")
+        if one.score == 1 and isinstance(answer, str) and answer.strip():
+            right[one.target_entry_id] = answer
+    return right
+
+
+def _bought(
+    runtime: Runtime, wanted: RouteWanted, plan: RoutePlan, by: str, progress: Progress
+) -> Calibration:
+    """Grade recorded answers, and buy the missing ones within the budget, group by group."""
+    scope = BudgetScope(f"SES-{secrets.token_hex(8).upper()}")
+    runtime.budgeter.allocate(scope, limits=BudgetLimits(nano=round(wanted.usd * _NANO)), by=by)
+    open_account(runtime.budgeter, by)
+    total = Calibration(0, 0, 0.0, 0, "done")
+    rest = max(0, plan.power.missing)
+    every = min(rest, sum(plan.by_source.values()))
+    for grader, waiting in plan.waiting:
+        waiting = waiting[:rest]
+        rest -= len(waiting)
+        total = _added(total, *_grade_known(runtime, grader, waiting, wanted.usd - total.usd, by))
+        for part in _parts(waiting, _JUDGED_AT_ONCE if grader.grade is None else len(waiting)):
+            head = runtime.ledger.head()
+            begun = total.prompts
+
+            def show(done: int, _: int, begun: int = begun) -> None:
+                progress("calibrating", begun + done, every)
+
+            done = run_blocking(
+                calibrate(
+                    runtime.gateway, runtime.ledger, plan.candidates, [one.prompt for one in part],
+                    grader.grade or _ungraded, usd=wanted.usd - total.usd,
+                    prices=runtime.prices, by=by, source=grader.source,
+                    max_tokens=wanted.max_tokens, charged_to=(*scope.path, *LEARNING.path),
+                    at_once=_AT_ONCE, progress=show,
+                )
+            )  # fmt: skip
+            total = Calibration(
+                total.calls + done.calls, total.graded + done.graded, total.usd + done.usd,
+                total.prompts + done.prompts, done.ended,
+            )  # fmt: skip
+            if grader.grade is None:
+                made = _made_since(runtime, head)
+                judged, usd = _judged(runtime, grader, made, wanted.usd - total.usd)
+                total = _added(total, len(judged), usd)
+            if done.ended == "budget":
+                return total
+    return total
+
+
+def _added(total: Calibration, graded: int, usd: float) -> Calibration:
+    return replace(total, graded=total.graded + graded, usd=total.usd + usd)
+
+
+def _ungraded(prompt: GradedPrompt, model: str, answer: str) -> None:
+    """Grade nothing: a judge grades the recorded answers."""
+
+
+def _parts(items: Sequence[Found], size: int) -> Iterator[Sequence[Found]]:
+    for start in range(0, len(items), size or 1):
+        yield items[start : start + size]
+
+
+def _grade_known(
+    runtime: Runtime, grader: Grader, waiting: Sequence[Found], usd: float, by: str
+) -> tuple[int, float]:
+    """Grade recorded answers that have no grade; return the number of grades and their cost.
+
+    Graded answers are added to the rewards of their prompts, so that calibration leaves them out.
+    """
+    ungraded = {
+        entry_id: (one.prompt, model) for one in waiting for model, entry_id in one.answers.items()
+    }
+    if grader.grade is None:
+        graded, usd = _judged(runtime, grader, list(ungraded), usd)
+        for prompt, model in map(ungraded.__getitem__, graded):
+            prompt.rewards[model] = 0.0  # type: ignore[index]  # The ledger has the grade.
+        return len(graded), usd
+    count = 0
+    for entry_id, (prompt, model) in ungraded.items():
+        answer = runtime.ledger.read(entry_id).metadata.get("response")
+        score = grader.grade(prompt, model, answer) if isinstance(answer, str) else None
+        if score is not None:
+            give_feedback(
+                runtime.ledger, entry_id, score=score, source=grader.source, by=by
+            )  # fmt: skip
+            prompt.rewards[model] = score  # type: ignore[index]
+            count += 1
+    return count, 0.0
+
+
+def _judged(
+    runtime: Runtime, grader: Grader, exchange_ids: Sequence[str], usd: float
+) -> tuple[Sequence[str], float]:
+    """Have the judge grade answers; return the graded ones and the cost in US dollars."""
+    judge = Judge(runtime.gateway, runtime.ledger, runtime.contracts, *grader.judge)
+    done = judge.run(exchange_ids, usd=max(0.0, usd))
+    return done.graded, done.usd
+
+
+def _made_since(runtime: Runtime, head: tuple[int, str] | None) -> list[str]:
+    """Return the ids of the answers that calibration made after an entry, oldest first."""
+    after = None if head is None else f"LED-{head[0]:08x}"
+    found = runtime.ledger.query(event_type="EXCHANGE", after=after, with_content=False)
+    return [one.id for one in found if one.metadata.get("agent_id") == CALIBRATOR]
+
+
+def _means(
+    prompts: Sequence[GradedPrompt], candidates: Sequence[Candidate]
+) -> dict[str, tuple[float, float]]:
+    """Return mean reward and cost of each model over prompts with all grades; empty if none has."""
+    names = [one.model_id for one in candidates]
+    whole = [one for one in prompts if len(one.rewards) == len(names)]
+    return {
+        name: (
+            sum(one.rewards[name] for one in whole) / len(whole),
+            sum(one.costs[name] for one in whole) / len(whole),
+        )
+        for name in (names if whole else ())
+    }
+
+
+def _nothing_to_grade(ungraded: int) -> InvalidInputError:
+    if not ungraded:
+        return InvalidInputError(
+            "No prompt is recorded that could be asked again.",
+            next_step='Give a file with lines of {"prompt": "…", "reference": "…"} by `remit route '
+            "learn --prompts FILE`, or send calls through `remit serve` and run the command again.",
+        )
+    return InvalidInputError(
+        f"None of the {ungraded} recorded prompts can be graded.",
+        next_step="Give `remit route learn` a grader (`--references FILE`, `--schema FILE`, "
+        "`--test COMMAND`, `--code MODULE:FUNCTION` or `--judge PROVIDER/MODEL`), or record right "
+        "answers with `remit feedback ID --reference`.",
+    )

@@ -1,1 +1,0 @@
-"""The forms of answers. Times are ISO 8601, UTC; money is in US dollars."""

@@ -1,0 +1,309 @@
+"""Extracts and indexes: an omitted entry is named by every verifier, and a lying index is found."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from remit.kernel.errors import RemitError
+from remit.ledger import (
+    EntryArchivedError,
+    EntryNotFoundError,
+    LedgerClient,
+    LedgerEntry,
+    LedgerError,
+    LedgerFormatError,
+    check_indexes,
+    entry_id,
+    make_extract,
+    read_extract,
+)
+from remit.ledger.tlog import Signer
+from remit.views.page import script
+from tests.ledger.segments.writing import cut_off, sessions
+from tests.support.browser import Browser, find_browser
+from tests.support.soak import sample
+from tests.support.standalone import load_standalone
+from tests.support.stores import SIGNER, outside
+
+KEY = SIGNER.verifier_key
+SESSION, ORDER = "SES-0003", "WO-0003"
+
+
+class Omission(NamedTuple):
+    """An extract without one record.
+
+    Attributes:
+        data: the file.
+        missing: the id that a verifier must name; empty for a part of an index.
+    """
+
+    data: str
+    missing: str
+
+
+def write_run(ledger: LedgerClient, number: int, turns: int = 3) -> None:
+    """Write a session of one order, in which tools and models are called."""
+    run = {"session_id": f"SES-{number:04d}", "work_order_id": f"WO-{number:04d}"}
+
+    def write(event: str, **more: Any) -> str:
+        metadata = {"provenance": {"agent_id": "a", **run}, **more}
+        return ledger.write(LedgerEntry(event, "S", event, "r", metadata=metadata))
+
+    write("SESSION_START")
+    write("WO_EXECUTING")
+    for turn in range(turns):
+        dispatch = write("DISPATCH")
+        exchange = write("EXCHANGE", dispatch_entry_id=dispatch)
+        write("LLM_CALL", exchange_entry_id=exchange)
+        key = f"{number}/{turn}"
+        request = write("APPROVAL_REQUESTED", idempotency_key=key, tool_id="refund")
+        write("APPROVAL_GRANTED", request_id=request, tool_id="refund")
+        write("TOOL_INTENT", idempotency_key=key, tool_id="refund", approval=request)
+        write("TOOL_CALL", idempotency_key=key, tool_id="refund", arguments={"order": turn})
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[LedgerClient]:
+    with LedgerClient(tmp_path / "ledger.db", signer=SIGNER) as client:
+        yield client
+
+
+def without(ledger: LedgerClient, whole: dict[str, Any], at: int, *, fitting: bool) -> Omission:
+    """Leave out a record; ``fitting`` computes the tree hashes anew, as a maker could."""
+    records = [*whole["records"]]
+    left_out = json.loads(records.pop(at))
+    hashes = whole["hashes"]
+    if fitting:
+        seqs = [json.loads(one)["seq"] for one in records]
+        size = int(whole["checkpoint"].split("\n")[1])
+        found = ledger.checkpoints.multiproof(seqs, size)
+        hashes = [base64.b64encode(one).decode() for one in found]
+    missing = "" if left_out["event_type"] == "INDEXED" else left_out["id"]
+    return Omission(json.dumps({**whole, "records": records, "hashes": hashes}), missing)
+
+
+def omissions(ledger: LedgerClient) -> Iterator[Omission]:
+    for number in range(21):
+        write_run(ledger, number)
+    kinds: list[dict[str, Any]] = [
+        {"session_id": f"SES-{number:04d}"} for number in range(0, 21, 2)
+    ]
+    kinds += [{"work_order_id": f"WO-{number:04d}"} for number in range(1, 21, 4)]
+    kinds += [{"first": at, "end": at + 20} for at in range(0, 200, 40)]
+    actions = [one.id for one in ledger.query(event_type="TOOL_CALL")]
+    kinds += [{"entry": one} for one in actions[:12]]
+    for of in kinds:
+        whole = make_extract(ledger, of)
+        read_extract(json.dumps(whole), KEY)
+        for at in range(len(whole["records"])):
+            for fitting in (False, True):
+                yield without(ledger, whole, at, fitting=fitting)
+
+
+def named(cases: list[Omission], read: Callable[[str], str]) -> None:
+    """Require that a verifier refuses each case, and names what is missing."""
+    for data, missing in cases:
+        said = read(data)
+        assert (missing in said) if missing else "index" in said, (missing, said)
+        assert "missing" in said
+    print(f"{len(cases)} of {len(cases)} omissions named")
+
+
+def refused(read: Callable[[], object]) -> str:
+    with pytest.raises((LedgerFormatError, ValueError)) as error:
+        read()
+    return str(error.value)
+
+
+@pytest.mark.soak
+def test_every_omission_is_named(ledger: LedgerClient, tmp_path: Path) -> None:
+    cases = list(sample(list(omissions(ledger)), 80))
+    standalone = load_standalone()
+    named(cases, lambda data: refused(lambda: read_extract(data, KEY)))
+    named(cases, lambda data: refused(lambda: standalone.check_extract(json.loads(data), str(KEY))))
+    if find_browser() is None:
+        pytest.skip("there is no chromium")
+    page = tmp_path / "page.html"
+    page.write_text(f"<!doctype html><script>{script('verify.js')}</script>", "utf-8")
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(page.as_uri())
+
+        def read(data: str) -> str:
+            text, key = json.dumps(data), json.dumps(str(KEY))
+            found = browser.run(f"RemitProof.extract(RemitProof.read({text}), {key})")
+            assert found["state"] == "failed"
+            return str(found["message"])
+
+        named(cases, read)
+
+
+def test_one_index_serves_until_the_run_goes_on(ledger: LedgerClient) -> None:
+    write_run(ledger, 3)
+    first = make_extract(ledger, {"session_id": SESSION})
+    size = ledger.count()
+    assert make_extract(ledger, {"session_id": SESSION}) == first
+    assert ledger.count() == size
+    write_run(ledger, 3)
+    later = read_extract(json.dumps(make_extract(ledger, {"session_id": SESSION})), KEY)
+    assert len(later.records) == 2 * len(read_extract(json.dumps(first), KEY).records)
+    assert read_extract(json.dumps(first), KEY).end == size - 1
+    assert list(check_indexes(ledger, False)) == []
+
+
+def test_a_long_run_has_an_index_in_parts(ledger: LedgerClient) -> None:
+    write_run(ledger, 3, turns=300)
+    whole = make_extract(ledger, {"session_id": SESSION})
+    parts = [one for one in map(json.loads, whole["records"]) if one["event_type"] == "INDEXED"]
+    assert [one["metadata"]["part"] for one in parts] == [1, 2, 3, 4, 5]
+    assert read_extract(json.dumps(whole), KEY).end == parts[0]["seq"]
+    for at in range(-5, 0):
+        said = refused(lambda: read_extract(without(ledger, whole, at, fitting=True).data, KEY))  # noqa: B023
+        assert "(extract-index)" in said
+    assert list(check_indexes(ledger, False)) == []
+    call = next(ledger.query(event_type="TOOL_CALL", order="desc", limit=1))
+    action = read_extract(json.dumps(make_extract(ledger, {"entry": call.id})), KEY)
+    events = [record["event_type"] for record in action.records.values()]
+    assert events == ["SESSION_START", "WO_EXECUTING", "LLM_CALL", "APPROVAL_REQUESTED",
+                      "APPROVAL_GRANTED", "TOOL_INTENT", "TOOL_CALL"]  # fmt: skip
+
+
+def lies(ledger: LedgerClient) -> dict[str, dict[str, Any]]:
+    """Indexes that a holder of the key could write, and the fault of each."""
+    write_run(ledger, 3)
+    write_run(ledger, 4)
+    whole = read_extract(json.dumps(make_extract(ledger, {"session_id": SESSION})), KEY)
+    seqs, actions = sorted(whole.records), [*whole.actions]
+    true = {"of": {"session_id": SESSION}, "entries": seqs, "actions": actions, "part": 1,
+            "parts": 1}  # fmt: skip
+    last, other = actions[-1][0], seqs[-1] + 1
+    return {
+        f"does not name {entry_id(last)}": {**true, "entries": seqs[:-1], "actions": actions[:-1]},
+        f"names {entry_id(other)}": {**true, "entries": [*seqs, other]},
+        "other actions": {**true, "actions": actions[:-1]},
+        "other actions than": {**true, "actions": [*actions[:-1], actions[-1][:-1]]},
+        "malformed": {**true, "part": 0},
+        "malformed: an": {**true, "entries": seqs[::-1]},
+        "parts of the index": {**true, "parts": 2},
+    }
+
+
+def test_a_lying_index_is_found_by_every_reader_of_the_whole(
+    ledger: LedgerClient, tmp_path: Path
+) -> None:
+    standalone = load_standalone()
+    for number, (said, metadata) in enumerate(lies(ledger).items()):
+        place = tmp_path / f"{number}.db"
+        with LedgerClient(place, signer=SIGNER) as lying:
+            write_run(lying, 3)
+            write_run(lying, 4)
+            lying.write(LedgerEntry("INDEXED", SESSION, "INDEXED", "r", metadata=metadata))
+            found = [text for _, text in check_indexes(lying, False)]
+            assert any(said in text for text in found), (said, found)
+            lying.export(tmp_path / "e.jsonl")
+        with LedgerClient(tmp_path / f"i{number}.db") as empty:
+            with pytest.raises(LedgerFormatError, match=r"\(index-"):
+                empty.import_jsonl(tmp_path / "e.jsonl", key=KEY)
+            assert empty.count() == 0
+        if "other actions" not in said:
+            with pytest.raises(ValueError, match=r"\(index-"):
+                standalone.check_export(str(tmp_path / "e.jsonl"), str(KEY), None)
+
+
+def test_an_index_of_a_worker_proves_nothing(ledger: LedgerClient) -> None:
+    write_run(ledger, 3)
+    metadata = {"of": {"session_id": SESSION}, "entries": [0], "actions": [], "part": 1, "parts": 1,
+                "scope": {"tier": "ho1"}}  # fmt: skip
+    ledger.write(LedgerEntry("INDEXED", SESSION, "INDEXED", "r", metadata=metadata))
+    with pytest.raises(LedgerError, match="INDEXED"):
+        ledger.scoped(tier="ho1", work_order_id=ORDER).write(LedgerEntry("INDEXED", "S", "D", "r"))
+    whole = make_extract(ledger, {"session_id": SESSION})
+    assert len(read_extract(json.dumps(whole), KEY).records) == ledger.count() - 2
+
+
+def test_another_log_and_an_older_state(ledger: LedgerClient, tmp_path: Path) -> None:
+    write_run(ledger, 3)
+    old = make_extract(ledger, {"session_id": SESSION})
+    write_run(ledger, 3)
+    new = make_extract(ledger, {"session_id": SESSION})
+    other = Signer.generate("example.com/other")
+    with LedgerClient(tmp_path / "other.db", signer=other) as another:
+        write_run(another, 3)
+        foreign = make_extract(another, {"session_id": SESSION})
+    read_extract(json.dumps(foreign), other.verifier_key)
+    for mixed in (
+        foreign,
+        {**new, "checkpoint": old["checkpoint"]},
+        {**old, "checkpoint": new["checkpoint"]},
+        {**new, "records": foreign["records"]},
+        {**foreign, "checkpoint": new["checkpoint"], "verifier_key": str(KEY)},
+        {**new, "records": new["records"][:-1] + old["records"][-1:]},
+    ):
+        said = refused(lambda: read_extract(json.dumps(mixed), KEY))  # noqa: B023
+        assert re.search(r"\((extract|head|record)-", said)
+
+
+def test_archived_entries_need_their_segment(tmp_path: Path) -> None:
+    database, directory = tmp_path / "l.db", tmp_path / "archive"
+    with LedgerClient(database, signer=SIGNER) as client:
+        sessions(client, 44, leading=2)
+        before = client.count()
+        cut_off(client, directory)
+    run = {"session_id": "SES-9"}
+    with LedgerClient(database, signer=SIGNER) as client:
+        with pytest.raises(LedgerError, match="segment that is not attached"):
+            make_extract(client, run)
+        with pytest.raises(EntryArchivedError):
+            make_extract(client, {"first": 0, "end": before})
+        client.attach([directory])
+        whole = make_extract(client, run)
+        found = read_extract(json.dumps(whole), KEY)
+        assert len(found.records) > 2
+        assert (
+            read_extract(json.dumps(make_extract(client, {"first": 0, "end": 99})), KEY).end == 99
+        )
+        client.detach()
+        assert list(check_indexes(client, False)) == []
+        client.export(tmp_path / "e.jsonl")
+    load_standalone().check_export(str(tmp_path / "e.jsonl"), str(KEY), None)
+    with LedgerClient(tmp_path / "i.db") as empty:
+        assert empty.import_jsonl(tmp_path / "e.jsonl", key=KEY).entries > before
+
+
+def test_what_does_not_exist_has_no_extract(ledger: LedgerClient) -> None:
+    write_run(ledger, 3)
+    for of in ({"session_id": "SES-NONE"}, {"entry": "LED-00ffffff"}):
+        with pytest.raises(EntryNotFoundError):
+            make_extract(ledger, of)
+    for of, said in (
+        ({"first": 5, "end": 5}, "no entries"), ({"first": 0, "end": 10_000}, "no entries"),
+        ({"entry": "LED-00000000"}, "no tool action"),
+    ):  # fmt: skip
+        with pytest.raises(RemitError, match=said):
+            make_extract(ledger, of)
+    stray = ledger.write(LedgerEntry("EXCHANGE", "S", "D", "r"))
+    with pytest.raises(LedgerError, match="no session"):
+        make_extract(ledger, {"entry": stray})
+
+
+def test_a_run_on_both_stores(target: str) -> None:
+    with LedgerClient(target, signer=SIGNER) as client:
+        write_run(client, 3)
+        whole = make_extract(client, {"work_order_id": ORDER})
+        assert len(read_extract(json.dumps(whole), KEY).records) == client.count() - 1
+        assert list(check_indexes(client, False)) == []
+
+
+def test_an_altered_row_does_not_get_an_extract(ledger: LedgerClient, tmp_path: Path) -> None:
+    write_run(ledger, 3)
+    ledger.checkpoint()
+    place = str(tmp_path / "ledger.db")
+    outside(place, "UPDATE entries SET record = replace(record, '\"r\"', '\"x\"') WHERE seq = 4")
+    with pytest.raises(LedgerFormatError, match="cut off or rewritten"):
+        make_extract(ledger, {"session_id": SESSION})

@@ -1,0 +1,79 @@
+"""The journey of a client's call with its attempts, and the page of a refused request."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.server.console.client import signed_in
+from tests.server.running import Served, new_session, serving
+from tests.support.upstream import Upstream
+
+FALLBACKS = """
+[gateway]
+retry_base_ms = 5
+retry_max_ms = 50
+[gateway.fallbacks]
+"openai/gpt-4o@status=500" = ["openai/gpt-4o-mini"]
+"""
+
+
+@pytest.fixture(scope="module")
+def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("journeys") / "root"
+    with serving(root, upstream.url, toml=FALLBACKS) as running:
+        yield running
+
+
+def _text(page: str) -> str:
+    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page)))
+
+
+def test_a_call_shows_every_attempt_and_its_total_time(served: Served) -> None:
+    session = new_session()
+    status, raw, _ = served.call("openai", "hi", model="gpt-4o@status=500", session=session)
+    assert status == 200, raw
+    calls = served.entries("EXCHANGE", session)
+    assert len(calls) > 1
+    visitor = signed_in(served, "auditor")
+    pages = [visitor.get(f"/console/journey/{one.id}").text for one in calls]
+    for page, call in zip(pages, calls, strict=True):
+        rows = re.findall(r"<tr><td>(\d+)</td>.*?</tr>", page)
+        assert rows == [str(number + 1) for number in range(len(calls))]
+        assert all(f"/console/journey/{one.id}" in page for one in calls)
+        assert call.metadata["dispatch_entry_id"] in page
+        assert "Total time" in page
+        assert "did not answer: the provider failed" in _text(page)
+        assert page.count('<article class="turn"') == 1
+    dispatch = visitor.get(f"/console/journey/{calls[0].metadata['dispatch_entry_id']}").text
+    assert f"Attempts {len(calls)}" in _text(dispatch)
+
+
+def test_a_call_with_one_attempt_has_no_table_of_attempts(served: Served) -> None:
+    session = new_session()
+    served.call("openai", "hi", session=session)
+    page = signed_in(served, "auditor").get(f"/console/journey/{served.exchange(session).id}").text
+    assert 'id="attempts"' not in page
+    assert "Total time" in page
+    assert "0 work orders" not in _text(page)
+
+
+def test_a_refusal_is_a_short_page(served: Served) -> None:
+    key = served.key(models=("claude*",), user="ann")
+    session = new_session()
+    assert served.call("openai", "no", token=key.key, session=session)[0] == 403
+    (refused,) = served.entries("PROMPT_REJECTED", session)
+    visitor = signed_in(served, "auditor")
+    page = visitor.get(f"/console/journey/{refused.id}").text
+    said = _text(page.partition("<main")[2].partition("</main>")[0])
+    assert "gpt-4o-mini" in said
+    assert "Nothing was sent, reserved or charged." in said
+    assert f"/console/keys/key/{key.key_id}" in page
+    assert "/console/keys/user/ann" in page
+    link = re.search(r'href="([^"]+)">Requests refused for the same reason', page)
+    assert link
+    assert refused.id in visitor.get(html.unescape(link[1])).text
+    assert len(said) < 900
