@@ -204,6 +204,17 @@ def _gemini(verb: str, model: str, *, batch: bool = False) -> tuple[str, Callabl
     return "/v1beta/models/{id}:" + verb, send
 
 
+def _converse(sender: Sender) -> None:
+    content = [{"text": sender.mark()}]
+    body = {"messages": [{"role": "user", "content": content}], "system": [{"text": sender.mark()}]}
+    for verb in ("converse", "converse-stream"):
+        sender.send(f"/model/{CLAUDE}/{verb}", body)
+    invoked = {"anthropic_version": "bedrock-2023-05-31", "max_tokens": 50,
+               "messages": [{"role": "user", "content": sender.say()}]}  # fmt: skip
+    for verb in ("invoke", "invoke-with-response-stream"):
+        sender.send(f"/model/{CLAUDE}/{verb}", invoked)
+
+
 def _file(sender: Sender) -> str:
     line = {"custom_id": sender.mark("custom"), "method": "POST", "url": "/v1/chat/completions",
             "body": {"model": GPT, "max_tokens": 50, "messages": sender.messages()}}  # fmt: skip
@@ -269,6 +280,7 @@ CASES: dict[str, Callable[[Sender], Any]] = {
     ),
     "/v1/messages": _anthropic,
     "/v1/messages/count_tokens": _count,
+    "/model/{id}/converse": _converse,
     "/v1/conversations": _conversation,
     "/v1/conversations/{id}": _labels,
     "/v1/conversations/{id}/items": _items,

@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
+import anthropic
 import botocore.session
 import pytest
 from botocore.config import Config
@@ -378,3 +379,24 @@ def test_paths_may_quote_the_model_and_begin_with_bedrock(
         assert _last(provider)[1]["model"] == _CLAUDE
     wires = [entry.metadata["wire"] for entry in served.entries("EXCHANGE", session)]
     assert wires == ["anthropic.messages"] * 2
+
+
+@pytest.mark.filterwarnings("ignore:The model:DeprecationWarning")
+@pytest.mark.parametrize("cloud", ["bedrock", "vertex"])
+def test_anthropics_clients_of_clouds_work_with_a_virtual_key(served: Served, cloud: str) -> None:
+    if cloud == "bedrock":
+        client: Any = anthropic.AnthropicBedrock(
+            api_key=served.token, base_url=served.url, aws_region="us-east-1", max_retries=0
+        )
+    else:
+        client = anthropic.AnthropicVertex(
+            access_token=served.token, base_url=f"{served.url}/v1", region="us-east5",
+            project_id="p", max_retries=0,
+        )  # fmt: skip
+    asked: dict[str, Any] = {"model": _CLAUDE, "max_tokens": 50,
+                             "messages": [{"role": "user", "content": "hi"}]}  # fmt: skip
+    with closing(client):
+        assert client.messages.create(**asked).model_dump()["content"][2]["text"] == "Let me see."
+        with client.messages.stream(**asked) as stream:
+            final = stream.get_final_message()
+    assert [block.type for block in final.content] == [one["type"] for one in _MESSAGE["content"]]

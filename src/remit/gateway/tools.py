@@ -109,7 +109,7 @@ def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: 
             found.limits, most = ToolLimits(uses, of_call=True), uses
         uses = most
     _offered(endpoint, body.get("tools"), "tools", price, uses, found, prices)
-    nested = member_at(body, "toolConfig.tools")  # of Converse
+    nested = member_at(body, "toolConfig.tools")
     _offered(endpoint, nested, "toolConfig.tools", price, uses, found, prices)
     if body.get("web_search_options") is not None:  # nothing limits the searches of a model
         found.unbounded = found.unbounded or "web_search_options"

@@ -48,7 +48,7 @@ from remit.server.authentication import (
     is_local,
 )
 from remit.server.content_codec import coding_of, decoded
-from remit.server.reframing import reframed
+from remit.server.stream_forms import reframed
 from remit.server.refusals import HttpError, no_record, refusal_of
 from remit.server.relay import Relay
 from remit.server.replies import Answer, dialect_of, json_answer, refusal
