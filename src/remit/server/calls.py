@@ -48,13 +48,13 @@ from remit.server.authentication import (
     is_local,
 )
 from remit.server.content_codec import coding_of, decoded
-from remit.server.stream_forms import reframed
 from remit.server.refusals import HttpError, no_record, refusal_of
 from remit.server.relay import Relay
 from remit.server.replies import Answer, dialect_of, json_answer, refusal
 from remit.server.request import Request
 from remit.server.responses.endpoint import Responses
 from remit.server.shares import Share, Shares
+from remit.server.stream_forms import reframed
 from remit.server.telemetry import CallMetrics
 from remit.server.websocket import WebSocket
 
