@@ -121,7 +121,7 @@ def test_a_file_that_a_setting_names_is_kept_the_same_way(remit: Run, root: Path
             ["gpt-4o", "--input", "1", "--output", "2", "--provider", "opnai"],
             "Did you mean openai?",
         ),
-        (["no-such", "--input", "1", "--output", "2"], "Give the provider"),
+        (["no-such", "--input", "1", "--output", "2"], "Name the provider"),
         (["gpt-4o", "--input", "1"], "Missing option '--output'"),
     ],
 )

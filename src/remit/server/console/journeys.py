@@ -53,7 +53,7 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
             )
         )  # fmt: skip
         # A call is listed once, by its last attempt, which is newer than the others.
-        earlier = {entry.metadata.get("retry_of") for entry in found}
+        earlier = {str(entry.metadata.get("retry_of")) for entry in found}
         rows = [call_row(entry) for entry in found if entry.id not in earlier]
         more = found[-1].id if len(found) == _LISTED else ""
         return Page("journeys.html.j2", {"calls": rows, "before": more})
@@ -153,7 +153,7 @@ def _about(entry: LedgerEntry) -> dict[str, Any]:
         "model": data.get("model_id", ""),
         "cost": wording.one_cost(data) if entry.event_type == "EXCHANGE" else "",
         "passed_over": [
-            one for one in plain(data.get("fallback_from") or ()) if isinstance(one, dict)
+            one for one in _list(data.get("fallback_from")) if isinstance(one, dict)
         ],
         "order": order_of(entry),
         "session_id": session_of(entry),
@@ -163,3 +163,9 @@ def _about(entry: LedgerEntry) -> dict[str, Any]:
 
 
 VIEWS = (View("/console/journey", show),)
+
+
+def _list(value: object) -> list[Any]:
+    """Return a list of an entry's metadata as JSON data; empty for a value of another type."""
+    found = plain(value)
+    return found if isinstance(found, list) else []
