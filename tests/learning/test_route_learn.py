@@ -207,3 +207,28 @@ def test_progress_in_a_pipe_is_one_line(pair: Pair, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.count("calibrating") == 1
     assert "USD a call" in done.stdout
+
+
+def test_from_an_empty_root_to_an_adopted_route_that_saves(pair: Pair, tmp_path: Path) -> None:
+    root = pair.root(tmp_path / "root")
+    file = prompts_file(tmp_path / "prompts.jsonl", range(300))
+    done = learn(root, "--prompts", file, "--yes", code=0)
+    assert (done["calls"], done["missing"]) == (600, [])
+    assert done["usd"] < 0.3
+    assert done["fit"]["reward"]["low"] > -0.025
+    saved = done["fit"]["saved_usd"]["low"] / done["models"]["dear-1"]["usd_per_call"]
+    assert saved > 0.2
+    adopted = run_remit("learn", "adopt", done["proposal_id"], "--reason", "saves", "--root", root)
+    assert adopted.returncode == 0, adopted.stderr
+    asked = len(pair.cheap.bodies), len(pair.dear.bodies)
+    answers = []
+    with Runtime.open(root, flags={"budget.mode": "off"}) as runtime:
+        for n in range(400, 440):
+            text = question(n)
+            request = new_request("user", f"SES-{n}", max_tokens=50, model_id="auto",
+                                  messages=[{"role": "user", "content": text}])  # fmt: skip
+            answers.append((runtime.gateway.route(request).content, right_answer(text)))
+    assert all(content == right for content, right in answers)
+    cheap, dear = len(pair.cheap.bodies) - asked[0], len(pair.dear.bodies) - asked[1]
+    assert cheap >= 10
+    assert cheap + dear == 40
