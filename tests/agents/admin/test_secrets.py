@@ -256,11 +256,16 @@ def test_only_texts_of_the_root_are_read(office: Offices) -> None:
     (it.root / "sub").mkdir()
     (it.root / "sub" / "note.txt").write_text("a note")
     assert it.output("read_file", path="sub/note.txt")["text"] == "a note"
+    (it.root / "other.txt").write_text("password: hunter2\nMY_TOKEN=hunter2\n")
+    assert "hunter2" not in it.output("read_file", path="other.txt")["text"]
     (it.root / "binary").write_bytes(b"\xff\xfe")
     os.mkfifo(it.root / "pipe")
     for path in ("/etc/passwd", "no.txt", "", "sub", "binary", "pipe", "\x00", "x" * 5000,
                  "~root/.ssh/id_rsa"):  # fmt: skip
         assert it.error("read_file", path=path)
+    listed = [row["path"] for row in it.output("list_files")["files"]]
+    assert {"binary", "other.txt", "sub/note.txt"} <= {*listed}
+    assert "pipe" not in listed
 
 
 # -- fitting -----------------------------------------------------------------------------

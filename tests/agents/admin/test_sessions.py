@@ -237,15 +237,18 @@ def test_content_that_a_tools_result_cannot_carry_is_put_in_words(office: Office
 
 def test_a_query_is_cut_at_the_boundary(office: Offices) -> None:
     it = office(message("hello"))
+    written = []
     for number in range(12):
         metadata = {"prompt": "whole text", "b": 1, "a": number}
-        it.runtime.ledger.write(LedgerEntry("NOTE", "S", "OK", "r" * 500, metadata=metadata))
+        entry = LedgerEntry("NOTE", "S", "OK", "r" * 500, metadata=metadata)
+        written.append(it.runtime.ledger.write(entry))
     output = it.output("query_ledger", event_type="NOTE")
     assert (output["status"], output["count"]) == ("ok", 10)
     first = output["entries"][0]
     assert set(first) == {
         "id", "event_type", "submission_id", "decision", "reason", "timestamp", "metadata_keys",
     }  # fmt: skip
+    assert first["id"] == written[-1]
     assert len(first["reason"]) == 200
     assert first["metadata_keys"] == ["a", "b", "prompt"]
     assert it.output("query_ledger", max_entries=3)["count"] == 3
