@@ -374,13 +374,12 @@ def _asks_long_cache(value: Any) -> bool:
     return False
 
 
-def input_bound(config: RouterConfig, request: PromptRequest, sent: Sent) -> int:
+def input_bound(request: PromptRequest, sent: Sent) -> int:
     """Return an upper bound of the input tokens of a call in neutral form.
 
     Each byte counts as one token; tokens that providers add unseen are included.
 
     Args:
-        config: unused.
         request: the request.
         sent: the request, encoded.
     """

@@ -246,7 +246,7 @@ class LLMGateway:
         Raises:
             InvalidInputError: the request has no canonical form.
         """
-        return input_bound(self._config, request, encode_sent(request))
+        return input_bound(request, encode_sent(request))
 
     def cost_bound(self, request: PromptRequest, provider_id: str, model_id: str) -> int | None:
         """Return the most nano-dollars that a model can bill for ``request``; None if unbounded.
