@@ -132,7 +132,17 @@ def start_background(coroutine: Coroutine[Any, Any, _T]) -> concurrent.futures.F
         A future of the result, which can be waited for in any other thread, or cancelled.
     """
     loop, _ = _background()
-    return asyncio.run_coroutine_threadsafe(coroutine, loop)
+    return asyncio.run_coroutine_threadsafe(_attended(coroutine), loop)
+
+
+async def _attended(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Return the result of ``coroutine``.
+
+    An error after the future was cancelled reaches nobody, and asyncio would print it.
+    """
+    if (task := asyncio.current_task()) is not None:
+        abandon(task)
+    return await coroutine
 
 
 def cancel_background(future: concurrent.futures.Future[Any]) -> None:
