@@ -58,8 +58,9 @@ _FIRST = operator.itemgetter(0)
 class Batch(ABC):
     """The units of one transaction: entries, steps in their stages, and calls.
 
-    The engine's subclass begins the transaction before it makes the batch, and commits after
-    :meth:`flush`. Rows are collected by table and inserted together.
+    The engine's subclass begins the transaction before it makes the batch, calls :meth:`set_head`,
+    and commits after :meth:`flush`. Rows are collected by table and inserted together. One thread
+    uses a batch, and only within its transaction.
 
     Args:
         content_keys: metadata keys whose values are content.
@@ -139,7 +140,10 @@ class Batch(ABC):
         """Return True if ``error`` ends the whole transaction, not only its unit."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Insert the collected rows, run a portable statement, and return its rows.
+        """Have all open stages write, insert the collected rows, run a portable statement, and
+        return its rows.
+
+        The engine's own exception (:attr:`ENGINE_ERRORS`) is raised if it refuses a statement.
 
         Args:
             sql: the statement, with ``?`` placeholders.
@@ -150,11 +154,17 @@ class Batch(ABC):
         return self._read(sql, parameters)
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
-        """Append one entry and return its id.
+        """Collect the rows of one entry, written by the next flush, and return the entry's id.
+
+        The entry gets the next sequence number and the wall clock's time, which may lie before the
+        last entry's; that is logged. Fields of ``entry`` itself are not filled. An entry that
+        completes a tile of 256 also stores the tile's tree hashes, which flushes.
 
         Raises:
             InvalidInputError: the entry cannot be recorded.
+            RecordTooLargeError: the record would exceed 65,535 bytes.
             LedgerFormatError: a stored content value that it repeats is damaged.
+            LedgerError: the database is a segment.
         """
         if self.is_segment:
             raise LedgerError(
@@ -193,9 +203,10 @@ class Batch(ABC):
         return sealed.id
 
     def forget(self) -> None:
-        """Insert the collected rows, and forget known content, of other transactions too.
+        """Flush, and forget known content values and message steps, which are then looked up again.
 
-        Call this after rows of content were deleted in the transaction.
+        The commitments that this process remembers across transactions are forgotten too. Call this
+        after rows of content were deleted in the transaction.
         """
         self.flush()
         self._asked = None
@@ -206,9 +217,12 @@ class Batch(ABC):
     def restore(self, table: str, row: tuple[Any, ...]) -> None:
         """Collect a row of an export or archive unchanged; the caller has checked it.
 
+        A row of ``entries`` becomes the last entry, and completes tiles as :meth:`append` does.
+        Other tables are flushed at 256 rows.
+
         Args:
             table: name of the table.
-            row: values of all columns.
+            row: values of all columns, in their order.
         """
         rows = self._rows[table]
         rows.append(row)
@@ -363,9 +377,10 @@ class Batch(ABC):
         self.complete_tile(index, [leaf_hash(as_bytes(row[0])) for row in rows])
 
     def complete_tile(self, index: int, hashes: list[bytes]) -> None:
-        """Store the tree hashes above the leaf hashes of a tile if all 256 hashes exist.
+        """Collect the tree hashes above the leaf hashes of a tile if all 256 hashes exist.
 
-        A complete row of tiles also completes the level above.
+        A complete row of 256 tiles also completes the level above, and so on. Fewer than 256
+        hashes, which mean missing entries, store nothing and are no error.
 
         Args:
             index: number of the tile, from 0.
@@ -386,8 +401,13 @@ class Batch(ABC):
         # Fewer hashes mean missing entries: verification reports them, and writing continues.
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """Run a statement that only reads, as :meth:`execute` does; an engine may read its rows
-        when they are iterated.
+        """Flush as :meth:`execute` does, run a statement that only reads, and return its rows.
+
+        An engine may read the rows only when they are iterated.
+
+        Args:
+            sql: the statement, with ``?`` placeholders.
+            parameters: values of the placeholders.
         """
         if self._stages or self._rows:
             self.flush()
@@ -395,6 +415,9 @@ class Batch(ABC):
 
     def look_up(self, units: Sequence[Unit]) -> None:
         """Find which values of prepared entries are stored already, in one statement.
+
+        The answer is held for the first entry with content. Values of entries that are not
+        prepared, or have no session, are not looked up.
 
         Args:
             units: units of the transaction, before any of them runs.
@@ -408,10 +431,12 @@ class Batch(ABC):
             self._asked = keys, self._find_contents([*keys])
 
     def open_stages(self, units: Sequence[Unit]) -> None:
-        """Have the steps among ``units`` read their rows, all steps of a kind together.
+        """Open one stage for all steps of a kind among ``units``, so that their rows are read
+        together.
 
-        A stage that fails here is opened again by its first step, which gets the error. Errors of
-        the engine are raised.
+        A stage that fails here is opened again by its first step, which gets the error. Of openers
+        that are one method of several objects, only the first is opened here. Errors of the engine
+        (:attr:`ENGINE_ERRORS`) are raised.
 
         Args:
             units: units of the transaction, before any of them runs.
@@ -433,14 +458,16 @@ class Batch(ABC):
     def do(self, unit: Unit) -> Any:
         """Run one unit; return its result, or an error of its own, which is not raised.
 
-        A unit with an error leaves no rows. If the engine refused a statement of a call, the error
-        is a LedgerWriteError.
+        A unit with an error leaves no rows. A unit with a call, or with several entries, flushes
+        first and runs in a savepoint. If the engine refused a statement there, the error is a
+        LedgerWriteError.
 
         Returns:
-            Records of prepared entries, or the result of the call or step; or its error.
+            Sealed records of prepared entries, or the result of the call or step; or the error.
 
         Raises:
             ENGINE_ERRORS: the engine failed; the whole transaction is lost.
+            Exception: an error in a savepoint that ended the transaction, unchanged.
         """
         opener = unit.opener
         if opener is None and (unit.call is not None or len(unit.prepared) != 1):
@@ -499,7 +526,10 @@ class Batch(ABC):
         return result
 
     def flush(self) -> None:
-        """Have all stages write, then insert the collected rows; nothing is committed."""
+        """Have all stages write, then insert the collected rows; nothing is committed.
+
+        The engine's own exception (:attr:`ENGINE_ERRORS`) is raised if it refuses a statement.
+        """
         for stage in self._stages.values():
             stage.write()
         if self._rows:

@@ -43,6 +43,9 @@ Transact = Callable[[Callable[[Transaction], Any]], Any]
 class Checkpoints:
     """The checkpoints stored in a ledger's database, and the last head stored with its key.
 
+    Nothing is cached: each method reads the database and the stored head anew. A client holds one
+    object for its lifetime; threads may share it. A fork replaces :attr:`key` and :attr:`signer`.
+
     Args:
         store: the store of the ledger.
         transact: runs a function in a transaction.
@@ -69,7 +72,10 @@ class Checkpoints:
         """Return the greatest stored checkpoint with its cosignatures; ``None`` without one.
 
         Checkpoints that are damaged, not signed by the key, or of more entries than there are, are
-        skipped.
+        skipped. At most the 100 greatest are tried.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return self._first("size >= ? ORDER BY size DESC", 0)
 
@@ -94,6 +100,7 @@ class Checkpoints:
         Raises:
             LedgerKeyError: the head cannot be read.
             LedgerRollbackError: the ledger was forked since this client was opened.
+            LedgerError: the ledger cannot be read, or stored hashes are missing.
         """
         return self._contradiction(self._read_kept(), self._store.select)
 
@@ -116,7 +123,8 @@ class Checkpoints:
         """Refuse a database that does not extend the stored head; then advance the head.
 
         The head becomes the last stored checkpoint if that is larger. A head that cannot be written
-        is only logged. Outside a root nothing is done.
+        is only logged. A missing head is written from the last checkpoint, with a warning. Without
+        a key, or outside a root, nothing is done.
 
         Args:
             execute: runs a statement in the first transaction on the database.
@@ -172,7 +180,7 @@ class Checkpoints:
         """Sign the present tree, store the checkpoint and return the note as text.
 
         The head next to the key is advanced before the checkpoint is stored. If the tree has not
-        grown, the stored checkpoint of it is returned.
+        grown, the stored checkpoint of it is returned. At most one checkpoint of a size is stored.
 
         Raises:
             LedgerRollbackError: the ledger does not extend the head stored with the key.
@@ -180,18 +188,21 @@ class Checkpoints:
             LedgerKeyError: the head next to the key cannot be read.
             LedgerWriteError: the head or the checkpoint cannot be written.
             NoSignerError: there is no private key.
+            LedgerError: the ledger cannot be read.
         """
         return self.sign_in(self._transact)
 
     def sign_in(self, transact: Transact, *, is_forked: bool = False) -> str:
-        """Sign the present tree in transactions of the caller, as :meth:`sign` does.
+        """Sign the present tree in transactions of the caller, as :meth:`sign` does, and return the
+        note.
 
-        The result and the errors are those of :meth:`sign`. The signed checkpoint is stored as the
-        process's own head first, and then in the database.
+        The signed checkpoint is written next to the key first, and then to the database. If another
+        process replaces the head next to the key meanwhile, signing is repeated.
 
         Args:
             transact: runs a function in a transaction.
-            is_forked: True to leave the stored head of the old origin behind: it is not compared.
+            is_forked: True to leave the stored head of the old origin behind: the ledger is not
+                compared with it.
 
         Raises:
             NoSignerError: the client has no signing key.
@@ -245,7 +256,8 @@ class Checkpoints:
 
         The entry is appended and the ledger's key replaced in one transaction. Then the key's
         public file is rewritten, a first checkpoint is signed, and the note of missing entries is
-        deleted.
+        deleted. From then on the object uses ``signer``, and the store compares the database with
+        the new head again. Only a ledger of a root can be forked.
 
         Args:
             signer: the key under its new name.
@@ -278,13 +290,15 @@ class Checkpoints:
         return str(name), note
 
     def add_cosignatures(self, signed: SignedCheckpoint) -> None:
-        """Add the cosignatures of a checkpoint to the stored one of the same size.
+        """Add the cosignatures of a checkpoint to the stored one with the same text, in one
+        transaction.
 
         Args:
             signed: the checkpoint with cosignatures, which are not verified here.
 
         Raises:
             LedgerError: this ledger has no such checkpoint, or cannot be written.
+            TlogError: the stored checkpoint is malformed.
         """
         size = signed.checkpoint.size
 
@@ -301,25 +315,31 @@ class Checkpoints:
     def covering(self, seq: int) -> SignedCheckpoint | None:
         """Return the smallest stored checkpoint that covers an entry; ``None`` without one.
 
-        Checkpoints are skipped as by :meth:`latest`.
+        Checkpoints are skipped as by :meth:`latest`; at most 100 are tried. Whether the entry
+        exists is not checked.
 
         Args:
             seq: sequence number of the entry.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return self._first("size >= ? ORDER BY size", seq + 1)
 
     def prove(self, seq: int, signed: SignedCheckpoint | None) -> TlogProof:
-        """Return the proof of an existing entry.
+        """Return the proof of an existing entry: its number, the inclusion path and the checkpoint.
 
         Args:
             seq: sequence number of the entry.
-            signed: a checkpoint that covers the entry; ``None`` signs and stores a new one.
+            signed: a checkpoint that covers the entry, which is not verified; ``None`` signs and
+                stores a new one.
 
         Raises:
             NoSignerError: a new checkpoint is needed and there is no private key.
             TlogError: the checkpoint does not cover the entry.
-            LedgerFormatError: stored hashes are missing.
-            LedgerError: a new checkpoint is refused, as by :meth:`sign`.
+            LedgerFormatError: entries or stored hashes are missing.
+            LedgerError: a new checkpoint is refused, as by :meth:`sign`, or the ledger cannot be
+                read.
         """
         if signed is None:
             signed = SignedCheckpoint.parse(self.sign())
@@ -330,9 +350,11 @@ class Checkpoints:
         """Return a function from a sequence number to its RFC 6962 proof in the tree of ``size``
         entries.
 
-        Memory does not grow with the proofs. Proofs of neighbours in succession read least. The
-        function raises :class:`~remit.ledger.tlog.TlogError` for an entry outside the tree, and
-        LedgerFormatError if entries or hashes are missing, as in a tree larger than the ledger.
+        The function's list runs from the leaf's sibling to the root. Memory does not grow with the
+        proofs; proofs of neighbours in succession read least. The function raises
+        :class:`~remit.ledger.tlog.TlogError` for an entry outside the tree, LedgerFormatError if
+        entries or hashes are missing, as in a tree larger than the ledger, and LedgerError if the
+        ledger cannot be read.
         """
         tree = LedgerTree(self._store.select, self._store)
         return lambda seq: tree.inclusion(seq, size)
@@ -348,16 +370,20 @@ class Checkpoints:
 
         Raises:
             LedgerFormatError: entries or stored hashes are missing.
+            LedgerError: the ledger cannot be read.
         """
         return LedgerTree(self._store.select, self._store).multiproof(seqs, size)
 
     def prove_consistency(self, old: int, new: int) -> list[bytes]:
         """Return the RFC 6962 proof that the tree of ``new`` entries extends that of ``old``.
 
+        The proof is empty if ``old`` is 0 or equals ``new``.
+
         Raises:
             TlogError: the ledger has fewer than ``new`` entries, or ``old`` is negative or greater
                 than ``new``.
             LedgerFormatError: stored hashes are missing.
+            LedgerError: the ledger cannot be read.
         """
         size = self._store.count()
         if new > size:
@@ -367,11 +393,14 @@ class Checkpoints:
     def lacks(self, head: Checkpoint) -> str:
         """Return how the ledger fails to extend a head, as a sentence; empty if there is no fault.
 
+        The head's origin and signature are not checked.
+
         Args:
             head: an earlier tree head of this ledger.
 
         Raises:
             LedgerFormatError: stored hashes are missing.
+            LedgerError: the ledger cannot be read.
         """
         tree = LedgerTree(self._store.select, self._store)
         return contradiction(head, tree, self._store.count(), self._store.location)
@@ -381,6 +410,7 @@ class Checkpoints:
 
         Raises:
             LedgerFormatError: stored hashes are missing.
+            LedgerError: the ledger cannot be read.
         """
         tree = LedgerTree(self._store.select, self._store)
         size = tree.size()
@@ -389,11 +419,14 @@ class Checkpoints:
     def bind(self, key: VerifierKey) -> None:
         """Store the key that the ledger belongs to in ``ledger_info``, unless a key is stored.
 
+        Outside a root, the stored key must equal ``key``.
+
         Args:
             key: the log's verifier key.
 
         Raises:
-            LedgerKeyError: the ledger belongs to another key or origin.
+            LedgerKeyError: the ledger belongs to another key; or, outside a root, to another
+                origin.
             LedgerError: the ledger cannot be read or written. A ledger that lacks entries is no
                 error here: its next write is refused.
         """
@@ -438,10 +471,13 @@ def _owner(execute: Execute) -> str:
 
 
 def stored_notes(store: Store) -> Iterator[tuple[int, str]]:
-    """Yield size and note of each stored checkpoint by size, however damaged.
+    """Yield size and note of each stored checkpoint by size, however damaged; in pages, lazily.
 
     Args:
         store: the store of the ledger.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     sql = "SELECT size, note FROM checkpoints WHERE size BETWEEN ? AND ? ORDER BY size"
     for rows in pages(store.select, sql, 0, GREATEST):

@@ -133,8 +133,10 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         return self.checkpoints.key
 
     def close(self) -> None:
-        """Commit pending entries, sign a last checkpoint if there is a signer, and close.
+        """Commit pending entries, sign a last checkpoint if there is a signer and new entries, and
+        close.
 
+        Attached segments are closed too. The caller waits until the writer's thread has ended.
         Closing twice, or in two threads, is harmless. In a process forked after opening, nothing
         happens. A failure to sign is logged. Later calls raise LedgerClosedError.
         """
@@ -147,7 +149,7 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         """Read, search, verify, export and erase the segments in some directories too.
 
         The segments stay attached until :meth:`detach`, or until the client is closed. All threads
-        see them.
+        see them. Attaching a segment twice opens it twice.
 
         Args:
             directories: directories that ``remit ledger segment --out`` was given.
@@ -173,14 +175,16 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
     def records_where(self, condition: str, parameters: Sequence[Any]) -> dict[int, bytes]:
         """Return the canonical records of some entries by sequence number, ascending.
 
-        Entries of attached segments are included.
+        Entries of attached segments are included. Without attached segments only the database is
+        read.
 
         Args:
             condition: an SQL condition on ``entries``, with ``?`` placeholders.
             parameters: values of the placeholders.
 
         Raises:
-            LedgerError: segments are attached, but not all; or the ledger cannot be read.
+            LedgerError: segments are attached, but not all; the ledger cannot be read; or
+                ``condition`` is no valid SQL.
         """
         if self._segments:
             self._require_segments()
@@ -205,6 +209,7 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
             LedgerRollbackError: the database was replaced, or lacks entries.
             LedgerKeyError: the stored head cannot be read.
             LedgerError: the database cannot be read.
+            LedgerFormatError: stored tree hashes are missing.
         """
         self._store.require_seen()
         if not self._store.is_held and (problem := self.checkpoints.problem()):
@@ -280,7 +285,7 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         """Return the result of a full :meth:`verify` as ``(verified, problems)``.
 
         Each problem is a text; at most 100 are listed, in ledger order. A sound result writes a
-        mark.
+        mark. Damage is a problem in the result, not an error.
         """
         report = self.verify()
         return report.verified, [str(problem) for problem in report.problems]
@@ -297,6 +302,8 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
             LedgerKeyError: the head stored with the key cannot be read.
             LedgerWriteError: the head or the checkpoint cannot be written.
             NoSignerError: this client holds no key.
+            LedgerClosedError: the client is closed.
+            LedgerError: called inside a transaction, or the ledger cannot be read.
         """
         return self.checkpoints.sign()
 
@@ -311,6 +318,7 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
             LedgerFormatError: stored tree hashes are missing.
             NoSignerError: a new checkpoint is needed, and this client holds no key.
             LedgerError: a new checkpoint is refused, as by :meth:`checkpoint`.
+            TlogError: the entry does not fit the tree of the checkpoint.
         """
         seq = parse_entry_id(entry_id)
         signed = self.checkpoints.covering(seq) if seq is not None and seq < 1 << 62 else None
@@ -351,6 +359,7 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
             LedgerError: the target cannot be written, or contains tiles of another log or newer
                 ones; tiles are requested and not all segments are attached; the extra is not
                 installed; the ledger is damaged; or content was erased during the export.
+            InvalidInputError: there is no such format.
         """
         if self._segments:
             self._require_segments()
@@ -378,6 +387,7 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
             LedgerFormatError: the ledger is not empty, or a line is malformed or does not hold.
             TlogError: the checkpoint is another log's.
             LedgerError: the file cannot be read.
+            LedgerClosedError: the client is closed.
         """
         with opened(source) as file:
             return self.transact(lambda tx: Import(tx, self._store, key).read(file, progress))
@@ -386,6 +396,8 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
 
     def scoped(self, *, tier: str, work_order_id: str | None = None) -> ScopedLedger:
         """Return a handle that writes only entries of ``tier`` and reads only visible ones.
+
+        The handle shares this client and needs no closing.
 
         Args:
             tier: ``hot``, ``ho2`` or ``ho1``.

@@ -35,7 +35,10 @@ _RECENT_ENTRIES = 10_000
 
 @functools.lru_cache(maxsize=1)
 def boot_id() -> str:
-    """Return the id of the machine's boot; empty if the system has none."""
+    """Return the id of the machine's boot; empty if the system has none or it cannot be read.
+
+    The file is read once per process.
+    """
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -45,15 +48,17 @@ def boot_id() -> str:
 class BootClock:
     """Milliseconds since 1970 that all processes of one boot share.
 
-    A system without a boot id uses the wall clock.
+    The offset of the boot's first writer is read from the ledger by :meth:`settle` and held from
+    then on. Until then, and on a system without a boot id, the wall clock is used.
     """
 
     def __init__(self) -> None:
         self._offset_ms: int | None = None
 
     def now_ms(self) -> int:
-        """Return the shared time of all writers of this machine, in milliseconds; before
-        :meth:`settle`, the wall clock's.
+        """Return the shared time of all writers of this machine, in milliseconds since 1970.
+
+        Before :meth:`settle` found an offset, the time is the wall clock's.
         """
         if self._offset_ms is None:
             return time.time_ns() // 1_000_000
@@ -63,15 +68,17 @@ class BootClock:
         """Read the clock offset of the boot's first writer; with ``write``, store a missing one.
 
         Nothing is done if the offset is known already, or if the system does not tell its boot's
-        id.
+        id. Without ``write``, a missing offset leaves the wall clock in use. A stored offset of
+        another boot counts as missing.
 
         Args:
             connection: a connection of the ledger, outside a transaction.
             write: True to store the offset of this machine's clocks if none is stored, in a
-                transaction.
+                transaction of its own.
 
         Raises:
-            sqlite3.Error: the offset is unknown.
+            sqlite3.Error: the database cannot be read, or locked for writing; the offset stays
+                unknown.
         """
         boot = boot_id()
         if self._offset_ms is not None or not boot:
@@ -128,11 +135,15 @@ class _WallWatch:
 
 
 def steps_back(select: Callable[..., list[tuple[Any, ...]]], size: int) -> list[int]:
-    """Return recent entries that are a second or more older than the entry before them.
+    """Return sequence numbers, ascending, of recent entries whose time is at least a second before
+    that of the preceding entry.
 
     Args:
-        select: runs a query.
+        select: runs a query; its errors are raised.
         size: number of entries in the ledger; the last 10,000 are compared.
+
+    Raises:
+        ValueError: a stored timestamp is not ISO 8601.
     """
     rows = select(
         "SELECT e.seq, e.timestamp, p.timestamp FROM entries AS e JOIN entries AS p "

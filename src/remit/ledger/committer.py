@@ -70,7 +70,8 @@ _Item = tuple[Unit, "_Waiter | _Write"]
 
 
 class CheckpointSchedule:
-    """Periodic signing of checkpoints in the writer's thread.
+    """Periodic signing of checkpoints in the writer's thread, which calls :meth:`tick` after each
+    commit.
 
     Args:
         checkpoints: the checkpoints of the ledger.
@@ -94,13 +95,18 @@ class CheckpointSchedule:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def tick(self, *, closing: bool = False) -> None:
-        """Sign a checkpoint if enough entries or seconds have passed since the last one.
+        """Sign and store a checkpoint if enough entries or seconds have passed since the last one.
 
-        Failures are logged, and the next attempt waits for new entries. Nothing happens without new
+        Failures that Remit raises are logged, and the next attempt waits for new entries; after a
+        LedgerRollbackError the store checks its database again before the next write. Other
+        exceptions are raised. Nothing happens before the store's first commit, or without new
         entries.
 
         Args:
             closing: True at the end, which makes a checkpoint due for any new entry.
+
+        Raises:
+            LedgerError: the last stored checkpoint cannot be read.
         """
         if not self._store.size:
             return
@@ -134,10 +140,12 @@ class CheckpointSchedule:
 class GroupCommitter:
     """A thread that commits all units together that were submitted since the last commit.
 
-    Units of one submitting thread are committed in their order of submission, or together.
+    The daemon thread starts with the object and ends with :meth:`close`. Units of one submitting
+    thread are committed in their order of submission, or together; at most 512 share a transaction.
+    An error of the store is raised to each unit of its transaction.
 
     Args:
-        store: the store to write.
+        store: the store to write; no other thread may write it.
         schedule: signs checkpoints between commits; ``None`` for none.
     """
 
@@ -161,11 +169,14 @@ class GroupCommitter:
     def run(self, unit: Unit) -> Any:
         """Submit one unit and wait until it is durable; return its result, or raise its error.
 
-        The ids, times and hashes of its entries are filled.
+        The ids, times and hashes of its entries are filled. The result is the list of the entries'
+        ids, or that of the unit's call or step.
 
         Raises:
             LedgerClosedError: the committer is closed, or belongs to another process.
             LedgerError: called inside a transaction.
+            LedgerWriteError: the store failed; nothing of the unit is recorded.
+            Exception: an error of the unit's own call, step or entries.
         """
         waiter = _Waiter()
         self._put((unit, waiter))
@@ -174,7 +185,8 @@ class GroupCommitter:
     def submit(self, unit: Unit) -> asyncio.Future[Any]:
         """Submit one unit; return a future of the running loop, which cannot be cancelled.
 
-        The future gets the unit's result once it is durable, or its error.
+        The future gets the unit's result once it is durable, or its error, as :meth:`run` returns
+        and raises them. Its ``cancel`` does nothing and returns False.
 
         Raises:
             LedgerClosedError: the committer is closed, or belongs to another process.
@@ -206,13 +218,14 @@ class GroupCommitter:
                 self._wake.release()
 
     def close(self) -> bool:
-        """Commit pending units, sign a due checkpoint, and end the thread.
+        """Commit pending units, sign a checkpoint for any new entries, and wait for the thread's
+        end.
 
-        Units that are submitted later are refused. Closing twice is harmless.
+        Units that are submitted later are refused. Closing twice is harmless. The store stays open.
 
         Returns:
             True when the thread has ended; False in a forked process, which does not have the
-            thread.
+                thread and does nothing.
         """
         if self._pid != os.getpid():
             return False

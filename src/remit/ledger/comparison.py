@@ -91,7 +91,17 @@ class Audit:
 
 
 class Folded(State):
-    """A state in a database of its own, which is compared with the ledger's tables."""
+    """A state in a database of its own, which is compared with the ledger's tables.
+
+    The database is in memory until it is large, and then in a temporary file; :meth:`close` deletes
+    it. The caller folds entries into the state, then calls :meth:`compare`. Tables whose rows name
+    an entry themselves (``source``) are not folded.
+
+    Args:
+        projections: the tables.
+        select: runs a query on the ledger.
+        ledger: the ledger, for folds that read it; ``None`` if no fold does.
+    """
 
     def __init__(
         self, projections: Sequence[Projection], select: Select, ledger: LedgerClient | None = None
@@ -118,7 +128,12 @@ class Folded(State):
         self._scratch.close()
 
     def rows(self, one: Projection) -> list[Row]:
-        """Return the folded rows of a table."""
+        """Write pending changes, and return the folded rows of a table as dicts by column name.
+
+        Args:
+            one: a projection of the constructor that is not of ``source`` kind; another raises
+                KeyError.
+        """
         self.write()
         names = self._columns[one.table][0]
         found = self._scratch.execute(f"SELECT {', '.join(names)} FROM {one.table}")
@@ -131,7 +146,8 @@ class Folded(State):
                 yield row[ENTRY_SEQ], Uncheckable(said)
 
     def to_mark(self) -> dict[str, Any]:
-        """Return all rows as JSON values."""
+        """Write pending changes, and return all rows as JSON values: a list of rows for each table.
+        """
         self.write()
         return {
             one.table: self._scratch.execute(f"SELECT * FROM {one.table}").fetchall()
@@ -139,7 +155,11 @@ class Folded(State):
         }
 
     def load(self, mark: Mapping[str, Any]) -> None:
-        """Insert the rows that :meth:`to_mark` returned."""
+        """Insert the rows that :meth:`to_mark` returned, into tables that are still empty.
+
+        Args:
+            mark: the rows by table. Raises KeyError if a table is missing.
+        """
         self._filled.update(self._columns)
         for table, (names, _) in self._columns.items():
             marks = ", ".join("?" * len(names))
@@ -148,7 +168,18 @@ class Folded(State):
     def compare(
         self, select: Select, one: Projection, keys: Sequence[tuple[Any, ...]] | None = None
     ) -> list[_Mismatch]:
-        """Return the rows that differ; with ``keys``, only rows with one of these keys."""
+        """Return the rows of the ledger's table that differ from the folded ones, missing and
+        superfluous ones included.
+
+        The folded rows are as before afterwards. Rows of a ``source`` projection are compared with
+        the entry that they name, unless it was archived.
+
+        Args:
+            select: runs a query on the ledger; used by the state from now on. Its errors are
+                raised.
+            one: the table.
+            keys: compares only the rows with one of these keys; ``None`` compares all.
+        """
         self.select = select
         if one.source:
             return [*self._named(one, keys)]
@@ -276,20 +307,28 @@ def audit_tables(
     """Compare tables with the rows that the ledger's entries give. Blocks.
 
     Entries written meanwhile are no difference: rows that differ are compared again in a
-    transaction, after the entries that were written until then were applied.
+    transaction, after the entries that were written until then were applied. A check of a table
+    that fails is a finding.
 
     Args:
         ledger: the ledger with the tables.
         projections: the tables; a fold may read the rows of the tables before its own.
-        mark: name of the mark of the folded rows; empty for none. A mark is written if every
-            entry could be applied.
-        since_mark: True to continue from the mark instead of applying all entries.
+        mark: name of the mark of the folded rows; empty for none. A mark is written if there is no
+            finding while entries are applied.
+        since_mark: True to continue from the mark instead of applying all entries. Without a usable
+            mark all entries are applied.
         repair: True to correct the tables that have a command for it, in one transaction. The
             result states the differences before.
         progress: called with the number of entries that were passed, and their total.
 
+    Returns:
+        At most 1,000 differences in the order of ``projections``, the findings, and the number of
+            imported entries.
+
     Raises:
-        LedgerWriteError: ``repair`` is True, and the ledger cannot be written.
+        LedgerWriteError: the ledger cannot be written, and ``repair`` is True or a difference is to
+            be confirmed.
+        LedgerError: the ledger cannot be read.
     """
     with closing(Folded(projections, ledger.select, ledger)) as folded:
         size = ledger.count()
@@ -416,10 +455,14 @@ def check_tables(
 ) -> Iterator[Finding]:
     """Yield the differences of tables from the ledger as sentences, and other findings. Blocks.
 
+    Each item is a sequence number, or None, and a text or an :class:`~remit.ledger.Uncheckable`.
+    The tables are compared as by :func:`audit_tables` when the first item is requested, and never
+    repaired; its errors are raised.
+
     Args:
-        ledger: as for :func:`audit_tables`, like the arguments that follow.
+        ledger: the ledger with the tables.
         projections: the tables.
-        mark: name of the mark.
+        mark: name of the mark; empty for none.
         since_mark: True to continue from the mark.
     """
     audit = audit_tables(ledger, projections, mark=mark, since_mark=since_mark)
@@ -447,7 +490,14 @@ def check_tables(
 
 
 def folded_rows(select: Select, one: Projection) -> list[Row]:
-    """Return the rows that all entries give, imported ones too; damaged entries are skipped."""
+    """Return the rows that all entries of the database give, imported ones too, as dicts by column.
+
+    Damaged entries are skipped. Nothing is compared or written.
+
+    Args:
+        select: runs a query; its errors are raised.
+        one: the table, which is not of ``source`` kind.
+    """
     with closing(Folded((one,), select)) as folded:
         fold_entries(select, folded, (one,), 0, NO_END)
         return folded.rows(one)

@@ -50,7 +50,8 @@ NO_STEP = "0" * 64
 class ContentText(str):
     """A text marked as content; in every other respect a ``str``.
 
-    The ledger stores it apart from the record, so that it can be erased.
+    The ledger stores it apart from the record, so that it can be erased. Operations on it, such as
+    slicing, return an unmarked ``str``.
     """
 
     __slots__ = ()
@@ -86,6 +87,7 @@ class Content(Struct, eq=False, gc=False):
         """Return a list given as the JSON text, or the encoded value, of each element.
 
         The commitment has the form of a message list. An empty list becomes the exact text ``[]``.
+        The texts are not parsed; a bad one is refused on write, as by :meth:`exact`.
         """
         return cls(None, list(texts), EXACT) if texts else cls.exact(b"[]")
 
@@ -99,7 +101,7 @@ def content(value: Any) -> Any:
     Content is stored apart from the record, which only commits to it, so it can be erased. Use the
     mark for a metadata value whose key is not a configured content key, and for a ``reason`` that
     quotes a user or a provider. A text stays a ``str``; any other value becomes a :class:`Content`.
-    The value is not checked here.
+    The value is not checked here. ``None``, too, becomes content.
     """
     return ContentText(value) if isinstance(value, str) else Content(value)
 
@@ -138,10 +140,10 @@ class EncodedValue(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, encoded: bytes, is_exact: bool = False) -> EncodedValue:
-        """Return the encoded value of a JCS encoding, or of an exact JSON text.
+        """Return a value with its SHA-256.
 
         Args:
-            encoded: the bytes, which are not checked.
+            encoded: the JCS encoding, or the exact JSON text; the bytes are not checked.
             is_exact: True for an exact JSON text.
         """
         return cls(encoded, _sha256(encoded).digest(), is_exact)
@@ -152,10 +154,11 @@ Encoded = tuple[EncodedValue | list[EncodedValue], str]
 
 
 class StoredValue(NamedTuple):
-    """A stored value. The codec is ``text``, ``json`` or ``exact``; ``+zlib`` if compressed.
+    """A content value in the form of its row.
 
     Attributes:
-        codec: form of the value: ``text``, ``json`` or ``exact``; with ``+zlib`` if compressed.
+        codec: form of the value: ``text``, ``json`` or ``exact``; with ``+zlib`` if compressed. A
+            ``text`` is stored without quotes and escapes.
         value: the text, or the compressed bytes.
     """
 
@@ -196,9 +199,9 @@ class StoredValue(NamedTuple):
             raise InvalidInputError(f"An exact JSON text is not UTF-8: {error}.") from error
 
     def decode(self) -> Any:
-        """Return the value; raise LedgerFormatError if the row cannot be read.
+        """Return the value as Python objects; raise LedgerFormatError if the row cannot be read.
 
-        Unreadable are an unknown codec, damaged bytes, and more than :data:`MAX_INFLATED_BYTES`.
+        Unreadable are an unknown codec, damaged bytes, invalid JSON, and more than 256 MiB.
         """
         try:
             data = self._unpacked()
@@ -224,10 +227,11 @@ class StoredValue(NamedTuple):
             raise self._unreadable(error) from error
 
     def is_of(self, encoded: bytes) -> bool:
-        """Return True if the codec is the right one for an RFC 8785 encoding.
+        r"""Return True if the codec is the right one for an RFC 8785 encoding.
 
-        Only texts are stored as ``text``, and only values that JSON writes as the same bytes
-        again as ``json``.
+        A text without ``\u0000`` must be stored as ``text``; any other value as ``json``, if JSON
+        writes the parsed value as the same bytes again. False if it does not, or if ``encoded`` is
+        not JSON. Compression is not considered.
 
         Args:
             encoded: the encoding of the value.
@@ -308,6 +312,9 @@ def next_step(parent: str, commitment: str) -> str:
     Args:
         parent: the hash of the list so far, 64 hex digits.
         commitment: commitment of the next message, 64 hex digits.
+
+    Raises:
+        ValueError: an argument is not hexadecimal.
     """
     return hashlib.sha256(bytes.fromhex(parent) + bytes.fromhex(commitment)).hexdigest()
 
@@ -315,7 +322,7 @@ def next_step(parent: str, commitment: str) -> str:
 def is_message_list(value: Any) -> bool:
     """Return True if a content value is committed to as a list of messages.
 
-    Such a value is a non-empty list of objects that each have a text under ``role``.
+    Such a value is a non-empty list or tuple of dicts that each have a text under ``role``.
     """
     return (
         isinstance(value, (list, tuple))
@@ -334,11 +341,13 @@ def encode_content(content: Content) -> Encoded:
         content: the value, or its known encoding, which is not checked.
 
     Returns:
-        One encoded value, or one for each message of a list; and the form, empty or ``exact``.
+        One encoded value, or one for each message of a list; and the form: ``exact`` if any part is
+            an exact text, else empty.
 
     Raises:
-        NotCanonicalError: the value has no JSON text (NaN, a key that is not text, another type).
-    """
+        NotCanonicalError: the value has no JSON text: NaN, a key that is not text, another type, or
+            nesting over 200 levels.
+        """
     value, known, form = content.value, content.encoded, content.form
     if isinstance(known, EncodedValue):
         return known, form
@@ -411,21 +420,24 @@ def is_canonical(encoded: bytes) -> bool:
 def is_given_exact(commitment: str, items: Collection[dict[str, Any]], is_canonical: bool) -> bool:
     """Return True if an export gives a value as ``json``, not as ``jcs``.
 
+    True if a commitment of the record has form ``exact``. A value that the record does not name
+    itself, such as a message of a list, is given exact unless it is an RFC 8785 encoding.
+
     Args:
-        commitment: of the value.
-        items: the commitments in the record that shows it first.
-        is_canonical: whether the value is an RFC 8785 encoding: this decides for a message, which
-            the record does not name itself.
+        commitment: the value's commitment, 64 hex digits.
+        items: the commitment objects in the record that shows it first.
+        is_canonical: True if the value is an RFC 8785 encoding.
     """
     own = [item for item in items if item.get("$content") == f"hmac-sha256:{commitment}"]
     return any(item.get("form") == EXACT for item in own) if own else not is_canonical
 
 
 def is_commitment(value: Any) -> bool:
-    """Return True if a value is a well-formed commitment object.
+    """Return True if a value is a well-formed commitment object; other objects and types give
+    False.
 
-    ``$content`` has a hash and a number of bytes, ``$messages`` a hash and a count; both may have a
-    ``form``, and nothing else.
+    ``$content`` (``hmac-sha256:`` and 64 hex digits) goes with a positive ``bytes``, ``$messages``
+    (64 hex digits) with a positive ``count``. Both may have ``form`` ``exact``, and nothing else.
     """
     if not isinstance(value, dict):
         return False
@@ -445,9 +457,10 @@ def is_commitment(value: Any) -> bool:
 
 
 def commitments_in(value: Any) -> list[dict[str, Any]]:
-    """Return every commitment object below ``value``, in order of appearance.
+    """Return every commitment object in ``value``, itself included, in order of appearance.
 
-    Objects that look like commitments are not checked and not entered.
+    An object with ``$content`` or ``$messages`` counts. Such objects are not checked and not
+    searched.
 
     Args:
         value: parsed JSON.
@@ -469,13 +482,13 @@ def commitments_in(value: Any) -> list[dict[str, Any]]:
 def fill(value: Any, resolve: Callable[[dict[str, Any]], Any]) -> Any:
     """Return a copy of ``value`` with each commitment object replaced, at any depth.
 
-    A commitment object is one with a member ``$content`` or ``$messages``: it stands for content
-    that is stored apart. ``value`` is not changed.
+    A commitment object has a member ``$content`` or ``$messages``: it stands for content that is
+    stored apart. ``value`` is not changed; parts without members or elements are shared.
 
     Args:
         value: a JSON value, such as the metadata of a record.
         resolve: returns what takes the place of a commitment object; may return any value, which is
-            not searched again.
+            not searched again. Its errors are raised.
     """
     if isinstance(value, dict):
         if "$content" in value or "$messages" in value:

@@ -69,7 +69,8 @@ def entry_id(seq: int) -> str:
 def parse_entry_id(value: str) -> int | None:
     """Return the sequence number in an entry id; ``None`` if ``value`` is not an entry id.
 
-    Only the form of :func:`entry_id` is accepted: lower case, at least 8 digits.
+    Only the form of :func:`entry_id` is accepted: lower case, at least 8 digits, no needless zeros.
+    Whether the entry exists is not checked.
     """
     digits = value[4:]
     if not value.startswith("LED-") or len(digits) < 8:

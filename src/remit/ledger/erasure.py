@@ -71,11 +71,11 @@ class ErasureReport:
     """The result of an erasure; with ``dry_run``, the result that it would have.
 
     Attributes:
-        erasure_id: id of the ``ERASURE`` entry; empty if nothing was erased.
-        values: number of erased content values.
+        erasure_id: id of the ``ERASURE`` entry; empty with ``dry_run``.
+        values: number of erased content values; 0 for a withdrawal that found none.
         entries: number of entries that showed one of them first.
-        sessions: sessions of the values.
-        remainder: content that could not be erased yet, and the way to erase it; empty if none.
+        sessions: sessions of the values, sorted; values outside sessions add none.
+        remainder: reason why erased bytes are still in the database's files; empty if none are.
     """
 
     erasure_id: str
@@ -88,7 +88,8 @@ class ErasureReport:
 def erasure_digest(commitments: list[str]) -> str:
     """Return the digest of erased values for an ``ERASURE`` entry: SHA-256 over their commitments.
 
-    The commitments (64 hex digits each) are sorted and concatenated.
+    The commitments (64 hex digits each) are sorted and concatenated; duplicates count. The result
+    has 64 hex digits.
     """
     return hashlib.sha256("".join(sorted(commitments)).encode()).hexdigest()
 
@@ -96,8 +97,11 @@ def erasure_digest(commitments: list[str]) -> str:
 def is_erasure_of(record: dict[str, Any], commitments: list[str]) -> bool:
     """Return True if a record is the kernel's ``ERASURE`` of exactly these commitments.
 
+    An ``ERASURE`` of a lower tier (``ho1``, ``ho2``) is none of the kernel's. The signature and the
+    entry's place are not checked.
+
     Args:
-        record: the parsed record.
+        record: the parsed record, whose form was checked.
         commitments: commitments of the erased values, in any order.
     """
     metadata = record["metadata"]
@@ -110,7 +114,10 @@ def is_erasure_of(record: dict[str, Any], commitments: list[str]) -> bool:
 
 
 class Eraser:
-    """The eraser of one ledger's content.
+    """The eraser of one ledger's content, which lives as long as its client.
+
+    The eraser writes to the database alone; values in segments are only searched, and deleted by
+    the caller.
 
     Args:
         store: the store of the ledger.
@@ -133,7 +140,10 @@ class Eraser:
         dry_run: bool = False,
         segments: Sequence[Store] = (),
     ) -> ErasureReport:
-        """Erase content as :meth:`LedgerClient.erase` does.
+        """Erase content as :meth:`LedgerClient.erase` does, but only in the database.
+
+        One transaction appends the ``ERASURE`` entry, deletes the values and every row of the
+        answer cache. Then the files are compacted.
 
         Args:
             entry_seq: the entry whose content is erased. Give this, ``session_id`` or
@@ -147,9 +157,13 @@ class Eraser:
                 values in them.
 
         Raises:
-            InvalidInputError: none or several targets were given, or no reason.
-            ErasureError: there is nothing to erase, or the entry may not be erased.
+            InvalidInputError: none or several targets were given, a target is no plain text, or
+                there is no reason.
+            ErasureError: there is nothing to erase, or the entry records an installation or an
+                archived range.
             LedgerWriteError: the ledger cannot be written. Nothing was erased.
+            LedgerError: the ledger or a segment cannot be read, or the files cannot be compacted;
+                in the latter case the content is erased from the tables.
         """
         given = {"entry": entry_seq, "session": session_id, "subject": subject_id}
         kinds = [name for name, value in given.items() if value is not None]
@@ -202,7 +216,8 @@ class Eraser:
     ) -> list[ErasureReport]:
         """Erase the content that only these entries show; see :meth:`LedgerClient.withdraw`.
 
-        At most 1,000 entries share a transaction.
+        At most 1,000 entries share a transaction. The files are compacted once at the end if
+        anything was erased. An empty ``seqs`` does nothing and does not call ``also``.
 
         Args:
             seqs: sequence numbers of the entries.
@@ -210,10 +225,10 @@ class Eraser:
             requested_by: the caller, recorded too.
             digests: SHA-256 of the only values to erase; the entries are then not withdrawn. None
                 for all values.
-            also: called in the last transaction.
+            also: called in the last transaction; ``None`` for nothing.
 
         Returns:
-            A report for each ``ERASURE`` entry that was written.
+            A report for each ``ERASURE`` entry that was written, by group and session.
 
         Raises:
             LedgerError: the ledger cannot be written; earlier groups stay erased.
@@ -274,10 +289,12 @@ class Eraser:
         """Erase content older than the limit of its event type; write an ``ERASURE`` per type.
 
         A value has the age and the event type of the entry that first showed it. Types without old
-        content get no entry and no report.
+        content get no entry and no report. Each type is a transaction, after which the files are
+        compacted.
 
         Args:
-            days_by_event: days by event type; ``*`` means every other type.
+            days_by_event: days by event type; ``*`` means every other type except ``INSTALLED`` and
+                ``ARCHIVED``.
             requested_by: the person or program that asked, for the record.
             dry_run: True to report the result without erasing.
             segments: the ledger's segments, as for :meth:`erase`.
@@ -288,6 +305,7 @@ class Eraser:
         Raises:
             InvalidInputError: ``INSTALLED`` or ``ARCHIVED`` is named, on which the installed files
                 and archived ranges depend.
+            LedgerError: the ledger cannot be written or compacted; erasures of earlier types stay.
         """
         if kept := sorted(set(_KEPT_EVENTS) & set(days_by_event)):
             raise InvalidInputError(
@@ -416,10 +434,13 @@ class Eraser:
 def delete_contents(tx: Any, index: TextIndex, ids: list[int]) -> None:
     """Delete values with their nonces, persons and indexed words, in a transaction.
 
+    Message steps stay and refer to no value any more. The transaction then forgets what it
+    remembers of stored values. No ``ERASURE`` is written.
+
     Args:
         tx: the transaction, which also inserts the rows of ``erasures``.
         index: the text index of the database.
-        ids: content ids of the values.
+        ids: content ids of the values; unknown ids are ignored.
     """
     index.forget(tx, ids)
     for chunk in chunks(ids):

@@ -14,7 +14,7 @@ from remit.ledger.store import Transaction
 
 
 class LedgerErasures(LedgerQueries):
-    """The erasing methods of :class:`~remit.ledger.LedgerClient`."""
+    """The erasing methods of :class:`~remit.ledger.LedgerClient`; not used alone."""
 
     _settings: LedgerSettings
     _eraser: Eraser
@@ -34,7 +34,8 @@ class LedgerErasures(LedgerQueries):
         Give exactly one of the first three arguments. For an entry, the shown content is erased
         wherever the session shows it. For an entry or a person, a longer text is erased with every
         value of that session that quotes it. An ``ERASURE`` entry is appended, and the database's
-        files are compacted. Content in attached segments is erased with it.
+        files are compacted. Content in attached segments is erased with it. Cached answers are
+        deleted.
 
         Args:
             entry_id: the entry whose content is erased.
@@ -51,7 +52,8 @@ class LedgerErasures(LedgerQueries):
             EntryArchivedError: the entry is in a segment that is not attached.
             InvalidInputError: none or several targets were given, or no reason.
             LedgerWriteError: the ledger cannot be written. Nothing was erased.
-            LedgerError: the files cannot be compacted. The content is erased from the tables.
+            LedgerError: attached segments are not all of them, or one cannot be written; or the
+                files cannot be compacted. In the last two cases the erasure is recorded.
         """
         if self._segments:
             self._require_segments()
@@ -122,6 +124,7 @@ class LedgerErasures(LedgerQueries):
             EntryNotFoundError: there is no such entry.
             EntryArchivedError: an entry is in a segment that is not attached.
             LedgerWriteError: the ledger cannot be written.
+            LedgerError: the files cannot be compacted. The content is erased from the tables.
         """
         seqs = [self._row(entry_id).seq for entry_id in entry_ids]
         if self.archived_to:
@@ -159,12 +162,12 @@ class LedgerErasures(LedgerQueries):
         requested_by: str = "retention",
         dry_run: bool = False,
     ) -> list[ErasureReport]:
-        """Erase content older than the limit of its event type; return a report for each.
+        """Erase content older than the limit of its event type; return a report for each type.
 
         A value has the age and the event type of the entry that first showed it. Content in
-        attached segments is erased too. Each event type with old content gets an
-        ``ERASURE`` entry and a report, in the order of ``days_by_event``; other types get none.
-        The database's files are compacted after each.
+        attached segments is erased too; other segments are not reached. Each event type with old
+        content gets an ``ERASURE`` entry and a report, in the order of ``days_by_event``; other
+        types get none. The database's files are compacted after each.
 
         Args:
             days_by_event: days by event type, ``*`` for all others; ``None`` for the settings.
@@ -175,6 +178,8 @@ class LedgerErasures(LedgerQueries):
             InvalidInputError: an event type is named whose content may not be erased by age:
                 ``INSTALLED`` or ``ARCHIVED``.
             LedgerWriteError: the ledger cannot be written.
+            LedgerError: attached segments are not all of them, or one cannot be written; or the
+                files cannot be compacted.
         """
         days = dict(self.retention_days if days_by_event is None else days_by_event)
         if self._segments:

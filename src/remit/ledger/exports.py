@@ -55,6 +55,8 @@ _UNVOUCHED = (
 class Exporter:
     """The export of one ledger, page by page.
 
+    One object makes one export. ``None`` for ``progress`` calls nothing.
+
     Args:
         store: the store of the ledger.
         checkpoints: its checkpoints, one of which the export contains.
@@ -79,6 +81,7 @@ class Exporter:
 
         A client that can sign first stores a new checkpoint. An export to a file is repeated, at
         most twice, if content is erased during it. A file is replaced only by a complete one.
+        Folders are made. Tiles that exist already and are correct are not written again.
 
         Args:
             target: path of a file, path of a directory for tiles, or for jsonl an open binary file.
@@ -87,8 +90,9 @@ class Exporter:
         Raises:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
             LedgerError: the target cannot be written, holds tiles of another log or newer ones;
-                tiles are requested without the segments of a ledger; pyarrow is missing; the
-                ledger is damaged; or content was erased during the export.
+                tiles are requested without the segments of a ledger; pyarrow is missing; the ledger
+                is damaged; or content was erased during the export.
+            OSError: an open file cannot be written.
         """
         if self._archived and kind == "tiles":
             raise LedgerError(

@@ -75,7 +75,11 @@ class Extract:
 
     @property
     def statement(self) -> str:
-        """A sentence for people: which entries are proven to be complete, and under which head."""
+        """A sentence for people: the entries that are proven to be complete, and the head that
+        covers them.
+
+        An example: ``verified: all 12 of entries 4 to 15, in the 40 entries that ORIGIN signed``.
+        """
         head = self.signed.checkpoint
         what = f"entries {self.of['first']} to {self.end - 1}" if "end" in self.of else ""
         for name, value in {**self.run, **self.of}.items() if not what else ():
@@ -92,15 +96,16 @@ def make_extract(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         ledger: the ledger; its segments have to be attached if records were archived.
-        of: as in :class:`Extract`.
+        of: as in :class:`Extract`; ``end`` is exclusive.
 
     Raises:
         EntryNotFoundError: an entry or a run does not exist; EntryArchivedError if it is in a
             segment that is not attached.
-        InvalidInputError: the range is empty, not in the ledger or above :data:`MAX_RANGE`, or the
-            entry is no tool action or model call.
+        InvalidInputError: the range is empty, not in the ledger or above :data:`MAX_RANGE`; or the
+            entry is no tool action or model call, or belongs to no run.
         NoSignerError: a new checkpoint is needed, and the client holds no key.
-        LedgerError: the index cannot be written, or the ledger cannot be read.
+        LedgerError: the index cannot be written, only some segments are attached, or the ledger
+            cannot be read.
     """
     records = _range(ledger, of) if "end" in of else _run(ledger, of)
     seqs = sorted(records)

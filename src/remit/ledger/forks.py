@@ -24,7 +24,8 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> dict[
 
     A ``CONFIG_CHANGED`` entry (``FORKED``) that names the old history is appended, the key's public
     file gets the new origin, a first checkpoint is signed and stored, and the mark of the last
-    verification is deleted.
+    verification is deleted. Cost and content of the lost entries are unknown; nothing restores
+    them.
 
     Args:
         ledger: the ledger, opened with its key by this process alone.
@@ -39,9 +40,10 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> dict[
 
     Raises:
         LedgerError: the ledger extends its head, so that nothing is lost; or there is no head.
-        LedgerKeyError: the key files cannot be read.
+        LedgerKeyError: the key files or the stored head cannot be read.
         LedgerWriteError: the key files or the ledger cannot be written.
         InvalidInputError: there is no reason.
+        OSError: the mark cannot be deleted; the fork is complete.
     """
     if not reason.strip():
         raise InvalidInputError("A fork requires a reason, which is recorded.")

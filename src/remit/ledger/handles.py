@@ -23,21 +23,29 @@ _VISIBLE = {
 
 
 class LedgerReader(Protocol):
-    """The reading part of a ledger, for learners, which write nothing."""
+    """The reading part of a ledger, for learners, which write nothing: a client, or a scoped
+    handle's like.
+    """
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """Return the entry with that id, with content; raise EntryNotFoundError.
+        """Return the entry with that id, with content.
 
         Args:
             entry_id: id of the entry.
+
+        Raises:
+            EntryNotFoundError: there is no such entry; EntryArchivedError if it was archived.
+            LedgerError: the entry cannot be read.
         """
         ...
 
     def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
-        """Yield the existing entries among these ids with content, in ledger order.
+        """Yield the existing entries among these ids with content, in ledger order, each once.
+
+        Raise LedgerError if the ledger cannot be read.
 
         Args:
-            entry_ids: ids; missing ones are left out.
+            entry_ids: ids; missing, archived and malformed ones are left out.
         """
         ...
 
@@ -65,6 +73,8 @@ class LedgerPort(Protocol):
     def write(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
         """Append one entry and fill its id, time and hashes; return its id once it is durable.
 
+        On success the entry is durable.
+
         Args:
             entry: the entry, whose fields are filled in place.
             subject_id: the person that the content is about; ``None`` for none.
@@ -79,6 +89,9 @@ class LedgerPort(Protocol):
     def submit(self, work: Iterable[Write]) -> asyncio.Future[list[Any]]:
         """Do the work in one transaction, before later writes; return a future of the results.
 
+        The results are in the order of ``work``: an entry's id, or a function's result. The future
+        cannot be cancelled.
+
         Args:
             work: entries, prepared entries, and functions of the transaction, in order.
 
@@ -86,6 +99,8 @@ class LedgerPort(Protocol):
             InvalidInputError: an entry cannot be recorded; nothing is submitted.
             LedgerError: this handle may not write an entry; nothing is submitted. A failure of the
                 transaction is raised by the future.
+            LedgerClosedError: the client is closed.
+            RuntimeError: no event loop is running.
         """
         ...
 
@@ -103,23 +118,36 @@ class LedgerPort(Protocol):
         ...
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """Return the entry with that id; raise EntryNotFoundError.
+        """Return the entry with that id, with content.
 
         Args:
             entry_id: id of the entry.
+
+        Raises:
+            EntryNotFoundError: there is no such entry, or this handle may not see it;
+                EntryArchivedError if it was archived.
+            LedgerError: the entry cannot be read.
         """
         ...
 
     def exact(self, entry_id: str) -> dict[str, ExactText]:
-        """Return the entry's content as bytes, by metadata key; raise EntryNotFoundError.
+        """Return the entry's content as bytes, by metadata key; ``reason`` is a key too if it is
+        content.
 
         Args:
             entry_id: id of the entry.
+
+        Raises:
+            EntryNotFoundError: there is no such entry, or this handle may not see it;
+                EntryArchivedError if it was archived.
+            LedgerError: the content cannot be read.
         """
         ...
 
     def has_left(self, session_id: str) -> bool:
         """Return True if the entries of the session may have left the database for a segment.
+
+        Raise LedgerError if the ledger cannot be read.
 
         Args:
             session_id: the session.
@@ -137,7 +165,8 @@ class ScopedLedger:
 
     ``hot`` sees all entries, ``ho2`` those of ``ho2`` and ``ho1``, and ``ho1`` those of ``ho1`` in
     its own work order. A program's own event types may be written by every tier; an event type of
-    Remit only by the tier whose part writes it (see ``docs/events.md``).
+    Remit only by the tier whose part writes it (see ``docs/events.md``). The handle shares the
+    client's connections; nothing has to be closed.
 
     Args:
         ledger: the ledger, or a handle of the same tier to narrow.
@@ -169,12 +198,13 @@ class ScopedLedger:
         return f"ScopedLedger(tier={self._tier!r}, work_order_id={self._work_order_id!r})"
 
     def write(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
-        """Append an entry of this tier; return its id once it is durable.
+        """Append an entry of this tier and fill its id, time and hashes; return its id once it is
+        durable.
 
         An entry without a tier, or without the handle's work order, gets them.
 
         Args:
-            entry: the entry; its metadata may be replaced.
+            entry: the entry, whose fields are filled in place; its metadata may be replaced.
             subject_id: the person that the content is about, stored for erasure; ``None`` for none.
 
         Raises:
@@ -182,32 +212,44 @@ class ScopedLedger:
                 writes such entries, or ``scope`` or ``provenance`` in the metadata is not an
                 object.
             InvalidInputError: the entry cannot be recorded.
+            LedgerClosedError: the client is closed.
             LedgerWriteError: the store refused the entry. Nothing was written, unless a
                 LedgerConnectionError says that the outcome is unknown.
         """
         return self._ledger.write(self._owned(entry), subject_id=subject_id)
 
     def submit(self, work: Iterable[Write]) -> asyncio.Future[list[Any]]:
-        """Submit entries of this tier as :meth:`LedgerClient.submit` does; return the future.
+        """Submit entries of this tier as :meth:`LedgerClient.submit` does; return the future of the
+        results.
 
-        Entries prepared by another handle were checked there. A function of the transaction has the
-        rights of its maker. Both are passed on in their place between the entries.
+        Entries without a tier, or without the handle's work order, get them. Entries prepared by
+        another handle were checked there. A function of the transaction has the rights of its
+        maker. Both are passed on in their place between the entries.
 
         Raises:
-            LedgerError: an entry may not be written by this handle; nothing is submitted.
+            LedgerError: an entry may not be written by this handle; nothing is submitted. A failure
+                of the transaction is raised by the future.
             InvalidInputError: an entry cannot be recorded; nothing is submitted.
+            LedgerClosedError: the client is closed.
+            RuntimeError: no event loop is running.
         """
         return self._ledger.submit(
             [self._owned(write) if isinstance(write, LedgerEntry) else write for write in work]
         )
 
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
-        """Check and encode an entry of this tier as :meth:`LedgerClient.prepare` does.
+        """Check and encode an entry of this tier as :meth:`LedgerClient.prepare` does; write
+        nothing.
 
-        An entry without a tier, or without the handle's work order, gets them.
+        An entry without a tier, or without the handle's work order, gets them: its metadata is
+        replaced.
+
+        Args:
+            entry: the entry.
+            subject_id: the person that the content is about; ``None`` for none.
 
         Raises:
-            LedgerError: the entry may not be written by this handle.
+            LedgerError: the entry may not be written by this handle, as for :meth:`write`.
             InvalidInputError: the entry cannot be recorded.
         """
         return self._ledger.prepare(self._owned(entry), subject_id=subject_id)
@@ -230,14 +272,21 @@ class ScopedLedger:
     def exact(self, entry_id: str) -> dict[str, ExactText]:
         """Return the content of a visible entry as bytes, as :meth:`LedgerClient.exact` does.
 
+        Args:
+            entry_id: id of the entry.
+
         Raises:
             EntryNotFoundError: there is no such entry, or this tier may not see it.
+            LedgerError: the entry cannot be read.
         """
         self.read(entry_id)
         return self._ledger.exact(entry_id)
 
     def has_left(self, session_id: str) -> bool:
-        """Return True if the session is archived, as :meth:`LedgerClient.has_left` does.
+        """Return True if entries of the session may be archived, as :meth:`LedgerClient.has_left`
+        does.
+
+        Raise LedgerError if the ledger cannot be read.
 
         Args:
             session_id: the session, whether or not this tier may see it.
@@ -247,11 +296,13 @@ class ScopedLedger:
     def query(self, **filters: Any) -> Iterator[LedgerEntry]:
         """Yield matching visible entries; arguments as for :meth:`LedgerClient.query`.
 
-        Of a ``ho1`` handle, only entries of its own work order are yielded; without an order, none.
-        ``limit`` counts the visible entries.
+        Of a ``ho1`` handle, only entries of its own work order are yielded; without an order, or if
+        another tier or order is requested, none. ``limit`` counts the visible entries. The ledger
+        is read, and errors are raised, while the result is iterated.
 
         Raises:
             InvalidInputError: an argument cannot be understood.
+            LedgerError: the ledger cannot be read.
         """
         if self._tier == "ho1":
             if self._work_order_id is None:

@@ -68,12 +68,15 @@ class ImportReport:
 
 @contextlib.contextmanager
 def opened(source: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
-    """Yield an export as an open file; raise LedgerError if it cannot be read.
+    """Yield an export as an open file.
 
     A file opened from a path is closed after the block; a given open file stays open.
 
     Args:
         source: path of the export, or an open binary file.
+
+    Raises:
+        LedgerError: the file cannot be opened; or, for a path, an OSError is raised in the block.
     """
     if not isinstance(source, (str, Path)):
         yield source
@@ -88,7 +91,7 @@ def opened(source: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
 
 
 class Import:
-    """The import of one export, within a transaction.
+    """The import of one export, within a transaction. An object reads one export only.
 
     Args:
         tx: the :class:`~remit.ledger.batch.Batch` of an empty ledger, which restores rows.
@@ -115,7 +118,9 @@ class Import:
     def read(self, source: IO[bytes], progress: Progress | None) -> ImportReport:
         """Read an export and restore its rows in the transaction; return the result.
 
-        After an error the caller undoes the transaction.
+        After an error the caller undoes the transaction. Entries, content, message steps, persons,
+        erasures, archived ranges and their usage are restored; checkpoints and other tables are
+        not. ``ledger_info`` notes the number of imported entries.
 
         Args:
             source: an open file of JSON lines.
@@ -125,6 +130,7 @@ class Import:
             LedgerFormatError: the ledger is not empty, a line is malformed or does not hold,
                 entries are missing, or a key is given and the export has no checkpoint.
             TlogError: the checkpoint is another log's.
+            LedgerError: a database statement failed.
         """
         if self._tx.execute("SELECT 1 FROM entries LIMIT 1"):
             raise LedgerFormatError(
@@ -348,9 +354,14 @@ class Import:
 def rows_of_line(found: CheckedLine, compress_above: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Yield the rows that a checked line adds to a database, each with the name of its table.
 
+    Contents and their persons come first, then message steps, what the entry shows, and the entry.
+
     Args:
         found: the line.
         compress_above: stored values longer than this many bytes are compressed.
+
+    Raises:
+        InvalidInputError: an exact text is empty, holds a NUL character, or is not UTF-8.
     """
     seq, record = found.seq, found.record
     for number, commitment, scope, nonce, data, is_exact, subjects in found.values:

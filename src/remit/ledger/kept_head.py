@@ -22,6 +22,9 @@ from remit.ledger.tree import LedgerTree
 class KeptHead:
     """The file ``ledger.head``, which holds the last head that the root's key signed.
 
+    A second file, ``ledger.seen``, notes an entry that a process missed. Nothing is read before a
+    method is called, and nothing is cached.
+
     Args:
         files: the key files; the head is stored in their directory.
     """
@@ -73,11 +76,11 @@ class KeptHead:
     def locked(self) -> Iterator[None]:
         """Keep other processes from moving the head during the block.
 
-        Another process that holds the lock is waited for.
+        The directory is made if it is missing. Another process that holds the lock is waited for.
+        The lock is not reentrant.
 
         Raises:
-            LedgerWriteError: the directory cannot be locked, or a file cannot be written in the
-                block.
+            LedgerWriteError: the directory cannot be made or locked, or the block raises OSError.
         """
         try:
             with self.files.locked():
@@ -90,7 +93,9 @@ class KeptHead:
             ) from error
 
     def write(self, signed: SignedCheckpoint) -> None:
-        """Replace the file of the head durably; the caller holds :meth:`locked`.
+        """Replace the file of the head durably, mode 0600; the caller holds :meth:`locked`.
+
+        Neither the signature nor the size of the present head is compared.
 
         Raises:
             OSError: the file cannot be written.
@@ -100,8 +105,14 @@ class KeptHead:
     def move_to(self, signed: SignedCheckpoint, key: VerifierKey) -> None:
         """Store ``signed`` as the head if the stored head is smaller, or if there is none.
 
+        The directory is locked meanwhile; do not call this within :meth:`locked`.
+
+        Args:
+            signed: the new head, which is not verified.
+            key: the log's key, by which the stored head is checked.
+
         Raises:
-            LedgerKeyError: the stored head is damaged.
+            LedgerKeyError: the stored head is damaged or cannot be read.
             LedgerRollbackError: the ledger was forked since ``key`` was read.
             LedgerWriteError: the head cannot be written.
         """
@@ -154,6 +165,7 @@ def contradiction(head: Checkpoint, tree: LedgerTree, size: int, location: str) 
 
     Raises:
         LedgerFormatError: the tree cannot be computed.
+        LedgerError: the ledger cannot be read.
     """
     if head.size > size:
         return missing(location, size, head.size, f"this root's key signed {head.size}")

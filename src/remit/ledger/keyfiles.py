@@ -26,11 +26,11 @@ _FORK = re.compile(r"(.+)/fork-([1-9][0-9]{0,8})")
 class KeyFiles:
     """A private key and its verifier key, ``NAME.key`` and ``NAME.vkey`` in one directory.
 
-    Making the object reads and makes nothing.
+    Making the object reads and makes nothing, and nothing is cached.
 
     Args:
         directory: the directory, which :meth:`locked` makes.
-        name: name of the files.
+        name: name of the files, without suffix.
         kind: kind of the key: ``ED25519`` or ``COSIGNATURE``.
         error: class of the errors that are raised.
     """
@@ -57,7 +57,8 @@ class KeyFiles:
     def locked(self) -> Iterator[None]:
         """Make the directory (mode 0700), and hold an exclusive lock on it during the block.
 
-        Other processes wait for the lock.
+        Other processes wait for the lock. The lock is not reentrant. Errors of the block are raised
+        unchanged.
 
         Raises:
             OSError: the directory cannot be made or opened.
@@ -73,7 +74,8 @@ class KeyFiles:
     def write(self, signer: Signer) -> None:
         """Write both files, the private key last, mode 0600; the caller holds :meth:`locked`.
 
-        A public file without a private one is replaced.
+        A public file without a private one is replaced. An existing private key is never replaced,
+        but its public file is.
 
         Raises:
             OSError: a file cannot be written, or there is a private key already.
@@ -142,11 +144,12 @@ class KeyFiles:
 
 
 class LedgerKey(KeyFiles):
-    """The key files of a root.
+    """The key files of a root: ``ledger.key`` and ``ledger.vkey``.
 
     Args:
         directory: directory of the files.
-        origin: name of the log by the settings; empty accepts the name in the files.
+        origin: name of the log by the settings; empty accepts the name in the files. The files may
+            name a later fork of it.
     """
 
     def __init__(self, directory: Path, origin: str = "") -> None:
@@ -156,12 +159,12 @@ class LedgerKey(KeyFiles):
     def create(self) -> list[Path]:
         """Make the key if there is none; return the paths of the new files, else an empty list.
 
-        The name of a new key is the origin by the settings, or ``remit.local/`` and random digits.
-        An existing key is read and checked.
+        The name of a new key is the origin by the settings, or ``remit.local/`` and 16 random hex
+        digits. An existing key is read and checked. Other processes wait meanwhile.
 
         Raises:
-            LedgerKeyError: the files cannot be written or read, or the origin cannot be a key's
-                name.
+            LedgerKeyError: the files cannot be written or read, the origin cannot be a key's name,
+                or an existing key does not fit, as for :meth:`signer`.
         """
         made = False
         try:
@@ -185,8 +188,8 @@ class LedgerKey(KeyFiles):
         """Return the public key in the directory; ``None`` if there is none.
 
         Raises:
-            LedgerKeyError: the file is unreadable, or the key was made for another origin than
-                ``[ledger] origin``.
+            LedgerKeyError: the file is unreadable or holds another kind of key, or the key was made
+                for another origin than ``[ledger] origin``.
         """
         key = super().verifier_key()
         if key is not None and self._origin and known_as(key, self._origin) is None:
@@ -199,7 +202,9 @@ class LedgerKey(KeyFiles):
         return key
 
     def rename(self, signer: Signer) -> None:
-        """Replace the public file by the key's new name; the caller holds :meth:`locked`.
+        """Replace the public file, which names the key's origin; the caller holds :meth:`locked`.
+
+        The private file has no name and stays. Whether the keys are equal is not checked.
 
         Args:
             signer: the same key under its new name.
@@ -214,18 +219,19 @@ def known_as(key: VerifierKey, origin: str) -> VerifierKey | None:
     """Return ``key`` under an origin that it has or had before a fork; ``None`` for any other.
 
     Args:
-        key: a log's key under its present origin.
-        origin: the origin of a checkpoint or another key.
+        key: a log's key under its present origin, ``BASE`` or ``BASE/fork-N``.
+        origin: the origin of a checkpoint or another key. Accepted are the same base with the same
+            or a lower N.
     """
     (base, number), (other_base, other) = _parts(key.name), _parts(origin)
     return replace(key, name=origin) if base == other_base and other <= number else None
 
 
 def next_origin(*names: str) -> str:
-    """Return the origin of the next fork: ``BASE/fork-N``, after the latest of ``names``.
+    """Return the origin of the next fork: the base and ``/fork-N+1`` of the latest of ``names``.
 
     Args:
-        names: origins of one key.
+        names: origins of one key, at least one.
     """
     base, number = max(map(_parts, names), key=lambda parts: parts[1])
     return f"{base}/fork-{number + 1}"

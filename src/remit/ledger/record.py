@@ -63,7 +63,10 @@ _MAX_DEPTH = 150  # levels; no writer goes beyond 100
 
 
 def is_plain_text(value: Any) -> bool:
-    """Return True for a text without NUL and lone surrogates, which every database can store."""
+    """Return True for a text without NUL and lone surrogates, which every database can store.
+
+    Other types give False; the empty text gives True.
+    """
     return (
         isinstance(value, str)
         and "\x00" not in value
@@ -73,6 +76,8 @@ def is_plain_text(value: Any) -> bool:
 
 def require_plain_text(name: str, value: Any) -> None:
     """Raise InvalidInputError unless ``value`` is a text without NUL and lone surrogates.
+
+    The value itself is not in the message.
 
     Args:
         name: name of the value, for the message.
@@ -90,14 +95,17 @@ def record_problem(record: Any) -> str:
 
 
 def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
-    """Check a parsed record in one walk, because verification reads millions.
+    """Check the form of a parsed record in one walk, because verification reads millions.
+
+    Hashes, id and timestamp are not checked.
 
     Args:
         record: the parsed JSON of a record; any value.
 
     Returns:
-        The fault (empty if there is none), the commitments in the record, and the number of values
-        and keys that ``orjson`` may write in another than the canonical form.
+        The fault as part of a sentence (empty if there is none); the commitments in the record; and
+            the number of values and keys that ``orjson`` may write in another than the canonical
+            form. If there is a fault, the last two mean nothing.
     """
     found: list[dict[str, Any]] = []
     if type(record) is not dict or record.keys() != _FIELD_TYPES.keys():
@@ -141,14 +149,17 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
 
 
 def encode_record(record: dict[str, Any], odd: int) -> bytes:
-    """Return the canonical form of a record.
+    """Return the canonical form (RFC 8785) of a record, in UTF-8.
 
     Nearly all odd values are costs, which are small numbers. With their texts given, the fast
-    encoder is exact for the rest.
+    encoder is exact for the rest. The record is not changed.
 
     Args:
         record: a sound record.
         odd: number of values that ``orjson`` may write otherwise, from :func:`inspect_record`.
+
+    Raises:
+        NotCanonicalError: a number has no canonical form, such as NaN.
     """
     if odd:
         given: list[float] = []
@@ -195,8 +206,9 @@ def columns_of(metadata: Mapping[str, Any]) -> Columns:
 
 
 def content_scope(session_id: str | None, seq: int) -> str:
-    """Return the scope in which an entry's values are reused: ``s:`` and its session, or ``e:`` and
-    its own number.
+    """Return the scope in which an entry's values are reused.
+
+    The scope is ``s:`` and the session, or ``e:`` and the entry's own number.
 
     Args:
         session_id: the entry's session; ``None`` or empty for none.

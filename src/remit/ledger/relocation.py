@@ -33,19 +33,23 @@ def copy_ledger(source: LedgerClient, target: LedgerClient, file: Path) -> Signe
     """Copy a ledger that nobody writes: record, content, erasures, checkpoints and all tables.
 
     The copy is one transaction of the target. Rows about running processes (leases, breakers) are
-    not copied. The source only gets a new checkpoint, if it has grown since the last one.
+    not copied. The source only gets a new checkpoint, if it has grown since the last one. Finally
+    the target's tree is compared with the checkpoint.
 
     Args:
         source: the ledger, opened with its key.
         target: an empty ledger, opened without a key.
-        file: path of the export, which holds content and remains afterwards.
+        file: path of the export, which holds content and remains afterwards; an existing file is
+            replaced.
 
     Returns:
         The head of both ledgers, signed.
 
     Raises:
-        LedgerError: calls are in flight in the source, the source cannot be signed or exported, or
-            the target refuses the copy.
+        LedgerError: calls are in flight in the source, the source cannot be signed or exported, the
+            target refuses the copy, or the copy has another tree. In the last case the target holds
+            the copy.
+        OSError: the export cannot be opened again.
     """
     if source.select("SELECT 1 FROM in_flight LIMIT 1"):
         raise LedgerError(

@@ -94,7 +94,7 @@ class VerificationReport:
 
     @classmethod
     def of_failure(cls, error: Exception) -> Self:
-        """Return the report on a ledger that cannot be opened; ``error`` is its problem.
+        """Return the report on a ledger that cannot be opened; ``error`` is its only problem.
 
         Args:
             error: the error; its text becomes an ``unreadable`` problem without a sequence number.
@@ -105,9 +105,10 @@ class VerificationReport:
 
     @contextlib.contextmanager
     def guard(self, name: str) -> Iterator[None]:
-        """Report an error of the block as a problem, so that the next check runs.
+        """Report an exception of the block as an ``unreadable`` problem, so that the next check
+        runs.
 
-        The block's error is not raised.
+        The block's exception is not raised; KeyboardInterrupt and its like are.
 
         Args:
             name: name of the check, for the problem.
@@ -119,7 +120,9 @@ class VerificationReport:
                                          f"{reason_of(error)}")  # fmt: skip
 
     def take(self, kind: str, findings: Iterable[Finding]) -> None:
-        """Add the findings of a check as problems of a kind; uncheckable ones as notes.
+        """Add the findings of a check as problems of a kind; :class:`Uncheckable` ones as notes.
+
+        The findings are iterated here, so an error of the check is raised.
 
         Args:
             kind: kind of the problems.
@@ -132,7 +135,9 @@ class VerificationReport:
                 self.add(seq, kind, said)
 
     def add(self, seq: int | None, kind: str, message: str) -> None:
-        """Add one problem; at most 100 are listed, all are counted.
+        """Add one problem; only the first 100 are listed, all are counted.
+
+        The lowest sequence number with a problem is updated.
 
         Args:
             seq: sequence number of the entry; ``None`` if the problem concerns no entry.
@@ -146,12 +151,13 @@ class VerificationReport:
             self.problems.append(Problem(seq, kind, message))
 
     def merge(self, part: VerificationReport) -> None:
-        """Add the counts and problems of another range to this report.
+        """Add the counts of entries, archived entries, contents and problems of another range to
+        this report.
 
-        At most 100 problems stay listed; all are counted. Notes and heads are not merged.
+        At most 100 problems stay listed; all are counted. Notes, erasures and heads are not merged.
 
         Args:
-            part: report of the other range.
+            part: report of the other range, which is not changed.
         """
         self.entries += part.entries
         self.archived += part.archived

@@ -41,9 +41,10 @@ def open_root_ledger(
     signing: bool = True,
     checks: Sequence[StateCheck] = (),
 ) -> LedgerClient:
-    """Open the ledger of a root.
+    """Open the ledger of a root; the caller closes the client.
 
-    If the ledger is in a database, the place is noted in the root (:func:`remember_place`).
+    If the ledger is in a database, the place is noted in the root (:func:`remember_place`). A
+    ledger of an earlier layout is migrated.
 
     Args:
         root: the root.
@@ -55,6 +56,7 @@ def open_root_ledger(
     Raises:
         LedgerKeyError: the key is damaged, readable by others, or made for another origin than the
             settings name, or the ledger belongs to another key.
+        LedgerFormatError: the file or database holds something else, or is of a newer version.
         LedgerError: the ledger cannot be opened, or is in a database that the settings do not name.
     """
     remember_place(root, settings)
@@ -111,14 +113,14 @@ def remember_place(root: Root, settings: LedgerSettings) -> None:
 
 
 class RetentionSchedule:
-    """Periodic retention of a ledger in a thread of its own, which starts at once.
+    """Periodic retention of a ledger in a daemon thread of its own, which starts at once.
 
-    Each run calls :meth:`LedgerClient.retain` with the settings' limits. Its reports and its errors
-    are logged.
+    Each run calls :meth:`LedgerClient.retain` with the settings' limits. Its reports, and errors
+    that Remit raises, are logged. :meth:`stop` ends the thread before the ledger is closed.
 
     Args:
         ledger: the ledger; old content is erased in it.
-        every_s: seconds between two runs.
+        every_s: seconds from the end of a run to the next; the first run is at once.
     """
 
     def __init__(self, ledger: LedgerClient, *, every_s: float) -> None:

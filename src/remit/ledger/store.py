@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """A source of time: a transaction, or the ledger, which asks the database server."""
+    """A source of time: a transaction, or the ledger, which asks the database server.
+
+    Outside a transaction, reading may raise LedgerError if a server cannot be reached.
+    """
 
     @property
     def now_ms(self) -> int:
         """Milliseconds since 1970 by the clock that all writers of the ledger share.
 
-        No process can set this clock; leases and limits use it (see :mod:`remit.ledger.clock`).
+        No process can set this clock; leases and limits use it (see :mod:`remit.ledger.clock`). The
+        value is not that of the wall clock, and not for dates.
         """
         ...
 
@@ -53,6 +57,7 @@ class Transaction(Clock, Protocol):
 
         Raises:
             InvalidInputError: the entry cannot be recorded.
+            RecordTooLargeError: the record would exceed 65,535 bytes.
             LedgerFormatError: a stored content value that the entry repeats is damaged.
         """
         ...
@@ -66,7 +71,8 @@ class Transaction(Clock, Protocol):
         """Run one portable SQL statement with ``?`` placeholders; return its rows.
 
         Rows of entries appended before are visible. A statement that the engine refuses undoes the
-        whole piece of work, whose submitter gets LedgerWriteError.
+        whole piece of work, whose submitter gets LedgerWriteError. The error is the engine's own if
+        the function catches it here.
 
         Args:
             sql: the statement.
@@ -75,9 +81,11 @@ class Transaction(Clock, Protocol):
         ...
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """Run a statement that only reads, and return its rows.
+        """Run a statement that only reads, and return its rows, which may be read only when
+        iterated.
 
-        Statements issued before any rows are read may share a round trip.
+        Statements issued before any rows are read may share a round trip. Errors are those of
+        :meth:`execute`.
 
         Args:
             sql: the statement, with ``?`` placeholders.
@@ -98,7 +106,11 @@ Write = LedgerEntry | Prepared | Callable[[Transaction], Any]
 
 
 class Stage(Protocol):
-    """State that steps of one kind share within a transaction, read once and written once."""
+    """State that steps of one kind share within a transaction, read once and written once.
+
+    A :data:`StageOpener` makes the stage; it ends with the transaction, or earlier if a call or a
+    stage of the same kind runs.
+    """
 
     def do(self, step: Any) -> Any:
         """Do a step in memory and return its result.
@@ -155,7 +167,7 @@ class Unit:
 
 
 class RawEntry(NamedTuple):
-    """A stored entry as bytes, for a reader that trusts nothing.
+    """A stored entry as bytes, from a scan that checks nothing.
 
     Attributes:
         seq: sequence number of the row.
@@ -228,7 +240,9 @@ class Filter:
 class Store(Reader):
     """A database that holds a ledger.
 
-    :meth:`run` is called from one thread only; the readers may be called from any.
+    :meth:`run` is called from one thread only; the readers may be called from any. The store lives
+    from :func:`~remit.ledger.stores.open_store` to :meth:`close`; after a fork it must not be used
+    in the child.
 
     Attributes:
         outage: the outcome of the latest write.
@@ -301,7 +315,9 @@ class Store(Reader):
         """Do all units in one durable transaction.
 
         If the engine refuses a statement that several units share, each unit runs in a transaction
-        of its own, so that only the faulty one fails. A unit may be called more than once.
+        of its own, so that only the faulty one fails. A unit may be called more than once. The
+        guard runs first if it has not accepted the database yet; afterwards :attr:`size` and
+        :attr:`seen` are those of the commit.
 
         Returns:
             For each unit its result (the sealed records of prepared entries), or the exception that
@@ -327,11 +343,12 @@ class Store(Reader):
         return results
 
     def bounded(self, where: Filter) -> Filter:
-        """Return ``where`` with bounds in number for its bounds in time, so that pages read less.
+        """Return a copy of ``where`` with bounds in number for its bounds in time, so that pages
+        read less.
 
         Clocks may have gone back, so numbers and times can differ in order. The index of times is
-        read from the bound on, once for all pages of a query. A filter without bounds in time stays
-        as it is.
+        read from the bound on, once for all pages of a query. A bound that excludes no entry, or is
+        not set, gets ``None``; a bound that excludes all gets a number outside the ledger.
 
         Args:
             where: the filter of a query.
@@ -355,7 +372,8 @@ class Store(Reader):
         return replace(where, first=first, last=last)
 
     def page(self, where: Filter, limit: int) -> list[EntryRow]:
-        """Return at most ``limit`` rows of matching entries, in the filter's order.
+        """Return at most ``limit`` rows of matching entries, by sequence number in the filter's
+        direction.
 
         Args:
             where: the filter; its cursor ``after`` is not included.
@@ -409,7 +427,7 @@ class Store(Reader):
         """The shared clock of all writers, outside a transaction."""
 
     def back_for_ms(self) -> int:
-        """Return milliseconds since the store became reachable again.
+        """Return milliseconds, by the monotonic clock, since the last outage ended or was noticed.
 
         Without an outage the number is very high.
         """
@@ -439,11 +457,16 @@ class Store(Reader):
         Args:
             deep: True to have SQLite check every page and index too, up to the first fault.
                 PostgreSQL has no such check, so nothing is added there.
+
+        Raises:
+            LedgerError: the database cannot be read.
         """
 
     @abstractmethod
     def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
         """Return the :attr:`Filter.text` that finds contents with all of ``terms``.
+
+        The expression is in the engine's own syntax; nothing is run.
 
         Args:
             terms: phrases; each is a list of words that must follow one another.
@@ -495,7 +518,8 @@ def transact(store: Store, call: Callable[[Any], Any]) -> Any:
 
     Args:
         store: the store, such as an attached segment; one thread at a time may write.
-        call: the function of the transaction.
+        call: the function of the transaction. It may be called more than once; its error is raised
+            and undoes the transaction.
 
     Raises:
         RemitError: the transaction failed; nothing was changed.
@@ -510,7 +534,7 @@ def may_have_left(select: Execute, seq: int) -> bool:
     """Return True if a missing entry may have been archived: it lies below the archived end.
 
     Args:
-        select: runs a query.
-        seq: sequence number of the entry.
+        select: runs a query; its errors are raised.
+        seq: sequence number of the entry, which may exist.
     """
     return seq < info_number(select, "archived_to")

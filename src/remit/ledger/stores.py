@@ -22,7 +22,8 @@ def open_store(
 ) -> Store:
     """Open the store at a SQLite path or ``postgresql://…``.
 
-    A ledger of an earlier layout is migrated.
+    A ledger of an earlier layout is migrated. A missing PostgreSQL driver, and a URL of another
+    scheme, are refused with LedgerError.
 
     Args:
         target: the path, or the URL.

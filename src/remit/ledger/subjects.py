@@ -39,7 +39,10 @@ BY_SUBJECT = """
 
 
 def commitment_in(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the commitment to the subject in a record's metadata; ``None`` if there is none.
+    """Return the commitment to the subject in a record's metadata.
+
+    ``None`` if ``subject_id`` is missing or no object with ``$content``. The form is not checked
+    further.
 
     Args:
         metadata: metadata of a record, as stored.
@@ -52,6 +55,6 @@ def subjects_before(select: Callable[..., Any]) -> int:
     """Return the sequence number from which on records confirm their entries' persons; 0 if all do.
 
     Args:
-        select: runs a query.
+        select: runs a query on ``ledger_info``; its errors are raised.
     """
     return info_number(select, BEFORE)
