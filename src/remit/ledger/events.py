@@ -293,10 +293,11 @@ KERNEL_ROWS = "coalesce(tier, 'hot') = 'hot'"
 def may_write(tier: str, event_type: str) -> bool:
     """Return True if a handle of a tier may write entries of an event type.
 
-    A program's own event types are allowed to every tier.
+    ``hot`` may write all. A program's own event types are allowed to every tier. The other tiers
+    may write Remit's events of their own writers.
 
     Args:
-        tier: ``hot``, ``ho2`` or ``ho1``.
+        tier: ``hot``, ``ho2`` or ``ho1``; another tier raises KeyError.
         event_type: the event type of an entry.
     """
     event = EVENTS.get(event_type)
@@ -306,10 +307,11 @@ def may_write(tier: str, event_type: str) -> bool:
 def is_authentic(entry: LedgerEntry) -> bool:
     """Return True if the recorded writer of an entry may write such entries.
 
-    The writer is known by the tier in the entry's metadata; no tier means the kernel. A program's
-    own event types are always authentic. Code that acts on an entry (an approval, installation,
-    key, limit or waiver) calls this first, so that an entry written by a worker has no effect. The
-    signature or origin of the entry is not checked.
+    The writer is known by the tier in the entry's metadata; no tier means the kernel, which may not
+    write the events of ``ho1`` and ``ho2`` either. An approval of the tier that waits is authentic
+    if an operator wrote it. A program's own event types are always authentic. Code that acts on an
+    entry (an approval, installation, key, limit or waiver) calls this first, so that an entry
+    written by a worker has no effect. The signature or origin of the entry is not checked.
 
     Args:
         entry: the entry; its content is not needed.

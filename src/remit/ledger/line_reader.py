@@ -84,13 +84,14 @@ class ExportHead(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A value or a message step in a line that was read.
+    """A value or a message step in a line that was read; its bytes are not held.
 
     Attributes:
         number: the place among all values, or all steps, from 1.
         scope: the session, or the entry, that may show it.
         size: for a value the bytes that its commitment covers; for a step the messages up to it.
-        is_canonical: True if the bytes, or all messages up to the step, are in RFC 8785 form.
+        is_canonical: True if the bytes, or all messages up to the step, are in RFC 8785 form. An
+            erased message counts as canonical.
     """
 
     number: int
@@ -141,10 +142,11 @@ class CheckedLine(NamedTuple):
 
 
 def require(holds: object, condition: str, otherwise: str) -> None:
-    """Raise ValueError unless a condition of the format holds.
+    """Raise ValueError unless a condition of the format holds; the message ends with the
+    condition's name in parentheses.
 
     Args:
-        holds: true if the condition holds.
+        holds: true if the condition holds; any truth value.
         condition: name of the condition in ``docs/ledger-format.md``, for the message.
         otherwise: the fault, for the message.
     """
@@ -155,7 +157,8 @@ def require(holds: object, condition: str, otherwise: str) -> None:
 def require_members(
     value: Any, condition: str, what: str, needed: Mapping[str, type], more: Mapping[str, type] = {}
 ) -> None:
-    """Raise ValueError unless ``value`` is an object with exactly the allowed members.
+    """Raise ValueError unless ``value`` is a dict with all required and no other than the allowed
+    members.
 
     Types must be equal: a bool is no int.
 
@@ -183,8 +186,11 @@ def is_hash(value: Any) -> bool:
 def read_head(value: Any) -> ExportHead:
     """Return the first line of an export; raise ValueError if it is malformed.
 
+    The signature of the checkpoint is not checked. A missing ``subjects_before`` means the number
+    of entries.
+
     Args:
-        value: the parsed JSON of the line.
+        value: the parsed JSON of the line; any value.
     """
     is_export = type(value) is dict and value.get("format") == EXPORT_FORMAT
     require(is_export, "head-format", "this is not an export of a ledger")
@@ -224,10 +230,10 @@ def _check_usage(row: Any) -> None:
 
 
 def statement_of(members: Mapping[str, Any], subjects: Collection[tuple[str, list[str]]]) -> bytes:
-    """Return the SHA-256 digest that the checkpoint of an export signs.
+    """Return the SHA-256 digest (32 bytes) that the checkpoint of an export signs.
 
     The digest covers the members of the first line except the checkpoint, and the subjects that no
-    record confirms.
+    record confirms, sorted by commitment.
 
     Args:
         members: members of the first line.
@@ -242,13 +248,15 @@ def statement_of(members: Mapping[str, Any], subjects: Collection[tuple[str, lis
 class LineReader:
     """Reads the entry lines of one export, or of one range of an archive, in ledger order.
 
-    A line that breaks a condition of the format raises ValueError, which names the condition.
+    A line that breaks a condition of the format raises ValueError, which names the condition; the
+    reader cannot be used further then. Links between records, and their places in the tree, are not
+    checked.
 
     Args:
         subjects_before: as in the first line of an export.
-        is_stated: whether the checkpoint signs the statement of the export, or the order of the
-            archive: items and steps are then in the one order that the format gives them. Earlier
-            versions wrote them in others.
+        is_stated: True if the checkpoint signs the statement of the export, or the order of the
+            archive: items and steps must then be in the one order that the format gives them.
+            Earlier versions wrote them in others.
         is_early_archive: True for an archive that an earlier version wrote. An erased message may
             have a content item there, and only the first line that names an erased value needs one.
 
@@ -348,14 +356,16 @@ class LineReader:
         return CheckedLine(seq, entry_hash, text, record, columns, values, new, shown, ends)
 
     def note_erased_under(self, line: CheckedLine, commitments: Any) -> None:
-        """Check and note the values that a line's member ``erased`` lists.
+        """Check that a line's member ``erased`` lists the values that its ``ERASURE`` erased; note
+        each as erased.
 
         Args:
             line: the checked line of an ``ERASURE`` entry.
             commitments: the member ``erased``.
 
         Raises:
-            ValueError: a condition of the format does not hold.
+            ValueError: the list is empty, unsorted or not of the entry; or a value in it was read
+                or erased otherwise.
         """
         is_list = (
             type(commitments) is list
@@ -463,10 +473,14 @@ class LineReader:
 
 
 def read_record(data: bytes) -> dict[str, Any]:
-    """Return the parsed record; raise ValueError unless it meets conditions 17, 18 and 20.
+    """Return the parsed record; raise ValueError if its form is wrong.
+
+    The record must be JSON in canonical form of at most 65,535 bytes, have exactly the members of a
+    record, an ``id`` that belongs to its ``seq``, and a UTC timestamp: conditions 17, 18 and 20 of
+    ``docs/ledger-format.md``, section 12. Its hash and its place in a ledger are not checked.
 
     Args:
-        data: the canonical record. Its ``seq`` and ``id`` are compared with each other alone.
+        data: the canonical record.
     """
     is_short = len(data) <= MAX_RECORD_BYTES
     require(is_short, "record-text", f"the record is longer than {MAX_RECORD_BYTES:,} bytes")

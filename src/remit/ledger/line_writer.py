@@ -29,7 +29,8 @@ def lines_of(store: Store, seqs: Iterable[int]) -> Iterator[Line]:
     """Yield the lines of the entries at ``seqs``, in ledger order.
 
     A line is the entry's row, its parsed record, its new content items by commitment, and its new
-    message steps in the order of the record's lists.
+    message steps in the order of the record's lists. A value or step that a line had is in no later
+    line; an erased one is named with its ``ERASURE`` entry.
 
     Args:
         store: the store of the ledger. Entries are read in pages.
@@ -37,6 +38,7 @@ def lines_of(store: Store, seqs: Iterable[int]) -> Iterator[Line]:
 
     Raises:
         LedgerFormatError: an entry is not there.
+        LedgerError: the ledger cannot be read.
     """
     lines = _Lines(store)
     wanted = iter(seqs)

@@ -50,7 +50,7 @@ _MAX_PROOF_BYTES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class TakenHead:
-    """A tenant's head that the host recorded.
+    """A tenant's head that the host recorded, as read from the host's entry.
 
     Attributes:
         seq: sequence number of the host's entry.
@@ -77,6 +77,8 @@ class TakenHead:
 
 def latest_head(host: LedgerClient, name: str) -> TakenHead | None:
     """Return the last head that the host took of a tenant's log; ``None`` if none was.
+
+    The head's signature is verified by the key in the entry, not by the tenant's own.
 
     Args:
         host: the log of logs.
@@ -130,15 +132,18 @@ def check_heads(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
     """Yield findings about heads taken of tenants' logs, as a :data:`~remit.ledger.StateCheck`.
 
     Each head must be signed by the key with which its tenant was made, and must extend the head
-    before it.
+    before it of the same origin.
 
     Args:
         ledger: the host's ledger, which is only read.
-        since_mark: True to skip the heads, which a check since a mark does.
+        since_mark: True to check nothing, as after a mark.
 
     Yields:
         The sequence number of an entry and a sentence about its fault, in ledger order; nothing if
-        all heads hold.
+            all heads hold.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     last: dict[str, Checkpoint] = {}
     if since_mark:
@@ -177,7 +182,8 @@ def take_head(
     """Record a head of a tenant's log in the host's ledger if it extends the one before.
 
     A ``TENANT_CHECKPOINT`` entry is appended, unless this head is the last recorded one. A log that
-    was forked begins anew under its new origin.
+    was forked begins anew under its new origin. If another process records a head meanwhile, the
+    proof is made anew.
 
     Args:
         host: the log of logs, which others may write meanwhile.
@@ -193,6 +199,7 @@ def take_head(
         LedgerError: the head does not extend the one recorded before or is not signed by the
             tenant's key (nothing was recorded), the host cannot be written, or the tenant's ledger
             cannot be read.
+        TlogError: the host's entry with the last head is damaged.
     """
     try:
         key = _signer_of(signed, log.verifier_key or key, key)
@@ -289,7 +296,7 @@ def _forked(name: str, why: str) -> LedgerError:
 
 @dataclass(frozen=True, slots=True)
 class TenantProof:
-    """The proof of a tenant's entry through both logs.
+    """The proof of a tenant's entry through both logs; ``str`` gives the text of its file, JSON.
 
     Attributes:
         record: canonical record of the entry.
@@ -320,7 +327,7 @@ class TenantProof:
             data: the file's text; bytes are UTF-8.
 
         Raises:
-            TlogError: the file is malformed or too long.
+            TlogError: the file is malformed, or longer than 1,000,000 characters or bytes.
         """
         if len(data) > _MAX_PROOF_BYTES:
             raise TlogError("The proof is too long.")
@@ -346,11 +353,14 @@ class TenantProof:
     def verify(self, key: VerifierKey) -> tuple[Checkpoint, Checkpoint]:
         """Return the heads of host and tenant, in this order, if the record is under both.
 
+        The tenant's key is the one in the host's record.
+
         Args:
             key: the host's verifier key, the only trusted input.
 
         Raises:
-            TlogError: the record is not under both, or a signature does not hold.
+            TlogError: the record is not under both, a signature does not hold, or the host's record
+                states no head of a tenant.
         """
         host = self.head_proof.verify(self.head_record, key)
         signed, tenant_key = _head_in(self.head_record)
@@ -375,6 +385,7 @@ def prove_through(host: LedgerClient, name: str, log: LedgerClient, entry: str) 
         LedgerError: the host has no head yet that covers the entry.
         NoSignerError: the host has to sign a checkpoint and has no key.
         TlogError: the host's entry with the head is damaged.
+        LedgerFormatError: records or stored hashes are missing.
     """
     record, seq = log.read_record(entry), parse_entry_id(entry)
     if seq is None:

@@ -33,6 +33,9 @@ _PURPOSE = b"remit mark of a check, 2\0"
 class Marks:
     """The marks of one root, one file for each kind of check.
 
+    The MAC key is read on first use and held. Reading and writing never raise an error of the
+    files.
+
     Args:
         directory: directory of the files, made with the first.
         key: key of the root's ledger. Without its private key no mark is read or written.
@@ -54,10 +57,11 @@ class Marks:
         return hashlib.sha256(_PURPOSE + signer.to_pem() + self._place.encode()).digest()
 
     def read(self, name: str) -> dict[str, Any]:
-        """Return the mark of a kind of check; empty if there is no valid one.
+        """Return the mark of a kind of check; an empty dict if there is no valid one.
 
-        Marks of other roots, changed marks, and marks of other versions of Remit are not valid.
-        Without the ledger's private key, no mark is valid.
+        Marks of other roots, changed or unreadable marks, and marks of other versions of Remit are
+        not valid. Without the ledger's private key, no mark is valid. The ledger itself is not
+        compared.
 
         Args:
             name: name of the check.
@@ -72,14 +76,14 @@ class Marks:
         return found
 
     def write(self, name: str, mark: dict[str, Any]) -> None:
-        """Replace the mark of a kind of check, in one step.
+        """Replace the mark of a kind of check, in one step; the directory is made if it is missing.
 
         The mark is authenticated by the ledger's private key. Without that key nothing is written,
         and a failure to write is ignored, so the mark may stay as it was.
 
         Args:
             name: name of the check and of its file.
-            mark: the result of the check, as JSON values.
+            mark: the result of the check, as JSON values; others raise TypeError.
         """
         if not self._secret:
             return
@@ -110,10 +114,10 @@ class Marks:
 
 
 def read_mark(ledger: LedgerClient, name: str) -> dict[str, Any]:
-    """Return the mark that :func:`keep_mark` wrote; empty if there is none.
+    """Return the mark that :func:`keep_mark` wrote; an empty dict if there is none.
 
-    A mark over entries that are missing, archived or different is ignored. A ledger client without
-    a root has no marks.
+    A mark over entries that are archived, different or more than there are is ignored. A ledger
+    client without a root has no marks.
 
     Args:
         ledger: the ledger.
@@ -121,6 +125,10 @@ def read_mark(ledger: LedgerClient, name: str) -> dict[str, Any]:
 
     Returns:
         The result of the check, with ``size``, ``entry_hash`` and ``verified`` (the time).
+
+    Raises:
+        EntryNotFoundError: the last entry under the mark is missing amid the ledger.
+        LedgerError: the ledger cannot be read.
     """
     found = ledger.marks.read(name) if ledger.marks is not None else {}
     size = found.get("size", 0)
@@ -141,10 +149,12 @@ def keep_mark(ledger: LedgerClient, name: str, size: int, found: dict[str, Any])
         ledger: the ledger; nothing is written if it has no marks.
         name: name of the check.
         size: number of checked entries; nothing is written for 0.
-        found: the result, to which size, hash of the last entry and time are added.
+        found: the result, to which size, hash of the last entry and time are added; it is not
+            changed.
 
     Raises:
-        EntryNotFoundError: the last of these entries is not in the database.
+        EntryNotFoundError: the last of these entries is missing or archived.
+        LedgerError: the ledger cannot be read.
     """
     if ledger.marks is not None and size:
         of = {"size": size, "entry_hash": _hash_before(ledger, size), "verified": utc_now()}

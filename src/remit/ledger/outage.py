@@ -30,10 +30,11 @@ class Outage:
     def failed(self, reason: str, *, is_retrying: bool = False) -> None:
         """Note that the store refused a transaction, or that its writer is retrying.
 
-        An outage begins with the first failure; a later one replaces its ``reason``.
+        An outage begins with the first failure; a later one replaces its ``reason`` and
+        ``is_retrying``.
 
         Args:
-            reason: cause of the failure, for messages.
+            reason: cause of the failure, for messages; not empty.
             is_retrying: True if the writer itself is retrying.
         """
         self._failed = time.monotonic()
@@ -55,8 +56,9 @@ class Outage:
     def check(self) -> None:
         """Raise LedgerUnavailableError during an outage; let one caller a second try the store.
 
-        While the writer itself is retrying, callers are refused once the outage has lasted over a
-        second.
+        Each second since the last failure or try, one caller passes. While the writer itself is
+        retrying, all callers pass during the first second of the outage, and none after it. Without
+        an outage nothing happens.
         """
         if not self.reason:
             return

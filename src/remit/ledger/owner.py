@@ -12,11 +12,13 @@ OWNER_SQL = "SELECT value FROM ledger_info WHERE name = 'verifier_key'"
 
 
 def require_owner(key: VerifierKey, owner: str, location: str) -> None:
-    """Raise LedgerKeyError if a ledger belongs to another key.
+    """Raise LedgerKeyError if a ledger belongs to another key, or states a malformed one.
+
+    An owner under an earlier or later origin of the same log is accepted.
 
     Args:
-        key: the root's key, under an earlier or later origin of the same log.
-        owner: the verifier key in the ledger; empty if it has none yet.
+        key: the root's key.
+        owner: the verifier key in the ledger; empty, which is accepted, if it has none yet.
         location: the place of the ledger, for the message.
     """
     if not owner:
@@ -26,7 +28,8 @@ def require_owner(key: VerifierKey, owner: str, location: str) -> None:
 
 
 def is_owner(key: VerifierKey, owner: str) -> bool:
-    """Return True if a ledger's recorded key is ``key``, under any origin of its log.
+    """Return True if a ledger's recorded key is ``key``, under its origin or one before or after a
+    fork.
 
     Args:
         key: a log's verifier key.
@@ -40,7 +43,7 @@ def is_owner(key: VerifierKey, owner: str) -> bool:
 
 
 def not_owned(owner: str, key: VerifierKey, location: str) -> LedgerKeyError:
-    """Return the error of a ledger that belongs to another key.
+    """Return the error of a ledger that belongs to another key; nothing is checked.
 
     Args:
         owner: the owner that the ledger states, a verifier key as text.

@@ -64,6 +64,10 @@ _INTO = {
 class PostgresBatch(Batch):
     """A :class:`~remit.ledger.batch.Batch` on PostgreSQL, which begins its transaction.
 
+    The constructor waits for the lock of the schema, reads the head, looks up content and opens
+    stages, in one round trip. The store sends ``COMMIT``; after an error the writer must be
+    dropped.
+
     Args:
         writer: a connected writer.
         location: the place of the database, for messages.
@@ -107,7 +111,8 @@ class PostgresBatch(Batch):
     def now_ms(self) -> int:
         """The server's clock, in milliseconds since 1970.
 
-        It is read at the start and advanced by this machine's monotonic clock.
+        The clock is read at the start and advanced by this machine's monotonic clock, so it stands
+        for the server's only as long as the transaction is short.
         """
         if self._now_ms is None:  # a stage asks as it opens
             ((*_, now),) = self._asked_head
@@ -129,8 +134,15 @@ class PostgresBatch(Batch):
         """Queue a portable statement once for each of ``rows``; it is sent with the next read or
         flush.
 
-        A writer that sent nothing for a second sends a trivial query, so that the server does not
-        end its transaction.
+        If nothing was sent for a second, a trivial query sends the queue, so that the server does
+        not end the transaction.
+
+        Args:
+            sql: the statement, with ``?`` placeholders.
+            rows: parameters of each execution.
+
+        Raises:
+            psycopg.Error: a value cannot be sent; or, if the queue is sent, a statement failed.
         """
         self._writer.put(sql, *rows)
         self._show_life()
@@ -151,8 +163,15 @@ class PostgresBatch(Batch):
 
     @override
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """Insert the collected rows and queue a statement; return its rows, which are read on first
-        use.
+        """Queue the collected rows and a statement; return its rows, which are read on first use.
+
+        Args:
+            sql: the statement, with ``?`` placeholders.
+            parameters: values of the placeholders.
+
+        Raises:
+            psycopg.Error: a value cannot be sent. Iterating the rows raises it if a statement
+                failed.
         """
         self.flush()
         return self._writer.ask(sql, parameters)
@@ -176,10 +195,9 @@ class PostgresBatch(Batch):
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return True if a statement or a value is at fault, not the server.
+    """Return True if a statement, a value or Python code of a unit is at fault, not the server.
 
-    True also for errors of Python code in a unit, except operating system errors and those of a
-    replaced or foreign database.
+    Errors of the operating system, and of a replaced, foreign or newer database, give False.
 
     Args:
         error: the error of a transaction.

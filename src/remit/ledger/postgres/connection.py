@@ -56,7 +56,11 @@ _NOT_ADMITTED = re.compile(
 
 
 def is_connection_error(error: BaseException) -> bool:
-    """Return True if the connection is lost, and another one may work.
+    """Return True if the connection is lost, or the server is not available, and another one may
+    work.
+
+    A refused user, a missing database and a bad URL give False, as do errors that are not the
+    engine's or the operating system's.
 
     Args:
         error: the error of a statement or of connecting.
@@ -82,10 +86,12 @@ def reason(error: BaseException) -> str:
 
 
 def masked(url: str) -> str:
-    """Return a database URL without its password, whether it is with the user or in the query.
+    """Return a database URL without passwords, whether with the user or in the query.
+
+    Query parameters with ``pass`` in their name are dropped, and the fragment too.
 
     Args:
-        url: the URL; a fragment is dropped.
+        url: the URL.
     """
     scheme, _, rest = url.partition("://")
     userinfo, at, place = rest.rpartition("@")
@@ -105,7 +111,8 @@ def masked(url: str) -> str:
 def numbered(sql: str) -> str:
     """Return a portable statement with PostgreSQL's placeholders: ``?`` becomes ``$1``, ``$2``…
 
-    Question marks in quoted text stay; comments are not recognised.
+    Question marks in quoted text stay; comments are not recognised. The last 1,024 results are
+    cached.
 
     Args:
         sql: a statement with ``?`` placeholders.
@@ -125,11 +132,15 @@ def numbered(sql: str) -> str:
 def without_settings(url: str) -> tuple[str, dict[str, str]]:
     """Return a URL that libpq accepts, and the session settings in the given URL's query.
 
-    Parameters that libpq does not know, such as ``search_path``, are settings. A URL without a host
-    gets the usual socket directories.
+    Parameters that libpq does not know, such as ``search_path``, are settings. A URL without a
+    host, and no host in the environment, gets the usual socket directories and ``localhost``.
+    ``database`` and ``ssl`` become libpq's ``dbname`` and ``sslmode``.
 
     Args:
         url: a PostgreSQL URL.
+
+    Returns:
+        The URL, and the unquoted settings by name.
     """
     base, _, query = url.partition("?")
     scheme, _, rest = base.partition("://")
@@ -168,6 +179,9 @@ for _name in ("json", "jsonb"):
 class Answer:
     """A queued statement and its rows. The first iteration sends the writer's queue.
 
+    Iterating raises psycopg.Error if a statement of the queue failed, or the connection was lost
+    before.
+
     Args:
         writer: the writer that sends the statement.
 
@@ -199,6 +213,10 @@ class Answer:
 class Writer:
     """A connection to PostgreSQL, used by a single thread at a time.
 
+    The object connects with :meth:`connect` and ends with :meth:`drop`, after which it may connect
+    again. Statements are queued, and sent with the next :meth:`fetch`, :meth:`flush`,
+    :meth:`script` or iteration of an answer.
+
     Commits are durable and times are in UTC. A pooler in transaction mode gives each transaction
     another session, and reports another process id than the session that answers. Behind such a
     pooler each transaction begins with the settings, and no statement stays prepared.
@@ -206,7 +224,7 @@ class Writer:
     Args:
         url: URL of the database.
         statement_s: time limit of one answer in seconds; ``None`` for no limit.
-        settings: settings of the session.
+        settings: settings of the session, which precede those of the URL.
     """
 
     def __init__(self, url: str, *, statement_s: float | None = None, **settings: str) -> None:
@@ -221,7 +239,11 @@ class Writer:
         self._types = Transformer(_ADAPTERS)
 
     def connect(self) -> bool:
-        """Connect unless there is a working connection; return True if this call connected.
+        """Connect unless there is a connection that is not known to be closed; return True if this
+        call connected.
+
+        A new connection drops queued statements and gets the settings. Connecting ends after 10
+        seconds.
 
         Raises:
             psycopg.Error, OSError: the server cannot be reached, or refused the user.
@@ -259,7 +281,11 @@ class Writer:
             self._connection = None
 
     def put(self, sql: str, *rows: Sequence[Any]) -> None:
-        """Queue one portable statement, to be run once for each of ``rows``.
+        """Queue one portable statement, to be run once for each of ``rows``; nothing is sent.
+
+        Args:
+            sql: the statement, with ``?`` placeholders.
+            rows: parameters of each execution; ``()`` for a statement without parameters.
 
         Raises:
             psycopg.Error, UnicodeEncodeError: a value cannot be sent; nothing was queued.
@@ -283,22 +309,28 @@ class Writer:
         return answer
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
-        """Run the queued statements and one more; return the rows of the last.
+        """Run the queued statements and one more in one round trip; return the rows of the last.
 
         Args:
             sql: the last statement, with ``?`` placeholders.
             parameters: values of the placeholders.
 
         Raises:
-            psycopg.Error: a statement failed, or the connection was lost.
+            psycopg.Error: a statement failed, a value cannot be sent, there is no connection, or it
+                was lost.
+            UnicodeEncodeError: a text holds a lone surrogate.
         """
         return list(self.ask(sql, parameters))
 
     def flush(self) -> None:
         """Send the queued statements in one round trip and read their answers.
 
+        The queue is empty afterwards, also after an error.
+
         Raises:
-            psycopg.Error: a statement failed; the server skipped the statements after it.
+            psycopg.Error: a statement failed, and the server skipped the statements after it; or
+                there is no connection, it was lost, or did not answer in time and was closed.
+            OSError: the connection broke.
         """
         queue, self._queue = self._queue, []
         connection = self._open()
@@ -344,12 +376,16 @@ class Writer:
         self._queue.clear()
 
     def script(self, sql: str) -> None:
-        """Run several statements without parameters, after the queued statements.
+        """Run several statements without parameters, after the queued statements; rows are
+        discarded.
 
         Outside a transaction, a pooler may give them a session without the settings.
 
+        Args:
+            sql: the statements, separated by semicolons, without ``?`` placeholders.
+
         Raises:
-            psycopg.Error: a statement failed.
+            psycopg.Error: a statement failed, or the connection was lost.
         """
         if self._queue:
             self.flush()
@@ -359,7 +395,8 @@ class Writer:
     def interrupt(self) -> None:
         """Break the connection, so that a thread waiting for its answer gets an error.
 
-        Any thread may call this. Without a connection nothing happens.
+        Any thread may call this. Without a connection nothing happens; errors are ignored. The
+        connection object stays until :meth:`drop`.
         """
         connection = self._connection
         if connection is not None:

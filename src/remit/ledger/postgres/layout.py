@@ -89,10 +89,11 @@ def layout_problems(select: _Select, url: str) -> list[str]:
     """Return a text for each object of the database that is not as a ledger's should be.
 
     An object may be missing, be foreign to a ledger, or have another form; the text names it and
-    says which. The list is empty if the layout is right.
+    says which. The list is empty if the layout is right. Views are not compared if temporary ones
+    cannot be made, as on a standby.
 
     Args:
-        select: runs a query.
+        select: runs a query; its errors are raised.
         url: URL of the database; the documented views are made in it for a moment, in a transaction
             that is rolled back.
     """

@@ -16,11 +16,12 @@ _FIRST_RETRY_S = 0.05
 
 
 class Pool:
-    """A pool of read-only connections for all threads of a process.
+    """A pool of read-only connections for all threads of a process, made as needed until
+    :meth:`close`.
 
     Args:
         url: URL of the database.
-        size: maximum number of connections.
+        size: maximum number of connections; further callers wait for a free one.
         retry_s: seconds to retry after a connection is lost.
         outage: the state of the store; nothing is retried during a long outage.
     """
@@ -38,8 +39,9 @@ class Pool:
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
         """Return the rows of one portable query; retry on another connection if one is lost.
 
-        The query runs in a read-only transaction, and its advisory locks are released. Retries end
-        after the time limit of the pool, and at once during a long outage.
+        The query runs in a read-only transaction, which is rolled back, and its advisory locks are
+        released. Retries sleep 50 ms to 1 s and end after the time limit of the pool, and at once
+        during a long outage. If a retry succeeds, the outage's ``ended`` is now.
 
         Args:
             sql: the query, with ``?`` placeholders.
@@ -47,6 +49,8 @@ class Pool:
 
         Raises:
             psycopg.Error: the query failed, the pool is closed, or retries were in vain.
+            OSError: the server cannot be reached.
+            UnicodeEncodeError: a text holds a lone surrogate.
         """
         end = time.monotonic() + self._retry_s
         delay = _FIRST_RETRY_S
@@ -64,7 +68,10 @@ class Pool:
             delay = min(delay * 2, 1.0)
 
     def close(self) -> None:
-        """Close all connections; running queries fail, and later ones are refused."""
+        """Close all connections; running queries fail, and later ones raise psycopg.InterfaceError.
+
+        Threads with a running query are not waited for. Closing twice is harmless.
+        """
         with self._lock:
             self._closing = True
             for reader in self._busy:

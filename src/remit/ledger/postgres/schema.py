@@ -132,9 +132,10 @@ _LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
 
 
 def begin(writer: Writer) -> None:
-    """Queue the beginning of a transaction that holds the one lock of a schema.
+    """Queue the beginning of a transaction that takes the one lock of a schema; nothing is sent.
 
-    Appends, creation and migrations of a ledger wait for each other by this lock.
+    Appends, creation and migrations of a ledger wait for each other by this lock, which ends with
+    the transaction.
 
     Args:
         writer: a connected writer, outside a transaction.
@@ -150,10 +151,10 @@ def prepare(
     create: bool,
     require: Callable[[str, str], None] | None = None,
 ) -> None:
-    """Make or migrate the tables, one process at a time.
+    """Make or migrate the tables, one process at a time, and check the server's durability.
 
     Args:
-        writer: connected to the schema.
+        writer: connected to the schema; dropped if a migration fails.
         location: the place of the ledger, for messages.
         create: True to make the tables if there are none.
         require: as for :func:`~remit.ledger.stores.open_store`.
@@ -163,6 +164,7 @@ def prepare(
         LedgerFormatError: the tables belong to another program or a newer version, or cannot be
             migrated; they are unchanged.
         LedgerError: there are no tables and ``create`` is False, or the server runs with fsync=off.
+        psycopg.Error: another statement failed, or the connection was lost.
     """
     there = {
         row[0]

@@ -44,12 +44,13 @@ def make_schema(url: str, schema: str, mark: str) -> None:
 
     Args:
         url: URL of the database.
-        schema: name of lower-case letters, digits and underscores.
-        mark: comment of the schema, by which it is recognised.
+        schema: name of lower-case letters, digits and underscores, at most 63, not beginning with a
+            digit.
+        mark: comment of the schema, by which it is recognised; quotes in it are dropped.
 
     Raises:
-        LedgerError: the name is invalid, another schema has this name, or the schema cannot be
-            made.
+        LedgerError: the name is invalid, another schema has this name, the database cannot be used,
+            or the schema cannot be made.
     """
     with _writer(url, schema) as writer:
         comment = _comment(writer, schema)
@@ -64,7 +65,11 @@ def make_schema(url: str, schema: str, mark: str) -> None:
 
 
 def has_schema(url: str, schema: str) -> bool:
-    """Return True if the database contains the schema.
+    """Return True if the database contains the schema, with whatever comment.
+
+    Args:
+        url: URL of the database.
+        schema: name of the schema.
 
     Raises:
         LedgerError: the name is invalid, or the database cannot be used.
@@ -76,13 +81,16 @@ def has_schema(url: str, schema: str) -> bool:
 def rename_schema(url: str, schema: str, to: str) -> None:
     """Rename a schema between two transactions of its ledger; open clients then fail.
 
+    The call waits for the lock of the ledger's writers, at most a minute.
+
     Args:
         url: URL of the database.
         schema: the present name.
         to: the new name.
 
     Raises:
-        LedgerError: a name is invalid, or the schema cannot be renamed.
+        LedgerError: a name is invalid, there is no such schema, the new name is taken, or the
+            database cannot be used.
     """
     with _writer(with_schema(url, schema), schema) as writer:
         begin(writer)
@@ -91,7 +99,7 @@ def rename_schema(url: str, schema: str, to: str) -> None:
 
 
 def drop_schema(url: str, schema: str, mark: str | None) -> None:
-    """Drop a schema with all its contents; do nothing if there is none with this mark.
+    """Drop a schema with all its contents; do nothing if there is none, or none with this mark.
 
     Args:
         url: URL of the database.
@@ -99,7 +107,8 @@ def drop_schema(url: str, schema: str, mark: str | None) -> None:
         mark: required comment of the schema; ``None`` for any.
 
     Raises:
-        LedgerError: the name is invalid, or the schema cannot be dropped.
+        LedgerError: the name is invalid, the database cannot be used, or the schema cannot be
+            dropped.
     """
     with _writer(url, schema) as writer:
         comment = _comment(writer, schema)

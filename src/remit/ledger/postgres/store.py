@@ -69,14 +69,16 @@ _Attempt = tuple[list[Any], tuple[int, str], tuple[int, str]]
 
 
 class PostgresStore(Store):
-    """A ledger in one PostgreSQL database, or in one schema of it.
+    """A ledger in one PostgreSQL database, or in one schema of it; the constructor connects.
+
+    One connection writes, up to four read. A process forked after opening cannot use the store.
 
     Args:
         url: ``postgresql://user@host/database``, with ``?search_path=name`` for a schema.
         content_keys: metadata keys whose values are content.
         lock_timeout_s: time limit of waiting for another writer, and of retrying a lost connection,
             in seconds.
-        create: True to make the tables if there are none.
+        create: True to make the tables if there are none; else LedgerError is raised then.
         require: as for :func:`~remit.ledger.stores.open_store`.
 
     Raises:
@@ -151,6 +153,7 @@ class PostgresStore(Store):
             LedgerUnavailableError: the server refused the transaction for now; nothing was
                 recorded.
             LedgerWriteError: the server refused a statement; nothing was recorded.
+            RemitError: the guard refused the database.
         """
         end = time.monotonic() + self._timeout
         delay = _RETRY_S
@@ -281,7 +284,8 @@ class PostgresStore(Store):
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a portable statement in a read-only transaction of its own; return its rows.
 
-        A lost connection is retried for up to ``lock_timeout_s``, but not during a long outage.
+        A lost connection is retried for up to ``lock_timeout_s``, but not during a long outage. At
+        most four queries run at a time; more wait.
 
         Args:
             sql: a statement with ``?`` placeholders.
@@ -314,7 +318,13 @@ class PostgresStore(Store):
 
     @override
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
-        """Yield the entry rows from ``first`` to ``last`` (inclusive) by ``seq``, in pages."""
+        """Yield the entry rows from ``first`` to ``last`` (inclusive) by ``seq``, in pages.
+
+        No row has a ``problem``: the columns of the table exclude unreadable values.
+
+        Raises:
+            LedgerError: the database cannot be read.
+        """
         columns = ", ".join(COLUMNS)
         sql = f"SELECT seq, record, {columns} FROM entries WHERE seq BETWEEN ? AND ? ORDER BY seq"
         for page in pages(self.select, sql, first, last):
@@ -324,7 +334,12 @@ class PostgresStore(Store):
     @override
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
         """Yield the content rows from ``first`` to ``last`` (inclusive) by ``content_id``, in
-        pages. A row with empty columns has a ``problem``.
+        pages.
+
+        A row with empty columns has a ``problem``, and only its number and commitment.
+
+        Raises:
+            LedgerError: the database cannot be read.
         """
         columns = ", ".join(column.name for column in TABLES["contents"])
         sql = f"SELECT {columns} FROM contents WHERE content_id BETWEEN ? AND ? ORDER BY content_id"
@@ -342,7 +357,13 @@ class PostgresStore(Store):
     def integrity_problems(self, *, deep: bool) -> list[str]:
         """Return the faults of the layout, a clause each; empty if there are none.
 
-        ``deep`` adds nothing.
+        Views are compared by making temporary ones, if the role may.
+
+        Args:
+            deep: adds nothing.
+
+        Raises:
+            LedgerError: the database cannot be read.
         """
         return layout_problems(self.select, self._url)
 
@@ -350,7 +371,12 @@ class PostgresStore(Store):
 
     @override
     def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
-        """Return the text of a ``tsquery`` that finds contents with all phrases."""
+        """Return the text of a ``tsquery`` that finds contents with all phrases.
+
+        Args:
+            terms: phrases; each is a list of words that must follow one another. Words must contain
+                only letters and digits; they are not escaped.
+        """
         # The literal of a tsquery needs no escapes: words contain only letters and digits.
         return " & ".join(
             "(" + " <-> ".join(f"'{word}'" for word in words) + ")" for words in terms
@@ -363,8 +389,14 @@ class PostgresStore(Store):
 
     @override
     def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
-        """Add ``(content_id, text)`` pairs to the text index; a pair that is indexed already is
-        skipped. Only the beginning of a very long text is indexed.
+        """Add ``(content_id, text)`` pairs to the text index, inside a transaction.
+
+        A content that is indexed already is skipped. Only the first 16,383 words of a text, less if
+        they are long, are indexed, and at most 255 places of one word.
+
+        Args:
+            tx: the transaction.
+            texts: number of a content row, and its words separated by spaces.
         """
         for content_id, text in texts:
             tx.execute(
@@ -376,9 +408,13 @@ class PostgresStore(Store):
     def unindex_texts(
         self, tx: Transaction, texts: Sequence[tuple[int, str]], *, merge: bool
     ) -> None:
-        """Delete the contents of ``texts`` from the text index.
+        """Delete the contents of ``texts`` from the text index, inside a transaction; unknown ones
+        are ignored.
 
-        ``merge`` has no effect: :meth:`compact` removes the bytes.
+        Args:
+            tx: the transaction.
+            texts: pairs of a content's number and its text, which is not needed.
+            merge: has no effect: :meth:`compact` removes the bytes.
         """
         for content_id, _ in texts:
             tx.execute("DELETE FROM content_search WHERE content_id = ?", (content_id,))
