@@ -76,13 +76,13 @@ class Sealed(NamedTuple):
 
 @dataclass(slots=True)
 class Prepared:
-    """A checked and encoded entry without its place in the chain.
+    """A checked and encoded entry without its place in the chain, used for one append.
 
     Attributes:
         event_type: kind of the entry.
         submission_id: id of the contract, session or work order that the entry belongs to.
         columns: the indexed columns.
-        subject_id: id of the person; ``None`` without one.
+        subject_id: id of the person; ``None`` or empty without one.
         subject: the value that names a person, the last of ``contents``; ``None`` without one.
         contents: content values in the order of their holes; a list stands for its messages.
         values: each distinct value by digest, messages included, the subject excluded.
@@ -110,14 +110,17 @@ class Prepared:
     ) -> Sealed:
         """Return the finished record at its place in the chain.
 
+        The arguments are written into this object too; sealing it again replaces them.
+
         Args:
             seq: sequence number, from 0.
             timestamp: ISO 8601, UTC, microseconds, ``Z``.
             previous_hash: hash of the entry before, or the empty string.
-            commitments: commitment of each of ``contents``, 64 hex digits.
+            commitments: commitment of each of ``contents``, 64 hex digits; another number of them
+                raises ValueError.
 
         Raises:
-            RecordTooLargeError: the record would exceed :data:`MAX_RECORD_BYTES`.
+            RecordTooLargeError: the record would exceed 65,535 bytes.
         """
         pieces, name = self._pieces, entry_id(seq)
         pieces[1] = name.encode()
@@ -131,7 +134,7 @@ class Prepared:
             raise RecordTooLargeError(
                 f"The record of this {self.event_type} would be {len(record):,} bytes; the limit "
                 f"is {MAX_RECORD_BYTES:,}.",
-                next_step="Wrap its large values in remit.ledger.contents(), or name their keys in "
+                next_step="Wrap its large values in remit.ledger.content(), or name their keys in "
                 "[ledger] content_keys.",
             )
         entry_hash = sha256(record).hexdigest()
@@ -143,17 +146,19 @@ def prepare(
 ) -> Prepared:
     """Check ``entry``, separate its content, and encode it; write nothing.
 
+    The size of the record is not checked here.
+
     Args:
         entry: the entry, which is not changed.
-        content_keys: metadata keys whose values are content.
-        subject_id: the person that the content is about; ``None`` for none.
+        content_keys: metadata keys, at any depth, whose values are content.
+        subject_id: the person that the content is about; ``None`` or empty for none.
 
     Raises:
         NotCanonicalError: a value has no canonical form (NaN, a lone surrogate, a key that is no
             text, another type), or the metadata is nested more than 100 deep.
-        InvalidInputError: a field has the wrong type, ``event_type`` is empty, an object key starts
-            with ``$``, an indexed text or ``subject_id`` holds a NUL character, or the metadata
-            uses the subject's key.
+        InvalidInputError: a field has the wrong type or is marked as content, except the reason;
+            ``event_type`` is empty, an object key starts with ``$``, an indexed text or
+            ``subject_id`` holds a NUL character, or the metadata uses the subject's key.
     """
     event_type, reason = entry.event_type, entry.reason
     stands: Any = reason

@@ -108,7 +108,13 @@ class Projection(NamedTuple):
         return f"{self.table}.{self.source}" if self.source else self.table
 
     def name(self, key: tuple[Any, ...]) -> str:
-        """Return the name of a row for messages."""
+        """Return the name of a row for messages.
+
+        Without ``describe`` the name is the values of the key, joined by slashes.
+
+        Args:
+            key: values of the key's columns.
+        """
         if self.describe is not None:
             return self.describe(key)
         return "/".join(one if isinstance(one, str) and one.isprintable() else readable(one)
@@ -117,6 +123,9 @@ class Projection(NamedTuple):
 
 class State:
     """Rows of tables, as a fold reads and changes them: in memory first, then by SQL.
+
+    A state lives for one transaction or one check. At most 20,000 rows of a table are held in
+    memory; :meth:`write` writes the changed ones and forgets all. Nothing is committed here.
 
     Args:
         execute: runs a statement and returns its rows.
@@ -148,7 +157,15 @@ class State:
         self.findings: list[Finding] = []
 
     def get(self, table: str, *key: Any) -> Row | None:
-        """Return a row, which :meth:`put` stores again after a change; None if there is none."""
+        """Return a row as a dict by column; None if there is none.
+
+        A change of the dict is stored by :meth:`put` alone. The row is read from the table if it is
+        not in memory; the database's error is raised then.
+
+        Args:
+            table: a table of this state; another raises KeyError.
+            key: values of the key's columns.
+        """
         rows = self._rows[table]
         if key not in rows:
             if table not in self._filled:
@@ -160,7 +177,15 @@ class State:
         return rows[key]
 
     def put(self, table: str, row: Row) -> None:
-        """Insert a row or replace the one with its key; columns that it lacks become None."""
+        """Insert a row or replace the one with its key, in memory; columns that it lacks become
+        None.
+
+        If over 20,000 rows are in memory, all changes are written.
+
+        Args:
+            table: a table of this state.
+            row: values by column; those of the key must be there.
+        """
         names, width = self._columns[table]
         key = tuple([row[name] for name in names[:width]])
         self._rows[table][key] = row
@@ -178,7 +203,11 @@ class State:
         self.findings.append((seq, said))
 
     def write(self) -> None:
-        """Write the changed rows to their tables."""
+        """Write the changed rows to their tables, delete the deleted ones, and forget all rows in
+        memory.
+
+        The database's error is raised if a statement fails.
+        """
         for table, changed in self._changed.items():
             names, width = self._columns[table]
             rows = self._rows[table]
@@ -206,6 +235,14 @@ class State:
 def apply(tx: Transaction, entry: LedgerEntry, *projections: Projection) -> str:
     """Append an entry and apply it to the tables of ``projections``, in one transaction.
 
+    Each fold is called, whatever its ``events`` are and whoever wrote the entry. The errors of
+    :meth:`Transaction.append` and of the folds are raised.
+
+    Args:
+        tx: the transaction.
+        entry: the entry.
+        projections: tables whose rows the entry changes; folds are applied in this order.
+
     Returns:
         The id of the entry.
     """
@@ -229,14 +266,15 @@ def fold_entries(
     progress: Progress | None = None,
     record: str = "record",
 ) -> int:
-    """Apply the entries from ``first`` to before ``end`` to a state.
+    """Apply the entries from ``first`` to before ``end`` to a state, in ledger order, without
+    content.
 
-    An entry that its recorded writer may not write is ignored. An entry that cannot be applied is
-    a finding of the state.
+    An entry that its recorded writer may not write is ignored, unless the projection takes any
+    writer. An entry that cannot be applied is a finding of the state.
 
     Args:
-        select: reads the ledger.
-        state: the rows, which are changed.
+        select: reads the ledger; becomes the state's. Its errors are raised.
+        state: the rows, which are changed, and not written here.
         projections: the folds, which are applied in this order.
         first: the first sequence number.
         end: the first sequence number that is not applied.
@@ -245,7 +283,8 @@ def fold_entries(
         record: SQL that reads the column ``record``, however damaged.
 
     Returns:
-        The sequence number after the last entry that was applied.
+        The sequence number after the last entry of these events that was read; ``first`` if there
+            was none.
     """
     by_event: dict[str, list[tuple[Projection, int]]] = {}
     for one in projections:
@@ -285,7 +324,17 @@ def _apply_stored(
 
 
 def read_entry(seq: int, timestamp: str, event_type: str, stored: Any) -> LedgerEntry:
-    """Return a stored entry without content; raise ValueError, TypeError or KeyError if damaged."""
+    """Return a stored entry without content, prompts and hashes; commitments stay in their place.
+
+    Raise ValueError if the record is not JSON, KeyError if a member is missing, and TypeError if it
+    is no object.
+
+    Args:
+        seq: sequence number, which gives the id.
+        timestamp: the column of the row.
+        event_type: the column of the row, not that of the record.
+        stored: the column ``record``, bytes or text.
+    """
     record = orjson.loads(as_bytes(stored))
     return LedgerEntry(
         event_type, record["submission_id"], record["decision"], record["reason"], [],
@@ -296,11 +345,12 @@ def read_entry(seq: int, timestamp: str, event_type: str, stored: Any) -> Ledger
 def entries_of(select: Select, ids: Iterable[Any]) -> dict[Any, LedgerEntry]:
     """Return the existing entries among these ids, without content, keyed by id.
 
-    A damaged entry has no metadata. Values that are not ids of entries are ignored.
+    A damaged entry has no metadata. Values that are not ids of entries, and archived entries, are
+    left out.
 
     Args:
-        select: runs a query.
-        ids: the ids.
+        select: runs a query; its errors are raised.
+        ids: the ids, of any type.
     """
     wanted = sorted({seq for one in ids if isinstance(one, str)
                      and (seq := parse_entry_id(one)) is not None})  # fmt: skip
@@ -325,12 +375,12 @@ def fill_tables(
     projections: Sequence[Projection],
     record: str = "record",
 ) -> None:
-    """Write the rows that all entries give to empty tables, as a migration does.
+    """Write the rows that all entries give to empty tables, as a migration does; commit nothing.
 
     Entries that cannot be applied give nothing; verification reports them.
 
     Args:
-        select: runs a query.
+        select: runs a query; its errors are raised.
         execute_many: runs a statement for several rows.
         projections: the tables.
         record: SQL that reads the column ``record``, however damaged.

@@ -19,15 +19,20 @@ def proof_bundle(ledger: LedgerClient, entry_id: str) -> dict[str, Any]:
     The result is JSON for ``RemitProof.verify`` of ``remit/views/assets/verify.js``, which checks
     it in a browser. If no stored checkpoint covers the entry, a new one is signed and stored.
 
+    Args:
+        ledger: the ledger.
+        entry_id: id of the entry.
+
     Returns:
         ``entry_id``, ``seq``, ``entry_hash`` (hex), ``record`` (the text whose SHA-256 that is),
-        ``size`` (entries under the checkpoint), ``proof`` (hashes in base64, from the leaf's
-        sibling up), ``checkpoint`` (signed note), ``vkey`` (verifier key; empty if the ledger has
-        none).
+            ``size`` (entries under the checkpoint), ``proof`` (hashes in base64, from the leaf's
+            sibling up), ``checkpoint`` (signed note), ``vkey`` (verifier key; empty if the ledger
+            has none).
 
     Raises:
         EntryNotFoundError: there is no such entry.
         EntryArchivedError: the entry is in a segment that is not attached.
+        LedgerFormatError: the record, or stored tree hashes, cannot be read.
         NoSignerError: a new checkpoint is needed, and this client holds no key.
         LedgerError: a new checkpoint is refused, as by :meth:`LedgerClient.checkpoint`.
     """

@@ -63,9 +63,10 @@ class Equalities(TypedDict, total=False):
 
 
 class LedgerQueries:
-    """The reading methods of :class:`~remit.ledger.LedgerClient`.
+    """The reading methods of :class:`~remit.ledger.LedgerClient`; not used alone.
 
-    They may be called from any thread.
+    They may be called from any thread. After the client was closed they raise LedgerClosedError; if
+    a database server cannot be reached, LedgerConnectionError.
     """
 
     _store: Store
@@ -86,7 +87,8 @@ class LedgerQueries:
     def archived_to(self) -> int:
         """The first sequence number after all archived ranges; 0 if nothing was archived.
 
-        Entries with lower numbers may be missing in the database.
+        Entries with lower numbers may be missing in the database. Each access reads the database
+        and raises LedgerError if that fails.
         """
         return archived_to(self.select)
 
@@ -95,6 +97,7 @@ class LedgerQueries:
 
         Raises:
             LedgerFormatError: the entries and ``ledger_info`` differ.
+            LedgerError: the ledger cannot be read.
         """
         return archived_ranges(self._store)
 
@@ -125,14 +128,22 @@ class LedgerQueries:
         """Return the sequence numbers at which a clock went back by a second or more, ascending.
 
         Only the last 10,000 entries are compared, each with the entry before it.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+            ValueError: a stored timestamp is not ISO 8601.
         """
         return steps_back(self.select, self.count())
 
     def back_for_ms(self) -> int:
-        """Return milliseconds since the store became reachable again.
+        """Return milliseconds since the store became reachable again, a very high number without an
+        outage.
 
         Leases cannot have been renewed before that. The time is what this process saw, or on
         PostgreSQL the server's uptime if shorter.
+
+        Raises:
+            LedgerError: the server cannot be reached.
         """
         return self._store.back_for_ms()
 
@@ -176,6 +187,7 @@ class LedgerQueries:
 
         Raises:
             LedgerFormatError: a record or a content value cannot be read.
+            LedgerError: the ledger cannot be read.
         """
         seqs = sorted({seq for one in entry_ids if (seq := parse_entry_id(one)) is not None})
         for part in chunks(seqs):
@@ -189,11 +201,15 @@ class LedgerQueries:
     def read_record(self, entry_id: str) -> bytes:
         """Return an entry's canonical record: the JSON bytes whose SHA-256 is the entry's hash.
 
-        The record holds commitments in place of content.
+        The record holds commitments in place of content. It is returned as stored, damaged or not.
+
+        Args:
+            entry_id: id of the entry.
 
         Raises:
             EntryNotFoundError: there is no such entry.
             EntryArchivedError: the entry is in a segment that is not attached.
+            LedgerError: the ledger cannot be read.
         """
         return self._locate(entry_id)[1].record
 
@@ -201,8 +217,8 @@ class LedgerQueries:
         """Return the content of an entry as the bytes that its commitments cover, by metadata key.
 
         Exact content gives its JSON text, a list the text of each element, other content the RFC
-        8785 encoding. :class:`Erased` replaces erased content. Metadata that is not content, and
-        content inside objects of the metadata, is not returned.
+        8785 encoding. :class:`Erased` replaces erased content. Metadata that is not content,
+        content inside objects of the metadata, and the reason are not returned.
 
         Args:
             entry_id: id of the entry.
@@ -264,7 +280,7 @@ class LedgerQueries:
                 ``limit`` is negative, or ``text`` contains no word or more than 100.
             TypeError: there is no such column.
             LedgerWriteError: ``text`` is given, and new content cannot be indexed.
-            LedgerError: segments are attached, but not all.
+            LedgerError: segments are attached, but not all; or the ledger cannot be read.
             LedgerFormatError: a record or a content value cannot be read; raised by the iterator.
         """
         where = _build_filter(equals, since, until, after, limit, order)
@@ -308,7 +324,10 @@ class LedgerQueries:
                 )
 
     def index_text(self, progress: Progress | None = None) -> None:
-        """Index the content that was written since the last search, in transactions of 200 values.
+        """Index the content of the database written since the last search, in transactions of 200
+        values.
+
+        A missing index is made. Segments are not indexed here.
 
         Args:
             progress: called after each transaction with the number of new values done and their
@@ -316,6 +335,7 @@ class LedgerQueries:
 
         Raises:
             LedgerWriteError: the ledger cannot be written.
+            LedgerClosedError: the client is closed.
         """
         self._index.catch_up(progress)
 
@@ -324,9 +344,13 @@ class LedgerQueries:
         return self._store.count()
 
     def count_by_event(self) -> dict[str, int]:
-        """Return the number of entries in the database by event type; reads the whole index.
+        """Return the number of entries in the database by event type, sorted; reads the whole
+        index.
 
         Archived entries are not counted.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return self._store.count_by_event()
 
@@ -337,14 +361,17 @@ class LedgerQueries:
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of one SQL query over the documented tables, on a read-only connection.
 
+        Archived entries and attached segments are not read.
+
         Args:
-            sql: a statement that begins with ``SELECT``, ``WITH`` or ``VALUES``.
+            sql: a statement that begins with ``SELECT``, ``WITH`` or ``VALUES``, in any case.
             parameters: values of its ``?`` placeholders.
 
         Raises:
             LedgerError: the statement begins otherwise. A read-only connection accepts some of
                 these, which lift the restriction, lock the ledger, or copy it to a file.
             LedgerFormatError: the query failed.
+            LedgerClosedError: the client is closed.
         """
         if not _QUERY.match(sql):
             raise LedgerError(
@@ -354,12 +381,15 @@ class LedgerQueries:
         return self._store.select(sql, parameters)
 
     def orphans(self) -> list[LedgerEntry]:
-        """Return the ``DISPATCH`` entries without ``EXCHANGE`` or ``EXCHANGE_ORPHANED``.
+        """Return the ``DISPATCH`` entries without ``EXCHANGE`` or ``EXCHANGE_ORPHANED``, with
+        content.
 
         These are calls without a recorded end, running ones included. The list is in ledger order.
+        All entries of the three types are read.
 
         Raises:
             LedgerFormatError: a record or a content value cannot be read.
+            LedgerError: the ledger cannot be read.
         """
         closed = {
             str(decode_record(row)["metadata"].get("dispatch_entry_id", ""))

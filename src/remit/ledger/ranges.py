@@ -52,9 +52,11 @@ types stay: state in force, the start of sessions, open work, and a program's ow
 class Places:
     """A set of sequence numbers below ``end``, one bit each: 125 KB for a million.
 
+    Iteration is ascending; ``len`` counts.
+
     Args:
         end: the first number that cannot be in the set.
-        bits: the bits, lowest number first; ``None`` for an empty set.
+        bits: the bits, lowest number first, which the set then owns; ``None`` for an empty set.
     """
 
     def __init__(self, end: int, bits: bytearray | None = None) -> None:
@@ -76,7 +78,7 @@ class Places:
         """Add a number; nothing changes if the set has it.
 
         Args:
-            seq: a number from 0 to below the set's end.
+            seq: a number from 0 to below the set's end; the bound itself is not checked.
 
         Raises:
             IndexError: the number is beyond the set's bytes.
@@ -87,7 +89,7 @@ class Places:
         """Remove a number; nothing changes if the set lacks it.
 
         Args:
-            seq: a number from 0 to below the set's end.
+            seq: a number from 0 to below the set's end; the bound itself is not checked.
 
         Raises:
             IndexError: the number is beyond the set's bytes.
@@ -104,10 +106,10 @@ class Places:
         return Places(self.end, bytearray(map(operator.and_, self._bits, other._bits)))
 
     def part(self, first: int, last: int) -> Places:
-        """Return the numbers from ``first`` (a multiple of 8) to ``last``, counted from 0.
+        """Return a copy of the numbers from ``first`` to ``last``, counted from 0.
 
         Args:
-            first: the first number, which becomes 0.
+            first: the first number, a multiple of 8, which becomes 0.
             last: the last number; up to seven numbers after it may be included.
         """
         bits = self._bits[first // 8 : last // 8 + 1]
@@ -125,9 +127,12 @@ class Places:
     def of_text(cls, end: int, text: str) -> Places:
         """Return the set in a text of :meth:`to_text`; raise ValueError if it does not fit.
 
+        Unfit are other texts than compressed base64, sets of another length, and sets with a number
+        at or above ``end``.
+
         Args:
             end: the first number that cannot be in the set.
-            text: the text.
+            text: the text; another type raises TypeError or ValueError.
         """
         packed, length = zlib.decompressobj(), (end + 7) // 8
         try:
@@ -165,6 +170,8 @@ class ArchivedRange:
     def left(self) -> Places:
         """The entries archived with the range; some may belong to earlier ranges.
 
+        Each access decodes them.
+
         Raises:
             LedgerFormatError: the ``ARCHIVED`` entry does not name them, or another number of them.
         """
@@ -188,7 +195,7 @@ def archived_to(select: Callable[..., Any]) -> int:
     """Return the first sequence number after all archived ranges; 0 if nothing was archived.
 
     Args:
-        select: runs a query.
+        select: runs a query on ``ledger_info``; its errors are raised.
     """
     return info_number(select, ARCHIVED_TO)
 
@@ -197,10 +204,10 @@ def places_of_segment(select: Callable[..., Any]) -> Places | None:
     """Return the entries that a segment contains; ``None`` if the database is no segment.
 
     Args:
-        select: runs a query.
+        select: runs a query on ``ledger_info``; its errors are raised.
 
     Raises:
-        LedgerFormatError: the database says that it is a segment, and not of which entries.
+        LedgerFormatError: the database says that it is a segment, and the row is damaged.
     """
     rows = select("SELECT value FROM ledger_info WHERE name = ?", (SEGMENT,))
     if not rows:
@@ -227,6 +234,7 @@ def archived_ranges(store: Store) -> list[ArchivedRange]:
 
     Raises:
         LedgerFormatError: no ``ARCHIVED`` entries account for all archived entries.
+        LedgerError: the ledger cannot be read.
     """
     wanted = 0 if store.segment is not None else archived_to(store.select)
     found: list[ArchivedRange] = []
@@ -263,10 +271,10 @@ def _range_of(entry: LedgerEntry, seq: int) -> ArchivedRange | None:
 
 
 def left_of(ranges: Sequence[ArchivedRange]) -> Places:
-    """Return the sequence numbers of all archived entries in some ranges.
+    """Return the sequence numbers of all archived entries in some ranges, as a new set.
 
     Args:
-        ranges: ranges in order, from the first.
+        ranges: ranges in order, from the first; empty for an empty set.
 
     Raises:
         LedgerFormatError: a range does not name its entries.

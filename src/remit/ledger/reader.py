@@ -48,7 +48,9 @@ class EntryRow:
 
 
 class Reader(ABC):
-    """The reading methods that all stores share.
+    """The reading methods that all stores share; an engine's store implements :meth:`select`.
+
+    Every method reads the database and raises the errors of :meth:`select`.
 
     Attributes:
         location: path of the file, or URL of the database without its password.
@@ -82,10 +84,10 @@ class Reader(ABC):
         """
 
     def get(self, seq: int) -> EntryRow | None:
-        """Return the row at a sequence number; ``None`` if there is none.
+        """Return the row at a sequence number; ``None`` if there is none, or it was archived.
 
         Args:
-            seq: the sequence number.
+            seq: the sequence number, below 2⁶³.
 
         Raises:
             LedgerError: the database cannot be read.
@@ -105,6 +107,9 @@ class Reader(ABC):
 
         The number follows from the last sequence number, so gaps are counted. A segment has as many
         as the ledger had at the segment's end.
+
+        Raises:
+            LedgerError: the database cannot be read.
         """
         head = self.head()
         end = self.segment.end if self.segment is not None else 0
@@ -114,6 +119,9 @@ class Reader(ABC):
         """Return the number of entries in the database by event type, sorted by the type.
 
         Archived entries are not counted.
+
+        Raises:
+            LedgerError: the database cannot be read.
         """
         rows = self.select(
             "SELECT event_type, count(*) FROM entries GROUP BY event_type ORDER BY event_type"
@@ -125,6 +133,9 @@ class Reader(ABC):
 
         Args:
             content_ids: ids, read in parts if there are many.
+
+        Raises:
+            LedgerError: the database cannot be read.
         """
         rows = self._in(
             "SELECT content_id, codec, value FROM contents WHERE content_id", content_ids
@@ -134,8 +145,13 @@ class Reader(ABC):
     def shown(self, seqs: Iterable[int]) -> dict[str, int]:
         """Return the content ids that entries show by value, keyed by commitment.
 
+        Messages of lists are not included, and erased values are left out.
+
         Args:
-            seqs: sequence numbers of entries. Values that were erased are left out.
+            seqs: sequence numbers of entries.
+
+        Raises:
+            LedgerError: the database cannot be read.
         """
         return dict(
             self._in(
@@ -149,7 +165,7 @@ class Reader(ABC):
         """Return the message lists that entries show, keyed by the last step's hash.
 
         Each list has a commitment and a content id for each message, oldest first; the content id
-        is ``None`` if the message was erased.
+        is ``None`` if the message was erased. Raise LedgerError if the database cannot be read.
 
         Args:
             seqs: sequence numbers of entries.
@@ -184,6 +200,9 @@ class Reader(ABC):
 
         Args:
             commitments: commitments, 64 hex digits each.
+
+        Raises:
+            LedgerError: the database cannot be read.
         """
         return dict(self._in("SELECT commitment, seq FROM erasures WHERE commitment", commitments))
 
@@ -199,19 +218,26 @@ class Reader(ABC):
         """Return the commitments of the values that one ``ERASURE`` entry erased, in no order.
 
         Args:
-            seq: sequence number of the entry.
+            seq: sequence number of the entry; of another entry the list is empty.
+
+        Raises:
+            LedgerError: the database cannot be read.
         """
         rows = self.select("SELECT commitment FROM erasures WHERE seq = ?", (seq,))
         return [str(row[0]) for row in rows]
 
     def records(self, first: int, end: int) -> list[bytes]:
-        """Return the canonical records from ``first`` to before ``end``.
+        """Return the canonical records from ``first`` to before ``end``, in ledger order, as
+        stored.
 
-        Missing entries are left out; order is that of the ledger.
+        Missing entries are left out, so places in the list are not sequence numbers.
 
         Args:
             first: the first sequence number.
             end: the sequence number after the last.
+
+        Raises:
+            LedgerError: the database cannot be read.
         """
         rows = self.select(
             f"SELECT {self.record_sql} FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",
@@ -222,7 +248,9 @@ class Reader(ABC):
     def entries(self, rows: Sequence[EntryRow], with_content: bool = True) -> list[LedgerEntry]:
         """Return rows as entries; the content of all of them is read together.
 
-        Order is that of ``rows``; erased values become :class:`Erased`.
+        Order is that of ``rows``. Erased values become :class:`Erased`; in ``reason``, its text. An
+        exchange whose record names its dispatch gets the ``context_hash`` that earlier versions
+        recorded.
 
         Args:
             rows: rows of entries.
@@ -230,6 +258,7 @@ class Reader(ABC):
 
         Raises:
             LedgerFormatError: a record or a value cannot be read.
+            LedgerError: the database cannot be read.
         """
         records = [decode_record(row) for row in rows]
         resolve = self._resolver(rows, records) if with_content else None
@@ -250,9 +279,10 @@ class Reader(ABC):
         ]
 
     def exact(self, row: EntryRow, names: Collection[str] = ()) -> dict[str, ExactText]:
-        """Return the content of an entry's row as bytes; see :meth:`LedgerClient.exact`.
+        """Return the content of an entry's row as bytes, by metadata key; see
+        :meth:`LedgerClient.exact`.
 
-        Erased values become :class:`Erased`.
+        Erased values become :class:`Erased`. Content within objects, and the reason, are left out.
 
         Args:
             row: row of the entry.
@@ -260,6 +290,7 @@ class Reader(ABC):
 
         Raises:
             LedgerFormatError: the record or a content value cannot be read.
+            LedgerError: the database cannot be read.
         """
         record = decode_record(row)
         if names:
@@ -319,11 +350,14 @@ class Reader(ABC):
 
 
 def filled_metadata(record: dict[str, Any], resolve: Resolve) -> dict[str, Any]:
-    """Return a record's metadata with its content, and the ``context_hash`` of an exchange.
+    """Return a copy of a record's metadata with its content, and the ``context_hash`` of an
+    exchange.
+
+    The hash is added to an ``EXCHANGE`` that states a dispatch and a prompt, and no hash itself.
 
     Args:
-        record: the parsed record of an entry.
-        resolve: returns the content of a commitment object, or its bytes.
+        record: the parsed record of an entry, which is not changed.
+        resolve: returns the content of a commitment object, or its bytes; its errors are raised.
     """
     stated = record["metadata"]
     metadata: dict[str, Any] = fill(stated, resolve)
@@ -362,10 +396,10 @@ def decode_record(row: EntryRow) -> dict[str, Any]:
 
 
 def info_number(select: Callable[..., Any], name: str) -> int:
-    """Return the number in a row of ``ledger_info``; 0 if there is no row, or not a number.
+    """Return the number in a row of ``ledger_info``; 0 if there is no row, or not 1 to 18 digits.
 
     Args:
-        select: runs a query.
+        select: runs a query; its errors are raised.
         name: name of the row.
     """
     rows = list(select("SELECT value FROM ledger_info WHERE name = ?", (name,)))
@@ -377,12 +411,14 @@ def pages(
 ) -> Iterator[list[tuple[Any, ...]]]:
     """Yield the rows from ``first`` to ``last`` in pages, by the key in their first column.
 
+    A page is read when it is requested; pages are never empty.
+
     Args:
-        select: runs a query.
+        select: runs a query; its errors are raised.
         sql: orders by an integer primary key and takes two parameters: its lowest and highest
             value.
         first: the lowest key.
-        last: the highest key.
+        last: the highest key, inclusive.
         size: rows in a page.
 
     Raises:
@@ -421,9 +457,9 @@ def chunks(values: Sequence[_T], size: int = _CHUNK) -> Iterator[Sequence[_T]]:
 
 
 def marks(values: Sequence[Any]) -> str:
-    """Return SQL placeholders, one for each value. None for no values: an empty text.
+    """Return SQL placeholders, one for each value: ``?, ?, ?``; an empty text for no values.
 
     Args:
-        values: the values.
+        values: the values, of which only the number counts.
     """
     return ", ".join("?" * len(values))

@@ -48,9 +48,10 @@ _MEMBERS = {"of": dict, "entries": list, "actions": list, "part": int, "parts": 
 def actions_of(records: Mapping[int, Mapping[str, Any]]) -> list[list[int]]:
     """Return the actions of a run, in ledger order.
 
-    Each item begins with the sequence number of the action's last entry. The numbers of the earlier
-    entries that belong to the action follow, ascending: the start of the session, the dispatch of
-    a model call, the intent, approvals, start of the order and last model call of a tool action.
+    Each item begins with the sequence number of the action's last entry: an entry of
+    :data:`ACTIONS`. The numbers of the earlier entries that belong to the action follow, ascending:
+    the start of the session, the dispatch of a model call, the intent, approvals, start of the
+    order and last model call of a tool action.
 
     Args:
         records: the parsed records of the run, by sequence number.
@@ -130,7 +131,11 @@ def run_of(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_index(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the metadata of an index; ``None`` if the entry is no index of the kernel.
+    """Return the metadata of an index, with ``first``; ``None`` if the entry is no index of the
+    kernel.
+
+    ``first`` is the sequence number of the first part of the index. Whether the index is true is
+    not checked.
 
     Args:
         record: a parsed record.
@@ -162,17 +167,21 @@ def read_index(record: Mapping[str, Any]) -> dict[str, Any] | None:
 def index_run(ledger: LedgerClient, run: Mapping[str, str]) -> tuple[list[int], dict[int, bytes]]:
     """Record the index of a run, unless the last index names all of the run's entries.
 
+    An index has a part, an ``INDEXED`` entry, for each 500 entries. If the run gets entries
+    meanwhile, the attempt is repeated.
+
     Args:
         ledger: the ledger, with its segments attached if entries of the run were archived.
         run: one of ``session_id`` and ``work_order_id``, and its value.
 
     Returns:
-        The sequence numbers of the index's parts, and the run's records by sequence number.
+        The sequence numbers of the index's parts, and the run's records by sequence number,
+            ascending.
 
     Raises:
         EntryNotFoundError: the run has no entries.
-        LedgerError: entries of the run may be archived, and no segments are attached; or the ledger
-            cannot be written.
+        LedgerError: entries of the run may be archived, and no or not all segments are attached; or
+            the ledger cannot be read or written.
     """
     while True:
         records = _records_of(ledger, run)
@@ -249,10 +258,14 @@ def check_indexes(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
 
     Args:
         ledger: the ledger, which is only read.
-        since_mark: True to skip the check, which a check since a mark does.
+        since_mark: True to check nothing, as after a mark.
 
     Yields:
-        The sequence number of an index and a sentence about its fault, in ledger order.
+        The sequence number of an index and a sentence about its fault, in ledger order; missing
+            parts come last.
+
+    Raises:
+        LedgerError: the ledger, or the record of its archived ranges, cannot be read.
     """
     if not since_mark:
         yield from index_faults(ledger.select, left_of(ledger.archived_ranges()))
@@ -262,8 +275,8 @@ def index_faults(select: Select, away: Places) -> Iterator[Finding]:
     """Yield the findings of :func:`check_indexes`, for any database with the entries.
 
     Args:
-        select: runs a query.
-        away: the entries that were archived.
+        select: runs a query; its errors are raised.
+        away: the entries that were archived, which an index may name.
     """
     pending: dict[int, list[dict[str, Any]]] = {}  # the parts so far, by the first part's number
     sql = f"SELECT record FROM entries WHERE event_type = ? AND {KERNEL_ROWS} ORDER BY seq"

@@ -363,9 +363,12 @@ _LAYOUTS = {
 def declare(words: Mapping[str, str], *layouts: int) -> str:
     """Return the SQL that makes the tables and indexes of ``layouts``; of all if none is given.
 
+    Views, statistics and the text index are not included.
+
     Args:
-        words: the engine's words for the placeholders of the declarations.
-        layouts: versions of the layout.
+        words: the engine's words for the placeholders of the declarations: :data:`SQLITE` or
+            :data:`POSTGRES`.
+        layouts: versions of the layout, in order; an unknown one raises KeyError.
     """
     return "".join(Template(_LAYOUTS[version]).substitute(words) for version in layouts or _LAYOUTS)
 
@@ -426,7 +429,7 @@ STATE_TABLES = _tables(3, 4, 7, 8)
 
 
 def refuse_views(views: Iterable[str], location: str) -> None:
-    """Raise LedgerFormatError if a view has a table's name: reading it may never end.
+    """Raise LedgerFormatError if a view has a table's name, in any case: reading it may never end.
 
     Args:
         views: names of all views of the database.

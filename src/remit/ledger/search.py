@@ -46,10 +46,11 @@ def _words_of(text: str) -> list[str]:
 
 
 class TextIndex:
-    """The text index of a ledger.
+    """The text index of a ledger's database, or of a segment's.
 
     Content is indexed at the next search (:meth:`catch_up`), not when it is written. Content leaves
-    the index before its rows are deleted (:meth:`forget`).
+    the index before its rows are deleted (:meth:`forget`). ``text_indexed_to`` in ``ledger_info``
+    is the greatest indexed content id.
 
     Args:
         store: the store of the ledger.
@@ -64,7 +65,8 @@ class TextIndex:
         """Return the text condition of a :class:`~remit.ledger.store.Filter` for ``query``.
 
         All words must occur, in any order; words in double quotes in the given order. Case and
-        punctuation do not matter. Words of more than 48 characters are ignored.
+        punctuation do not matter. Words of more than 48 characters are ignored. Nothing is read or
+        indexed.
 
         Args:
             query: words of a person.
@@ -84,7 +86,10 @@ class TextIndex:
         return self._store.search_expression(terms)
 
     def catch_up(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Index the content written since the last search, in transactions of 200 values.
+        """Index the content written since the last search, in transactions of 200 values; make a
+        missing index.
+
+        Values that cannot be read are indexed without words.
 
         Args:
             progress: called after each transaction with the number of content ids done and their
@@ -92,6 +97,7 @@ class TextIndex:
 
         Raises:
             LedgerWriteError: content is not indexed, and the ledger cannot be written.
+            LedgerError: the ledger cannot be read.
         """
         try:
             self._catch_up(progress)
@@ -117,9 +123,9 @@ class TextIndex:
                 progress(min(done, total) - start, total - start)
 
     def forget(self, tx: Transaction, content_ids: list[int], *, merge: bool = True) -> None:
-        """Remove values from the index before their rows are deleted.
+        """Remove values from the index before their rows are deleted, inside a transaction.
 
-        Without an index, nothing is done.
+        Without an index, nothing is done. Values that were not indexed yet are ignored.
 
         Args:
             tx: the transaction that deletes the rows.
@@ -151,9 +157,10 @@ class TextIndex:
             self._store.unindex_texts(tx, (), merge=True)
 
     def lower_mark(self, tx: Transaction) -> None:
-        """Lower the indexed extent after rows were deleted, as their ids may be reused.
+        """Lower the indexed extent to the greatest content id, as ids of deleted rows may be
+        reused.
 
-        Nothing changes if the index does not reach beyond the remaining rows.
+        Nothing changes if the extent is not greater.
 
         Args:
             tx: the transaction that deleted the rows.
@@ -200,11 +207,11 @@ def _indexed(codec: str, value: Any) -> str:
 
 
 def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
-    """Yield every text in a content value, in order; object keys are not yielded.
+    """Yield every text in a content value, at any depth, in order; object keys are not yielded.
 
     Args:
         value: a JSON value.
-        but: names of members that are skipped, unless their values are objects.
+        but: names of members that are skipped with their lists, unless their values are objects.
     """
     stack = [value]
     while stack:
@@ -223,11 +230,14 @@ def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
 def quotable(value: StoredValue) -> set[str]:
     """Return the texts of a value whose quotes in other values are erased too.
 
-    Texts of fewer than 16 characters are left out, and so are members of objects that name a part
-    of the protocol, such as ``id``, ``model`` and ``type``.
+    Texts in JSON within a text count. Texts of fewer than 16 characters are left out, and so are
+    members of objects that name a part of the protocol, such as ``id``, ``model`` and ``type``.
 
     Args:
         value: the stored value that is erased.
+
+    Raises:
+        LedgerFormatError: the value cannot be read.
     """
     return {text for text in _texts(value, _PROTOCOL) if len(text) >= _QUOTE_CHARS}
 
@@ -240,6 +250,9 @@ def quotes(value: StoredValue, texts: Collection[str]) -> bool:
     Args:
         value: a stored value.
         texts: the texts, of :func:`quotable`.
+
+    Raises:
+        LedgerFormatError: the value cannot be read.
     """
     return any(text in candidate for candidate in _texts(value) for text in texts)
 

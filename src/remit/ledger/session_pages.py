@@ -26,11 +26,13 @@ MAX_KINDS = 200
 def page_of_session(
     session_id: str, kinds: Sequence[str], after: int | None, descending: bool, limit: int
 ) -> tuple[str, list[Any]]:
-    """Return a condition that holds for the entries of one page, and its parameters.
+    """Return an SQL condition on ``entries`` that holds for one page, and its parameters.
+
+    The rows still have to be sorted.
 
     Args:
         session_id: the session.
-        kinds: its event types, at least one.
+        kinds: its event types, from 1 to :data:`MAX_KINDS`.
         after: sequence number to continue after; ``None`` for the first page.
         descending: True for newest first.
         limit: maximum number of entries.

@@ -54,16 +54,18 @@ _MEMBERS = {"seq": int, "entry_hash": str, "record": str, "contents": list, "ste
 def convert(ledger: LedgerClient, directory: Path) -> int:
     """Replace the archives in a directory by segments; return the number of archives.
 
-    A segment is verified and compared with the ledger's record before its archive is deleted. After
-    an interruption the same call continues.
+    Only archives of the ledger's archived ranges are converted. A segment is verified and compared
+    with the ledger's record, and erased values are deleted from it, before its archive is deleted.
+    After an interruption the same call continues.
 
     Args:
         ledger: the ledger that was archived.
         directory: the directory of the archives, which receives the segments.
 
     Raises:
-        LedgerError: an archive cannot be read or does not match the ledger; it stays. A segment
-            cannot be written.
+        LedgerError: an archive cannot be read or does not match the ledger; it stays, and so does
+            the rest. A segment cannot be written, or the ledger cannot be read. Parquet parts need
+            pyarrow.
     """
     number = 0
     for one in ledger.archived_ranges():

@@ -35,13 +35,14 @@ def remove(
 ) -> int:
     """Delete the entries in ``places``, with the content that no other entry shows.
 
-    Some sessions share a transaction; a session is deleted whole. Each row is compared with the
-    segment in the transaction that deletes the row. The words of the deleted content are removed
-    from the text index.
+    Sessions with together 2,000 entries share a transaction; a session is deleted whole. Each row
+    is compared with the segment in the transaction that deletes the row. Messages that a remaining
+    entry's list needs stay, and become that entry's. The words of the deleted content are removed
+    from the text index at the end.
 
     Args:
         ledger: the ledger.
-        places: the entries, each in the database and part of a session.
+        places: the entries, each in the database and part of a session; others are ignored.
         segment: the opened segment.
         guard: called in each transaction; raises if the lease is lost.
         progress: called after each transaction with the number of deleted entries and the number of
@@ -51,7 +52,8 @@ def remove(
         The number of deleted entries.
 
     Raises:
-        LedgerError: the segment lacks a row; no row of that transaction is deleted.
+        LedgerError: the segment lacks a row, the ledger cannot be written, or ``guard`` refused; no
+            row of that transaction is deleted.
     """
     total, done = len(places), 0
     index = TextIndex(ledger._store, ledger.transact)

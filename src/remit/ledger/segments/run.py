@@ -94,8 +94,8 @@ def cut_at(ledger: LedgerClient, before: str) -> int:
 
     Args:
         ledger: the ledger.
-        before: a sequence number, an entry id, or a time (ISO 8601). A time stands for the first
-            entry that is not older, or for the end if there is none.
+        before: a sequence number in decimal digits, an entry id, or a time (ISO 8601). A time
+            stands for the first entry that is not older, or for the end if there is none.
 
     Raises:
         InvalidInputError: ``before`` is none of these.
@@ -129,7 +129,9 @@ def move_to_segment(
     The steps: verify the ledger, copy the entries to a new file and sync it, verify the file with
     the verifier of every ledger, write the ``ARCHIVED`` entry, then delete the rows. Each row is
     compared with the segment in the transaction that deletes the row. After an interruption at any
-    step, the same call starts again or finishes.
+    step, the same call starts again or finishes. Entries that an earlier run recorded and did not
+    remove are removed first. The database is compacted at the end. Sessions that continue meanwhile
+    stay.
 
     Args:
         ledger: opened with its key.
@@ -142,8 +144,8 @@ def move_to_segment(
         progress: returns, for a step's name, the function that reports its progress.
 
     Raises:
-        LedgerError: the ledger does not verify, or a step failed. The message names the step, where
-            the entries are and the next command.
+        LedgerError: the ledger does not verify, sessions continue to write, or a step failed. The
+            message names the step, where the entries are and the next command.
         NoSignerError: the client holds no key.
     """
     return _Run(ledger, directory, by, carry, guard, progress).run(end, jobs)
@@ -170,14 +172,16 @@ def finish(
         progress: as for :func:`move_to_segment`.
         copy_again: copies a range again and returns the path of its segment. Called only for a
             range that is in none of the directories, and whose entries are all in the database.
+            ``None`` refuses such a range.
 
     Returns:
         The number of removed entries, and the reason if :meth:`LedgerClient.compact` could not
-        finish (empty if it finished).
+            finish (empty if it finished).
 
     Raises:
-        LedgerError: the segment of entries in the database was not given, or does not match them;
-            these entries stay.
+        LedgerError: the segment of entries in the database was not given, or does not match them
+            (these entries stay); a directory cannot be read; or the ledger cannot be written or
+            compacted.
     """
     removed = 0
     for one, here in _unfinished(ledger._store):

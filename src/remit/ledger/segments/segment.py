@@ -73,7 +73,8 @@ def segment_name(first: int, end: int) -> str:
 def segments_in(directories: Iterable[Path]) -> list[tuple[int, int, Path]]:
     """Return first entry, end and path of each segment in some directories, in order.
 
-    The first entry is that of the range that the run archived. Other files are ignored.
+    The first entry is that of the range that the run archived. Names alone decide; other files are
+    ignored, and nothing is opened.
 
     Args:
         directories: directories that ``remit ledger segment --out`` was given.
@@ -105,6 +106,8 @@ def segments_in(directories: Iterable[Path]) -> list[tuple[int, int, Path]]:
 def interrupted_copies(directory: Path) -> list[Path]:
     """Return the files of runs that are writing a segment, or were interrupted, sorted.
 
+    Logs of the files (``-wal``, ``-shm``) are left out. A missing directory gives an empty list.
+
     Args:
         directory: a directory of segments.
     """
@@ -118,12 +121,15 @@ def interrupted_copies(directory: Path) -> list[Path]:
 def open_segment(path: Path, settings: LedgerSettings) -> Store:
     """Return the opened store of a segment; the caller closes it.
 
+    A segment of an earlier layout is migrated.
+
     Args:
         path: path of the file.
         settings: limits of the store.
 
     Raises:
-        LedgerFormatError: the file is not a segment, or is damaged.
+        LedgerFormatError: the file is not a segment, is not the one that its name says, or is
+            damaged.
         LedgerError: the file cannot be opened.
     """
     store = open_store(str(path), settings, create=False)
@@ -138,14 +144,18 @@ def open_segment(path: Path, settings: LedgerSettings) -> Store:
 
 
 def open_segments(directories: Iterable[Path], settings: LedgerSettings) -> list[Store]:
-    """Return the opened stores of all segments in some directories; the caller closes them.
+    """Return the opened stores of all segments in some directories, by first entry; the caller
+    closes them.
+
+    After an error all are closed.
 
     Args:
         directories: directories of segments.
         settings: limits of the stores.
 
     Raises:
-        LedgerError: a directory or segment cannot be read, or there is no segment.
+        LedgerError: a directory or segment cannot be read, one is an archive of an earlier version,
+            or there is no segment.
     """
     directories = [*directories]
     stores: list[Store] = []
@@ -167,14 +177,14 @@ def open_segments(directories: Iterable[Path], settings: LedgerSettings) -> list
 
 
 def rows_of(select: Execute, record_sql: str, seqs: Sequence[int]) -> dict[str, list[Any]]:
-    """Return all rows that some entries consist of, by table.
+    """Return all rows that some entries consist of, by table, with all columns.
 
     These are the entries, what they show, and the persons of the shown values.
 
     Args:
-        select: runs a query.
+        select: runs a query; its errors are raised.
         record_sql: :attr:`Reader.record_sql` of the database.
-        seqs: sequence numbers of the entries, ascending.
+        seqs: sequence numbers of the entries, ascending; missing ones are left out.
     """
 
     def read(table: str, key: str, ids: Sequence[int]) -> list[tuple[Any, ...]]:
@@ -197,10 +207,10 @@ def rows_of(select: Execute, record_sql: str, seqs: Sequence[int]) -> dict[str, 
 
 
 def steps_above(select: Execute, ends: Iterable[int]) -> set[int]:
-    """Return the ids of all message steps of some lists.
+    """Return the ids of all message steps of some lists, the last ones included.
 
     Args:
-        select: runs a query.
+        select: runs a query; its errors are raised.
         ends: ids of the lists' last steps.
     """
     found: set[int] = set()
@@ -221,10 +231,13 @@ def steps_above(select: Execute, ends: Iterable[int]) -> set[int]:
 
 
 def facts_of(rows: Rows) -> set[tuple[Any, ...]]:
-    """Return what rows say, without their ids, which differ between databases.
+    """Return what rows say, as comparable tuples without their ids, which differ between databases.
 
     Args:
         rows: rows of :func:`rows_of`.
+
+    Raises:
+        LedgerFormatError: a content value cannot be read.
     """
     macs = {row[0]: row[1] for row in rows["contents"]}
     found: set[tuple[Any, ...]] = {("entry", row[0], row[2], row[-1]) for row in rows["entries"]}
@@ -263,18 +276,19 @@ def write_segment(
 ) -> None:
     """Write a segment to a new file, durably.
 
-    After an error the incomplete file stays.
+    The file gets the rows of the entries, the tree hashes around them, the checkpoint, and the row
+    that makes it a segment. After an error the incomplete file stays.
 
     Args:
-        path: path of the file.
-        ledger: the ledger.
+        path: path of the file, which must not exist.
+        ledger: the ledger, which is only read.
         places: the entries; their end is that of the segment.
-        checkpoint: a checkpoint of the tree at that end.
+        checkpoint: a checkpoint of the tree at that end, which is not verified.
         pages: the rows of the entries, in ledger order; ``None`` copies them from the ledger.
         progress: called with the number of copied entries and their total.
 
     Raises:
-        LedgerError: the file cannot be written.
+        LedgerError: the file cannot be written, or the ledger cannot be read.
         OSError: the file cannot be made or synced.
     """
     live, total, done = ledger._store, len(places), 0
@@ -291,7 +305,7 @@ def write_segment(
 
 
 def discard(path: Path) -> None:
-    """Remove an incomplete segment with its log; errors are ignored.
+    """Remove an incomplete segment with its log files; errors, such as a missing file, are ignored.
 
     Args:
         path: path of the file.
@@ -336,12 +350,14 @@ def _frame(live: Store, places: Places, checkpoint: SignedCheckpoint) -> Rows:
 def purge(live: Store, segment: Store) -> int:
     """Delete the values in a segment that its ledger erased; return their number.
 
+    The segment notes the erasures, and its file is compacted if a value was deleted.
+
     Args:
         live: the store of the ledger, which records the erasures.
         segment: the store of the segment.
 
     Raises:
-        LedgerError: the segment cannot be read or written.
+        LedgerError: the segment cannot be read, written or compacted, or the ledger cannot be read.
     """
     number = 0
     index = TextIndex(segment, functools.partial(transact, segment))
@@ -356,12 +372,15 @@ def purge(live: Store, segment: Store) -> int:
 def purge_all(ledger: LedgerClient, directories: Iterable[Path]) -> int:
     """Delete erased values from all segments in some directories; return their number.
 
+    The segments are closed afterwards.
+
     Args:
         ledger: the ledger, which records the erasures.
         directories: directories of segments.
 
     Raises:
-        LedgerError: a segment cannot be read or written, or there is no segment.
+        LedgerError: a directory cannot be read, a segment cannot be read or written, or there is no
+            segment.
     """
     with contextlib.ExitStack() as stack:
         stores = open_segments(directories, ledger._settings)
@@ -394,13 +413,17 @@ def check_segments(
 ) -> VerificationReport:
     """Return the result of verifying segments, each alone and against the record of its ledger.
 
-    Nothing is changed. Problems name the segment.
+    Nothing is changed. Problems name the segment; an archived range without a segment is a problem,
+    and a foreign segment or an interrupted copy a note.
 
     Args:
         ledger: the ledger.
         segments: the opened segments.
         jobs: number of processes.
         progress: called with the number of checked rows of a segment and their total.
+
+    Raises:
+        LedgerError: the ledger's archived ranges cannot be read.
     """
     report = VerificationReport()
     there = {store.segment.end: store for store in segments if store.segment is not None}
@@ -467,6 +490,9 @@ def _key_of(store: Store, key: VerifierKey | None) -> VerifierKey | None:
 
 def require_sound(ledger: LedgerClient, store: Store, left: Places, root: str) -> None:
     """Raise LedgerError unless a segment verifies and matches its ledger's record.
+
+    The segment must contain exactly the entries ``left``, lead to ``root``, and hold no erased
+    value. The message names the first problem.
 
     Args:
         ledger: the ledger.

@@ -64,8 +64,8 @@ def leaving(store: Store, end: int) -> Places:
     """Return the entries before ``end`` that can be archived; the database is only read.
 
     An entry can be archived if its type is in :data:`LEAVING` and its session qualifies: the
-    session has no entry at or after ``end`` and no open work, and nothing refers to it. Memory use
-    is one bit for each entry.
+    session has no entry at or after ``end`` and no open work, and nothing refers to it. Of sessions
+    with an approval, tool intents stay. Memory use is one bit for each entry.
 
     Args:
         store: the store of the ledger.
@@ -94,12 +94,14 @@ _LEAVING = frozenset(LEAVING)
 def sessions_of(store: Store) -> Iterator[tuple[str, list[tuple[str, int]]]]:
     """Yield each session with event type and sequence number of its entries, by session id.
 
-    Entries without a session are left out.
-
-    Rows are read in pages; entries of a session are in ledger order.
+    Entries without a session are left out. Rows are read in pages; the entries of a session are
+    sorted by event type, then by number.
 
     Args:
         store: the store of the ledger.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     place: tuple[str, str, int] = ("", "", -1)
     session_id, entries = "", list[tuple[str, int]]()
@@ -118,11 +120,12 @@ def sessions_of(store: Store) -> Iterator[tuple[str, list[tuple[str, int]]]]:
 def refers(tx: Clock, select: Execute, size: int) -> set[str]:
     """Return the sessions that became active since the ledger had ``size`` entries.
 
-    These are sessions with an entry at or after ``size``, and sessions that rows of state refer to.
+    These are sessions with an entry at or after ``size``, and sessions that rows of state refer to:
+    calls in flight, orders, leases, objects and batches of providers, and stored answers.
 
     Args:
         tx: the clock by which leases end.
-        select: runs a query.
+        select: runs a query; its errors are raised.
         size: number of entries.
     """
     rows = select("SELECT DISTINCT session_id FROM entries WHERE seq >= ?", (size,))
