@@ -34,13 +34,13 @@ class Uncheckable(str):
 
 
 def until_failure(name: str, find: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yield the findings of a check, and one more finding if the check fails.
+    """Yield the findings of a check, and one more finding if the check raises an exception.
 
-    Stored values are not trusted, so a check can fail in any way. A failure ends only this check;
-    the next one runs, and the report is complete.
+    Stored values are not trusted, so a check can fail in any way. The exception is not raised: it
+    ends only this check, and the report is complete.
 
     Args:
-        name: name of the check, for the finding about its failure.
+        name: name of the check, for the finding about its failure, which names no entry.
         find: returns the findings.
     """
     try:
@@ -52,7 +52,7 @@ def until_failure(name: str, find: Callable[[], Iterable[Finding]]) -> Iterator[
 def reason_of(error: Exception) -> str:
     """Return an unexpected error as the end of a sentence.
 
-    A RemitError gives its message, any other error its type and text.
+    A RemitError gives its message, without its next step; any other error its type and text.
 
     Args:
         error: the error.
@@ -63,9 +63,13 @@ def reason_of(error: Exception) -> str:
 def locked(ledger: LedgerClient, look: Callable[[Select], _T]) -> _T:
     """Return the result of ``look`` while nobody else writes.
 
-    ``look`` gets a function that runs queries. A ledger that accepts no transaction (a read-only
-    medium, or a damaged one) is read without the lock. If ``look`` raises an error, it is called
-    again without the lock, and that error is raised.
+    A ledger that accepts no transaction (a read-only medium, or a damaged one) is read without the
+    lock. If ``look`` raises an error, it is called again without the lock, and its error or result
+    then counts.
+
+    Args:
+        ledger: the ledger.
+        look: takes a function that runs queries; it must only read.
     """
     try:
         return ledger.transact(lambda tx: look(tx.execute))
@@ -76,8 +80,9 @@ def locked(ledger: LedgerClient, look: Callable[[Select], _T]) -> _T:
 def settled(ledger: LedgerClient, check: Callable[[Select], Iterable[Finding]]) -> list[Finding]:
     """Return the findings of a check, confirmed in a transaction.
 
-    A check that finds anything, except something uncheckable, is repeated in a transaction, because
-    another process may have been writing. The second result counts.
+    A check that finds anything, except something uncheckable, is repeated in a transaction (see
+    :func:`locked`), because another process may have been writing. The second result counts. The
+    check's errors are raised.
 
     Args:
         ledger: the ledger.
@@ -95,7 +100,11 @@ _STORED = {"bigint": "integer", "text": "text", "bytea": "blob"}
 def of_other_types(
     ledger: LedgerClient | Store, tables: Mapping[str, Sequence[Column]]
 ) -> Iterator[Finding]:
-    """Yield each row with a value of another type than its column's; only SQLite stores those.
+    """Yield a finding for each row with a value of another type than its column's; only SQLite
+    stores those.
+
+    On PostgreSQL nothing is yielded. A table that cannot be read is a finding. The findings name no
+    entry.
 
     Args:
         ledger: the ledger, which is only read.
@@ -124,20 +133,20 @@ def _of_other_types(
 
 
 def readable(value: Any) -> str:
-    """Return a stored value, whatever it is, in a form for messages. Long values are cut.
+    """Return the ``repr`` of a stored value for messages, cut after 200 characters.
 
     Args:
-        value: the value.
+        value: any value.
     """
     return excerpt(repr(value))
 
 
 def imported_size(select: Select) -> int:
-    """Return the number of imported entries; 0 without an import.
+    """Return the number of imported entries, the first of the ledger; 0 without an import.
 
     An import brings no rows of state, so checks of state skip these entries.
 
     Args:
-        select: runs a query.
+        select: runs a query on ``ledger_info``; its errors are raised.
     """
     return info_number(select, "imported")

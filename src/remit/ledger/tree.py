@@ -28,8 +28,8 @@ from remit.ledger.tlog import (
 class LedgerTree:
     """The roots, proofs and tiles of a ledger's tree, for sizes that the caller gives.
 
-    Later appends do not change the result for a size. Hashes are cached until a proof that does not
-    need them.
+    Later appends do not change the result for a size; erasures neither. Hashes are cached until a
+    proof that does not need them. One thread uses an object. Errors of ``execute`` are raised.
 
     Args:
         execute: runs a statement; statements need not share a transaction.
@@ -60,6 +60,10 @@ class LedgerTree:
     def inclusion(self, index: int, size: int) -> list[bytes]:
         """Return the inclusion proof of a leaf, from its sibling up (RFC 6962).
 
+        Args:
+            index: sequence number of the entry.
+            size: number of entries of the tree.
+
         Raises:
             TlogError: a tree of that size has no such leaf.
             LedgerFormatError: leaves or stored hashes are missing.
@@ -70,6 +74,10 @@ class LedgerTree:
     def consistency(self, old: int, new: int) -> list[bytes]:
         """Return the proof that the tree of ``new`` leaves extends that of ``old`` (RFC 6962).
 
+        Args:
+            old: number of entries of the older tree.
+            new: number of entries of the newer tree.
+
         Raises:
             TlogError: ``old`` is greater than ``new``, or negative.
             LedgerFormatError: leaves or stored hashes are missing.
@@ -78,7 +86,9 @@ class LedgerTree:
         return consistency_proof(old, new, self._range)
 
     def multiproof(self, leaves: Sequence[int], size: int) -> Iterator[bytes]:
-        """Yield the hashes that lead from the leaves, ascending, to the root, left to right.
+        """Yield the roots of the largest subtrees without any of the leaves, left to right.
+
+        With the leaves they lead to the tree's root.
 
         Args:
             leaves: sequence numbers of the entries, ascending.
@@ -105,7 +115,7 @@ class LedgerTree:
         self._tiles = kept | self._read(tile for tile in wanted if tile not in kept)
 
     def tile(self, level: int, index: int) -> list[bytes]:
-        """Return the existing hashes of a tile, left to right, at most 256.
+        """Return the existing hashes of a tile, left to right, at most 256; nothing is cached.
 
         A tile at the edge of the tree has fewer, and one beyond it none.
 
@@ -114,7 +124,8 @@ class LedgerTree:
             index: number of the tile in its level, from 0.
 
         Raises:
-            LedgerError: hashes of the tile are missing or cannot be read.
+            LedgerFormatError: a hash before an existing one is missing, or stored hashes are
+                damaged.
         """
         return self._read([(level, index)])[level, index]
 
@@ -182,7 +193,7 @@ class LedgerTree:
 
 
 def split_tile(hashes: bytes) -> list[bytes]:
-    """Return the 256 leaf hashes of a stored row; raise LedgerFormatError for other contents.
+    """Return the 256 leaf hashes of a stored row; raise LedgerFormatError for another length.
 
     Args:
         hashes: 8,192 bytes of the table ``tree_hashes``.

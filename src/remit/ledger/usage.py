@@ -81,6 +81,11 @@ def _quarter_at(minute: str) -> int:
 def quarter_of(timestamp: str) -> int:
     """Return the number of the quarter hour of an entry's time, counted from 1970 UTC.
 
+    Results are cached by minute.
+
+    Args:
+        timestamp: ISO 8601 in UTC; seconds and zone are ignored.
+
     Raises:
         ValueError: the text is not a time.
     """
@@ -90,6 +95,9 @@ def quarter_of(timestamp: str) -> int:
 def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, Any]) -> Row | None:
     """Return the dimensions and amounts that an entry adds; ``None`` if it adds nothing.
 
+    Calls, orphaned calls and debits add; a debit only if no worker wrote it. Amounts that are no
+    exact numbers count as 0. A call with tokens and without a cost counts as unpriced.
+
     Args:
         event_type: event type of the entry.
         metadata: the recorded metadata, with commitments in place of content.
@@ -97,7 +105,7 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
 
     Returns:
         Names, certainty, and counts, as the columns of ``usage`` without the quarter; costs are in
-        nano-dollars and never negative.
+            nano-dollars and never negative. A very long name is cut and gets a hash.
     """
     if event_type not in USAGE_EVENTS or (event_type == "BUDGET_DEBIT" and not _is_own(metadata)):
         return None
@@ -160,7 +168,8 @@ def _count(name: str, metadata: Mapping[str, Any], given: Mapping[str, Any]) -> 
 def key_of(event_type: str, metadata: Mapping[str, Any]) -> Row | None:
     """Return the row of ``usage_keys`` that an entry adds; ``None`` if it adds none.
 
-    Only a ``KEY_CREATED`` that the kernel wrote adds a row.
+    Only a ``KEY_CREATED`` that no worker wrote adds a row. A name that is missing or no text
+    becomes empty.
 
     Args:
         event_type: event type of the entry.
@@ -206,10 +215,10 @@ def _names(*found: Any) -> tuple[str, ...]:
 def added(rows: Iterable[Row]) -> list[Row]:
     """Return ``rows`` with equal quarters and dimensions summed, each once.
 
-    Sums are capped at the largest number of the column. The order is that of first occurrence.
+    Sums are capped at 2⁶². The order is that of first occurrence.
 
     Args:
-        rows: rows of the table ``usage``.
+        rows: rows of the table ``usage``, which are not changed.
     """
     sums: dict[Row, list[int]] = {}
     for row in rows:
@@ -223,12 +232,15 @@ def added(rows: Iterable[Row]) -> list[Row]:
 
 
 def rows_of(entries: Iterable[tuple[str, str, bytes | str]]) -> Iterator[tuple[str, Row]]:
-    """Yield the table and row that each entry adds, given its time, event type and record.
+    """Yield the table and row that each entry adds; most entries add none.
 
     Unreadable entries add nothing; verification reports them.
 
     Args:
-        entries: entries in any order.
+        entries: time, event type and record of each entry, in any order.
+
+    Yields:
+        ``usage`` or ``usage_keys``, and a row with all columns of that table.
     """
     for timestamp, event_type, record in entries:
         try:

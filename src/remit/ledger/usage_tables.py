@@ -106,7 +106,10 @@ def carried_usage(ledger: LedgerClient, first: int, end: int) -> dict[str, str]:
         end: the first sequence number after the range.
 
     Returns:
-        A SHA-256 in hex by hour, such as ``2026-01-31T12``.
+        A SHA-256 in hex by hour, such as ``2026-01-31T12``, ascending.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     hours = ledger.select(f"{_HOURS} WHERE seq >= ? AND seq < ?", (first, end))
     found = {}
@@ -124,10 +127,11 @@ def _hours_of(ranges: Sequence[ArchivedRange]) -> dict[str, str]:
 
 
 def archived_usage(select: Select, ranges: Sequence[ArchivedRange]) -> Iterator[Row]:
-    """Yield the rows of ``usage`` of archived hours, which do not follow from the present entries.
+    """Yield the rows of ``usage`` of hours with archived entries, which do not follow from the
+    present entries.
 
     Args:
-        select: runs a query.
+        select: runs a query; its errors are raised.
         ranges: the archived ranges.
     """
     for text in _hours_of(ranges):
@@ -138,10 +142,11 @@ def archived_usage(select: Select, ranges: Sequence[ArchivedRange]) -> Iterator[
 def archived_usage_problem(select: Select, end: int, hours: Mapping[str, str]) -> str:
     """Return a difference between the table and the recorded digests of archived hours.
 
-    The text is empty if there is none. Hours without archived entries must have no rows.
+    The text is a clause about the first difference, empty if there is none. Hours without archived
+    entries must have no rows.
 
     Args:
-        select: reads the ledger.
+        select: reads the ledger; its errors are raised.
         end: first sequence number after the archived entries.
         hours: the recorded digest of each hour.
     """

@@ -60,10 +60,10 @@ _ENGINE_FAILURES = frozenset(
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return True if a statement or a value is at fault, not the engine or the file.
+    """Return True if a statement, a value or Python code of a unit is at fault, not the engine or
+    the file.
 
-    True also for errors of Python code in a unit, except those of a replaced file or foreign
-    layout.
+    Errors of a replaced file or a newer layout give False, as do SQLite errors without a code.
 
     Args:
         error: the error of a transaction.
@@ -81,9 +81,10 @@ def is_refusal(error: BaseException) -> bool:
 def read_rows(
     connection: sqlite3.Connection, sql: str, parameters: Sequence[Any] = ()
 ) -> list[tuple[Any, ...]]:
-    """Return the rows of a query.
+    """Return all rows of a query.
 
     Bytes of a stored text that are not UTF-8 become surrogates, which no text of a record contains.
+    The query is run a second time if such bytes occur.
 
     Args:
         connection: an open connection; its ``text_factory`` is changed and set back if such bytes
@@ -93,6 +94,7 @@ def read_rows(
 
     Raises:
         sqlite3.Error: the query failed.
+        UnicodeEncodeError, OverflowError: a parameter holds a lone surrogate, or is over 64 bits.
     """
     try:
         return connection.execute(sql, parameters).fetchall()
@@ -114,7 +116,10 @@ def _decode(data: bytes) -> str:
 
 
 class SqliteBatch(Batch):
-    """A :class:`~remit.ledger.batch.Batch` on SQLite, in a transaction that the store began.
+    """A :class:`~remit.ledger.batch.Batch` on SQLite, in a transaction that the store began and
+    ends.
+
+    The constructor reads the head of the ledger, and raises sqlite3.Error if that fails.
 
     Args:
         connection: the writing connection.

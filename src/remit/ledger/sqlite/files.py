@@ -22,7 +22,8 @@ _RETRY_S = 0.02
 def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
     """Rename a ledger's file between two transactions; open clients fail at their next commit.
 
-    Its ``-wal`` and ``-shm`` files are removed.
+    Its ``-wal`` and ``-shm`` files are removed. The log is first copied into the file; up to 100
+    attempts are made while others read.
 
     Args:
         path: the file.
@@ -31,6 +32,7 @@ def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
 
     Raises:
         LedgerError: readers never pause, or the file cannot be renamed.
+        OSError: the ``-wal`` or ``-shm`` file cannot be removed; the ledger is renamed.
     """
     try:
         with contextlib.closing(

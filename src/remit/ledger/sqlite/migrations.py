@@ -24,7 +24,8 @@ _TABLE_SQL = "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
 def migrate(connection: sqlite3.Connection) -> None:
     """Apply the missing migrations in one transaction; none if another process was first.
 
-    Each migration adds a row to ``migrations``, and the file's ``user_version`` is set.
+    Each migration adds a row to ``migrations``, and the file's ``user_version`` is set to the
+    present layout. ``legacy_alter_table`` stays on for the connection.
 
     Args:
         connection: a connection of the ledger, outside a transaction.

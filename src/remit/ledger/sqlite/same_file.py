@@ -21,7 +21,9 @@ _HASH = "SELECT entry_hash FROM entries WHERE seq = ?"
 
 
 class SameFile:
-    """The files of one open ledger.
+    """The files of one open ledger, as they were when the store was opened.
+
+    The constructor raises OSError if they cannot be examined.
 
     Args:
         path: the database, which is open and was read.
@@ -42,10 +44,12 @@ class SameFile:
         """Raise LedgerRollbackError if the files were replaced, removed or copied over.
 
         Args:
-            deep: True, in a transaction of the writer, to read a changed file too.
+            deep: True, in a transaction of the writer, to read a changed file too, which finds a
+                file that was copied over. Reading may take 20 attempts of 10 ms.
 
         Raises:
             OSError: the file cannot be examined.
+            sqlite3.Error: the ledger cannot be read.
         """
         # Every commit comes by here.
         try:

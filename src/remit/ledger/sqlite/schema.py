@@ -66,7 +66,10 @@ _QUOTED_NAME = re.compile(r'^"([a-z_][a-z_0-9]*)"$')
 
 
 def squeezed(sql: str | None) -> str:
-    """Return a statement's words, so that spacing and quoted names make no difference.
+    """Return a statement's words, joined by single spaces, so that spacing and quoted names make no
+    difference.
+
+    Only quotes around lower-case names are dropped.
 
     Args:
         sql: the statement; ``None`` gives an empty text.
@@ -78,10 +81,10 @@ def layout_problems(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> Iterator
     """Yield a clause for each object that a ledger lacks, does not have, or has in another form.
 
     Objects that a ledger should have come first, then foreign ones, each sorted by kind and name.
-    The text index may be absent.
+    The text index may be absent. Rows are not checked.
 
     Args:
-        run: runs a statement.
+        run: runs a statement; its errors are raised.
     """
     there = _objects(run)
     with contextlib.closing(sqlite3.connect(":memory:")) as sound:
@@ -110,7 +113,8 @@ def create_if_absent(path: Path) -> None:
     """Make an empty ledger at ``path`` unless there is one; safe if several processes try at once.
 
     A non-empty file is left as it is, whatever it holds. Missing directories are made. The file has
-    mode 0600; it is created under another name and renamed.
+    mode 0600; it is created under another name and renamed. Other processes wait by a lock on the
+    file. The new ledger has the present layout and WAL mode.
 
     Raises:
         LedgerError: the database cannot be made.

@@ -49,7 +49,10 @@ _LOG_PAGES = 4000  # 16 MB: the ends of tables and indexes, written again and ag
 
 
 class SqliteStore(Store):
-    """A ledger in one SQLite file.
+    """A ledger in one SQLite file, opened with one connection that writes and one that reads.
+
+    An older layout is migrated. A closed ledger on a read-only medium is opened read-only. A
+    process forked after opening must not use the store.
 
     Args:
         path: the file.
@@ -211,9 +214,9 @@ class SqliteStore(Store):
     def run(self, units: Sequence[Unit]) -> list[Any]:
         """Do all units in one durable transaction, which locks the file for other writers.
 
-        A refused transaction of several units is repeated, each unit in a transaction of its own.
-        A unit may therefore be called more than once; only its last call counts. One thread at a
-        time may call this. The calls of one process take turns with other processes.
+        A refused transaction of several units is repeated, each unit in a transaction of its own. A
+        unit may therefore be called more than once; only its last call counts. One thread at a time
+        may call this. The calls of one process take turns with other processes.
 
         Returns:
             The result of each unit, or the exception that undid it. An error that is no refusal of
@@ -225,6 +228,7 @@ class SqliteStore(Store):
             LedgerLayoutError: another program changed the layout.
             LedgerUnavailableError: the disk is full, the file is locked, or the like.
             LedgerWriteError: SQLite refused a statement.
+            RemitError: the guard refused the database.
         """
         writer = self._writer
         results: list[Any] = []
@@ -285,7 +289,8 @@ class SqliteStore(Store):
     @property
     @override
     def now_ms(self) -> int:
-        """The clock of all writers on this machine, in milliseconds.
+        """The clock of all writers on this machine, in milliseconds since 1970; the wall clock
+        before a writer set it.
 
         Errors of the database are ignored.
         """
@@ -315,6 +320,13 @@ class SqliteStore(Store):
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a portable read-only statement; one thread at a time reads, the others wait.
 
+        Args:
+            sql: the statement, with ``?`` placeholders.
+            parameters: values of the placeholders.
+
+        Returns:
+            All rows.
+
         Raises:
             LedgerClosedError: the store is closed.
             LedgerFormatError: the statement failed.
@@ -332,9 +344,13 @@ class SqliteStore(Store):
 
     @override
     def equalities(self, where: Filter) -> list[str]:
-        """Return a condition for each of ``where.equals``.
+        """Return an SQL condition for each of ``where.equals``, in its order.
 
-        Only the narrowest column, and an event type with a session, may use an index.
+        Only the narrowest column, and an event type with a session, may use an index; a plus before
+        a column's name excludes it.
+
+        Args:
+            where: the filter, whose values are given as parameters.
         """
         # The narrowest column drives the search; a plus keeps SQLite from using the index of
         # another, of which it cannot know that it holds half the ledger.
@@ -347,6 +363,9 @@ class SqliteStore(Store):
         """Yield the entry rows from ``first`` to ``last`` (inclusive) by ``seq``, in pages.
 
         A record that is not stored as text has a ``problem``.
+
+        Raises:
+            LedgerError: the file cannot be read.
         """
         sql = (
             f"SELECT seq, typeof(record), {RECORD_SQL}, {', '.join(COLUMNS)} FROM entries "
@@ -360,7 +379,12 @@ class SqliteStore(Store):
     @override
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
         """Yield the content rows from ``first`` to ``last`` (inclusive) by ``content_id``, in
-        pages. A row with values of wrong types has only its ``content_id`` and a ``problem``.
+        pages.
+
+        A row with values of wrong types has only its ``content_id`` and a ``problem``.
+
+        Raises:
+            LedgerError: the file cannot be read.
         """
         sql = (
             "SELECT content_id, digest, nonce, bytes, CAST(value AS BLOB), typeof(value), "
@@ -385,11 +409,15 @@ class SqliteStore(Store):
 
     @override
     def integrity_problems(self, *, deep: bool) -> list[str]:
-        """Return the faults of the layout and the journal mode, a clause each; with ``deep`` also
-        SQLite's first integrity fault.
+        """Return the faults of the layout and the journal mode, a clause each; empty if there are
+        none.
+
+        Args:
+            deep: True to add SQLite's first integrity fault, for which the whole file is read.
 
         Raises:
             LedgerError: the file cannot be read.
+            OSError: a read-only file cannot be opened.
         """
         problems = list(layout_problems(self.select))
         if not self._has_log():
@@ -427,8 +455,15 @@ class SqliteStore(Store):
     def unindex_texts(
         self, tx: Transaction, texts: Sequence[tuple[int, str]], *, merge: bool
     ) -> None:
-        """Remove ``(content_id, text)`` pairs from the text index; ``merge`` rewrites the index
-        without their words.
+        """Remove ``(content_id, text)`` pairs from the text index, inside a transaction.
+
+        The index must exist.
+
+        Args:
+            tx: the transaction.
+            texts: the pairs exactly as they were indexed; others damage the index.
+            merge: True to rewrite the index without their words; else they remain in the file,
+                marked as deleted.
         """
         for content_id, text in texts:
             tx.execute(
@@ -493,7 +528,10 @@ class SqliteStore(Store):
 
     @override
     def close(self) -> None:
-        """Close all connections. Closing twice is harmless."""
+        """Close all connections; a running query is waited for. Closing twice is harmless.
+
+        Later reads raise LedgerClosedError.
+        """
         self._closed = True
         with self._read_lock:
             self._reader.close()

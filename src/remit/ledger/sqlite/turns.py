@@ -18,7 +18,7 @@ _MAX_WAIT_S = 1.0  # after that SQLite's own lock decides: the other may be susp
 
 
 class Turns:
-    """A lock on a directory, which makes no file and ends with its process.
+    """A lock on a directory, which makes no file and ends with its process or with :meth:`close`.
 
     Args:
         directory: the directory; if it cannot be read, there is no lock.
@@ -30,9 +30,10 @@ class Turns:
             self._directory = os.open(directory, os.O_RDONLY)
 
     def take(self) -> None:
-        """Wait for the lock, at most one second; then return without it.
+        """Wait for the lock, at most one second, polling every 0.5 ms; then return without it.
 
         Returns at once if the directory could not be opened, or its file system has no such locks.
+        The caller is not told whether it holds the lock.
         """
         if self._directory is None:
             return
@@ -50,7 +51,7 @@ class Turns:
                 return
 
     def give_back(self) -> None:
-        """Release the lock; harmless if it is not held."""
+        """Release the lock; harmless if it is not held. Errors of the system are ignored."""
         if self._directory is not None:
             try:  # noqa: SIM105 - every commit comes by here
                 fcntl.flock(self._directory, fcntl.LOCK_UN)

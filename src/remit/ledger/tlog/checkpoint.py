@@ -27,13 +27,13 @@ _MAX_HASHES = 63
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A tree head.
+    """A tree head, unsigned.
 
     Attributes:
         origin: unique name of the log.
         size: number of leaves.
-        root: 32 bytes.
-        extensions: further lines of the note's text.
+        root: root hash of the tree, 32 bytes.
+        extensions: further lines of the note's text, without newlines.
     """
 
     origin: str
@@ -43,7 +43,9 @@ class Checkpoint:
 
     @property
     def text(self) -> str:
-        """The text of the note: origin, size, root in base64 and extensions, a line each."""
+        """The text of the note: origin, size, root in base64 and extensions, a line each with a
+        newline.
+        """
         lines = (
             self.origin,
             str(self.size),
@@ -60,7 +62,8 @@ class Checkpoint:
             text: origin, size, root hash in base64, and any extension lines, each with a newline.
 
         Raises:
-            TlogError: the text is malformed.
+            TlogError: a line is missing or empty, the size is no decimal number below 2⁶³, or the
+                root is not base64 of 32 bytes.
         """
         lines = text.split("\n")
         if len(lines) < 4 or lines[-1] != "" or not all(lines[:-1]):
@@ -113,7 +116,8 @@ class SignedCheckpoint:
             data: the note's text; bytes are UTF-8.
 
         Raises:
-            TlogError: the note or its text is malformed or too long.
+            TlogError: the note or its text is malformed or longer than 1,000,000 bytes, or a key
+                signed it twice.
         """
         note = Note.parse(data)
         return cls(Checkpoint.parse(note.text), note)
@@ -125,7 +129,8 @@ class SignedCheckpoint:
             key: the log's verifier key.
 
         Raises:
-            TlogError: the checkpoint belongs to another origin, or another key signed it.
+            TlogError: the checkpoint belongs to another origin, the key did not sign it, or a
+                signature under the key's name does not hold.
         """
         if self.checkpoint.origin != key.name:
             raise TlogError(
@@ -160,11 +165,14 @@ class SignedCheckpoint:
     def cosignatures(self, keys: Iterable[VerifierKey]) -> list[tuple[VerifierKey, int]]:
         """Return the valid cosignatures of witnesses, each with the witness's key and its time.
 
+        A key without a line is left out.
+
         Args:
             keys: the witnesses' keys; lines of other keys are ignored.
 
         Returns:
-            Pairs of a key and the seconds since 1970 at which the witness had seen the tree.
+            Pairs of a key, in the order of ``keys``, and the seconds since 1970 at which the
+                witness had seen the tree.
 
         Raises:
             TlogError: a line of one of the keys is malformed or is not its signature.
@@ -204,7 +212,7 @@ def _cosigned(text: str, timestamp: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TlogProof:
-    """An inclusion proof and the checkpoint that it leads to.
+    """An inclusion proof and the checkpoint that it leads to; ``str`` gives the text of its file.
 
     Attributes:
         index: index of the leaf, from 0.
@@ -234,7 +242,8 @@ class TlogProof:
             data: the file's text; bytes are UTF-8.
 
         Raises:
-            TlogError: the proof or its checkpoint is malformed or too long.
+            TlogError: the proof or its checkpoint is malformed, has more than 63 hashes, or is
+                longer than 1,000,000 characters.
         """
         try:
             text = data.decode() if isinstance(data, bytes) else data

@@ -62,10 +62,13 @@ def tree_root(hashes: Sequence[bytes]) -> bytes:
 def inclusion_proof(index: int, size: int, range_hash: RangeHash) -> list[bytes]:
     """Return PATH(index, D[size]) of RFC 6962, 2.1.1: from the leaf's sibling to the root's child.
 
+    The list is empty for a tree of one leaf.
+
     Args:
         index: index of the leaf, from 0.
         size: number of leaves.
-        range_hash: returns the root over the leaves from a start to before an end.
+        range_hash: returns the root over the leaves from a start to before an end; its errors are
+            raised.
 
     Raises:
         TlogError: a tree of that size has no such leaf.
@@ -91,7 +94,8 @@ def consistency_proof(old: int, new: int, range_hash: RangeHash) -> list[bytes]:
     Args:
         old: number of leaves of the older tree.
         new: number of leaves of the newer tree.
-        range_hash: returns the root over the leaves from a start to before an end.
+        range_hash: returns the root over the leaves from a start to before an end; its errors are
+            raised.
 
     Raises:
         TlogError: ``old`` is greater than ``new``, or negative.
@@ -120,13 +124,15 @@ def unlisted_subtrees(leaves: Sequence[int], start: int, end: int) -> Iterator[t
     """Yield, from left to right, the largest subtrees without any of the listed leaves.
 
     The root of a tree follows from its listed leaves and the roots of these subtrees, which are
-    also called the multiproof of the leaves. A subtree is given by its first leaf and the leaf
-    after its last.
+    also called the multiproof of the leaves.
 
     Args:
-        leaves: the leaves' indexes, ascending.
+        leaves: the leaves' indexes, ascending; none gives the whole range.
         start: the first leaf of the tree, or of a node of it.
         end: the leaf after the last one.
+
+    Yields:
+        The first leaf of a subtree, and the leaf after its last.
     """
     place = bisect_left(leaves, start)
     if place == len(leaves) or leaves[place] >= end:
@@ -141,7 +147,10 @@ def unlisted_subtrees(leaves: Sequence[int], start: int, end: int) -> Iterator[t
 def verify_inclusion(
     leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes
 ) -> None:
-    """Check that a leaf is in the tree (RFC 9162, 2.1.3.2); return nothing.
+    """Raise TlogError unless a leaf is in the tree (RFC 9162, 2.1.3.2).
+
+    The error says whether the index is outside the tree, the proof is too long or too short, or
+    leads to another root.
 
     Args:
         leaf: hash of the leaf.
@@ -149,9 +158,6 @@ def verify_inclusion(
         size: number of leaves.
         path: hashes from the leaf's sibling up.
         root: root of the tree.
-
-    Raises:
-        TlogError: the proof does not lead from the leaf to the root.
     """
     if not 0 <= index < size:
         raise TlogError(f"A tree of {size} leaves has no leaf {index}.")
@@ -175,17 +181,17 @@ def verify_inclusion(
 def verify_consistency(
     old: int, new: int, path: Sequence[bytes], old_root: bytes, new_root: bytes
 ) -> None:
-    """Check that the tree of ``new`` leaves extends the tree of ``old`` leaves (RFC 9162, 2.1.4.2).
+    """Raise TlogError unless the tree of ``new`` leaves extends that of ``old`` leaves (RFC 9162,
+    2.1.4.2).
+
+    The proof must be empty for equal sizes, whose roots must be equal, and from the empty tree.
 
     Args:
-        old: number of leaves of the older tree.
+        old: number of leaves of the older tree; greater than ``new`` or negative is refused.
         new: number of leaves of the newer tree.
         path: the proof.
         old_root: root of the older tree.
         new_root: root of the newer tree.
-
-    Raises:
-        TlogError: the proof does not show the extension, or two trees of one size differ.
     """
     if not 0 <= old <= new:
         raise TlogError(f"A tree of {new} leaves does not extend one of {old}.")

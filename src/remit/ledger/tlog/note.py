@@ -102,8 +102,12 @@ class VerifierKey:
     def parse(cls, text: str) -> VerifierKey:
         """Return the key in ``name+hash+key``; space around the text is ignored.
 
+        Args:
+            text: the key as ``str`` gives it.
+
         Raises:
-            TlogError: the text is malformed, or the hash is not that of name and key.
+            TlogError: the text is malformed, the hash is not that of name and key, or the key is of
+                no known kind.
         """
         name, _, rest = text.strip().partition("+")
         digits, _, encoded = rest.partition("+")
@@ -140,15 +144,15 @@ class VerifierKey:
 
 
 class Signer:
-    """A private key with its name.
+    """A private Ed25519 key with its name; held in memory only.
 
     Args:
         name: name of the key; for a log, its origin.
-        private_key: Ed25519.
+        private_key: the key.
         kind: kind of its signatures: :data:`ED25519` or :data:`COSIGNATURE`.
 
     Raises:
-        TlogError: the name cannot be a key's name.
+        TlogError: the name cannot be a key's name, or the kind is unknown.
     """
 
     def __init__(self, name: str, private_key: Ed25519PrivateKey, kind: int = ED25519) -> None:
@@ -168,11 +172,11 @@ class Signer:
         """Return a new random key; nothing is written.
 
         Args:
-            name: name of the key.
-            kind: type of the signatures: a byte of C2SP signed-note.
+            name: name of the key; for a log, its origin.
+            kind: kind of its signatures: :data:`ED25519` or :data:`COSIGNATURE`.
 
         Raises:
-            TlogError: the name cannot be a key's name.
+            TlogError: the name cannot be a key's name, or the kind is unknown.
         """
         return cls(name, Ed25519PrivateKey.generate(), kind)
 
@@ -198,7 +202,7 @@ class Signer:
         return cls(name, key, kind)
 
     def to_pem(self) -> bytes:
-        """Return the private key as unencrypted PKCS#8 PEM."""
+        """Return the private key, without its name and kind, as unencrypted PKCS#8 PEM."""
         return self._private_key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -210,17 +214,17 @@ class Signer:
         return self._private_key.sign(message)
 
     def sign_note(self, text: str) -> NoteSignature:
-        """Return a signature line for a note's text.
+        """Return a signature line for a note's text: plain Ed25519, without a time.
 
         Args:
-            text: text of the note, which ends with a newline.
+            text: text of the note, which ends with a newline; that is not checked.
         """
         return NoteSignature(self.name, self.verifier_key.key_id, self.sign(text.encode()))
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A text and its signatures; not trusted before :meth:`verify`.
+    """A text and its signatures; not trusted before :meth:`verify`. ``str`` gives the note.
 
     Attributes:
         text: the text, with its final newline.
@@ -237,8 +241,12 @@ class Note:
     def parse(cls, data: str | bytes) -> Note:
         """Return the note in ``data``; its signatures are not verified.
 
+        Args:
+            data: the text, an empty line, and 1 to 100 signature lines; bytes are UTF-8.
+
         Raises:
-            TlogError: the note is malformed or too long, or a key signed it twice.
+            TlogError: the note is malformed, not UTF-8, longer than 1,000,000 bytes, or has a
+                control character other than newline; or a key signed it twice.
         """
         raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
         if len(raw) > MAX_NOTE_BYTES:
@@ -316,7 +324,8 @@ def parse_base64(text: str, length: int | None = None) -> bytes | None:
 
 
 def parse_decimal(text: str) -> int | None:
-    """Return a number from 0 to 2^63 - 1; ``None`` for a sign, leading zeroes or other text.
+    """Return a number from 0 to 2^63 - 1; ``None`` for a sign, leading zeroes, a greater number or
+    other text.
 
     Args:
         text: ASCII digits.

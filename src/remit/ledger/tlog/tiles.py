@@ -62,6 +62,9 @@ def bundle_path(index: int, width: int = TILE_WIDTH) -> str:
 def bundle(records: Iterable[bytes]) -> bytes:
     """Return records, each after its length as a big-endian 16-bit number.
 
+    Args:
+        records: the records of an entry bundle, at most 256; the number is not checked.
+
     Raises:
         TlogError: a record is longer than 65,535 bytes.
     """

@@ -40,7 +40,10 @@ a problem if the range could not be read to its end.
 
 
 def check_contents(store: Store, first: int, last: int) -> IdRange:
-    """Check the content rows in a range of ids: their form, and that an entry shows each.
+    """Check the content rows in a range of ids, and that an entry shows each.
+
+    A value must match its commitment, digest, length and codec. Errors of the database are problems
+    of the report, not raised.
 
     Args:
         store: the store of the ledger.
@@ -49,7 +52,7 @@ def check_contents(store: Store, first: int, last: int) -> IdRange:
 
     Returns:
         The number of rows, the problem of each bad row by id, and a report of what could not be
-        read.
+            read.
     """
     count, bad, report = 0, dict[int, str](), VerificationReport()
     with report.guard(f"contents {first} to {last}"):
@@ -67,7 +70,10 @@ def check_contents(store: Store, first: int, last: int) -> IdRange:
 
 
 def check_steps(store: Store, first: int, last: int) -> IdRange:
-    """Check the message steps in a range of ids.
+    """Check the message steps in a range of ids: hash, position, session, and the message or its
+    erasure.
+
+    Errors of the database are problems of the report, not raised.
 
     Args:
         store: the store of the ledger.
@@ -76,7 +82,7 @@ def check_steps(store: Store, first: int, last: int) -> IdRange:
 
     Returns:
         The number of rows, the problem of each bad row by id, and a report of what could not be
-        read.
+            read.
     """
     count, bad, report = 0, dict[int, str](), VerificationReport()
     with report.guard(f"message_steps {first} to {last}"):
@@ -141,12 +147,15 @@ def _step_problem(row: tuple[Any, ...], is_erased: bool) -> str:
 def erasure_is_sound(store: Store, seq: int) -> bool:
     """Return True if the entry at ``seq`` is an ``ERASURE`` of exactly its erased values.
 
-    False also means that the entry is missing or cannot be read. A segment has no ``ERASURE``
-    entries; its erasures are compared with those of its ledger.
+    False also means that the entry is missing or damaged. For a segment, which has no ``ERASURE``
+    entries, the result is always True; its erasures are compared with those of its ledger.
 
     Args:
         store: the store of the ledger.
         seq: sequence number that erased values name.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     if store.segment is not None:
         return True

@@ -120,6 +120,9 @@ def check_entries(
 ) -> EntryRange:
     """Check the entries from ``first`` (a multiple of 256) to ``last``; return the result.
 
+    Records, links, columns, shown content, message lists, subjects and tree hashes are checked.
+    Problems, errors of the database too, are in the result's report; none is raised.
+
     Args:
         store: the store of the ledger.
         first: the first sequence number.
@@ -137,14 +140,19 @@ def check_entries(
 
 
 def known_entries(store: Store, first: int, last: int) -> EntryRange:
-    """Return the result of a range that an earlier verification found sound, without reading it.
+    """Return the result of a range that an earlier verification found sound, without reading its
+    records.
 
     The hash of the last row and the stored tree hashes are read, for the neighbours and the tree.
+    Entries that are not there count as archived.
 
     Args:
         store: the store of the ledger.
         first: sequence number of the first entry.
         last: sequence number of the last entry.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     row = store.get(last)
     ((there,),) = store.select(

@@ -28,7 +28,8 @@ def read_heads(
 ) -> list[TreeHead]:
     """Return the readable tree heads by growing size.
 
-    Malformed and forged heads are reported and left out.
+    Malformed and forged heads are reported and left out. Nothing is raised. A key signs under an
+    origin that it had before a fork, too.
 
     Args:
         report: receives the problems; its ``checkpoint`` becomes ``failed`` at the first.
@@ -70,7 +71,11 @@ def check_heads(
     is_signed: bool,
     witnesses: Sequence[VerifierKey],
 ) -> None:
-    """Compare the records with the tree heads, and set the report's ``checkpoint`` members.
+    """Compare the records with the tree heads, and set the report's ``checkpoint``,
+    ``checkpoint_size`` and ``witnesses``.
+
+    Nothing is raised for a head that does not hold: it is a problem, and ``checkpoint`` becomes
+    ``failed``. A bad cosignature is a problem too.
 
     Args:
         report: receives the problems and the assurance.

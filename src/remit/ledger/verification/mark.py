@@ -47,7 +47,7 @@ class VerifiedMark:
 
     @classmethod
     def read(cls, marks: Marks | None) -> VerifiedMark:
-        """Return the last mark of a root; a mark of no entries if there is none.
+        """Return the last mark of a root; a mark of no entries if there is no valid one.
 
         Args:
             marks: marks of the root; ``None`` for a ledger without a root.
@@ -55,24 +55,32 @@ class VerifiedMark:
         return cls(**(marks.read(_NAME) if marks is not None else {}))
 
     def write(self, marks: Marks, store: Store) -> None:
-        """Replace the root's mark by this one, with the present row counts.
+        """Replace the root's mark by this one, after setting ``rows`` to the present row counts.
 
-        Without the ledger's private key nothing is written; see :meth:`Marks.write`.
+        Without the ledger's private key nothing is written, and a failure to write is ignored; see
+        :meth:`Marks.write`.
 
         Args:
             marks: the marks of the root.
             store: the store of the ledger, whose rows are counted.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         self.rows, _ = self._counted(store)
         marks.write(_NAME, asdict(self))
 
     def is_of(self, store: Store) -> bool:
-        """Return True if the ledger has the marked rows, except for values erased since.
+        """Return True if the ledger has as many marked rows as then, except for values erased
+        since.
 
         An empty mark fits no ledger. Only numbers of rows are compared.
 
         Args:
             store: the store of the ledger.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if not self.size:
             return False
@@ -82,14 +90,19 @@ class VerifiedMark:
         return rows == self.rows
 
     def contradiction(self, store: Store, size: int) -> str:
-        """Return how a ledger of ``size`` entries contradicts the mark; empty if it does not.
+        """Return how a ledger of ``size`` entries contradicts the mark, as a clause; empty if it
+        does not.
 
         The ledger contradicts the mark if verified entries are missing or differ. Only the last
-        verified entry is compared; an archived one is not compared.
+        verified entry is compared; an archived one is not compared. An empty mark contradicts
+        nothing.
 
         Args:
             store: the store of the ledger.
             size: number of entries in the ledger.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         before = f"{self.size} entries were verified here"
         if self.size > size:

@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class Runner:
-    """A runner of checks on a store.
+    """A runner of checks on a store, used inside :func:`runner`, which ends the processes.
 
     Args:
         store: the store for checks in this process.
@@ -31,10 +31,13 @@ class Runner:
     def start(self, check: Callable[..., _T], *given: Any) -> Callable[[], _T]:
         """Start one check in a process of the pool; return a function that waits for the result.
 
-        Without a pool the check runs now, in this process. The function raises the check's error.
+        Without a pool the check runs now, in this process, and its error is raised here. With a
+        pool, the returned function raises the error.
 
         Args:
-            check: a function that takes a store, and ``given`` after it.
+            check: a function that takes a store, and ``given`` after it; a pool needs one that can
+                be pickled.
+            given: further arguments.
         """
         if self._pool is not None:
             return self._pool.submit(_check, check, given).result
@@ -44,7 +47,8 @@ class Runner:
     def run(self, check: Callable[..., _T], ranges: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
         """Yield the result of a check for each of ``ranges``, in order.
 
-        Several ranges are checked at a time.
+        At most ``ahead`` + 1 ranges are checked at a time. A check's error is raised in its place,
+        and ends the iteration.
 
         Args:
             check: a function that takes a store, and the values of a range.
@@ -61,10 +65,10 @@ class Runner:
 
 @contextlib.contextmanager
 def runner(reopen: Callable[[], Store], store: Store, jobs: int) -> Iterator[Runner]:
-    """Yield a runner of checks; end its processes afterwards.
+    """Yield a runner of checks; end its processes afterwards, without starting further checks.
 
     Args:
-        reopen: opens the store in a process of the pool.
+        reopen: opens the store in a process of the pool; must be picklable.
         store: the store for checks in this process.
         jobs: number of processes; 1 uses this process alone.
     """

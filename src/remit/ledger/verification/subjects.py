@@ -23,6 +23,9 @@ def check_subjects(report: VerificationReport, store: Store, subjects: Mapping[i
         report: receives the problems.
         store: the store of the ledger.
         subjects: by content id of such a name, the sequence number of its entry.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     found: dict[int, list[bool]] = defaultdict(list)
     for chunk in chunks([*subjects]):
@@ -51,12 +54,17 @@ def check_unnamed_subjects(
 ) -> None:
     """Report rows of ``content_subjects`` that no entry commits to.
 
+    Rows of entries from before records committed to subjects are not reported.
+
     Args:
         report: receives the problems.
         store: the store of the ledger.
         first: the lowest content id.
         last: the greatest content id.
         named: content ids of the values by which entries name a person.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     where = "WHERE content_id >= ? AND content_id <= ?"
     ((number,),) = store.select(f"SELECT count(*) FROM content_subjects {where}", (first, last))

@@ -28,9 +28,10 @@ _MAX_ROWS = 20  # rows of one table
 
 
 def last_id(report: VerificationReport, store: Store, column: str, table: str) -> int | None:
-    """Return the greatest id that a writer can have made; ``None`` if the table is empty.
+    """Return the greatest id below 2⁵³; ``None`` if the table is empty.
 
-    A table that cannot be read is a problem in ``report``, and gives ``None``.
+    No writer makes greater ids. A table that cannot be read is a problem in ``report``, and gives
+    ``None``.
 
     Args:
         report: receives the problem.
@@ -47,8 +48,10 @@ def last_id(report: VerificationReport, store: Store, column: str, table: str) -
 def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
     """Report rows with ids that no writer makes, and rows of entries that do not exist.
 
+    A table that cannot be read is a problem too; nothing is raised.
+
     Args:
-        report: receives the problems, at most 20 for each table.
+        report: receives the problems, at most 20 for each table and check.
         store: the store of the ledger.
         size: number of entries when the verification began.
     """
@@ -86,12 +89,15 @@ def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
 def check_info(report: VerificationReport, store: Store, key: VerifierKey | None) -> None:
     """Report wrong rows of ``ledger_info`` and ``migrations``: owner, extent, layout, names.
 
-    Unknown names are problems too.
+    Unknown names are problems too. A ledger that never signed needs no owner.
 
     Args:
         report: receives the problems.
         store: the store of the ledger.
         key: the ledger's key; ``None`` leaves the owner unchecked.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     info: dict[Any, Any] = dict(store.select("SELECT name, value FROM ledger_info"))
     for name in info:
@@ -119,6 +125,8 @@ def check_unnamed_steps(
 ) -> None:
     """Report message steps that belong to no entry's list.
 
+    Raise LedgerError if the ledger cannot be read.
+
     Args:
         report: receives the problems.
         store: the store of the ledger.
@@ -138,10 +146,12 @@ def check_unnamed_steps(
 def check_erasures(report: VerificationReport, store: Store, known: int) -> None:
     """Report rows of ``erasures`` that no ``ERASURE`` entry accounts for; count the others.
 
+    Raise LedgerError if the ledger cannot be read.
+
     Args:
         report: receives the problems, and the number of values by ``ERASURE`` entry.
         store: the store of the ledger.
-        known: entries with lower numbers were checked before.
+        known: ``ERASURE`` entries with lower numbers are taken as sound.
     """
     for seq, number in store.select("SELECT seq, count(*) FROM erasures GROUP BY seq ORDER BY seq"):
         if isinstance(seq, int) and (seq < known or erasure_is_sound(store, seq)):
@@ -156,6 +166,8 @@ def check_erasures(report: VerificationReport, store: Store, known: int) -> None
 
 def check_upper_tree(report: VerificationReport, store: Store, roots: list[bytes]) -> None:
     """Report wrong hashes above the first level, and hashes of entries that do not exist.
+
+    Raise LedgerError if the ledger cannot be read.
 
     Args:
         report: receives the problems.
