@@ -24,7 +24,8 @@ __all__ = ["lazy_names"]
 def lazy_names(door: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a door, which imports a module at the first use of its names.
 
-    The function then sets the name in the door's module, and raises AttributeError for other names.
+    The function then sets the name in the door's module. It raises AttributeError for other names,
+    and ImportError if the module cannot be imported.
 
     Args:
         door: the name of the door's module.

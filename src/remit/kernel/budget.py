@@ -72,7 +72,8 @@ class BudgetScope:
         """The keys of all accounts that a call is charged to, the narrowest last.
 
         The order: organisation, team, user and virtual key; those in ``charged_to``; session, agent
-        in the session, work order, agent in the work order.
+        in the session, work order, agent in the work order. Absent accounts are left out. The form
+        of a key is that of :func:`path_of`.
         """
         return path_of(
             self.session_id, self.work_order_id, self.agent_id, self.key_id, self.user_id,
@@ -148,7 +149,9 @@ LEARNING = BudgetScope("learning")
 
 
 def owners_of(scopes: Iterable[str]) -> dict[str, str]:
-    """Return the ids of the owners among the account keys of a path.
+    """Return the ids of the owners among the account keys of a path, with escapes decoded.
+
+    The last key of a kind counts.
 
     Args:
         scopes: keys of a path, as in :attr:`BudgetScope.path`.
@@ -218,7 +221,7 @@ def usd_of(nano: int) -> float:
 
 
 class TokenUsage(Struct, gc=False):
-    """The tokens of a call, as the provider counted them.
+    """The tokens of a call, as the provider counted them or as they are charged.
 
     Attributes:
         input_tokens: tokens of the request.
@@ -262,10 +265,10 @@ class Amount(Struct, gc=False):  # an Amount is never part of a reference cycle
     lowered: Callable[[int], Amount] | None = None
 
     def raised(self, percent: int) -> Amount:
-        """Return ``percent`` hundredths of the tokens and the cost, rounded up.
+        """Return an amount with ``percent`` hundredths of the tokens and the cost, each rounded up.
 
-        The maximum output stays. For 100 the amount itself is returned. ``None`` as cost stays
-        ``None``.
+        For 100 the amount itself is returned. ``None`` as cost stays ``None``. The maximum output
+        and the other fields stay; ``lowered`` raises its result likewise.
 
         Args:
             percent: 150 for half as much again.
@@ -290,7 +293,9 @@ OnShort = Literal["refuse", "clamp"]
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """The limits of one scope; ``None`` means no limit.
+    """The limits of one scope; ``None`` means no limit, 0 lets nothing pass.
+
+    Each limit is at most 2⁵³ - 1.
 
     Attributes:
         tokens: input and output tokens together.
@@ -301,12 +306,13 @@ class BudgetLimits:
         window: period of the limits of tokens, dollars and turns: ``day``, ``week`` or ``month``;
             ``None`` for ever.
         time_zone: zone in which windows begin at midnight, on Monday or on the first of a month;
-            empty means UTC. Refused without a window.
+            empty becomes ``UTC`` if there is a window. Refused without a window.
         on_short: ``refuse`` a call that may need more than remains, or ``clamp`` its output limit
             to the number of tokens that the remaining tokens and dollars pay for.
 
     Raises:
-        InvalidInputError: a limit, window, time zone or ``on_short`` is invalid.
+        InvalidInputError: a limit is negative or too great, or a window, time zone or ``on_short``
+            is invalid.
     """
 
     tokens: int | None = None
@@ -364,6 +370,7 @@ class BudgetLimits:
 
         Raises:
             InvalidInputError: a value cannot be a limit, or a time zone is given without a window.
+            TypeError: a limit is a text where a number is needed.
         """
         nano = None if usd is None else nano_of(usd)
         return cls(tokens, nano, turns, rpm, tpm, window, time_zone or "", on_short or "refuse")
@@ -516,7 +523,11 @@ class BudgetStatus:
 
     @property
     def limits(self) -> BudgetLimits:
-        """The limits without the state, as :class:`BudgetLimits`."""
+        """The limits without the state, as new :class:`BudgetLimits`.
+
+        InvalidInputError is raised if the stored values cannot be limits, such as an unknown time
+        zone.
+        """
         return BudgetLimits(
             self.token_limit, self.nano_limit, self.turn_limit, self.requests_per_minute,
             self.tokens_per_minute, cast("Window | None", self.period or None), self.time_zone,

@@ -30,15 +30,17 @@ class NotCanonicalError(InvalidInputError):
 def canonical_json(value: Any) -> bytes:
     """Encode ``value`` as RFC 8785 canonical JSON, in UTF-8.
 
-    Accepts ``None``, ``bool``, ``int`` within ±(2**53 - 1), finite ``float``
-    (not between 2**53 and 1e21, where it would read back as an inexact integer), ``str``,
-    ``list``, ``tuple`` and ``dict`` with string keys, nested at most 200 deep.
+    Accepts ``None``, ``bool``, ``int`` within ±(2**53 - 1), finite ``float`` (not between 2**53 and
+    1e21, where it would read back as an inexact integer), ``str``, ``list``, ``tuple`` and ``dict``
+    with string keys, nested at most 200 deep. Subclasses, such as ``IntEnum``, are encoded as their
+    base.
 
     Args:
         value: the value; it is not changed.
 
     Raises:
-        NotCanonicalError: naming the place of the offending value, as a JSON-Path-like text.
+        NotCanonicalError: the value has no such encoding. The message names the place, as a
+            JSON-Path-like text, except for a lone surrogate.
     """
     fast = _check(value, "$", 0)
     try:
@@ -84,7 +86,7 @@ def _without_great_numbers(value: Any) -> Any:
 
 
 def surrogate_error() -> NotCanonicalError:
-    """Return (not raise) the error for a text that is not valid Unicode."""
+    """Return (not raise) the NotCanonicalError for a text with a lone surrogate."""
     return NotCanonicalError(
         "A string contains a lone surrogate, which UTF-8 cannot encode.",
         next_step="Decode the bytes with errors='replace' first.",
@@ -94,8 +96,13 @@ def surrogate_error() -> NotCanonicalError:
 def is_fast(value: Any) -> bool:
     """Return True if ``orjson`` with sorted keys writes the canonical form of ``value``.
 
+    False means that another encoder may be needed. Texts are not checked for surrogates.
+
+    Args:
+        value: any value.
+
     Raises:
-        NotCanonicalError: ``value`` has no canonical form. Texts are not checked for surrogates.
+        NotCanonicalError: ``value`` has no canonical form.
     """
     return _check(value, "$", 0)
 
@@ -103,7 +110,11 @@ def is_fast(value: Any) -> bool:
 def is_plain_float(value: float) -> bool:
     """Return True if every encoder writes a number's canonical text.
 
-    These are fractions of at least 0.001 and below 10¹⁵. False means only that encoders may differ.
+    These are fractions whose absolute value is at least 0.001 and below 10¹⁵. False means only that
+    encoders may differ.
+
+    Args:
+        value: a number; NaN gives False, infinities too.
     """
     # Where neither writes an exponent and a fraction remains, both write the same digits.
     return 1e-3 <= abs(value) < 1e15 and not value.is_integer()

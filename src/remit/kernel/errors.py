@@ -66,7 +66,8 @@ def let_go(error: BaseException | None) -> None:
     """Clear the local variables of all frames that an error passed through, and of its causes.
 
     A function that raises an error bound to a local name stays in memory, with its request body or
-    answer, until a garbage collection; a server collects seldom.
+    answer, until a garbage collection; a server collects seldom. Frames that still run are left
+    alone; the tracebacks stay.
 
     Args:
         error: the error; ``None`` does nothing.
@@ -77,7 +78,15 @@ def let_go(error: BaseException | None) -> None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the known word most like an unknown one, or an empty text."""
+    """Return the known word most like an unknown one, or an empty text.
+
+    Case does not matter. If none is similar (ratio 0.6), the only known word that begins with
+    ``word`` is returned.
+
+    Args:
+        word: the unknown word.
+        known: the known words.
+    """
     import difflib
 
     names = {name.lower(): name for name in known}

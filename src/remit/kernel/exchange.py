@@ -58,7 +58,8 @@ def check_messages(messages: Sequence[Any]) -> str:
     """Return the first fault of ``messages``, without quoting content; empty if none.
 
     Checked are the form in the module's docstring, the roles, and the required members of known
-    blocks. An empty list is a fault. Unknown types of blocks are accepted.
+    blocks. An empty list is a fault. Unknown types of blocks, and blocks inside a tool result, are
+    accepted.
 
     Args:
         messages: the conversation, oldest first.
@@ -122,7 +123,8 @@ class WritesAhead(Protocol):
     async def take(self) -> list[Any]:
         """Return the pending entries and forget them; the taker submits them to the ledger at once.
 
-        The entries taken before are waited for. If they were not committed, their error is raised.
+        The commit of the entries taken before, noted by :meth:`follow`, is awaited. If it failed,
+        its error is raised.
         """
         ...
 
@@ -288,7 +290,7 @@ class PromptResponse:
         retry_after_s: seconds after which a refused call may be tried again; ``None`` if unknown.
         cached_input_tokens: the part of ``input_tokens`` that the provider read from its cache.
         reasoning_tokens: the part of ``output_tokens`` that was hidden reasoning.
-        reply: the provider's unchanged answer, for a call with a body.
+        reply: the provider's unchanged answer, for a call with a body; ``None`` without one.
         fallback_from: models that were skipped or failed, each with its error code.
         error_param: the field of the request that is at fault; ``None`` for none.
         attempts: number of times that the request was sent.
@@ -440,7 +442,9 @@ class ModelCapabilities:
 
 
 class GatewayPort(Protocol):
-    """The gateway as a worker uses it."""
+    """The gateway as a worker uses it: to send a call, and to ask about the model that a call would
+    reach.
+    """
 
     async def aroute(
         self, request: PromptRequest, *, on_text: TextSink | None = None

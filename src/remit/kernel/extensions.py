@@ -31,7 +31,8 @@ def load_extension(needed: str, group: str, name: str) -> Any:
     """Import and return the object of a distribution's entry point.
 
     Only the named distribution counts: an entry point of another one would bring foreign code into
-    a process that nobody installed it for.
+    a process that nobody installed it for. An error that the module raises at its import, other
+    than ImportError, is raised unchanged.
 
     Args:
         needed: the distribution, :data:`INDEX` or :data:`INTEROP`.

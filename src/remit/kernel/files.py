@@ -16,8 +16,8 @@ __all__ = ["fsync", "fsync_tree", "publish", "replacing", "write_new", "write_ov
 def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     """Yield a new file that replaces ``path`` after the block, once it is on disk.
 
-    After an error in the block, ``path`` stays unchanged and the new file is deleted. Two writers
-    of one path at the same time disturb each other.
+    After an error in the block, which is raised, ``path`` stays unchanged and the new file is
+    deleted. Two writers of one path at the same time disturb each other.
 
     Args:
         path: a file in an existing directory; it need not exist.
@@ -45,7 +45,12 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
 
 
 def fsync(path: Path) -> None:
-    """Flush a file, or the names in a directory, to disk; raise OSError."""
+    """Flush a file, or the names in a directory, to disk; raise OSError if it cannot be opened or
+    flushed.
+
+    Args:
+        path: the file or directory.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -54,7 +59,13 @@ def fsync(path: Path) -> None:
 
 
 def fsync_tree(path: Path) -> None:
-    """Flush a directory and everything below it to disk; raise OSError."""
+    """Flush a directory and everything below it to disk; raise OSError if a file cannot be flushed.
+
+    A link is followed for its file, but not into a directory. A missing directory does nothing.
+
+    Args:
+        path: the directory.
+    """
     for place, _, names in os.walk(path):
         for name in names:
             fsync(Path(place, name))
@@ -111,7 +122,7 @@ def publish(temporary: Path, path: Path) -> None:
     """Give a finished file its name, durably, by a hard link; the temporary name stays too.
 
     Args:
-        temporary: the finished file.
+        temporary: the finished file, whose content the caller has flushed to disk.
         path: the new name, on the same file system.
 
     Raises:

@@ -34,10 +34,15 @@ FileIdentity = tuple[int, int, int, int, int]
 
 
 def file_identity(path: str | Path) -> FileIdentity | None:
-    """Return values that change whenever the file changes; ``None`` if it changed just now.
+    """Return values that change whenever the file changes; ``None`` if it changed in the last
+    second.
 
-    ``None`` also means that the file cannot be found. File systems store times coarsely, so a
-    change in the last second cannot be told from the next one.
+    ``None`` also means that the file cannot be found, or changed in the future. File systems store
+    times coarsely, so a change in the last second cannot be told from the next one. Links are
+    followed.
+
+    Args:
+        path: path of the file.
     """
     try:
         found = os.stat(path)
@@ -72,7 +77,10 @@ class ChangedFileError(RemitError):
 
 
 class InstalledFiles:
-    """The installed files of one root.
+    """The installed files of one root, as its table of owners states them.
+
+    The table is read when it is first needed, held, and read again after the file changed. A root
+    without a table has no installed files.
 
     Args:
         root: the root's directory.
@@ -86,17 +94,24 @@ class InstalledFiles:
         self._below: dict[str, list[str]] = {}
 
     def path_of(self, file: Path) -> str:
-        """Return the path of a file of the root in the form that packages use.
+        """Return the path of a file of the root in the form that packages use: relative, with
+        ``/``.
+
+        Args:
+            file: path of a file, which need not exist.
 
         Raises:
-            ValueError: the file is not below the root.
+            ValueError: the path is not below the root.
         """
         return file.relative_to(self._root).as_posix()
 
     def paths(self, folder: str) -> list[str]:
-        """Return the installed files below a folder such as ``HO2/agents/``, sorted.
+        """Return the installed files whose path begins with ``folder``, sorted.
 
-        The paths are relative to the root, with ``/``.
+        The paths are relative to the root, with ``/``. The files themselves are not looked at.
+
+        Args:
+            folder: a folder such as ``HO2/agents/``, with the final slash.
 
         Raises:
             ChangedFileError: the table of owners cannot be read.
@@ -108,6 +123,8 @@ class InstalledFiles:
 
     def changed(self) -> list[str]:
         """Return the installed files that are missing or differ from the installed content, sorted.
+
+        Every file is read. A running package operation is not waited for.
 
         Raises:
             ChangedFileError: the table of owners cannot be read.
@@ -122,15 +139,22 @@ class InstalledFiles:
     def owner(self, path: str) -> str:
         """Return the id of the package that owns a file; empty if none does.
 
+        Args:
+            path: relative to the root, with ``/``.
+
         Raises:
             ChangedFileError: the table of owners cannot be read.
         """
         return str(self._table().get(path, {}).get("package_id", ""))
 
     def matches(self, path: str, data: bytes) -> bool:
-        """Return True if ``data`` equals the content installed as ``path``.
+        """Return True if ``data`` has the hash of the content installed as ``path``.
 
-        False also means that no package owns ``path``.
+        False also means that no package owns ``path``. The file itself is not read.
+
+        Args:
+            path: relative to the root, with ``/``.
+            data: the bytes to compare.
 
         Raises:
             ChangedFileError: the table of owners cannot be read.
@@ -188,6 +212,9 @@ class InstalledFiles:
         """Return the hash that an installed file must have; empty without an owner.
 
         The hash has the form of :func:`digest_of`.
+
+        Args:
+            path: relative to the root, with ``/``.
 
         Raises:
             ChangedFileError: the table of owners cannot be read.

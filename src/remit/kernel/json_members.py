@@ -30,7 +30,7 @@ _raw_elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Member(NamedTuple):
-    """A member of a JSON object: its name and the offsets of its parts in the text.
+    """A member of a JSON object: its name and the offsets of its parts in the text, in bytes.
 
     Attributes:
         name: the name, without escapes.
@@ -49,7 +49,8 @@ def members(text: bytes, at: int = 0) -> Iterator[Member]:
     """Yield the members of the object at ``at``, in order; a repeated name each time.
 
     Args:
-        text: JSON text that :func:`load` has accepted.
+        text: JSON text that :func:`load` has accepted; for another text JsonTextError or IndexError
+            may be raised.
         at: offset of the object's ``{``, or of white space before it. This is not checked: at any
             other value the result is undefined.
 
@@ -129,7 +130,8 @@ def _scanned_elements(array: bytes) -> list[bytes]:
 def spans(
     text: bytes, names: Collection[str], *, unique: bool = False
 ) -> dict[str, tuple[int, int]]:
-    """Return start and end of the values of some top-level members, those present, in order.
+    """Return start and end of the values of some top-level members, those present, in order of the
+    text.
 
     Of a name that is there twice the last member counts.
 

@@ -33,10 +33,14 @@ class JsonTextError(InvalidInputError):
 
 
 def load(text: bytes) -> Any:
-    """Return the value of a JSON text; integers that fit 64 bits are exact.
+    """Return the value of a JSON text; integers that fit 64 bits are exact, greater ones become
+    floats.
 
-    Unlike strict readers, this one accepts escaped lone surrogates and numbers beyond a double. Of
-    a name that an object has twice, the last member counts.
+    Unlike strict readers, this one accepts escaped lone surrogates and numbers beyond a double,
+    which become infinite. Of a name that an object has twice, the last member counts.
+
+    Args:
+        text: JSON in UTF-8.
 
     Raises:
         JsonTextError: the text is not JSON in UTF-8, or is nested too deep.
@@ -76,7 +80,11 @@ def has_more_values(text: bytes, most: int) -> bool:
 def load_exact(text: bytes) -> Any:
     """Return the value of a JSON text with integers of any size exact, for reading records.
 
-    A repeated name gives its last value.
+    An integer with more digits than Python reads (4,300) becomes a float. Lone surrogates are
+    accepted. A repeated name gives its last value.
+
+    Args:
+        text: JSON in UTF-8.
 
     Raises:
         JsonTextError: the text is not JSON, or is nested too deep.
@@ -93,10 +101,16 @@ def load_exact(text: bytes) -> Any:
 
 
 def load_answer(text: str) -> Any:
-    """Return the value of a model's answer that is JSON, with or without a code fence.
+    """Return the value of a model's answer that is JSON, with or without a code fence around it.
+
+    Halves of surrogate pairs become U+FFFD.
+
+    Args:
+        text: the answer.
 
     Raises:
-        JsonTextError: as :func:`load_unique` raises it.
+        RepeatedNameError: an object in the text has a name twice.
+        JsonTextError: the text is not JSON, or holds a number that cannot be kept.
     """
     fenced = _FENCED.match(text)
     return load_unique(fenced[1] if fenced else text, repair=True)
@@ -107,14 +121,14 @@ def load_unique(text: bytes | str, *, repair: bool = False) -> Any:
 
     Args:
         text: the text; bytes are UTF-8 without a byte order mark.
-        repair: replace halves of surrogate pairs by U+FFFD (:func:`sound_text`), for texts of
-            models, tools and clients. They are refused otherwise.
+        repair: True to replace halves of surrogate pairs by U+FFFD (:func:`sound_text`), for texts
+            of models, tools and clients. They are refused otherwise.
 
     Raises:
         RepeatedNameError: an object in the text has a name twice.
-        JsonTextError: the text is not JSON, or holds a number that cannot be kept: a fraction
-            beyond a double, or an integer with more digits than Python reads (4,300, unless the
-            program changed it).
+        JsonTextError: the text is not JSON, is nested too deep, or holds a number that cannot be
+            kept: a fraction beyond a double, or an integer with more digits than Python reads
+            (4,300, unless the program changed it).
     """
     try:
         if isinstance(text, bytes):
@@ -164,10 +178,13 @@ def _finite(digits: str) -> float:
 
 
 def read_integer(digits: str) -> int:
-    """Return a whole number; raise ValueError if it has more digits than Python reads.
+    """Return a whole number from its digits.
 
     Args:
         digits: decimal digits, with an optional minus sign.
+
+    Raises:
+        ValueError: the number has more digits than Python reads; the message says how many.
     """
     try:
         return int(digits)
@@ -207,7 +224,13 @@ def dump(value: Any, default: Callable[[Any], Any] | None = None, option: int = 
 
 
 def sound_text(text: str) -> str:
-    """Return ``text`` as valid Unicode: surrogate pairs joined, unpaired halves as U+FFFD."""
+    """Return ``text`` as valid Unicode: surrogate pairs joined, unpaired halves as U+FFFD.
+
+    A text that is valid already is returned itself.
+
+    Args:
+        text: any text.
+    """
     if text.isascii():
         return text
     try:

@@ -50,9 +50,9 @@ class Closeable(ABC):
 
 
 def abandon(task: asyncio.Future[Any]) -> None:
-    """Let a task run to its end without anybody who asks for its error.
+    """Let a task run to its end although nobody asks for its result; return at once.
 
-    The task is not cancelled. Its error is discarded, which asyncio prints otherwise.
+    The task is not cancelled. Its error is discarded, which asyncio would print otherwise.
 
     Args:
         task: a running or finished task.
@@ -63,9 +63,12 @@ def abandon(task: asyncio.Future[Any]) -> None:
 def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Run ``coroutine`` on the process's background loop; return its result or raise its error.
 
-    The loop runs in a daemon thread, which starts with the first use. If the wait is interrupted,
-    the coroutine is cancelled, and its end is waited for at most ten seconds, so that it can
-    release and record its work.
+    The caller's thread waits. The loop runs in a daemon thread, which starts with the first use. If
+    the wait is interrupted, the coroutine is cancelled, and its end is waited for at most ten
+    seconds, so that it can release and record its work; then the interruption is raised.
+
+    Args:
+        coroutine: the coroutine, which is used up.
 
     Raises:
         InvalidInputError: called from the loop's own thread, where waiting would be for ever. The
@@ -93,7 +96,8 @@ def blocking(
 
     The arguments, result and errors are those of ``function``, whose docstring the form bears.
     Called where an event loop runs, the form raises InvalidInputError: no other task of the loop
-    would run until it returns.
+    would run until it returns. In the thread of Remit's own background loop it raises that error in
+    any case.
 
     Args:
         function: the async function or method.
@@ -124,9 +128,13 @@ def has_running_loop() -> bool:
 
 
 def start_background(coroutine: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
-    """Start ``coroutine`` on the process's background loop.
+    """Start ``coroutine`` on the process's background loop; return without waiting.
 
-    The loop runs in a daemon thread, which starts with the first use.
+    The loop runs in a daemon thread, which starts with the first use. An error that nobody asks for
+    is not printed.
+
+    Args:
+        coroutine: the coroutine, which is used up.
 
     Returns:
         A future of the result, which can be waited for in any other thread, or cancelled.
@@ -148,11 +156,13 @@ async def _attended(coroutine: Coroutine[Any, Any, _T]) -> _T:
 def cancel_background(future: concurrent.futures.Future[Any]) -> None:
     """Cancel a task of the background loop, and wait at most ten seconds until it has ended.
 
-    The wait gives the task time to record its end; a task that takes longer ends later, without an
-    error here. A future that is done is left alone. In the loop's own thread there is no wait.
+    The wait gives the task time to record its end, and includes other tasks that are being
+    cancelled. A task that takes longer ends later, without an error here. A future that is done is
+    left alone. In the loop's own thread there is no wait.
 
     Args:
-        future: the future of the task, from :func:`asyncio.run_coroutine_threadsafe`.
+        future: the future of the task, from :func:`start_background` or
+            :func:`asyncio.run_coroutine_threadsafe`.
     """
     if future.done():
         return
@@ -178,7 +188,14 @@ home: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("remit_home_loop
 async def at_home(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Run ``coroutine`` on the loop that :data:`home` names; return its result or raise its error.
 
-    Without such a loop, or on it, the coroutine is simply awaited.
+    Without such a loop, or on it, the coroutine is simply awaited. Cancelling the wait cancels the
+    coroutine.
+
+    Args:
+        coroutine: the coroutine, which is used up.
+
+    Raises:
+        RuntimeError: that loop is closed.
     """
     loop = home.get()
     if loop is None or loop is asyncio.get_running_loop():

@@ -17,11 +17,14 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9/._-]*|#(/[A-Za-z0-9$.
 
 
 def plainly_schema(value: Any, depth: int = _MAX_DEPTH) -> bool:
-    """Return True if the metaschema certainly accepts ``value``; False if this is unclear.
+    """Return True if the metaschema of draft 2020-12 certainly accepts ``value``; False if this is
+    unclear.
+
+    False is no fault: an unusual schema has to be checked by ``jsonschema``. No error is raised.
 
     Args:
         value: a parsed JSON value.
-        depth: maximum nesting.
+        depth: maximum nesting; a deeper schema is unclear.
     """
     if type(value) is not dict:
         return type(value) is bool

@@ -46,17 +46,19 @@ class Root:
 
     @property
     def marks(self) -> Path:
-        """The folder of the marks: results of checks, from which later checks continue.
+        """The folder of the marks: results of checks, from which later checks continue; it may not
+        exist.
 
         Its loss costs time only.
         """
         return self.path / "marks"
 
     def tier(self, name: str) -> Path:
-        """Return the folder of a tier: ``hot``, ``ho2`` or ``ho1``.
+        """Return the path of a tier's folder, which may not exist.
 
         Args:
-            name: the tier, in lower case; the folder's name is in upper case.
+            name: ``hot``, ``ho2`` or ``ho1``; another name is not refused. The folder's name is in
+                upper case.
         """
         return self.path / name.upper()
 
@@ -67,7 +69,7 @@ class Root:
     def require(self) -> Self:
         """Return this root if it exists.
 
-        A directory is a root if :meth:`exists` is True; its content is not checked.
+        A directory is a root if it has a ``remit.toml``; its content is not checked.
 
         Raises:
             RemitError: the directory is not a root.
@@ -114,10 +116,10 @@ def find_root(
     environment: Mapping[str, str] | None = None,
     start: Path | None = None,
 ) -> Root:
-    """Return the root that a command means; it need not exist.
+    """Return the root that a command means; it need not exist, and nothing is made.
 
-    The first of these counts: ``given``; ``REMIT_ROOT``; the nearest ``.remit`` upwards of
-    ``start``; ``.remit`` in ``start``.
+    The first of these counts: ``given``; ``REMIT_ROOT``, unless empty; the nearest ``.remit``
+    directory from ``start`` upwards; ``.remit`` in ``start``.
 
     Args:
         given: the root of a flag; ``None`` without one.

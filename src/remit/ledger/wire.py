@@ -48,15 +48,15 @@ def call_body(ledger: LedgerClient, entry_id: str) -> bytes:
 def call_answer(ledger: LedgerClient, entry_id: str) -> bytes:
     """Return the answer of an ``EXCHANGE``: its bytes, or the assembled answer of a stream.
 
-    An answer that is not JSON is returned as UTF-8 text.
+    An answer that was recorded as text, because it is not JSON, is returned in UTF-8.
 
     Args:
         ledger: the ledger; only read.
         entry_id: id of the entry.
 
     Raises:
-        EntryNotFoundError: there is no such entry; EntryArchivedError if it is in a segment that
-            is not attached.
+        EntryNotFoundError: there is no such entry; EntryArchivedError if it is in a segment that is
+            not attached.
         InvalidInputError: the entry has no recorded answer.
         LedgerError: the answer was erased, or the record is damaged.
     """
@@ -110,10 +110,13 @@ def context_hash(metadata: Mapping[str, Any], resolve: Resolve) -> str | Erased:
 
     Args:
         metadata: metadata of the record, with commitments.
-        resolve: returns the content of a commitment object, or its bytes.
+        resolve: returns the content of a commitment object, or its bytes; its errors are raised.
 
     Returns:
         The hash; or the mark of the first part that was erased or is missing.
+
+    Raises:
+        LedgerFormatError: the recorded parts of a body do not fit together.
     """
     names = {"prompt"}
     if "cut" in metadata:

@@ -56,7 +56,7 @@ def withdrawn_from(tx: Transaction, session_id: str) -> set[int]:
         session_id: the session.
 
     Returns:
-        The sequence numbers.
+        The sequence numbers; empty for none.
     """
     found: set[int] = set()
     for (record,) in tx.execute(
@@ -70,14 +70,12 @@ def withdrawn_from(tx: Transaction, session_id: str) -> set[int]:
 
 
 def feedback_on(tx: Transaction, seqs: Collection[int]) -> set[int]:
-    """Return the ``FEEDBACK`` entries on these entries, which speak of the same content.
+    """Return the sequence numbers of the ``FEEDBACK`` entries on these entries, which speak of the
+    same content.
 
     Args:
         tx: the transaction that erases the content.
         seqs: sequence numbers of the entries.
-
-    Returns:
-        The sequence numbers of the feedback.
     """
     found: set[int] = set()
     for part in chunks([entry_id(seq) for seq in seqs]):
@@ -97,7 +95,7 @@ def erasable(
     earlier: Collection[int] = (),
     digests: Collection[bytes] | None = None,
 ) -> set[int]:
-    """Return the content that only these entries of a session show.
+    """Return the content that only these entries of a session show; nothing is deleted.
 
     Args:
         tx: the transaction that erases the content.
@@ -107,7 +105,7 @@ def erasable(
         digests: SHA-256 of the only values to consider; None for all values.
 
     Returns:
-        The content ids.
+        The content ids; messages of lists that another entry of the session shows are left out.
     """
     wanted = _directly_shown(tx, seqs) | _in_lists(tx, _list_ends(tx, seqs))
     if digests is not None:

@@ -17,7 +17,13 @@ _T = TypeVar("_T")
 
 
 class LedgerWrites:
-    """The writing methods of :class:`~remit.ledger.LedgerClient`; each is a durable transaction."""
+    """The writing methods of :class:`~remit.ledger.LedgerClient`; each is a durable transaction.
+    Not used alone.
+
+    Any thread may call them, but none inside a transaction. A write that fails while a commit is
+    under way at a database server raises LedgerConnectionError, which says that the outcome is
+    unknown.
+    """
 
     _store: Store
     _committer: GroupCommitter
@@ -49,11 +55,17 @@ class LedgerWrites:
     ) -> list[str]:
         """Append all ``entries`` in one transaction, or none; return their ids, in order.
 
-        The fields of each entry are filled as by :meth:`write`, which raises the same errors.
+        The fields of each entry are filled as by :meth:`write`. The call blocks until the commit.
 
         Args:
-            entries: the entries.
+            entries: the entries; none of them still makes a transaction.
             subject_id: the person that the content of all entries is about; ``None`` for none.
+
+        Raises:
+            InvalidInputError: an entry cannot be recorded.
+            LedgerWriteError: the store refused the transaction.
+            LedgerClosedError: the client is closed, or was opened before a fork.
+            LedgerError: called inside a transaction.
         """
         ids: list[str] = self._committer.run(self._unit(entries, subject_id))
         return ids
@@ -62,13 +74,15 @@ class LedgerWrites:
         """Run ``call`` inside one durable transaction of the ledger's database; return its result.
 
         ``call`` runs in the writer's thread and must not block. An exception from it undoes all its
-        changes and is raised here. On PostgreSQL it may be called again after a lost connection.
+        changes and is raised here. It may be called again after a lost connection, or if another
+        unit of a shared transaction was refused; only the last call counts.
 
         Args:
             call: takes the transaction, through which it appends entries and runs SQL.
 
         Raises:
-            LedgerWriteError: the store refused the transaction. Nothing was written.
+            LedgerWriteError: the store refused the transaction. Nothing was written, unless a
+                LedgerConnectionError says that the outcome is unknown.
             LedgerClosedError: the client is closed, or was opened before a fork.
             LedgerError: called inside a transaction.
         """
@@ -131,6 +145,8 @@ class LedgerWrites:
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
         """Check and encode ``entry`` before a :meth:`transact` that appends it; write nothing.
 
+        The size of the record is checked only by the append.
+
         Args:
             entry: the entry, which is not changed.
             subject_id: the person that its content is about; ``None`` for none.
@@ -158,16 +174,20 @@ class LedgerWrites:
         Raises:
             LedgerClosedError: the client is closed, or was opened before a fork.
             LedgerError: called inside a transaction.
+            RuntimeError: no event loop is running.
         """
         return self._committer.submit(Unit(step=step, opener=opener))
 
     def flush(self) -> None:
-        """Wait until all earlier submissions are durable.
+        """Wait until all earlier submissions are durable, by an empty transaction; block meanwhile.
+
+        Failures of the earlier submissions are not raised here.
 
         Raises:
             LedgerRollbackError: the ledger lacks signed or recorded entries.
             LedgerWriteError: the store cannot be written.
             LedgerClosedError: the client is closed, or was opened before a fork.
+            LedgerError: called inside a transaction.
         """
         self.transact(lambda _: None)
 
@@ -182,8 +202,12 @@ class LedgerWrites:
         """Start a small write, without waiting, that shows whether an outage is over.
 
         The write inserts and deletes a row of ``ledger_info``; its outcome appears in
-        :attr:`outage`. While an earlier probe is running, nothing is started. Call it in a running
-        event loop.
+        :attr:`outage`, and its error is not raised. While an earlier probe is running, nothing is
+        started.
+
+        Raises:
+            LedgerClosedError: the client is closed, or was opened before a fork.
+            RuntimeError: no event loop is running.
         """
         if self._probing is None or self._probing.done():
             self._probing = self.submit(_probe)

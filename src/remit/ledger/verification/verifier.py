@@ -87,12 +87,16 @@ class Verifier:
     ) -> VerificationReport:
         """Return the result of :meth:`LedgerClient.verify`; write a mark if the ledger is sound.
 
+        Tables of other parts, the stored head and segments are not checked here. An error of a
+        check is a problem of the report. A mark is written only if ``first`` is 0.
+
         Args:
             outside: a signed checkpoint that the caller held; ``None`` if there is none.
-            first: the first entry to read; entries before it are left out.
-            jobs: number of processes.
+            first: the first entry to read, rounded down to a multiple of 256; entries before it are
+                left out.
+            jobs: number of processes; below 40,000 rows one is used.
             deep: True to have the engine check its file too.
-            progress: called with the number of checked rows and their total.
+            progress: called with the number of checked rows and their total; ``None`` for none.
             since_mark: True to read entries below the last mark only in samples. Any fault then
                 leads to a full verification.
         """

@@ -42,6 +42,7 @@ async def request_cosignature(
 
     The first request assumes a witness that has seen nothing. If the witness answers with the size
     it has seen, a second request proves the extension from that size. Nothing is stored here.
+    Redirects are not followed; a proxy of the environment is used.
 
     Args:
         url: the witness's submission prefix, http or https; ``/add-checkpoint`` is appended.
@@ -57,6 +58,7 @@ async def request_cosignature(
             checkpoint of another process can be the cause: compare ``witness_size`` with the log.
         WitnessError: there is no cosignature for another reason: the witness cannot be reached in
             time, refuses the checkpoint, or answers incorrectly.
+        LedgerError, TlogError: ``prove`` failed; its error is raised unchanged.
     """
     if key.kind != COSIGNATURE:
         raise InvalidInputError(

@@ -122,6 +122,8 @@ class Evidence:
 class WitnessState:
     """The open record of a witness, a SQLite file. Threads and processes may share it.
 
+    The file is opened by the constructor, never made, and closed by :meth:`close`.
+
     Args:
         path: a file that :func:`create_state` made.
 
@@ -166,6 +168,9 @@ class WitnessState:
     def seen(self, origin: str) -> Seen:
         """Return the latest cosigned tree of a log; an empty tree if none was cosigned.
 
+        Args:
+            origin: name of the log.
+
         Raises:
             WitnessError: the record cannot be read.
         """
@@ -190,16 +195,18 @@ class WitnessState:
         not visible before it is on disk. Evidence that the same checkpoint was unproven is deleted.
 
         Args:
-            before: the result of :meth:`seen` that ``signed`` was shown to extend.
+            before: the result of :meth:`seen` that ``signed`` was shown to extend, which is not
+                checked here.
             signed: the new checkpoint.
-            cosign: returns the checkpoint with this witness's cosignature.
+            cosign: returns the checkpoint with this witness's cosignature; its error undoes the
+                change.
 
         Returns:
             The result of ``cosign``; ``None`` if another request was first.
 
         Raises:
-            WitnessError: the record cannot be written, ``signed`` would roll it back, or ``signed``
-                is another tree of the same size.
+            WitnessError: the record cannot be written, ``signed`` is smaller or of another origin,
+                or is another tree of the same size.
         """
         new = signed.checkpoint
         if new.origin != before.origin or new.size < before.size:
@@ -222,14 +229,15 @@ class WitnessState:
         return cosigned
 
     def keep_evidence(self, reason: str, body: bytes, signed: SignedCheckpoint, held: Seen) -> bool:
-        """Store a refused request that its log's key signed, once, within the limits of the log.
+        """Store a refused request that its log's key signed, once for each signed text and reason.
 
-        If there is no room, a fork replaces the newest unproven request.
+        A log has room for 1,000 requests and 16,000,000 bytes. If there is no room, a fork replaces
+        the newest unproven requests.
 
         Args:
             reason: :data:`FORK` or :data:`UNPROVEN`.
             body: the request.
-            signed: the checkpoint in the request.
+            signed: the checkpoint in the request, whose signature the caller has verified.
             held: the cosigned tree that it contradicts.
 
         Returns:
@@ -323,7 +331,10 @@ class WitnessState:
 
 
 class WitnessDirectory(KeyFiles):
-    """The files of a witness: its key (C2SP tlog-cosignature) and its record.
+    """The files of a witness: its key (``witness.key``, ``witness.vkey``) and its record
+    (``witness.db``).
+
+    The errors of :class:`KeyFiles` are WitnessErrors here.
 
     Args:
         path: the directory, which :meth:`create` makes.
@@ -373,7 +384,8 @@ class WitnessDirectory(KeyFiles):
         """Return the witness's public key.
 
         Raises:
-            WitnessError: there is no witness in the directory, or its file is unreadable.
+            WitnessError: there is no witness in the directory, or its file is unreadable, damaged
+                or a log's key.
         """
         key = super().verifier_key()
         if key is None:
@@ -385,7 +397,10 @@ class WitnessDirectory(KeyFiles):
 
 
 def create_state(path: Path) -> None:
-    """Make an empty record with mode 0600.
+    """Make an empty record with mode 0600; a file at the path is never replaced.
+
+    Args:
+        path: a file in an existing directory.
 
     Raises:
         WitnessError: the file exists, or cannot be written.

@@ -55,7 +55,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An add-checkpoint request.
+    """An add-checkpoint request; ``str`` gives its body.
 
     Attributes:
         old_size: the size that the sender believes to be the latest cosigned one.
@@ -75,7 +75,7 @@ class Request:
             body: an old size, lines of a consistency proof, and a checkpoint.
 
         Raises:
-            TlogError: the body or its checkpoint is malformed, or the proof has too many lines.
+            TlogError: the body or its checkpoint is malformed, or the proof has more than 63 lines.
         """
         head, separator, rest = body.partition(b"\n\n")
         first, *lines = head.decode("latin-1").split("\n")
@@ -96,6 +96,8 @@ class Request:
 
 class Witness:
     """A witness that cosigns trees which extend all trees it cosigned before.
+
+    The object holds the private key; threads may share it. ``state`` is closed by its opener.
 
     Args:
         signer: the witness's key, of kind :data:`~remit.ledger.tlog.note.COSIGNATURE`.
@@ -129,8 +131,11 @@ class Witness:
         return self._signer.verifier_key
 
     def logs(self) -> list[tuple[VerifierKey, Seen]]:
-        """Return the served logs, each with its latest cosigned tree; a log with several keys once
-        for each.
+        """Return the served logs, each with its latest cosigned tree, by first mention of the
+        origin.
+
+        A log with several keys is returned once for each. A log without a cosigned tree has an
+        empty one.
 
         Raises:
             WitnessError: the state cannot be read.
@@ -236,8 +241,9 @@ def _refuse(status: int, why: str) -> Answer:
 def witness_app(witness: Witness) -> web.Application:
     """Return the application: ``POST /add-checkpoint``, ``GET /healthz``, and ``GET /`` for people.
 
-    The signatures of the logs are the only authentication: anyone who can reach it may ask. A state
-    that cannot be read or written is answered with an error of the server.
+    The signatures of the logs are the only authentication: anyone who can reach it may ask. A
+    request that takes over 30 seconds to arrive is answered with 408, and an unusable record with
+    503. Nothing is closed at the end.
 
     Args:
         witness: the witness that answers. Its record is used in threads, never on the loop.
@@ -291,12 +297,10 @@ async def serve(
     port: int = 0,
     on_listening: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Serve requests until ``stop`` is set; then finish the running requests.
-
-    Running requests are cut after a few seconds.
+    """Serve requests until ``stop`` is set; then finish the running requests, cut after 5 seconds.
 
     Args:
-        witness: the witness that answers.
+        witness: the witness that answers; it is not closed.
         stop: ends the server.
         host: address to listen on.
         port: port to listen on; 0 for a free one.
