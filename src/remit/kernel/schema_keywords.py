@@ -39,14 +39,15 @@ class OutOfStepsError(Exception):
 
 @dataclass(slots=True)
 class CompiledSchema:
-    """A schema that can be used.
+    """A schema that can be used; cached, and shared by all checks against it.
 
     Attributes:
         validator: checks values against the schema.
         remembers: True if a verdict on a part and a value holds for every way to the part; False if
             the schema contains ``$dynamicRef``.
         keywords: number of keywords in all its parts; each allows a check one step more.
-        indexes: indexes of long lists of branches and values, keyed by the list's object id.
+        indexes: indexes of long lists of branches and values, keyed by the list's object id; filled
+            as checks need them.
     """
 
     validator: Any
@@ -57,14 +58,14 @@ class CompiledSchema:
 
 @dataclass(slots=True)
 class SchemaCheck:
-    """A check of a value against a schema.
+    """A check of one value against a schema, the :data:`current_check` while it runs.
 
     Attributes:
         steps: remaining steps.
         schema: the compiled schema.
-        verdicts: results for pairs of a part of the value and a part of the schema, keyed by
-            their object ids; both parts live as long as the check.
-        describes: whether errors will be shown. If not, the first one ends the check.
+        verdicts: results for pairs of a part of the value and a part of the schema, keyed by their
+            object ids; both parts live as long as the check.
+        describes: True if errors will be shown. Otherwise the first one ends the check.
     """
 
     steps: int
@@ -88,14 +89,16 @@ current_check: ContextVar[SchemaCheck] = ContextVar("remit_schema_check")
 
 @functools.lru_cache(maxsize=_MAX_PATTERNS)
 def finder_of(pattern: str) -> Callable[[str], Any]:
-    """Return a function that says whether a text holds ``pattern``, in linear time.
+    """Return a function that says whether a text holds a match of ``pattern``, in linear time.
+
+    The function returns False for values that are no text. The last 256 functions are cached.
 
     Args:
         pattern: a regular expression of ECMA-262.
 
     Raises:
-        InvalidInputError: the pattern has look-around, a back-reference or another construct
-            that no engine of linear time has.
+        InvalidInputError: the pattern is no regular expression, or has look-around, a
+            back-reference or another construct that no engine of linear time has.
     """
     # Rust reads these marks as operations on sets of characters; ECMA-262 does not.
     for mark in ("&", "-", "~"):

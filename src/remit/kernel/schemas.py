@@ -72,7 +72,8 @@ def schema_problem(schema: Mapping[str, Any]) -> str:
     """Return why ``schema`` cannot be used; an empty text if it can.
 
     The text is a predicate: ``not a JSON Schema: …``, or ``a JSON Schema that cannot be used: …``.
-    A reference to another document, which would have to be fetched, cannot be used.
+    A reference to another document, which would have to be fetched, cannot be used. The usable
+    schema is cached. No error is raised.
 
     Args:
         schema: the candidate.
@@ -94,7 +95,15 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> str:
     """Return the most telling way in which ``value`` fails ``schema``; empty if it does not fail.
 
     A schema that cannot be used, and a check that takes too many steps, give a problem too. The
-    text may quote the value: a caller that records it records content.
+    text begins with the place in the value (``a/0/b``, or ``value``), and may quote the value: a
+    caller that records it records content.
+
+    Args:
+        schema: a JSON Schema of draft 2020-12.
+        value: a JSON value.
+
+    Raises:
+        TypeError, JsonTextError: the schema is not JSON.
     """
     found, unusable = _errors(schema, value, MAX_COMPARED)
     error = best_match(found)
@@ -107,13 +116,16 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> str:
 def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
     """Return up to ``most`` ways in which ``value`` fails ``schema``, quoting nothing of it.
 
-    The list is empty if the value fits. A schema that cannot be used, and a check that takes too
-    many steps, give one problem.
+    The list is empty if the value fits. Each text is a place in the value and the failed keyword. A
+    schema that cannot be used, and a check that takes too many steps, give one problem.
 
     Args:
         schema: a JSON Schema of draft 2020-12.
         value: a JSON value.
         most: maximum number of problems.
+
+    Raises:
+        TypeError, JsonTextError: the schema is not JSON.
     """
     found, unusable = _errors(schema, value, most)
     if unusable:
@@ -172,9 +184,11 @@ def _steps_for(value: Any) -> int:
 
 
 def _fits(schema: Any, value: Any) -> bool:
-    """Whether ``value`` fits a schema of the plain kind; where not, ``jsonschema`` has the word.
+    """Return True if ``value`` certainly fits a plain schema; False if ``jsonschema`` has to
+    decide.
 
-    Its own validator makes an object of each part of a schema for each part of a value.
+    The validator of ``jsonschema`` makes an object of each part of a schema for each part of a
+    value, which costs more.
     """
     if type(schema) is not dict:
         return schema is True

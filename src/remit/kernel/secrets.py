@@ -57,6 +57,7 @@ class ConfiguredSecrets:
         """Return a JSON value with ``[secret]`` in place of each secret in its texts and keys.
 
         The given value is not changed; tuples become lists. Secrets of under six characters stay.
+        Where two secrets begin at one place, the longer is replaced.
 
         Args:
             value: the value; other types than text, mapping and list are returned unchanged.
@@ -81,10 +82,14 @@ def _secret_values(value: Any) -> Iterator[str]:
 
 
 def redact_secrets(text: str) -> str:
-    """Return ``text`` with ``[secret]`` in place of each key, token and password.
+    """Return ``text`` with ``[secret]`` in place of each key, token and password that its form
+    reveals.
 
-    Recognised are ``sk-…``, ``rat1.…``, the words after ``Bearer``, ``Basic`` or ``x-api-key:``,
-    PEM private keys, and passwords in URLs.
+    Recognised, in any case, are ``sk-…``, ``rat1.…``, the words after ``Bearer``, ``Basic`` or
+    ``x-api-key:``, PEM private keys, and passwords in URLs. Configured secrets are not looked for.
+
+    Args:
+        text: any text.
     """
     return _SECRETS.sub(_redacted, text)
 

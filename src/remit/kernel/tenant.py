@@ -50,15 +50,15 @@ class TenantFile:
 
     @classmethod
     def read(cls, root: Path, *, to_open: bool = False) -> Self | None:
-        """Return the tenant file of a root; ``None`` if the root is not a tenant's.
+        """Return the tenant file of a root; ``None`` if the root has none and so is not a tenant's.
 
         Args:
             root: directory of the root.
             to_open: True to refuse a tenant that is being moved or removed.
 
         Raises:
-            RemitError: the file is damaged or names another tenant's log, or the tenant is being
-                moved or removed and ``to_open`` is True.
+            RemitError: the file cannot be read, is damaged or names another tenant's log; or the
+                tenant is being moved or removed and ``to_open`` is True.
         """
         path = root / _FILE
         if to_open and cls.is_held_back(root):
@@ -93,11 +93,14 @@ class TenantFile:
     def of(cls, value: Any) -> Self:
         """Return the record in a JSON value.
 
+        Whether the origin is the tenant's is not checked.
+
         Args:
             value: the parsed content of a tenant file.
 
         Raises:
-            TypeError: a member is missing, unknown, or of another type than text.
+            TypeError: the value is no object, or a member other than ``ready`` is missing, unknown,
+                or not a text.
         """
         found = cls(**value)
         names = {field.name for field in fields(cls)} - {"ready"}
@@ -114,8 +117,8 @@ class TenantFile:
             root: directory of the tenant's root, whose name is the tenant's.
 
         Raises:
-            TypeError: the value does not fit.
-            ValueError: the plan names another tenant than the root.
+            TypeError: the value does not have the members of a tenant file.
+            ValueError: the plan, or the origin in it, names another tenant than the root.
         """
         found = cls.of(value)
         if not found.name == tenant_of_origin(found.origin) == root.name:
@@ -201,7 +204,7 @@ def check_name(name: str) -> str:
     """Return a tenant's name unchanged; raise RemitError if :func:`is_name` is False.
 
     Args:
-        name: the name; unlike :func:`is_name`, any text may be given.
+        name: the candidate.
     """
     if not is_name(name):
         raise RemitError(
@@ -222,9 +225,9 @@ def tenant_of_origin(origin: str) -> str:
 
 
 def with_schema(url: str, schema: str) -> str:
-    """Return a PostgreSQL URL with ``search_path`` set to a schema; other parts stay.
+    """Return a PostgreSQL URL with ``search_path`` set to a schema, at the end of the query.
 
-    An existing ``search_path`` is replaced.
+    Other parts stay; every existing ``search_path`` is dropped.
 
     Args:
         url: a PostgreSQL URL, with or without a query.

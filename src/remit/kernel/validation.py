@@ -24,7 +24,8 @@ _FEW, _MANY = 5_000, 200_000
 def first_error(error: ValidationError) -> tuple[str, str]:
     """Return the first error: its dotted key (empty for the document) and its message.
 
-    The message may quote the value, cut to 200 characters.
+    The key is cut to 200 characters. The message begins in lower case, may quote the value, and is
+    cut likewise.
 
     Args:
         error: pydantic's error; further errors are ignored.
@@ -52,10 +53,12 @@ def all_errors(error: ValidationError) -> str:
 
 
 def changed(value: _T, **changes: Any) -> _T:
-    """Return a copy of a slotted dataclass with some fields replaced, without validation.
+    """Return a copy of a slotted dataclass with some fields replaced, without validation or
+    ``__post_init__``.
 
     Args:
-        value: the dataclass, frozen or not; it is not changed.
+        value: the dataclass, frozen or not, whose own class declares all its slots; it is not
+            changed.
         changes: new values by field; names that are no field are ignored.
     """
     kind = value.__class__
@@ -69,6 +72,8 @@ def changed(value: _T, **changes: Any) -> _T:
 def check_fields(value: Any, what: str) -> dict[str, Any]:
     """Check the fields of a dataclass against their types and constraints; return them by name.
 
+    The check is strict: an ``int`` is no ``str``. The model is made once for each class.
+
     Args:
         value: the dataclass; it is not changed.
         what: name of the dataclass in the error.
@@ -77,7 +82,7 @@ def check_fields(value: Any, what: str) -> dict[str, Any]:
         The fields as pydantic read them: for example, plain texts of string enumerations.
 
     Raises:
-        InvalidInputError: a field does not fit; the message names it.
+        InvalidInputError: a field does not fit; the message names the first such field.
     """
     model = _model_of(value.__class__)
     try:
@@ -105,17 +110,18 @@ def validated(
 
     pydantic checks each branch of a union without a discriminator anew, so a recursive union can
     take twice as long for each level of the value. Nothing can interrupt pydantic, so the steps are
-    counted first.
+    counted first. Above 5,000 steps the value is first checked by the schema.
 
     Args:
         schema: the JSON Schema that pydantic has made of the type.
         value: a JSON value.
-        validate: has pydantic validate ``value`` and returns the result.
+        validate: has pydantic validate ``value`` and returns the result; errors other than
+            ValidationError are raised unchanged.
         most: maximum number of steps.
 
     Raises:
-        ValueError: the value does not fit, or needs too many steps. The message states up to three
-            problems, and may quote the value.
+        ValueError: the value does not fit, is nested too deep, or needs too many steps. The message
+            states up to three problems, and may quote the value.
     """
     try:
         steps = _Steps(schema).of(schema, value)

@@ -14,19 +14,20 @@ def window_at(window: str, time_zone: str, at: float) -> tuple[int, int]:
     """Return the beginning and the end of the window that contains an instant.
 
     A day begins at midnight by the clocks of the zone, a week on Monday, a month on its first day.
-    The end of a window is the beginning of the next. A day in which clocks are changed is longer
-    or shorter than 24 hours.
+    The end of a window is the beginning of the next. A day in which clocks are changed is longer or
+    shorter than 24 hours.
 
     Args:
-        window: ``day``, ``week`` or ``month``.
+        window: ``day``, ``week`` or ``month``; any other text counts as ``day``.
         time_zone: an IANA name, such as ``Europe/Berlin``.
         at: seconds since 1970.
 
     Returns:
-        Both in seconds since 1970.
+        Both in whole seconds since 1970; the end is exclusive.
 
     Raises:
         InvalidInputError: this machine does not know the zone.
+        ValueError, OverflowError: the instant is outside the years 1 to 9999.
     """
     zone = zone_of(time_zone)
     local = datetime.fromtimestamp(at, UTC).astimezone(zone).replace(tzinfo=None)
@@ -54,8 +55,11 @@ def _dates(window: str, local: datetime) -> tuple[datetime, datetime]:
 def zone_of(name: str) -> ZoneInfo:
     """Return a time zone by its IANA name, such as ``Europe/Berlin``.
 
+    Args:
+        name: the name.
+
     Raises:
-        InvalidInputError: this machine does not know the zone.
+        InvalidInputError: this machine does not know the zone, or the name cannot be one.
     """
     try:
         return ZoneInfo(name)

@@ -39,9 +39,10 @@ class IncomingArchive:
 
     @classmethod
     def from_file(cls, path: Path, limit: int, *, expected_id: str = "") -> IncomingArchive:
-        """Read an archive from a file, with its signatures (``.intoto.json``) if they exist.
+        """Read an archive from a file, with the signatures next to it (``.intoto.json``) if they
+        exist.
 
-        Nothing is verified.
+        Nothing is verified. The source is ``archive``.
 
         Args:
             path: the archive.
@@ -69,7 +70,11 @@ class IncomingArchive:
     def envelope_file(archive: Path) -> Path:
         """Return the path of an archive's signatures, which is next to the archive.
 
-        The ending ``.tar.gz`` becomes ``.intoto.json``. The file need not exist.
+        The ending ``.tar.gz`` becomes ``.intoto.json``, which is appended to any other name. The
+        file need not exist.
+
+        Args:
+            archive: path of the archive.
         """
         return archive.with_name(archive.name.removesuffix(".tar.gz") + _SIGNATURE_SUFFIX)
 
@@ -107,18 +112,19 @@ def admit(
 ) -> Candidate:
     """Check the files of an archive against its manifest (gate G0A), and its signatures.
 
-    Writes nothing.
+    Writes nothing. Dependencies, permissions and the root are not checked.
 
     Args:
         incoming: the archive.
         policy: the trusted keys.
         limits: limits of the archive and of its signatures.
-        dev: accept a package without signatures, which is recorded as waived. Signatures that exist
-            must be valid all the same.
+        dev: True to accept a package without signatures, which is recorded as waived. Signatures
+            that exist must be valid all the same.
         shipped: returns an archive signed with the root's own key if the running distribution ships
-            it, and any other archive unchanged.
-        installed: the package was installed before: only revoked keys count against it, and expiry
-            and the size of its signatures are not checked again.
+            it, and any other archive unchanged; called for an archive without signatures. ``None``
+            for none.
+        installed: True if the package was installed before: only revoked keys count against it, and
+            expiry and the size of its signatures are not checked again.
         threshold: the number of keys that must sign; ``None`` for the number in the policy. One
             signature is enough for a package that came with the distribution.
 
@@ -126,8 +132,8 @@ def admit(
         The checked package.
 
     Raises:
-        PackageError: an error of ``read_archive`` or ``check_envelope``; ``unsigned``: there are no
-            signatures, and ``dev`` is false.
+        PackageError: an error of :func:`read_archive` or :func:`check_envelope`; ``unsigned``:
+            there are no signatures, and ``dev`` is False.
     """
     archive = read_archive(
         io.BytesIO(incoming.data), limits, expected_id=incoming.expected_id, recorded=installed

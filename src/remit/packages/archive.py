@@ -54,7 +54,7 @@ _DOWNLOAD = "Download the archive again; if the problem persists, do not trust i
 
 @dataclass(frozen=True)
 class Archive:
-    """A package whose files are exactly those in its manifest.
+    """A package whose files are exactly those in its manifest, in memory.
 
     Attributes:
         manifest: the parsed manifest.
@@ -74,7 +74,9 @@ class Archive:
         """The archive's bytes: :attr:`recorded`, or the canonical form of the files if that is
         empty.
 
-        The canonical form has the manifest first, and then the files sorted by path.
+        The canonical form has the manifest first, and then the files sorted by the bytes of their
+        paths. It is computed once. PackageError (``path_too_long``) is raised if a path does not
+        fit into a ustar header.
         """
         if self.recorded:
             return self.recorded
@@ -89,22 +91,21 @@ class Archive:
 
     @classmethod
     def from_directory(cls, directory: Path) -> Self:
-        """Return the package in a directory.
+        """Return the package in a directory, which is only read.
 
-        The directory is only read.
-
-        Hidden files count as files of the package.
+        Hidden files count as files of the package. Limits of size are not checked.
 
         Args:
             directory: a folder with ``manifest.json`` at its top.
 
         Raises:
             PackageError: ``manifest_missing``: there is no readable ``manifest.json``;
-                ``unreadable``: another file cannot be read; an error of :meth:`Manifest.parse`;
-                ``link`` or ``not_a_file``: an entry is not a plain file; ``undeclared_file``: a
-                file is not in the manifest; ``twin_member``: its path differs from a path in the
-                manifest only in case; ``missing_asset``: a file of the manifest is missing;
-                ``wrong_hash``: a file has another hash than the manifest states.
+                ``unreadable``: another file or folder cannot be read; an error of
+                :meth:`Manifest.parse`; ``link`` or ``not_a_file``: an entry is not a plain file;
+                ``undeclared_file``: a file is not in the manifest; ``twin_member``: its path
+                differs from a path in the manifest only in case; ``missing_asset``: a file of the
+                manifest is missing; ``wrong_hash``: a file has another hash than the manifest
+                states.
         """
         manifest_json = b""
         try:
@@ -131,13 +132,14 @@ class Archive:
 def pack(directory: Path) -> bytes:
     """Return the package in ``directory`` as an archive: same content, same bytes, on any machine.
 
-    Writes nothing.
+    Writes nothing, and signs nothing.
 
     Args:
         directory: a folder with ``manifest.json`` at its top.
 
     Raises:
-        PackageError: as :meth:`Archive.from_directory`.
+        PackageError: as :meth:`Archive.from_directory`; or ``path_too_long``: a path does not fit
+            into an archive.
     """
     return Archive.from_directory(directory).data
 
@@ -147,14 +149,16 @@ def read_archive(
 ) -> Archive:
     """Return the package in any safe ``.tar.gz``; writes nothing.
 
-    Memory: a few times the archive's bytes, packed and unpacked; ``limits`` bounds both. Reads
-    ``stream`` to its end, but at most one byte beyond ``limits.compressed_bytes``.
+    The files must be exactly those in the manifest, with their hashes; signatures are not checked.
+    A single folder at the top of the archive is ignored. Memory: a few times the archive's bytes,
+    packed and unpacked; ``limits`` bounds both. Reads ``stream`` to its end, but at most one byte
+    beyond ``limits.compressed_bytes``.
 
     Args:
-        stream: the archive.
+        stream: the archive; its OSError is raised unchanged.
         limits: limits of sizes, number of files and compression.
         expected_id: the requested package id; empty to accept any.
-        recorded: the ledger records exactly these bytes; see :class:`Archive`.
+        recorded: True if the ledger records exactly these bytes; see :class:`Archive`.
 
     Raises:
         PackageError: the archive is not a package, is not safe, or exceeds ``limits``; ``code``
@@ -223,6 +227,7 @@ def paths_in(directory: Path) -> Iterator[str]:
 
     Raises:
         OSError: a directory cannot be read.
+        UnicodeEncodeError: a name cannot be encoded.
     """
     waiting = [""]
     while waiting:
@@ -237,7 +242,7 @@ def paths_in(directory: Path) -> Iterator[str]:
 
 
 def plain_file(path: Path, name: str) -> bytes:
-    """Return the bytes of a plain file.
+    """Return the bytes of a plain file; a link is not followed.
 
     Args:
         path: the file.
@@ -246,7 +251,7 @@ def plain_file(path: Path, name: str) -> bytes:
     Raises:
         PackageError: ``link``: the file is a symbolic link; ``not_a_file``: it is a directory,
             device, pipe or socket.
-        OSError: the file cannot be read.
+        OSError: the file is missing or cannot be read.
     """
     _check_plain(path, name)
     # The file may have been replaced since the check: a link is refused, a pipe does not block.

@@ -23,7 +23,8 @@ def update_hashes(directory: Path) -> Manifest:
     """Rewrite ``assets`` in a package's ``manifest.json`` to list the files in the directory.
 
     Known files keep their classification; new files get one by their folder. Other keys keep their
-    value. The file is replaced as a whole, and only if it changes.
+    value. The file is replaced as a whole, and only if it changes. Files are listed in the order of
+    their paths; the manifest and a leftover of an interrupted write are left out.
 
     Args:
         directory: the folder of the package, with ``manifest.json`` at its top.
@@ -61,7 +62,8 @@ def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifes
     """Write a package with a working agent: its document, contract, prompt pack and manifest.
 
     ``PKG-TEA-GUIDE-001`` becomes the agent ``tea-guide`` under ``PRC-TEAGUIDE-001``. The contract's
-    examples are its acceptance cases. Missing folders are created. Nothing is installed.
+    examples are its acceptance cases. Missing folders are created. Nothing is installed. After an
+    error, files that were written stay.
 
     Args:
         directory: a new or empty directory.
@@ -72,8 +74,9 @@ def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifes
         The package's manifest.
 
     Raises:
-        PackageError: the id or the title is invalid; ``not_empty``: the directory contains
-            something; ``unreadable``: the directory cannot be written.
+        PackageError: the id or the title is invalid (an error of :meth:`Manifest.parse`; nothing
+            was written); ``not_empty``: the directory contains something; ``unreadable``: the
+            directory cannot be read or written.
     """
     value = json.loads(_template("manifest.json"))
     words = package_id.split("-")[1:-1]

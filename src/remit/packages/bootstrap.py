@@ -31,7 +31,8 @@ def build_bundle(
 ) -> tuple[bytes, dict[str, Any]]:
     """Return the bootstrap of one version of Remit: same input, same bytes, on any machine.
 
-    Writes no file.
+    Writes no file. The archive holds the wheel, the packages, the install script and texts, and a
+    manifest with their hashes.
 
     Args:
         wheel: file name and content, from :func:`remit.packages.distribution.repack_wheel`.
@@ -40,11 +41,11 @@ def build_bundle(
 
     Returns:
         The bytes of ``CP_BOOTSTRAP.tar.gz``, and its ``BOOTSTRAP_MANIFEST.json`` as a value, with
-        the packages in the order of installation.
+            the packages in the order of installation.
 
     Raises:
         PackageError: ``bad_wheel``: the wheel does not state its version and the Python it needs;
-            or an error of :func:`in_install_order`.
+            ``path_too_long``: a file name is too long; or an error of :func:`in_install_order`.
     """
     name, data = wheel
     version, python = _metadata(name, data)
@@ -80,6 +81,8 @@ def build_bundle(
 def in_install_order(archives: Mapping[str, bytes], limits: PackageSettings) -> dict[str, Manifest]:
     """Return manifests by file name, each package after its dependencies; the same everywhere.
 
+    Signatures are not checked.
+
     Args:
         archives: content by file name.
         limits: limits for reading one archive.
@@ -89,7 +92,7 @@ def in_install_order(archives: Mapping[str, bytes], limits: PackageSettings) -> 
 
     Raises:
         PackageError: ``no_packages``: ``archives`` is empty; ``offered_twice``: two archives have
-            the same package id; an error of ``read_archive``; ``missing_dependency``: a needed
+            the same package id; an error of :func:`read_archive`; ``missing_dependency``: a needed
             package is not among them; ``dependency_version``: it has a version outside the range;
             ``dependency_cycle``: packages need each other in a circle; ``superseded``: one of them
             replaces another.

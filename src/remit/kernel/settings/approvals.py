@@ -29,7 +29,8 @@ class ToolApprovalSettings(Section):
 
 
 class ApprovalSettings(Section):
-    """``[approvals]``: how long approvals hold, and who hears of what waits.
+    """``[approvals]``: how long approvals hold, who must give them, and who is notified of
+    requests.
 
     Raises:
         ValueError: the webhook is not an http(s) address, or has no secret.

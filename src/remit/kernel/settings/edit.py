@@ -22,6 +22,7 @@ def set_values(path: Path, values: Mapping[str, str]) -> None:
 
     The file is replaced durably, or made; its mode becomes 0600. Missing tables are added at the
     end. Line ends and a byte order mark stay; new lines end as the first line of the file does.
+    Without values the file is still written.
 
     Args:
         path: the file, which may be missing.

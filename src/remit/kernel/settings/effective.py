@@ -33,7 +33,9 @@ class EffectiveSettings:
     def of(cls, loaded: LoadedSettings) -> Self:
         """Return the settings of a loaded configuration, secrets redacted.
 
-        A configured secret, and text with the form of one, becomes ``[secret]`` inside other texts.
+        A secret that is set is ``**********``. A configured secret, and text with the form of one,
+        becomes ``[secret]`` inside other texts. Defaults that this version cannot validate, because
+        they belong to another one, stay as they are.
 
         Args:
             loaded: the loaded settings; the object is not changed.
@@ -64,12 +66,16 @@ class EffectiveSettings:
         return {key: value for key, value in found if self.defaults.get(key) != value}
 
     def over(self, own: Mapping[str, Any]) -> EffectiveSettings:
-        """Return the settings with an agent's own values in place of some, and the hash of these.
+        """Return the settings with an agent's own values in place of some, and the hash of the
+        result.
 
         The defaults stay the same. If no value differs, these settings themselves are returned.
 
         Args:
             own: values by dotted key. Keys are not checked, and secrets are not redacted.
+
+        Raises:
+            NotCanonicalError: a value is not JSON.
         """
         if all(self.values.get(key) == value for key, value in own.items()):
             return self

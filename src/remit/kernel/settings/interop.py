@@ -12,7 +12,8 @@ from remit.kernel.settings.section import Section
 class McpRule(Section):
     """``[[mcp.NAME.rules]]``: the tools of the server that `remit mcp gateway` lets a key call.
 
-    The first rule whose ``keys``, ``tools`` and ``arguments`` all match decides.
+    The first rule whose ``keys``, ``tools`` and ``arguments`` all match decides. Patterns are shell
+    patterns.
     """
 
     effect: Literal["allow", "deny", "ask"] = Field(

@@ -68,9 +68,10 @@ class LoadedSettings:
     defaults: Mapping[str, Any]
 
     def rows(self) -> Iterator[tuple[str, Any, str]]:
-        """Yield ``(dotted key, value, source)`` of every setting; secrets appear as ``**********``.
+        """Yield ``(dotted key, value, source)`` of every setting; secrets that are set appear as
+        ``**********``.
 
-        The source of a value that no layer states is ``default``.
+        The source of a value that no layer states is ``default``. Empty tables give no row.
         """
         for key, value in flattened(self.settings.model_dump()):
             shown = str(value) if isinstance(value, SecretStr) else value
@@ -91,10 +92,11 @@ def load_settings(
     installed: bool = True,
     proposed: Mapping[str, bytes] | None = None,
 ) -> LoadedSettings:
-    """Read all layers and return the checked settings.
+    """Read all layers and return the checked settings, with the source of each value.
 
     The layers by precedence: the place of a tenant's ledger, flags, environment, learned values,
-    ``remit.toml``, installed defaults.
+    ``remit.toml``, installed defaults. Settings that earlier versions had are ignored, with a
+    warning once in a process. Nothing is written or cached.
 
     Args:
         path: a ``remit.toml``; ``None`` or a missing file adds nothing.
@@ -105,10 +107,12 @@ def load_settings(
         proposed: files of a learned package by path, to see its effect on the settings.
 
     Raises:
-        ConfigError: a key is unknown (the message suggests the nearest), a value does not fit, or
-            the file cannot be read.
-        ChangedFileError: the installed defaults differ from the installed content.
-        RemitError: the tenant of the root is being moved or removed.
+        ConfigError: a key is unknown (the message suggests the nearest), a value does not fit, a
+            file cannot be read or is not TOML, ``REMIT_DATABASE_URL`` is no PostgreSQL URL, or a
+            learned setting may not be learned.
+        ChangedFileError: the installed defaults or learned values differ from the installed
+            content, or the table of owners cannot be read.
+        RemitError: the tenant of the root is being moved or removed, or its file is damaged.
     """
     files = InstalledFiles(path.parent) if installed and path is not None else None
     of_root = _installed_defaults(files) if files is not None else None
@@ -335,8 +339,10 @@ def describe(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, s
 def flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each value of nested tables with its dotted key, in order; empty tables give nothing.
 
+    Lists are values. Names with dots are not quoted.
+
     Args:
-        table: the tables.
+        table: the tables, nested dicts.
         prefix: beginning of every key.
     """
     for key, value in table.items():

@@ -15,12 +15,12 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 class OidcSettings(Section):
     """``[server.oidc]``: sign-in to the console with an account at a provider.
 
-    Nothing is checked if ``issuer`` is empty: then people sign in by key only.
+    If ``issuer`` is empty, people sign in by key only, and only ``devices`` is checked.
 
     Raises:
-        ValueError: a URL is not https, the public URL has a path, client id, scope ``openid`` or
-            roles are missing, ``devices`` is set without an issuer, or a role ``agent`` without
-            ``devices``.
+        ValueError: a URL is not https (http is allowed for this machine) or has a user, query or
+            fragment; the public URL has a path; client id, scope ``openid`` or roles are missing;
+            ``devices`` is set without an issuer; or a role is ``agent`` without ``devices``.
     """
 
     issuer: str = Field("", description="issuer URL of the provider; empty: sign-in by key only")

@@ -10,7 +10,7 @@ from remit.kernel.settings.section import Section
 
 
 class QueueSettings(Section):
-    """``[worker.queues.NAME]``: limits of the orders of a queue, over all workers.
+    """``[worker.queues.NAME]``: limits of the orders of a queue, over all workers together.
 
     0 is no limit. Starts per minute are spread evenly: 60 is one a second.
     """

@@ -34,18 +34,22 @@ LEARNABLE: tuple[tuple[str, ...], ...] = (
 def learned_layers(
     files: InstalledFiles, models: Mapping[str, Any], proposed: Mapping[str, bytes] | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the settings layers of installed learned packages, each with its source.
+    """Yield the settings layers of installed learned packages, each after its source.
 
-    Layers come in the order of their file paths; later ones take precedence.
+    Layers come in the order of their file paths; later ones take precedence. The source names the
+    package, or ``proposed``, and the path.
 
     Args:
         files: the root's installed files.
-        models: ``routing.models`` so far; values learned for a removed model are skipped.
-        proposed: files by path of a package that is not installed.
+        models: ``routing.models`` so far; values learned for a removed model are dropped.
+        proposed: files by path of a package that is not installed; they replace installed files of
+            the same path.
 
     Raises:
         ConfigError: a layer states a setting that may not be learned.
-        ChangedFileError: a file differs from the installed one.
+        ChangedFileError: a file differs from the installed one, or the table of owners cannot be
+            read.
+        ValueError: a file is not JSON.
     """
     coming = proposed or {}
     for path in sorted({*files.paths(LEARNED_FOLDER), *coming}):
@@ -65,7 +69,9 @@ def learned_layers(
 
 
 def not_learnable(layer: Mapping[str, Any], *above: str) -> str:
-    """Return the first dotted key that cannot be learned; empty if all can.
+    """Return the first dotted key that cannot be learned (see :data:`LEARNABLE`); empty if all can.
+
+    Values are not checked.
 
     Args:
         layer: nested tables of settings.

@@ -141,7 +141,7 @@ class ExplorationSettings(Section):
 
 
 class GuardSettings(Section):
-    """``[routing.guard]``: the evidence that a learned route needs, fixed before anyone looks."""
+    """``[routing.guard]``: the evidence that a learned route needs, fixed before the first fit."""
 
     tolerance: float = Field(
         default=0.025,

@@ -22,7 +22,7 @@ def check_acceptance(view: PackageView, prices: PriceTable) -> Check:
     """Run all acceptance cases: the examples of contracts, and the cases of acceptance files.
 
     Yields a finding for each failed case, each contract without a case, and if there is no case at
-    all. Files are only read.
+    all. Files are only read. Files that cannot be used are findings too.
 
     Args:
         view: the packages.

@@ -38,8 +38,8 @@ def check_attestation(
 ) -> Check:
     """Check receipts, stored archives and signatures of all packages, and the trusted keys.
 
-    ``trust.json`` must be the recorded one, and the root's own key must be trusted. Yields a
-    finding for each fault.
+    ``trust.json`` must be the recorded one, the root's own key must be trusted, and no folder of an
+    unknown package may exist. Yields a finding for each fault. Files are only read.
 
     Args:
         registry: the installed packages.
@@ -50,6 +50,10 @@ def check_attestation(
 
     Returns:
         One line with the number of signed and of waived packages.
+
+    Raises:
+        PackageError: a stored archive cannot be read a second time.
+        LedgerError: the ledger cannot be read.
     """
     policy: TrustPolicy | None = None
     if problem := trust_problem(root / TrustPolicy.FILE, ledger):

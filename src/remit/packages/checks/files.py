@@ -48,7 +48,9 @@ Check = Generator[Finding, None, str]
 
 
 class RootDisk:
-    """The files of a root, with reserved folders. No link is followed.
+    """The files of a root as a check reads them, with reserved folders. No link is followed.
+
+    Nothing is cached; files may be read as an operation would leave them.
 
     Args:
         root: the root's directory.
@@ -75,7 +77,7 @@ class RootDisk:
             self._ungoverned = {f"{path}{suffix}" for suffix in _ENGINE_FILES}
 
     def read(self, path: str) -> bytes:
-        """Return the bytes of a file.
+        """Return the bytes of a file; ``added`` comes before ``removed``, and that before the disk.
 
         Args:
             path: relative to the root, with ``/``.
@@ -84,6 +86,7 @@ class RootDisk:
             FileNotFoundError: the file does not exist.
             PackageError: ``unsafe_file``: the path leads to a link, a device or out of the root;
                 ``unreadable_file``: the file cannot be read.
+            OSError: the root itself cannot be opened.
         """
         if path in self._added:
             return self._added[path]
@@ -128,7 +131,8 @@ class RootDisk:
             yield from self._walk(tier)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder of the root, sorted; empty if the folder does not exist.
+        """Return the names in a folder of the root, sorted; empty if the folder does not exist or
+        is a file.
 
         Files in ``added`` and ``removed`` have no effect. Links are listed too.
 
@@ -172,14 +176,15 @@ class RootDisk:
 def compare_file(
     files: RootDisk, path: str, digest: str, what: str, next_step: str
 ) -> Iterator[Finding]:
-    """Yield one finding if a file is missing, unreadable or has another hash; nothing otherwise.
+    """Yield one finding if a file is missing, unreadable, unsafe or has another hash; nothing
+    otherwise.
 
     Args:
         files: the root's files.
         path: relative to the root.
         digest: ``sha256:`` and 64 hex digits.
         what: the file's role for the message, such as ``the receipt of PKG-KERNEL-001``.
-        next_step: the finding's next step.
+        next_step: the finding's next step; an unreadable file has its own.
     """
     try:
         found = digest_of(files.read(path))

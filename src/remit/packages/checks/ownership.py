@@ -21,16 +21,16 @@ _REBUILD = "Run `remit package registry --rebuild`."
 def check_ownership(
     registry: Registry, disk: RootDisk, changing: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Yield faults of files: no owner, two owners, missing, another hash, or in a reserved folder.
+    """Yield faults of files: no owner, two owners, missing, another hash, no regular file, or in a
+    reserved folder.
+
+    Two paths that differ only in case count as one.
 
     Args:
         registry: the installed packages.
         disk: the root's files.
         changing: paths of files that an operation adds or removes. Their absence, or content
             without an owner, is no finding, because the operation replaces them.
-
-    Raises:
-        PackageError: ``unreadable_file``: a folder cannot be listed.
     """
     owners: dict[str, Owner] = {}
     known: dict[str, str] = {}
@@ -71,7 +71,7 @@ def check_ownership(
 def check_registries(registry: Registry, disk: RootDisk) -> Iterator[Finding]:
     """Yield registry files that differ from the ledger, and unknown files next to them.
 
-    A missing or unreadable file differs.
+    A missing or unreadable file differs. ``registry`` was read from the ledger.
 
     Args:
         registry: the installed packages.
@@ -128,10 +128,11 @@ def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Find
 def check_running_code(code: Distribution, waiver: str) -> Iterator[Finding]:
     """Yield differences between the running files and the distribution's RECORD.
 
-    An editable install has no hashes in RECORD, which is a finding unless a waiver is recorded.
+    An editable install has no hashes in RECORD, which is a finding unless a waiver is recorded; its
+    other problems are findings all the same.
 
     Args:
-        code: the running distribution.
+        code: the running distribution, whose files are read.
         waiver: the id of the entry that waives the missing hashes; empty if there is none.
     """
     if code.editable and not waiver:

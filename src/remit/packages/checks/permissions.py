@@ -114,7 +114,7 @@ def check_contracts(view: PackageView) -> Iterator[Finding]:
     """Yield contracts that read the ledger of other sessions without a permission.
 
     The package needs the tool ``query_ledger_full``. A query reads other sessions unless its
-    ``session_id`` is ``current``.
+    ``session_id`` is ``current``. Contracts that cannot be used are not reported here.
 
     Args:
         view: the packages.
@@ -141,7 +141,7 @@ def allows_named(granted: Permissions, name: str) -> bool:
     Args:
         granted: the package's permissions.
         name: ``provider/model``; a provider, of which every model must be permitted; or a model
-            alone, which must be permitted at every provider.
+            alone, which must be permitted itself or at every provider (``*/model``).
     """
     provider_id, model_id = _named(granted, name)
     if provider_id:
@@ -158,9 +158,12 @@ def _named(granted: Permissions, name: str) -> tuple[str, str]:
 def boundary_model(contract: PromptContract) -> str:
     """Return the model that a contract fixes for its calls.
 
+    Args:
+        contract: the contract.
+
     Returns:
         ``provider/model``; only the provider or only the model if the contract names one of them;
-        empty if the contract names none.
+            empty if the contract names none.
     """
     limits = contract.boundary
     return "/".join(one for one in (limits.provider_id, limits.model_id) if one)

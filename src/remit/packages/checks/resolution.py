@@ -36,7 +36,8 @@ def check_resolution(view: PackageView) -> Check:
     """Check that packages name valid specifications and frameworks that agree (gate G1).
 
     Each contract, prompt pack and agent must come from one package; a learned package may bring
-    further versions of a contract. Yields a finding for each fault.
+    further versions of a contract. Yields a finding for each fault, and for each specification and
+    framework file that cannot be used. No error is raised.
 
     Args:
         view: the packages.
@@ -78,13 +79,14 @@ def check_completeness(view: PackageView) -> Check:
 
     Frameworks need their expected specifications; specifications need their contracts, tools,
     schemas and agents. Agents and contracts must keep to the permissions of their package, and
-    files to the paths of their package's plane and framework. Yields a finding for each fault.
+    files to the paths of their package's plane and framework. Yields a finding for each fault, and
+    for each file that cannot be used. No error is raised.
 
     Args:
         view: the packages.
 
     Returns:
-        One line with the number of each.
+        One line with the number of frameworks, specifications, contracts, schemas and agents.
     """
     yield from view.wrong(*RULES, *SHAPES)
     for framework_id, framework in view.frameworks.items():

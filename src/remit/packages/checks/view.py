@@ -30,9 +30,10 @@ _KEEP_ONE = "Keep one of them."
 
 
 class PackageView:
-    """Packages with their documents, each file read once.
+    """Packages with their documents; the constructor reads each file once.
 
-    A file that cannot be used is not in the view; :meth:`wrong` says why.
+    A file that cannot be used is not in the view; :meth:`wrong` says why. Later changes of files
+    have no effect.
 
     Args:
         registry: the packages.
@@ -93,9 +94,10 @@ class PackageView:
                 self._problems.append(("contract", Finding(problem, fix)))
 
     def wrong(self, *kinds: str) -> Iterator[Finding]:
-        """Yield findings about files of some classifications that cannot be used.
+        """Yield findings about files of some classifications that cannot be used, in the order of
+        packages.
 
-        A contract without its prompt pack, and a missing file, are findings too.
+        A missing file is a finding too, and, for ``contract``, a contract without its prompt pack.
 
         Args:
             kinds: classifications such as ``contract``.
@@ -107,15 +109,22 @@ class PackageView:
         return itertools.chain.from_iterable(self.contracts.values())
 
     def newest(self, contract_id: str) -> PromptContract | None:
-        """Return the version of a contract that calls use; ``None`` if none is installed.
+        """Return the version of a contract that calls use; ``None`` if none is installed and
+        usable.
 
         This is the greatest release, or the greatest pre-release if there is no release.
+
+        Args:
+            contract_id: id of the contract.
         """
         versions = [contract for contract, _ in self.contracts.get(contract_id, ())]
         return max(versions, key=lambda one: (not one.prerelease, one.precedence), default=None)
 
     def framework_of(self, package_id: str) -> Framework | None:
-        """Return the framework of a package; ``None`` if it cannot be used.
+        """Return the framework of a package; ``None`` if it is not installed or cannot be used.
+
+        Args:
+            package_id: id of the package.
 
         Raises:
             KeyError: the package is not in the registry.
