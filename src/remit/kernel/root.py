@@ -46,8 +46,7 @@ class Root:
 
     @property
     def marks(self) -> Path:
-        """The folder of the marks: results of checks, from which later checks continue; it may not
-        exist.
+        """The folder of the results of checks, from which later checks continue; it may not exist.
 
         Its loss costs time only.
         """

@@ -457,7 +457,7 @@ def chunks(values: Sequence[_T], size: int = _CHUNK) -> Iterator[Sequence[_T]]:
 
 
 def marks(values: Sequence[Any]) -> str:
-    """Return SQL placeholders, one for each value: ``?, ?, ?``; an empty text for no values.
+    """Return SQL placeholders such as ``?, ?, ?``, one for each value; an empty text for no values.
 
     Args:
         values: the values, of which only the number counts.

@@ -179,7 +179,7 @@ class LedgerWrites:
         return self._committer.submit(Unit(step=step, opener=opener))
 
     def flush(self) -> None:
-        """Wait until all earlier submissions are durable, by an empty transaction; block meanwhile.
+        """Wait until all earlier submissions are durable, by an empty transaction. Blocks.
 
         Failures of the earlier submissions are not raised here.
 

@@ -27,6 +27,10 @@ def in_range(version: str, allowed: str) -> bool:
             ``>=1.0.0,<2.0.0``. Build metadata is ignored. A pre-release is allowed only if a
             comparator names a pre-release of the same three numbers: ``<2.0.0`` excludes
             ``2.0.0-rc.1``.
+
+    Raises:
+        ValueError: a version is malformed.
+        AssertionError: ``allowed`` has another form, which no valid manifest states.
     """
     mine = precedence(version)
     allows_prerelease = not _is_prerelease(version)
@@ -47,7 +51,7 @@ def precedence(version: str) -> Precedence:
     Versions that differ only in build metadata have equal keys.
 
     Args:
-        version: a version such as ``1.0.0-rc.1``.
+        version: a version such as ``1.0.0-rc.1``; another form raises ValueError.
     """
     core, _, pre = version.partition("+")[0].partition("-")
     major, minor, patch = (int(part) for part in core.split("."))
@@ -63,6 +67,9 @@ def in_order(
     incoming: Sequence[Manifest], installed: Mapping[str, Manifest], leaving: Collection[str] = ()
 ) -> list[str]:
     """Return the ids of incoming packages, each after its dependencies.
+
+    Problems that the installed packages had before are refused too, except that one supersedes
+    another.
 
     Args:
         incoming: the packages to install together.
@@ -101,14 +108,14 @@ def dependency_problems(
 ) -> Iterator[tuple[str, str, PackageError]]:
     """Yield superseded packages first, then every dependency that these packages do not meet.
 
-    No error is raised.
+    The errors are yielded, not raised. Circles are not looked for.
 
     Args:
         manifests: the manifests of all installed packages, by id.
 
     Yields:
         The id of the package that supersedes or needs the other, the other id, and the error:
-        ``superseded``, ``missing_dependency`` or ``dependency_version``, without a next step.
+            ``superseded``, ``missing_dependency`` or ``dependency_version``, without a next step.
     """
     for package_id, manifest in manifests.items():
         for other_id in manifest.supersedes:

@@ -39,10 +39,10 @@ class Change:
     new: Any
 
     def lines(self) -> list[str]:
-        """Return the change as lines for people: ``+`` for a new value, ``-`` for an old one, ``~``
-        for a changed number.
+        """Return the change as one or two lines for people.
 
-        A changed value that is not a number gives two lines.
+        A new value has ``+``, an old one ``-``, a changed number ``~`` with both numbers. Another
+        changed value gives two lines, the old one first.
         """
         if self.old is None:
             return [f"+ {self.name} {_text(self.new)}"]
@@ -120,7 +120,8 @@ class PackageDiff:
     assets: tuple[AssetChange, ...]
 
     def lines(self) -> list[str]:
-        """Return the changes as lines for people, without colour.
+        """Return the changes as lines for people, without colour, under a line with id and
+        versions.
 
         Texts of files are not escaped. Without changes, a line says that nothing changed.
         """
@@ -141,7 +142,8 @@ class PackageDiff:
 def compare_packages(old: Archive, new: Archive) -> PackageDiff:
     """Return the changes from one version of a package to another.
 
-    Files are compared by their hashes; nothing is verified.
+    Files are compared by the hashes in the manifests; nothing is verified, and the ids need not be
+    equal.
 
     Args:
         old: the old version.
@@ -218,10 +220,9 @@ def _text(value: Any) -> str:
 def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
     """Return the lines of a unified diff without file names.
 
-    Two JSON files are compared as values: indented, with sorted keys.
-
-    Files above a size limit, and files that are not UTF-8, have no lines. Long lines and long
-    comparisons are cut, and the note says so.
+    Two JSON files are compared as values: indented, with sorted keys. Files above 1 MiB, and files
+    that are not UTF-8 or have a NUL, have no lines. Lines of over 4,000 characters and comparisons
+    of over 1,000 lines are cut, and the note says so.
 
     Args:
         old: the file's old bytes; ``None`` for an added file.
@@ -229,7 +230,7 @@ def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
 
     Returns:
         The lines, and a note with the reason for missing lines; the note is empty if the lines are
-        complete.
+            complete.
     """
     sides = [new] if old is None else [old, new]
     if any(len(side) > _MAX_FILE_BYTES for side in sides):
@@ -261,7 +262,11 @@ def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
 def json_of(data: bytes) -> Any:
     """Return the value of strict JSON; ``None`` for any other bytes.
 
-    Strict JSON repeats no key and is not nested too deeply. The value ``null`` gives ``None`` too.
+    Strict JSON repeats no key, is UTF-8 and is not nested too deeply. The value ``null`` gives
+    ``None`` too.
+
+    Args:
+        data: any bytes.
     """
     try:
         value = load_unique(data)

@@ -54,13 +54,15 @@ class Specification:
     def parse(cls, data: bytes, path: str) -> Self:
         """Return the specification in a JSON file.
 
+        Whether its contracts, tools, schemas and agents exist is not checked.
+
         Args:
             data: the file's bytes.
             path: the file's path, for its name and for errors.
 
         Raises:
-            PackageError: ``document_invalid``: the file does not fit its schema, or is not named
-                after its id.
+            PackageError: ``document_invalid``: the file is not strict JSON, does not fit its
+                schema, or is not named after its id.
         """
         return _build(cls, _read("specification", data, path, "spec_id"))
 
@@ -100,8 +102,8 @@ class Framework:
             path: the file's path, for its name and for errors.
 
         Raises:
-            PackageError: ``document_invalid``: the file does not fit its schema, is not named after
-                its id, or contains an invalid schema for a setting.
+            PackageError: ``document_invalid``: the file is not strict JSON, does not fit its
+                schema, is not named after its id, or contains an invalid schema for a setting.
         """
         value = _read("framework", data, path, "framework_id")
         for setting, schema in value.get("config", {}).items():
@@ -142,13 +144,16 @@ class AgentDocument:
     def parse(cls, data: bytes, path: str) -> Self:
         """Return the agent in a JSON file.
 
+        Whether its contract, tools and model exist is not checked.
+
         Args:
             data: the file's bytes.
             path: the file's path, for its name and for errors.
 
         Raises:
-            PackageError: ``document_invalid``: the file does not fit its schema, is not named after
-                its id, or ``approve`` names a tool that the agent does not have.
+            PackageError: ``document_invalid``: the file is not strict JSON, does not fit its
+                schema, is not named after its id, or ``approve`` names a tool that the agent does
+                not have.
         """
         value = _read("agent", data, path, "agent_id")
         if unknown := sorted(set(value.get("approve", ())) - set(value.get("tools", ()))):
@@ -160,7 +165,7 @@ class AgentDocument:
 
 
 def read_cases(data: bytes, path: str) -> list[dict[str, Any]]:
-    """Return the acceptance cases in a JSON file, in their order.
+    """Return the acceptance cases in a JSON file, in their order; none is run.
 
     Each case has a ``name``, unique in the file, a ``kind`` (``contract``, ``schema`` or
     ``price``), and the keys of that kind.
@@ -170,8 +175,8 @@ def read_cases(data: bytes, path: str) -> list[dict[str, Any]]:
         path: the file's path, for errors.
 
     Raises:
-        PackageError: ``document_invalid``: the file does not fit its schema, or two cases have the
-            same name.
+        PackageError: ``document_invalid``: the file is not strict JSON, does not fit its schema, or
+            two cases have the same name.
     """
     cases: list[dict[str, Any]] = _read("acceptance", data, path)["cases"]
     names = [case["name"] for case in cases]

@@ -37,13 +37,13 @@ Step = Callable[[str], None]
 def file_lock(file: Path, wait_s: float) -> Iterator[int]:
     """Hold a lock that the kernel releases when the process ends, even if the process is killed.
 
-    Args:
-        file: the lock's file, created if missing. If its holder wrote a process id into it, the
-            error names that process.
-        wait_s: seconds to wait for another process.
+    The context gives the descriptor of the open file, which is closed when the context ends. The
+    file stays. The lock is not reentrant.
 
-    Returns:
-        The descriptor of the open file, which is closed when the context ends. The file stays.
+    Args:
+        file: the lock's file in an existing folder, created if missing; a link is refused. If its
+            holder wrote a process id into it, the error names that process.
+        wait_s: seconds to wait for another process, polling every 50 ms.
 
     Raises:
         PackageError: ``busy``: another process holds the lock.
@@ -75,9 +75,8 @@ def file_lock(file: Path, wait_s: float) -> Iterator[int]:
 def package_lock(root: Path, wait_s: float) -> Iterator[None]:
     """Hold the lock of a root's packages, so that one operation runs at a time.
 
-    The file ``LOCK_FILE`` below the root is created if missing, and receives the process id.
-
-    The lock is released at the end of the block; the file stays.
+    The file ``LOCK_FILE`` below the root is created if missing, with its folders, and receives the
+    process id. The lock is released at the end of the block; the file stays.
 
     Args:
         root: the root's directory.
@@ -114,7 +113,11 @@ def digest_of(data: bytes) -> str:
 def has_digest(path: Path, digest: str) -> bool:
     """Return True if ``path`` is a readable regular file with the hash ``digest``, not a link.
 
-    ``digest`` is ``sha256:`` and 64 hex digits. An ``OSError`` gives False.
+    An ``OSError``, such as a missing file, gives False.
+
+    Args:
+        path: the file, which is read whole.
+        digest: ``sha256:`` and 64 hex digits.
     """
     try:
         regular = stat.S_ISREG(os.lstat(path).st_mode)  # Opening a pipe would block.
@@ -126,7 +129,8 @@ def has_digest(path: Path, digest: str) -> bool:
 def check_folders(root: Path, path: str) -> None:
     """Check that the existing parts above a path are folders, and not links or files.
 
-    Only folders between the root and ``path`` are checked; missing ones pass.
+    Only folders between the root and ``path`` are checked, from the top; a missing one ends the
+    check.
 
     Args:
         root: the root's directory.
@@ -151,13 +155,13 @@ def check_folders(root: Path, path: str) -> None:
 
 @contextlib.contextmanager
 def disk_errors() -> Iterator[None]:
-    """Raise a PackageError instead of any ``OSError`` of the body.
+    """Raise a PackageError instead of any ``OSError`` of the block.
 
-    The error does not say whether earlier changes of the body took effect. Other errors pass
-    unchanged. Use it in a ``with`` statement.
+    The next step says that nothing was changed, so the block must not leave changes behind that the
+    next command does not undo. Other errors pass unchanged. Use it in a ``with`` statement.
 
     Raises:
-        PackageError: ``unwritable``: the body raised an ``OSError``.
+        PackageError: ``unwritable``: the block raised an ``OSError``.
     """
     try:
         yield
@@ -171,15 +175,15 @@ def disk_errors() -> Iterator[None]:
 
 
 def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Write a file durably: after a crash it has the old content or the new.
+    """Write a file durably, or make it: after a crash it has the old content or the new.
 
     Args:
-        path: the file.
+        path: the file, in an existing folder.
         data: the new content.
         mode: the file's mode, whatever the umask; ``None`` to apply the umask.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be written; the old one stays.
     """
     with replacing(path, mode) as file:
         file.write(data)
@@ -239,13 +243,15 @@ def make_folder(folder: Path, root: Path) -> None:
 def write_new(path: Path, data: bytes, mode: int | None = None) -> None:
     """Write a new file and flush its content to the disk; the caller flushes the folder.
 
+    After an error an incomplete file may stay.
+
     Args:
         path: the file, which must not exist.
         data: the content.
         mode: the file's mode, whatever the umask; ``None`` to apply the umask.
 
     Raises:
-        OSError: the file exists, or cannot be written.
+        OSError: the file exists (FileExistsError), or cannot be written.
     """
     with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode or 0o666)) as stream:
         if mode is not None:
@@ -287,10 +293,14 @@ class Operation:
 
     @staticmethod
     def is_pending(root: Path) -> bool:
-        """Return True if the journal contains anything, as after a killed process.
+        """Return True if the journal contains anything, as during an operation or after a killed
+        process.
 
         Args:
             root: directory of the root.
+
+        Raises:
+            OSError: the journal cannot be read.
         """
         journal = root / JOURNAL_FOLDER
         return journal.is_dir() and any(journal.iterdir())
@@ -310,6 +320,7 @@ class Operation:
         Raises:
             PackageError: ``journal_damaged``: the journal is not in a folder of the root, contains
                 anything else, or an operation of an earlier version.
+            OSError: the journal cannot be read.
         """
         journal = root / JOURNAL_FOLDER
         try:
@@ -334,6 +345,8 @@ class Operation:
 
     def stage(self, files: Mapping[str, bytes], step: Step) -> None:
         """Write files into the journal and read them again; nothing else of the root changes.
+
+        The journal folder is made. Files that were staged before an error stay until :meth:`close`.
 
         Args:
             files: content by path in the root.

@@ -65,7 +65,9 @@ class PackageManager:
     """The packages of one root.
 
     An operation takes the packages' lock, and first finishes or undoes operations of killed
-    processes. Changes are recorded as ``INSTALLED`` and ``REMOVED`` entries in the ledger.
+    processes. Changes are recorded as ``INSTALLED`` and ``REMOVED`` entries in the ledger. An
+    object holds no state of the packages: each call reads the ledger. LedgerError is raised if the
+    ledger cannot be read or written.
 
     Args:
         root: the installation.
@@ -106,6 +108,7 @@ class PackageManager:
 
         Raises:
             PackageError: ``registry_damaged``: an entry does not describe a package.
+            LedgerError: the ledger cannot be read.
         """
         return Registry.from_ledger(self._ledger)
 

@@ -124,6 +124,8 @@ class Manifest:
     def parse(cls, data: bytes, source: str = MANIFEST_NAME) -> Manifest:
         """Return the manifest in a JSON file.
 
+        Files of the package are not looked at.
+
         Args:
             data: the file's bytes: UTF-8 without a byte order mark.
             source: the file's name, for errors.
@@ -146,6 +148,7 @@ class Manifest:
 
         Raises:
             ValueError, KeyError, TypeError, AttributeError: the bytes are not a manifest.
+                NotCanonicalError is a ValueError.
         """
         return _manifest(orjson.loads(data))
 
@@ -159,18 +162,19 @@ def _manifest(value: Any) -> Manifest:
 
 
 def read_manifest(data: bytes, source: str, *, check: bool = True) -> Any:
-    """Return the JSON value of a manifest, in which all numbers are whole.
-
-    The value is not made a :class:`Manifest`.
+    """Return the JSON value of a manifest, in which all numbers are whole; no :class:`Manifest` is
+    made.
 
     Args:
         data: the file's bytes.
         source: the file's name, for errors.
-        check: require a valid manifest, and not only JSON that every reader understands alike.
+        check: True to require a valid manifest; False requires only JSON that every reader
+            understands alike.
 
     Raises:
         PackageError: the bytes are not strict JSON, or with ``check`` not a valid manifest. The
-            error names the field of the first problem and the expected value.
+            message begins with ``source`` and the field of the first problem; the next step gives
+            the expected value.
     """
     try:
         value = _load(data)

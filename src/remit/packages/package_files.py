@@ -41,6 +41,8 @@ ArchiveOf = Callable[[InstalledPackage], Archive]
 class PackageFiles:
     """The files, archives, receipts and registries of the packages of one root.
 
+    The caller holds the packages' lock. Nothing is cached.
+
     Args:
         root: the directory of the root.
         keep_versions: number of versions of a package whose archives stay stored.
@@ -53,17 +55,18 @@ class PackageFiles:
         self._step = step
 
     def finish(self, operation: Operation, registry: Registry) -> None:
-        """Make the root agree with a recorded operation, and close it; may be repeated.
+        """Make the root agree with a recorded operation, and delete its journal; may be repeated.
 
-        Places staged files, deletes obsolete ones, and writes registries and receipts.
+        Places staged files, deletes obsolete ones and folders of removed packages, and writes
+        registries and receipts.
 
         Args:
             operation: the operation, with its staged files.
-            registry: the registry after the operation.
+            registry: the registry after the operation, which must contain the operation.
 
         Raises:
-            PackageError: ``unfinished``: a file could not be written or deleted; or the error of a
-                path that leads through a link.
+            PackageError: ``unfinished``: a file could not be written or deleted; ``linked_folder``:
+                a path leads through a link or file.
         """
         packages = registry.operations[operation.operation_id]
         files: dict[str, str] = {}
@@ -145,7 +148,19 @@ class PackageFiles:
                 shutil.rmtree(folder)
 
     def write_missing(self, candidates: Sequence[Candidate], registry: Registry) -> None:
-        """Write the missing files of installed packages; existing files are not changed."""
+        """Write the missing files of installed packages; existing files are not changed.
+
+        Missing receipts and registries are written too, and an archive that is missing or has other
+        bytes.
+
+        Args:
+            candidates: the packages, with the bytes that are installed; none does nothing.
+            registry: the installed packages.
+
+        Raises:
+            PackageError: ``linked_folder``: a path leads through a link or file.
+            OSError: a file cannot be written.
+        """
         files: dict[str, bytes] = {}
         archives: dict[str, bytes] = {}
         for candidate in candidates:
@@ -164,15 +179,18 @@ class PackageFiles:
     def restore(self, packages: Iterable[InstalledPackage], archives: ArchiveOf) -> dict[str, str]:
         """Write the files of packages that differ from their archives.
 
+        Links and devices in place of a file are replaced. Receipts and registries are not written.
+
         Args:
             packages: the packages.
             archives: returns the stored archive of a package.
 
         Returns:
-            By path of each written file, a few words on what was there.
+            By path of each written file, a few words on the content before.
 
         Raises:
-            PackageError: with the code of the first failure, once all other files are restored.
+            PackageError: with the code of the first failure, once all other files are restored:
+                ``linked_folder``, ``file_in_the_way``, or the error of ``archives``.
             OSError: a file cannot be read or written.
         """
         restored: dict[str, str] = {}
@@ -207,7 +225,16 @@ class PackageFiles:
         return restored
 
     def write_documents(self, registry: Registry, packages: Iterable[str]) -> None:
-        """Write the registries, and receipts of packages, that differ from the ledger."""
+        """Write the registries, and receipts of installed packages, that differ from the ledger.
+
+        Args:
+            registry: the registry of the ledger.
+            packages: ids of the packages whose receipts are written; others are ignored.
+
+        Raises:
+            PackageError: ``linked_folder``: a path leads through a link or file.
+            OSError: a file cannot be written.
+        """
         documents = _documents(registry, packages).items()
         self._write(
             {

@@ -27,7 +27,7 @@ _TYPE = "ed25519"
 
 @dataclass(frozen=True, slots=True)
 class PackageKey:
-    """A key pair.
+    """A key pair that signs packages, in memory.
 
     Attributes:
         name: a name for people, stored in the file above the key; empty if the file has none.
@@ -127,9 +127,8 @@ class PackageKey:
 
     @property
     def key_id(self) -> str:
-        """The id of the key in signatures: 64 hex digits.
-
-        These are the SHA-256 of the public key's canonical description.
+        """The id of the key in signatures: 64 hex digits, the SHA-256 of the public key's canonical
+        description.
         """
         return self.signer.public_key.keyid
 

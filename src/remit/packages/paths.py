@@ -33,15 +33,19 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³])
 
 
 def path_problem(path: str) -> tuple[str, str]:
-    """Return ``(code, reason)`` if ``path`` cannot be an asset's path; two empty texts otherwise.
+    r"""Return ``(code, reason)`` if ``path`` cannot be an asset's path; two empty texts otherwise.
 
     A path is relative, inside ``HOT/``, ``HO2/`` or ``HO1/``, in Unicode's form NFC, its parts
     separated by single slashes, at most 192 bytes of UTF-8, a part at most 64. Every file system
     stores the path unchanged: no part is ``.`` or ``..`` or a reserved name of Windows, ends with a
-    dot or a space, or contains a control character or one of ``\\ < > : " | ? *``.
+    dot or a space, or contains a control character or one of ``\\ < > : " | ? *``. Reserved folders
+    are not refused here.
 
     The code is ``absolute_path``, ``parent_path``, ``path_too_long`` or ``bad_path``. The reason
     continues a sentence that begins with the path.
+
+    Args:
+        path: any text.
     """
     parts = path.split("/")
     if path.startswith(("/", "\\")) or re.match("[A-Za-z]:", path):
@@ -74,7 +78,8 @@ def is_in_plane(manifest: Manifest, path: str) -> bool:
     """Return True if a package's plane lets the package own a file.
 
     The plane is the tier that the manifest names; :data:`PLANES` lists its folders. Every package
-    may own its specification and its acceptance cases, which are in ``HOT/``.
+    may own its specification and its acceptance cases, which are in ``HOT/``. Reserved folders are
+    not excluded here.
 
     Args:
         manifest: the package's manifest.
@@ -87,7 +92,10 @@ def is_in_plane(manifest: Manifest, path: str) -> bool:
 def is_reserved(path: str) -> bool:
     """Return True if ``path`` is in a folder in which no package may own files.
 
-    The folders are :data:`RESERVED`; the folder itself counts too.
+    The folders are :data:`RESERVED`; the folder itself counts too. Case counts.
+
+    Args:
+        path: relative to the root.
     """
     return f"{path}/".startswith(RESERVED)
 
@@ -96,6 +104,9 @@ def folded(path: str) -> str:
     """Return a key that is equal for paths that a file system may take for one.
 
     Such paths differ only in upper and lower case or in Unicode's form.
+
+    Args:
+        path: any text.
     """
     decomposed = unicodedata.normalize("NFD", path)
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", decomposed.casefold()))
@@ -104,8 +115,11 @@ def folded(path: str) -> str:
 def unseen(text: str) -> str:
     """Return the first invisible character of ``text``; empty if all are visible.
 
-    Invisible are control characters, lone surrogates, line separators, and characters that change
-    the direction of writing.
+    Invisible are control characters (tab and newline too), lone surrogates, line separators, and
+    characters that change the direction of writing.
+
+    Args:
+        text: any text.
     """
     found = _CONTROL.search(text)
     return found[0] if found else ""

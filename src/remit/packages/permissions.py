@@ -17,7 +17,7 @@ _DEFINITION = "@sha256:"
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """The tools, models, budgets and paths that a package's agents may use.
+    """The tools, models, budgets and paths that a package's agents may use; empty permits nothing.
 
     A tool written ``server__tool@sha256:…`` is an MCP server's tool with the hash of its
     definition, which is compared at every use of the tool.
@@ -26,7 +26,7 @@ class Permissions:
         tools: names, or patterns in which ``*`` stands for any text.
         models: ``provider/model``, or patterns such as ``openai/*``.
         budgets: the ceilings of one work order, ``token_budget`` (tokens) and ``usd_budget`` (US
-            dollars as decimal text); either may be absent.
+            dollars as decimal text); an absent one is no ceiling.
         paths: paths of assets; a path that ends with ``/`` is a folder with everything below it.
     """
 
@@ -97,8 +97,9 @@ class Permissions:
 
         Args:
             name: ``token_budget`` or ``usd_budget``.
-            value: tokens, or US dollars as decimal text; ``None`` for no budget, which exceeds any
-                ceiling. An absent ceiling permits every value.
+            value: tokens, or US dollars as decimal text (another text raises
+                decimal.InvalidOperation); ``None`` for no budget, which exceeds any ceiling. An
+                absent ceiling permits every value.
         """
         ceiling = self.budgets.get(name)
         if ceiling is None:
@@ -115,9 +116,10 @@ class PermissionsDiff:
     """The differences between the permissions of two versions.
 
     Attributes:
-        widened: what is permitted now and was not, a line each; ``read_*`` after ``*`` is not.
-        added: by kind (``tools``, ``models``, ``paths``) what is named now and was not.
-        removed: by kind what was named and is not now.
+        widened: new permissions that no old pattern covers, a line each; ``read_*`` after ``*`` is
+            none.
+        added: by kind (``tools``, ``models``, ``paths``) the names that only the new version has.
+        removed: by kind the names that only the old version has.
         budgets: changed ceilings: ``name``, ``old`` and ``new`` (``None`` for no ceiling), and
             ``wider``, true if more may be spent now.
     """
@@ -176,13 +178,14 @@ def compare_permissions(old: Permissions | None, new: Permissions) -> Permission
 
 
 def permits(patterns: Iterable[str], name: str) -> bool:
-    """Return True if a pattern matches ``name``; ``*`` in a pattern stands for any text.
+    """Return True if a pattern matches ``name``; ``*`` in a pattern stands for any text. Case
+    counts.
 
-    ``name`` may be a pattern itself, which is permitted if everything that it matches is. (That
-    follows from matching its text, as ``*`` is the only character in them with a meaning.)
+    ``name`` may be a pattern itself, which is permitted if everything that it matches is. That
+    follows from matching its text, as ``*`` is the only character in them with a meaning.
 
     Args:
-        patterns: names or patterns.
+        patterns: names or patterns; none permits nothing.
         name: a name or a pattern.
     """
     return any(pattern == name or fnmatchcase(name, pattern) for pattern in patterns)
@@ -192,7 +195,7 @@ def allows_path(places: Iterable[str], path: str) -> bool:
     """Return True if ``path`` is one of ``places``, or below one of them that ends with ``/``.
 
     Args:
-        places: files, and folders that end with ``/``.
+        places: files, and folders that end with ``/``; none allows nothing.
         path: path relative to the root.
     """
     return any(path == one or (one.endswith("/") and path.startswith(one)) for one in places)

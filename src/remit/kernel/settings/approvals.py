@@ -29,8 +29,7 @@ class ToolApprovalSettings(Section):
 
 
 class ApprovalSettings(Section):
-    """``[approvals]``: how long approvals hold, who must give them, and who is notified of
-    requests.
+    """``[approvals]``: the lifetime of approvals, the rules of each tool, and notices of requests.
 
     Raises:
         ValueError: the webhook is not an http(s) address, or has no secret.

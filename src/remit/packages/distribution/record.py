@@ -32,7 +32,7 @@ _VERSION = re.compile(rb'^__version__ = "([^"\\]+)"$', re.M)
 def record_row(path: str, data: bytes) -> list[str]:
     """Return the three columns of RECORD for one file: path, hash and size.
 
-    The hash is ``sha256=`` and base64 for URLs without padding. The size is decimal text.
+    The hash is ``sha256=`` and base64 for URLs without padding. The size is decimal text, in bytes.
 
     Args:
         path: the path in the wheel.
@@ -65,7 +65,8 @@ class Distribution:
     def current(cls) -> Distribution:
         """Return the distribution that this process runs, found by the place of this module.
 
-        ``info`` is ``None`` if no metadata belongs to the module. Nothing is checked.
+        ``info`` is ``None`` if no metadata belongs to the module, neither next to it nor, for an
+        editable installation, on ``sys.path``. Nothing is checked. No error is raised.
         """
         # The path is not resolved, because some installers place links to files elsewhere.
         location = Path(__file__).absolute().parents[2]
@@ -80,7 +81,11 @@ class Distribution:
     def at(cls, directory: Path) -> Distribution:
         """Return the distribution in a directory of installed packages (``…/site-packages``).
 
-        Without metadata, ``info`` is ``None``. Nothing is checked.
+        Without metadata, ``info`` is ``None``. Nothing is checked, and the package need not be
+        there.
+
+        Args:
+            directory: the directory; if it cannot be read, it counts as empty.
         """
         return cls._of(next(iter(_infos(directory)), None), directory / PACKAGE)
 
@@ -91,11 +96,16 @@ class Distribution:
         return cls(version or _stated_version(location), editable, location, info, running)
 
     def problems(self) -> list[str]:
-        """Return the differences from the installed state, a sentence each.
+        """Return the differences from the installed state, a sentence each; empty if there are
+        none.
 
         Compared with RECORD: every file of the package and of its metadata, unknown files, and
         RECORD itself. Compared with its source: every ``.pyc`` that this version of Python would
-        run. The code of an editable installation has no hashes, so only the rest is compared.
+        run. If this process runs the distribution, each loaded module must be from it. The code of
+        an editable installation has no hashes, so only the rest is compared.
+
+        Raises:
+            OSError: a source cannot be examined.
         """
         content, problems = self.files()
         for path, data in content.items():
@@ -108,7 +118,8 @@ class Distribution:
     def modules(self) -> dict[str, Path]:
         """Return the file of every module of the package, by dotted name, sorted.
 
-        Hidden folders are not entered; nothing is imported.
+        Modules are files with a suffix that Python imports. Folders that cannot be read are
+        skipped; nothing is imported.
         """
         suffixes = sorted(all_suffixes(), key=len, reverse=True)
         found: dict[str, Path] = {}
@@ -182,6 +193,8 @@ class Distribution:
 
 def project_of(info: Path) -> Path | None:
     """Return the source directory of an editable installation; ``None`` if it is not stated.
+
+    ``direct_url.json`` is read; a missing or malformed file states nothing.
 
     Args:
         info: the ``.dist-info`` directory.

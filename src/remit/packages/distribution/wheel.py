@@ -27,7 +27,7 @@ _TAG = "py3-none-any"
 
 
 def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
-    """Return a wheel of the running distribution.
+    """Return a wheel of an installed distribution; write nothing.
 
     Files are sorted, dated 1980, readable by all and not compressed, because compressors differ
     between versions. Files of the installer are left out, and RECORD is written again. An editable
@@ -40,8 +40,9 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
         The wheel's file name and its bytes.
 
     Raises:
-        PackageError: ``distribution_changed``: the files differ from RECORD, or the metadata is
-            older than the source.
+        PackageError: ``distribution_changed``: the files differ from RECORD, there is no metadata,
+            it is not for a pure Python wheel, or it is older than the source of an editable
+            installation.
     """
     source = distribution or Distribution.current()
     files, problems = source.files()

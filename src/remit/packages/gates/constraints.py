@@ -66,7 +66,7 @@ def check_constraints(context: GateContext) -> GateRun:
     """Check the present packages and settings, and the recorded uses of tools and models (gate G3).
 
     Yields a finding for each fault. Uses before the mark of the last pass are not read again if the
-    ledger is large.
+    ledger is large. Nothing is written.
 
     Args:
         context: the open root.
@@ -76,6 +76,7 @@ def check_constraints(context: GateContext) -> GateRun:
 
     Raises:
         PackageError: ``registry_damaged``: an entry does not describe a package.
+        LedgerError: the ledger cannot be read.
     """
     view, packages = context.packages, context.registry.packages
     yield from check_ceilings(view)
@@ -131,13 +132,15 @@ def _is_stated(stated: SessionStatements, entry: LedgerEntry, use: Use) -> bool:
 def unpermitted_models(context: GateContext) -> list[str]:
     """Return the configured models that no installed package permits, as ``provider/model``.
 
-    Models of settings, agents and contracts count, each once, in the order of the settings.
+    Models of settings, agents and contracts count, each once, in that order. A model whose provider
+    is unknown begins with the slash.
 
     Args:
         context: the root with its settings.
 
     Raises:
         RemitError: the default model cannot be determined.
+        PackageError: ``registry_damaged``: an entry does not describe a package.
     """
     permitted = _permitted(one.manifest.permissions for one in context.registry.packages.values())
     uses = (use for _, use in _configured_uses(context, context.model()) if use.kind == "model")
@@ -151,12 +154,15 @@ def check_settings(
 
     Faults are settings that cannot be loaded or exceed a ceiling, an unknown default model, rules
     and prices that no package brings and no entry records, and configured tools or models that no
-    package permits.
+    package permits. Only the present settings are read, no recorded use.
 
     Args:
         context: the root with its settings.
         coming: paths of files that a package is about to install, accepted as existing.
         permits: models that a package is about to permit, as ``provider/model``.
+
+    Raises:
+        PackageError: ``registry_damaged``: an entry does not describe a package.
     """
     yield from _ceilings(context, coming)
     known = [one.manifest.permissions for one in context.registry.packages.values()]
@@ -257,18 +263,23 @@ def _configured_uses(context: GateContext, model: tuple[str, str]) -> Iterator[t
 def recorded_uses(
     ledger: LedgerClient, first: int, entries: int
 ) -> Iterator[tuple[LedgerEntry, Use, bool]]:
-    """Yield recorded uses of tools and models with their entry.
+    """Yield recorded uses of tools and models with their entry, in the order of the ledger.
 
     Refused tools and failed calls are no uses. Uses before the first installation of a package
-    count as permitted.
+    count as permitted. Entries of uses have no content.
 
     Args:
         ledger: the root's ledger.
-        first: the sequence number of the first entry to read.
+        first: the sequence number of the first entry whose use is yielded; installations are read
+            from the beginning.
         entries: the number of entries in the ledger to consider.
 
     Yields:
         The entry, the use, and True if the packages installed then permitted the use.
+
+    Raises:
+        PackageError: ``registry_damaged``: an ``INSTALLED`` entry does not describe a package.
+        LedgerError: the ledger cannot be read.
     """
     streams = [ledger.query(event_type=event) for event in ("INSTALLED", "REMOVED")]
     streams += [

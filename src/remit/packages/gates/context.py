@@ -25,9 +25,10 @@ recorded and stored if the gate passes.
 
 @dataclass(frozen=True)
 class GateContext:
-    """An open root with everything that the gates need.
+    """An open root with everything that the gates need; the caller closes the ledger.
 
     Parts that may fail are functions, so that only the gate that needs a part fails with it.
+    Packages and files are read once for each object.
 
     Attributes:
         root: the root's directory.
@@ -39,7 +40,7 @@ class GateContext:
             ``None`` if they could.
         effective: the settings in the form that is recorded; ``None`` if they could not be loaded.
         distribution: returns the running code.
-        full: read the whole ledger, and ignore earlier verifications.
+        full: True to read the whole ledger, and ignore earlier verifications.
         jobs: the number of processes that verify a large ledger.
         progress: called with the name of a part, the number of checked items, and of all items.
         most_errors: the number of findings reported for one gate.
@@ -64,6 +65,7 @@ class GateContext:
 
         Raises:
             PackageError: ``registry_damaged``: an entry does not describe a package.
+            LedgerError: the ledger cannot be read.
         """
         return Registry.from_ledger(self.ledger)
 
@@ -75,6 +77,8 @@ class GateContext:
     @cached_property
     def packages(self) -> PackageView:
         """The installed packages with their documents.
+
+        They are read at first use and held; documents that cannot be used are findings of the view.
 
         Raises:
             PackageError: ``registry_damaged``: an entry does not describe a package.
@@ -102,6 +106,9 @@ class GateContext:
             The number of entries that were read; the sequence number from which on an entry may
             still matter, at most the first; and the time of that run as the end of a sentence. The
             result is ``(0, 0, "")`` if the gate reads the whole ledger.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         found = read_mark(self.ledger, gate) if self.resumes else {}
         if not found:
@@ -111,11 +118,18 @@ class GateContext:
         return read, found.get("resume_at", read), verified
 
     def keep(self, gate: str, mark: Mapping[str, int]) -> None:
-        """Store the mark of a gate that passed, for :meth:`mark`.
+        """Store the mark of a gate that passed, for :meth:`mark`, in place of an earlier one.
+
+        Nothing is stored for 0 entries, or if the ledger has no marks. A failure to write is
+        ignored.
 
         Args:
             gate: the name of the gate.
             mark: the mark that the gate returned; without ``verified_entries``, 0 entries count.
+
+        Raises:
+            EntryNotFoundError: the last verified entry is missing or archived.
+            LedgerError: the ledger cannot be read.
         """
         keep_mark(self.ledger, gate, mark.get("verified_entries", 0), dict(mark))
 
@@ -123,11 +137,11 @@ class GateContext:
 def in_order(
     streams: Iterable[Iterator[LedgerEntry]], entries: int
 ) -> Iterator[tuple[int, LedgerEntry]]:
-    """Merge the results of several queries into the order of the ledger.
+    """Merge the results of several queries into the order of the ledger, without holding them.
 
     Args:
-        streams: results of queries, each in the order of the ledger.
-        entries: the number of entries to consider; later ones are left out.
+        streams: results of queries, each in the order of the ledger; their errors are raised.
+        entries: the number of entries to consider; iteration ends at the first later one.
 
     Yields:
         The sequence number of an entry, and the entry.

@@ -12,8 +12,9 @@ from remit.packages.gates.context import GateContext, GateRun
 def check_integrity(context: GateContext) -> GateRun:
     """Verify the ledger and its derived tables (gate G6), and yield a finding for each fault.
 
-    A ledger above ``full_entries`` is verified from the end of the last verification. A sound
-    result moves the ledger's mark.
+    An empty ledger, checkpoints without a key, and a key without any checkpoint are findings too. A
+    ledger above ``full_entries`` is verified from the end of the last verification. A sound result
+    moves the ledger's mark.
 
     Args:
         context: the open root.

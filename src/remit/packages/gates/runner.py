@@ -130,7 +130,8 @@ class GateResult:
     def failed(cls, gate: str, findings: Sequence[Finding], most: int) -> Self:
         """Return the result of a failed gate with at most ``most`` of its findings.
 
-        A finding without a next step gets one that repeats the gate.
+        A finding without a next step gets one that repeats the gate. ``message`` says how many
+        findings there are, ``error_count`` counts all.
 
         Args:
             gate: the name of the gate.
@@ -149,7 +150,9 @@ class GateResult:
         return [finding.message for finding in self.findings]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON: ``gate``, ``passed``, ``message``, ``errors``,
+        """Return the result as JSON.
+
+        The keys are ``gate``, ``passed``, ``message``, ``errors`` (the listed messages),
         ``error_count``, ``next_steps`` (one for each listed error) and ``entry_id``.
         """
         return {
@@ -178,7 +181,10 @@ class GateReport:
 
     @classmethod
     def without_ledger(cls, gates: Sequence[str], error: RemitError) -> Self:
-        """Return a report in which all gates fail, because the ledger cannot be opened.
+        """Return a report in which each gate fails with one finding, because the ledger cannot be
+        opened.
+
+        ``unrecorded`` is the error's message.
 
         Args:
             gates: the names of the gates.
@@ -208,7 +214,8 @@ def check_gates(
     jobs: int = 1,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> GateReport:
-    """Check gates, and write one ``GATE_PASSED`` or ``GATE_FAILED`` entry for each.
+    """Check gates, and write one ``GATE_PASSED`` or ``GATE_FAILED`` entry for each, in one
+    transaction.
 
     A gate that raises an error fails. Gates of packages hold the packages' lock. A lock that
     another process holds is not awaited beyond ``packages.lock_timeout_s``; the gates then run
@@ -216,18 +223,20 @@ def check_gates(
 
     Args:
         context: the open root.
-        gates: the names of the gates; ``None`` for all.
-        full: read the whole ledger, and ignore earlier verifications.
-        record: write the entries.
+        gates: the names of the gates, each checked once in the given order; ``None`` for all.
+        full: True to read the whole ledger, and ignore earlier verifications.
+        record: True to write the entries.
         by: the acting person or program.
         jobs: the number of processes that verify a large ledger.
-        progress: called with a part's name, its checked items and all its items.
+        progress: called with a part's name, its checked items and all its items; ``None`` for the
+            context's.
 
     Returns:
         The results. If the entries cannot be written, ``unrecorded`` gives the reason.
 
     Raises:
         InvalidInputError: a gate does not exist.
+        LedgerError: the mark of a passed gate cannot be made, because its entry cannot be read.
     """
     wanted = GATES if gates is None else tuple(dict.fromkeys(gates))
     if unknown := [name for name in wanted if name not in _CHECKS]:
@@ -325,6 +334,9 @@ def latest_result(ledger: LedgerReader, gate: str) -> dict[str, Any]:
     Returns:
         ``gate``, ``passed`` (``None`` if the gate was never checked), ``message``, ``checked_at``
         and ``entry_id`` (both ``None`` without a result).
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     found = [
         entry
@@ -347,10 +359,10 @@ def latest_result(ledger: LedgerReader, gate: str) -> dict[str, Any]:
 
 
 class GateView:
-    """Runs gates and lists packages, as plain data.
+    """Runs gates and lists packages, as plain data; holds nothing between two calls.
 
     Args:
-        context: returns the root in its present state.
+        context: returns the root in its present state, for each call.
         by: the program that runs the gates, for the ledger.
     """
 
@@ -383,6 +395,7 @@ class GateView:
 
         Raises:
             PackageError: ``registry_damaged``: an entry does not describe a package.
+            LedgerError: the ledger cannot be read.
         """
         return [
             {

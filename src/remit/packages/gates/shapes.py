@@ -22,7 +22,8 @@ class SessionStatements:
     """The tools, providers and contracts that sessions state as their agent's own.
 
     A session states them in its ``SESSION_START`` entry, for parts that its program brought and no
-    package. The methods look up the session of an entry.
+    package. The methods look up the session of an entry; up to 4,096 sessions are cached. Errors of
+    the ledger are raised.
 
     Args:
         ledger: the root's ledger.
@@ -41,7 +42,7 @@ class SessionStatements:
         """Return True if the session of a tool's entry states the tool as its agent's own.
 
         Sessions of versions that did not state tools count as stating all. A stated tool is added
-        to :attr:`used`.
+        to :attr:`used`. A statement that was erased counts as one.
 
         Args:
             entry: a ``TOOL_INTENT`` or ``TOOL_CALL`` entry.
@@ -60,7 +61,7 @@ class SessionStatements:
     def provider(self, exchange: LedgerEntry, provider_id: str) -> bool:
         """Return True if the session of an exchange states that its program brought the provider.
 
-        A stated provider is added to :attr:`used`.
+        A stated provider is added to :attr:`used`. A statement that was erased counts as one.
 
         Args:
             exchange: an ``EXCHANGE`` entry.
@@ -73,10 +74,11 @@ class SessionStatements:
         return True
 
     def contract(self, exchange: LedgerEntry) -> str:
-        """Return the id of the contract of an exchange if no package or session brought it.
+        """Return the id of the contract of an exchange if no package and no session brought it;
+        else an empty text.
 
-        Returns an empty text otherwise. A stated contract is added to :attr:`used`. Exchanges of a
-        framework, outside of work orders or of requests by key are not examined.
+        A stated contract is added to :attr:`used`. Exchanges of a framework, outside of work orders
+        or of requests by key are not examined, and give an empty text.
 
         Args:
             exchange: an ``EXCHANGE`` entry.
@@ -126,6 +128,9 @@ def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, l
 
     Returns:
         Descriptions of recorded settings and instructions that no package brought.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     waived = []
     effective = context.effective
