@@ -32,7 +32,8 @@ def required_context(
 ) -> dict[str, Any]:
     """Return the context that the contract's ``required_context`` names.
 
-    Files and ledger are only read.
+    Files and ledger are only read. A missing framework or file is refused, a query without results
+    is not.
 
     Args:
         contract: the contract.
@@ -40,14 +41,15 @@ def required_context(
         directory: the tier folder. Frameworks are in its ``frameworks``, and no file outside is
             read.
         max_bytes: limit of the bytes of everything together, entries as JSON.
-        session_id: the session for a query with ``"current"``.
+        session_id: the session for a query with ``"current"``; such a query is refused if empty.
         installed: installed files of the root that ``directory`` belongs to. If given, only
             unchanged files of packages are read.
 
     Returns:
         ``{"ledger": [rows of each query, in turn], "frameworks": {id: text}, "files": {path:
-        text}}``. A row is ``{id, event_type, timestamp, reason, metadata}`` with JSON values only.
-        An erased value is ``{"erased": erasure id or null}``. A query without results adds no row.
+            text}}``. A row is ``{id, event_type, timestamp, reason, metadata}`` with JSON values
+            only. An erased value is ``{"erased": erasure id or null}``. A query without results
+            adds no row.
 
     Raises:
         ContractError: ``required_context_missing``: something is missing, refused or too large; the

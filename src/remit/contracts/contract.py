@@ -113,10 +113,11 @@ class PromptContract:
         return f"{self.contract_id}@{self.version}"
 
     def allows_no_more_than(self, other: PromptContract) -> bool:
-        """Return True if this version can replace ``other``: only prompt and temperature differ.
+        """Return True if this version can replace ``other``: only prompt and temperature may
+        differ.
 
-        Both use the same model, in the same tier and class, and take and give the same data. This
-        version may allow fewer tokens.
+        Both have one id, use the same model, in the same tier and class, and take and give the same
+        data. This version may allow fewer tokens. Version, examples and package are not compared.
 
         Args:
             other: the version to replace.
@@ -136,7 +137,8 @@ class PromptContract:
     def precedence(self) -> tuple[Any, ...]:
         """A sort key of the version in the order of Semantic Versioning 2.0.0 §11.
 
-        A pre-release comes before its release; build metadata does not count.
+        A pre-release comes before its release; build metadata does not count. ValueError is raised
+        if the version is malformed.
         """
         core, _, pre = self.version.partition("+")[0].partition("-")
         numbers = tuple(int(part) for part in core.split("."))

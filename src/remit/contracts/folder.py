@@ -47,7 +47,8 @@ class ContractError(RemitError):
 class Folder(Generic[_T]):
     """Files of a directory, keyed by the part of their name before ``@`` and the suffix.
 
-    A file is read again if it may have changed, and parsed again if its bytes have changed.
+    A file is read again if it may have changed, and parsed again if its bytes have changed; values
+    stay in memory. Nothing is read by the constructor.
 
     Args:
         path: the directory; it need not exist.
@@ -75,9 +76,11 @@ class Folder(Generic[_T]):
         self._listed: tuple[FileIdentity, dict[str, list[str]]] | None = None
 
     def names(self) -> dict[str, list[str]]:
-        """Return the sorted file names, keyed by the part before ``@``, without the suffix.
+        """Return the sorted file names, suffix included, keyed by the part before ``@`` or the
+        suffix.
 
         Hidden files and files with other suffixes are left out. A missing directory has no files.
+        The result is cached until the directory changes; do not change it.
 
         Raises:
             ContractError: ``contract_schema_invalid``: the directory cannot be listed.
@@ -103,12 +106,15 @@ class Folder(Generic[_T]):
         """Return the value of a file, or its error; ``None`` if the file no longer exists.
 
         A file that is not installed, or not as it was installed, has the error
-        ``contract_changed``. The error is returned and not raised.
-
-        A file that has not changed since the last call is not read again.
+        ``contract_changed``; one that is unusable, ``contract_schema_invalid``. These errors are
+        returned and not raised. A file that has not changed since the last call is not read again.
 
         Args:
             file: a file name from :meth:`names`.
+
+        Raises:
+            ChangedFileError: the table of installed files cannot be read when a known file is
+                looked at again.
         """
         seen = file_identity(f"{self._directory}{os.sep}{file}")
         known = self._read.get(file)

@@ -36,7 +36,7 @@ _ALLOWED = (
 
 
 class Value(str):
-    """A text from a variable, as opposed to text of the template.
+    """A text from a variable, as opposed to text of the template; in every other respect a ``str``.
 
     Its text is inserted as it is; roles and template syntax in it have no effect.
     """
@@ -189,15 +189,15 @@ _environment.globals.clear()
 
 
 def compile_section(text: str, first_line: int) -> Template:
-    """Return the template of a section.
+    """Return the template of a section, ready for :func:`pieces`.
 
     Args:
         text: the source of the section.
         first_line: number of its first line in the pack, from 1, for errors.
 
     Raises:
-        ValueError: the source is not a template, or uses a feature that packs may not use; the text
-            names the line.
+        ValueError: the source is not a template, is nested too deep, or uses a feature that packs
+            may not use; the text names the line.
     """
     try:
         tree = _environment.parse(text)
@@ -218,12 +218,15 @@ def compile_section(text: str, first_line: int) -> Template:
 def pieces(template: Template, variables: Mapping[str, Any]) -> Iterator[str]:
     """Yield the text of a section piece by piece; text from variables is a :class:`Value`.
 
+    An unknown variable gives an empty text.
+
     Args:
         template: a template of :func:`compile_section`.
         variables: values by name.
 
     Raises:
-        SecurityError: the section makes more than ``MAX_STEPS`` rounds or ``MAX_TEXT`` characters.
+        SecurityError: the section makes more than ``MAX_STEPS`` rounds or ``MAX_TEXT`` characters,
+            or adds values that are no numbers.
         Exception: any other error in the template.
     """
     work = _Work()

@@ -31,7 +31,8 @@ class ContractLoader:
 
     The file of a contract is named ``{contract_id}.json`` or ``{contract_id}@{version}.json``, that
     of a pack ``{prompt_pack_id}`` with the suffix ``.txt``, ``.md`` or ``.j2``. Two files of one
-    version, or of one pack, must be equal.
+    version, or of one pack, must be equal. Parsed files stay in memory, and are read again if they
+    changed.
 
     Args:
         directory: the tier folder, ``HO1`` of a root.
@@ -63,7 +64,8 @@ class ContractLoader:
         """Return the newest version of a contract, or a given one.
 
         The order is that of Semantic Versioning 2.0.0; a pre-release is returned only if there is
-        no release. Files are read again only if they changed.
+        no release. Files are read again only if they changed. Without a version, any unusable file
+        of the contract is refused. The pack is not loaded.
 
         Args:
             contract_id: id without version.
@@ -71,9 +73,10 @@ class ContractLoader:
 
         Raises:
             ContractError: ``contract_not_found``: there is no such contract or version;
-                ``contract_schema_invalid``: a file that could hold the version is not valid, or two
-                files differ; ``contract_changed``: such a file is not installed, or not as it was
-                installed.
+                ``contract_schema_invalid``: a folder cannot be listed, a file that could hold the
+                version is not valid, or two files differ; ``contract_changed``: such a file is not
+                installed, or not as it was installed.
+            ChangedFileError: the table of installed files cannot be read.
         """
         versions, broken = self._versions(contract_id)
         found = {known: files for known, files in versions.items() if version in (None, known)}
@@ -94,7 +97,7 @@ class ContractLoader:
 
         Both versions come from packages; a program's own contracts are never replaced. An older
         version may replace the contract if :meth:`PromptContract.allows_no_more_than` is true, both
-        are releases or both pre-releases, and its pack can be loaded.
+        are releases or both pre-releases, and its pack can be loaded. Unusable files are skipped.
 
         Args:
             contract: a contract that :meth:`load` returned.
@@ -102,6 +105,7 @@ class ContractLoader:
 
         Raises:
             ContractError: the folder cannot be listed.
+            ChangedFileError: the table of installed files cannot be read.
         """
         versions, _ = self._versions(contract.contract_id)
         known = sorted(versions.values(), key=lambda files: _rank(files[0][1]), reverse=True)
@@ -129,15 +133,17 @@ class ContractLoader:
         return replace(contract, package_id=owner, framework_id=framework)
 
     def load_pack(self, prompt_pack_id: str) -> PromptPack:
-        """Return the prompt pack with an id, from any of the folders.
+        """Return the prompt pack with an id, from the first of the folders that has it.
 
         Args:
-            prompt_pack_id: ``PRM-NAME-001``.
+            prompt_pack_id: ``PRM-NAME-001``; another form is not found.
 
         Raises:
             ContractError: ``prompt_pack_not_found``: there is no such pack;
-                ``contract_schema_invalid``: a file is not a pack, or two files differ;
-                ``contract_changed``: a file is not installed, or not as it was installed.
+                ``contract_schema_invalid``: a folder cannot be listed, a file is not a pack, or two
+                files differ; ``contract_changed``: a file is not installed, or not as it was
+                installed.
+            ChangedFileError: the table of installed files cannot be read.
         """
         found: list[tuple[Path, PromptPack]] = []
         if _PACK_ID.fullmatch(prompt_pack_id):
@@ -159,6 +165,7 @@ class ContractLoader:
         """Return every valid version of every contract, by id, older versions first.
 
         Invalid files and versions whose files differ are left out; :meth:`problems` names them.
+        ``package_id`` and ``framework_id`` are empty.
 
         Raises:
             ContractError: a folder cannot be listed.
@@ -178,11 +185,11 @@ class ContractLoader:
     def problems(self) -> _Problems:
         """Return the problems of contract and pack files, a sentence each; empty if there are none.
 
-        A contract without its pack is a problem too. Problems of files come first, then contracts
-        without a pack.
+        A contract without its pack is a problem too. Problems of contracts come first, then those
+        of packs, then contracts without a pack.
 
         Raises:
-            ContractError: a folder cannot be listed.
+            ContractError: a folder of contracts or packs cannot be listed.
         """
         contracts, problems = self._examined()
         for name in _names(self._packs):
@@ -304,8 +311,8 @@ def parse_pack(path: Path, data: bytes) -> PromptPack:
         data: the file's bytes.
 
     Raises:
-        ContractError: ``contract_schema_invalid``: the file is not a pack, or its name is not that
-            of a pack.
+        ContractError: ``contract_schema_invalid``: the bytes are not UTF-8, the file is not a pack,
+            or its name is not that of a pack.
     """
     if not _PACK_ID.fullmatch(path.stem) or path.suffix not in _PACK_SUFFIXES:
         raise ContractError(

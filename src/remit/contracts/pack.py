@@ -70,9 +70,11 @@ class PromptPack:
         return cls(prompt_pack_id, tuple(compiled), digest)
 
     def examples(self) -> list[tuple[str, str]]:
-        """Return the few-shot examples: pairs of a ``[user]`` text and an ``[assistant]`` text.
+        """Return the few-shot examples: pairs of a ``[user]`` text and an ``[assistant]`` text, in
+        order.
 
-        Pairs with a section that depends on variables are left out.
+        A pair is a ``[user]`` section directly before an ``[assistant]`` section. Pairs with a
+        section that is empty or cannot be rendered without variables are left out.
         """
         texts = [(role, _literal(template)) for role, template in self.sections]
         return [
@@ -86,11 +88,12 @@ class PromptPack:
     ) -> list[Message]:
         """Return the messages of the pack with ``variables`` inserted, without empty messages.
 
-        White space of the template at the ends of a section is removed; that of a value remains.
+        White space of the template at the ends of a section is removed; that of a value remains. A
+        missing variable counts as empty text.
 
         Args:
             variables: values by name.
-            history: messages in the place of ``[history]``.
+            history: messages in the place of ``[history]``; ignored by a pack without one.
 
         Raises:
             ContractError: ``contract_schema_invalid``: the template uses something that the values

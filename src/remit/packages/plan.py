@@ -52,6 +52,8 @@ class Change:
     def entry(self, operation_id: str, by: str) -> LedgerEntry:
         """Return the ``INSTALLED`` or ``REMOVED`` entry of the change. Nothing is written.
 
+        A manifest whose JSON exceeds 50,000 bytes becomes content of the entry.
+
         Args:
             operation_id: the id that all changes of the operation share.
             by: the acting person or program.
@@ -116,7 +118,7 @@ def make_plan(
 ) -> Plan:
     """Return the plan of an operation.
 
-    Reads the root and writes nothing.
+    Reads the root and writes nothing. Files of the packages are not compared with the gates here.
 
     Args:
         changes: the packages to install and to remove, in any order.
@@ -124,8 +126,8 @@ def make_plan(
         root: the root's directory.
         ledger_path: the ledger's file, relative to the root or absolute, or its URL.
         by: the acting person or program.
-        approve: approve permissions that the installed versions do not have.
-        dev: approve the permissions of packages that were never installed here.
+        approve: True to approve permissions that the installed versions do not have.
+        dev: True to approve the permissions of packages that were never installed here.
 
     Raises:
         PackageError: an error of :func:`~remit.packages.dependencies.in_order` (such as
@@ -133,6 +135,7 @@ def make_plan(
             :func:`~remit.packages.preconditions.check_placement` (such as ``owned_by_other``);
             ``case_only``: a new path differs from a removed one only in case;
             ``permissions_widened``: permissions are not approved.
+        OSError: a part of the root cannot be examined.
     """
     by_id = {change.package_id: change for change in changes}
     coming = {name: change.candidate for name, change in by_id.items() if change.candidate}
@@ -166,20 +169,22 @@ def make_plan(
 def planned_installation(
     candidates: Sequence[Candidate], registry: Registry, *, only_upgrade: bool
 ) -> list[Change]:
-    """Return the changes that install or upgrade packages.
+    """Return the changes that install or upgrade packages, in the order of ``candidates``.
 
-    Installed packages that a shipped one supersedes are removed. Nothing is written.
+    Installed packages that a shipped one supersedes are removed. Nothing is written, and
+    dependencies and permissions are not checked.
 
     Args:
         candidates: the packages, none of which is installed with the same bytes.
         registry: the installed packages.
-        only_upgrade: refuse packages that are not installed.
+        only_upgrade: True to refuse packages that are not installed.
 
     Raises:
         PackageError: ``not_installed``: refused by ``only_upgrade``; ``version_reused``: the
             version was installed with other content; ``older_version``: a newer version is or was
             installed; ``own_framework``: a package that did not come with Remit brings its own
-            framework; ``modules_reserved``: such a package governs modules.
+            framework; ``modules_reserved``: such a package governs modules. The last two are not
+            refused in a root without packages.
     """
     changes = []
     for candidate in candidates:
@@ -206,7 +211,7 @@ def planned_installation(
 
 
 def require_not_learned(changes: Collection[Change]) -> None:
-    """Refuse changes that install or remove a learned package.
+    """Raise PackageError if a change installs or removes a learned package.
 
     Learned packages change only together with the entry of a person's decision.
 
@@ -228,7 +233,10 @@ def require_not_learned(changes: Collection[Change]) -> None:
 
 
 def earlier_version(registry: Registry, now: InstalledPackage, version: str) -> InstalledPackage:
-    """Return the latest package of this root's history that has another version than ``now``.
+    """Return the most recently installed package of the history that has another version than
+    ``now``.
+
+    Its version may be greater than that of ``now``, after a rollback.
 
     Args:
         registry: the installed packages with their history.

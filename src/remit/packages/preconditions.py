@@ -47,6 +47,7 @@ def check_placement(
             differs only in case or is a folder of it; ``linked_folder``: a part above the path is a
             link or file; ``file_in_the_way``: the root contains another file there that no package
             owns.
+        OSError: a part of the root cannot be examined.
     """
     manifest = archive.manifest
     files = {folded(path): path for path in others.owners}
@@ -132,6 +133,7 @@ def check_after(
 
     Raises:
         PackageError: ``gate_failed``: a gate does not pass; the message names the first fault.
+        OSError: the root cannot be opened.
     """
     _require("G1", check_installed(after))
     view = PackageView(after, files, tool_ids, routes)

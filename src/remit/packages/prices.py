@@ -23,7 +23,7 @@ from remit.providers.prices import Overlay, Price, PriceTable, differences, pric
 
 
 class RootPrices(NamedTuple):
-    """The prices of a root.
+    """The prices of a root, as they were when they were read.
 
     Attributes:
         base: prices that packages installed.
@@ -63,12 +63,13 @@ class RootPrices(NamedTuple):
     def chosen(
         self, *, provider: str | None = None, pattern: str = "*", own: bool = False
     ) -> list[Price]:
-        """Return prices in force, sorted by provider and model.
+        """Return prices in force, sorted by provider and model; empty if none fits.
 
         Args:
-            provider: only prices of this provider.
-            pattern: only models that match, for example ``gpt-4o*``.
-            own: only the operator's prices.
+            provider: only prices of this provider; ``None`` for all.
+            pattern: only models that match, for example ``gpt-4o*``, by the name in the table or
+                the provider's own. Case counts.
+            own: True for only the operator's prices.
         """
         return [
             one
@@ -85,12 +86,16 @@ class RootPrices(NamedTuple):
     def behind(self, root: Root, ledger: LedgerClient) -> bool:
         """Return True if the operator changed the recorded prices after this object was made.
 
-        False if a package installed the file. A change that is recorded but not yet in the file
-        counts too.
+        False if a package installed the file, or if the file differs from the record for another
+        reason than a change in progress. A change that is recorded but not yet in the file counts
+        too.
 
         Args:
             root: the installation.
             ledger: the root's ledger.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         recorded = recorded_prices(ledger)
         if self.packaged or self.file.matches(recorded):
@@ -101,6 +106,9 @@ class RootPrices(NamedTuple):
 
 def prices_of(root: Root, named: str, *, create: bool = False) -> RootPrices:
     """Return the prices of a root, whether or not the ledger records the operator's file.
+
+    Files are only read. Without a named file, a missing ``prices.toml`` means no prices of the
+    operator's own.
 
     Args:
         root: the installation.
@@ -136,7 +144,8 @@ def recorded_prices_of(
     """Return the prices with which a root charges calls: the operator's prices must be as recorded.
 
     A file without any record is accepted; gate G3 reports the file. If the file differs from the
-    record, the package lock is taken first, because another process may be writing the file.
+    record, the package lock is taken first, because another process may be writing the file, and
+    the prices are read again.
 
     Args:
         root: the installation.
@@ -148,7 +157,9 @@ def recorded_prices_of(
         RemitError: the file differs from the record, or as for :func:`prices_of`.
         NotInstalledError: no package installed a price table.
         ChangedFileError: a file of a package differs from the installed one.
-        PackageError: another operation is running.
+        PackageError: ``busy``: another operation is running; ``unwritable``: the lock cannot be
+            taken.
+        LedgerError: the ledger cannot be read.
     """
     found, recorded = prices_of(root, named), recorded_prices(ledger)
     if found.packaged or not recorded.entry_id or found.file.matches(recorded):
@@ -172,24 +183,27 @@ def change_own_prices(
     """Change the operator's prices and record the change.
 
     The ``CONFIG_CHANGED`` entry is written first, then the file is replaced. The package lock is
-    held for both.
+    held for both. An interrupted earlier change is finished or undone first.
 
     Args:
         root: the installation.
         ledger: the root's ledger.
         named: the setting ``budget.prices``; empty for the default file.
         change: returns the operator's new prices, given the present ones; called under the lock.
+            Its error is raised, and nothing is changed.
         wait_s: longest wait for another operation, in seconds.
         by: the person who changes the prices.
-        reason: the person's reason.
+        reason: the person's reason; a general one if empty.
 
     Returns:
         The change and the id of its entry; the id is empty if nothing had to be changed.
 
     Raises:
-        RemitError: a package installed the file, or the result is not a usable table; nothing was
-            changed.
-        PackageError: another operation is running, or the disk refuses the file.
+        RemitError: a package installed the file, a file cannot be used, or the result is not a
+            usable table; nothing was changed.
+        PackageError: ``busy``: another operation is running; ``unwritable``: the disk refuses the
+            file, and nothing was changed; ``unfinished``: the change is recorded, but the file
+            could not be replaced.
         LedgerError: the change could not be recorded; nothing was changed.
     """
     file = PriceFile.read(root.path, named).name

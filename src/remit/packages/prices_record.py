@@ -58,7 +58,11 @@ class PriceFile(NamedTuple):
     def matches(self, recorded: RecordedPrices) -> bool:
         """Return True if name and content are those that the ledger records.
 
-        A missing file matches if the ledger records a removal, or nothing.
+        A missing file matches if the ledger records a removal, or nothing. So does an unreadable
+        one, whose :attr:`error` tells.
+
+        Args:
+            recorded: the latest record.
         """
         present = (self.name if self.data else "", self.sha256)
         return present == (recorded.file, recorded.sha256)
@@ -100,6 +104,9 @@ def recorded_prices(ledger: LedgerClient) -> RecordedPrices:
 
     Args:
         ledger: ledger of the root. Read-only.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     found = ledger.query(
         event_type="CONFIG_CHANGED", submission_id=_SUBJECT, order="desc", with_content=False
@@ -122,18 +129,20 @@ def change_prices(
 ) -> tuple[PriceChange, str]:
     """Change the operator's prices: first in the ledger, then in the file.
 
-    Holds the packages' lock meanwhile. The new file waits next to the old one until the entry is
-    written. If the process is killed between the two, :func:`finish_prices` finishes or undoes the
-    change. The file is written with mode 0600.
+    Holds the packages' lock meanwhile. An interrupted earlier change is finished or undone first.
+    The new file waits next to the old one until the entry is written. If the process is killed
+    between the two, :func:`finish_prices` finishes or undoes the change. The file is written with
+    mode 0600.
 
     Args:
         root: the root's directory.
         ledger: the root's ledger.
         file: the price file, relative to the root.
-        change: returns the change for the file's present bytes; empty bytes mean no file.
+        change: returns the change for the file's present bytes; empty bytes mean no file. Its error
+            is raised, and nothing is changed.
         wait_s: seconds to wait for another operation on packages.
         by: the acting person or program.
-        reason: the reason to record.
+        reason: the reason to record; a general one if empty.
 
     Returns:
         The change, and the id of its ``CONFIG_CHANGED`` entry; empty if nothing changed.
@@ -142,7 +151,8 @@ def change_prices(
         PackageError: ``busy``: another operation did not end in time; ``unwritable``: the disk does
             not accept the change, and nothing was changed; ``unfinished``: the change is recorded,
             but the file could not be replaced.
-        LedgerError: the change could not be recorded; nothing was changed.
+        LedgerError: the change could not be recorded. The staged file stays, and the next change or
+            :func:`finish_prices` reads from the ledger whether the entry was written.
     """
     place = root / file
     with package_lock(root, wait_s), disk_errors():
@@ -184,10 +194,12 @@ def finish_prices(root: Path, ledger: LedgerClient, file: str, wait_s: float) ->
         wait_s: seconds to wait for another operation on packages.
 
     Returns:
-        The id of the ``CONFIG_CHANGED`` entry whose change was finished; empty if there was none.
+        The id of the ``CONFIG_CHANGED`` entry whose change was finished; empty if there was none,
+            or an unrecorded one was undone.
 
     Raises:
-        PackageError: as :func:`change_prices`.
+        PackageError: ``busy``, ``unwritable`` or ``unfinished``, as :func:`change_prices`.
+        LedgerError: the ledger cannot be read.
     """
     if not is_staged(root, file):
         return ""
@@ -245,14 +257,18 @@ def _staged(place: Path) -> Path:
 
 
 def check_prices(root: Path, ledger: LedgerClient, named: str) -> Iterator[Finding]:
-    """Yield a finding if the operator's prices are missing or not the recorded ones (gate G3).
+    """Yield a finding if the operator's prices are missing or not the recorded ones (gate G3); at
+    most one.
 
-    The prices themselves are not validated.
+    The prices themselves are not validated. Files are only read.
 
     Args:
         root: the root's directory.
         ledger: the root's ledger.
         named: the setting ``budget.prices``; empty if it names a file of a package.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     recorded, found = recorded_prices(ledger), PriceFile.read(root, named)
     file = found.name

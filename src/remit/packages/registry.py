@@ -124,7 +124,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Registry:
-    """The installed packages, derived only from ``INSTALLED`` and ``REMOVED`` entries.
+    """The installed packages, derived only from ``INSTALLED`` and ``REMOVED`` entries; immutable.
 
     Attributes:
         packages: installed packages by id, sorted by id.
@@ -149,6 +149,7 @@ class Registry:
 
         Raises:
             PackageError: ``registry_damaged``: an entry does not describe a package.
+            LedgerError: the ledger cannot be read.
         """
         packages: dict[str, InstalledPackage] = {}
         history: dict[str, list[InstalledPackage]] = {}
@@ -168,7 +169,8 @@ class Registry:
         return cls(dict(sorted(packages.items())), history, operations, last)
 
     def permitted_tools(self) -> list[str]:
-        """Return the tools and patterns that installed packages are permitted.
+        """Return the tools and patterns that installed packages are permitted, as the manifests
+        state them.
 
         The list follows the order of the packages, and may name a tool several times.
         """
@@ -176,6 +178,9 @@ class Registry:
 
     def require(self, package_id: str) -> InstalledPackage:
         """Return the installed package with an id.
+
+        Args:
+            package_id: id of the package.
 
         Raises:
             PackageError: ``not_installed``: no installed package has the id.
@@ -212,7 +217,7 @@ class Registry:
 
     @cached_property
     def owners(self) -> Mapping[str, Owner]:
-        """The owner of each installed file, by path.
+        """The owner of each installed file, by path; computed once.
 
         If two packages name a file, the later one by id counts.
         """
@@ -235,7 +240,7 @@ class Registry:
         """Return the files of :data:`REGISTRY_FOLDER`, canonical JSON by file name.
 
         The names are ``packages.json``, ``specs.json``, ``frameworks.json`` and ``ownership.json``.
-        Nothing is written.
+        Nothing is written. The same packages give the same bytes.
         """
         tables = {
             "packages": {
@@ -297,9 +302,10 @@ class Registry:
 
 
 def receipt_path(package_id: str) -> str:
-    """Return the path of a package's receipt, relative to the root.
+    """Return the path of a package's receipt, relative to the root. The file need not exist.
 
-    The file need not exist.
+    Args:
+        package_id: id of the package.
     """
     return f"{INSTALLED_FOLDER}/{package_id}/receipt.json"
 
@@ -308,6 +314,9 @@ def archive_path(package: InstalledPackage) -> str:
     """Return the path of an installed version's stored archive, relative to the root.
 
     The file need not exist.
+
+    Args:
+        package: the version.
     """
     return f"{INSTALLED_FOLDER}/{package.package_id}/archives/{package.version}.tar.gz"
 
@@ -316,6 +325,9 @@ def envelope_path(package: InstalledPackage) -> str:
     """Return the path of an installed version's stored signatures, relative to the root.
 
     The file does not exist if the signatures were waived.
+
+    Args:
+        package: the version.
     """
     return f"{INSTALLED_FOLDER}/{package.package_id}/archives/{package.version}.intoto.json"
 
@@ -324,6 +336,9 @@ def receipt_bytes(package: InstalledPackage) -> bytes:
     """Return a package's receipt, derived from its entry: indented JSON with sorted keys.
 
     Nothing is written.
+
+    Args:
+        package: the package as recorded.
     """
     manifest = package.manifest
     of_manifest = (
@@ -352,13 +367,16 @@ def policy_epoch(record: LedgerClient | Transaction) -> int:
 
     Returns:
         The number, 0 before the first adoption.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     read = record.select if isinstance(record, LedgerClient) else record.execute
     return int(read(_EPOCH)[0][0])
 
 
 def require_ownership(root: Path, ledger: LedgerClient, wait_s: float) -> None:
-    """Check that the root's ``ownership.json`` agrees with the ledger.
+    """Raise PackageError unless the root's ``ownership.json`` agrees with the ledger.
 
     Readers of packaged files trust that file. Does nothing if no package is installed. If it
     differs, the packages' lock is awaited and the file is compared again. Writes no registry.
@@ -372,6 +390,8 @@ def require_ownership(root: Path, ledger: LedgerClient, wait_s: float) -> None:
         PackageError: ``registry_differs``: the file differs from the ledger; ``registry_damaged``:
             an entry does not describe a package; ``busy``: another process held the lock longer
             than ``wait_s``; ``unwritable``: the lock's file cannot be opened.
+        OSError: a registry file cannot be read.
+        LedgerError: the ledger cannot be read.
     """
     name = Path(OWNERSHIP_FILE).name
     registry = Registry.from_ledger(ledger)

@@ -22,8 +22,9 @@ def record_settings(
 ) -> str:
     """Record the settings in force, unless the last recorded ones are equal.
 
-    Nothing is recorded at first if all settings are defaults of packages, which are recorded with
-    their package. If another process records settings at the same time, the comparison is repeated.
+    A known version of the price table that differs from the recorded one is recorded too. Nothing
+    is recorded at first if all settings are defaults of packages, which are recorded with their
+    package. If another process records settings at the same time, the comparison is repeated.
 
     Args:
         ledger: the root's ledger.
@@ -35,7 +36,7 @@ def record_settings(
         The id of the ``CONFIG_CHANGED`` entry; empty if none was written.
 
     Raises:
-        LedgerError: the entry could not be written.
+        LedgerError: the ledger cannot be read, or the entry could not be written.
     """
     while True:
         ((seen,),) = ledger.select(_LATEST, (_SUBJECT,))
@@ -58,6 +59,9 @@ def recorded_settings(ledger: LedgerClient) -> Iterator[LedgerEntry]:
 
     Args:
         ledger: ledger of the root. Read-only.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     found = ledger.query(event_type="CONFIG_CHANGED", submission_id=_SUBJECT, order="desc")
     for entry in filter(is_authentic, found):
@@ -72,6 +76,9 @@ def fitting(value: Any) -> Any:
 
     Args:
         value: a JSON value.
+
+    Raises:
+        NotCanonicalError: the value is not JSON.
     """
     return content(value) if len(canonical_json(value)) > _MAX_JSON else value
 
@@ -79,9 +86,9 @@ def fitting(value: Any) -> Any:
 def record_waiver(
     ledger: LedgerClient, kind: str, reason: str, *, by: str, **more: Any
 ) -> LedgerEntry:
-    """Write and return the entry that waives a check.
+    """Write a ``CONFIG_CHANGED`` entry that waives a check, and return it with its id.
 
-    The entry is a ``CONFIG_CHANGED`` entry.
+    An earlier waiver does not matter.
 
     Args:
         ledger: the root's ledger.
@@ -107,9 +114,14 @@ def record_waiver(
 def waived(ledger: LedgerClient, kind: str) -> str:
     """Return the id of the entry that waives a check; empty if the check is not waived now.
 
+    The newest entry about the check counts, of a writer with permission.
+
     Args:
         ledger: the root's ledger.
         kind: the check, such as :data:`EDITABLE_INSTALL`.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     found = ledger.query(event_type="CONFIG_CHANGED", submission_id=f"waiver:{kind}", order="desc")
     newest = next(filter(is_authentic, found), None)

@@ -30,9 +30,11 @@ _KEY_NAME = "root"
 
 
 def shipped_archives() -> dict[str, bytes]:
-    """Return the archive of each shipped package by file name: ``PKG-KERNEL-001-1.0.0.tar.gz``.
+    """Return the archive of each shipped package by file name, such as
+    ``PKG-KERNEL-001-1.0.0.tar.gz``.
 
-    The bytes are canonical archives without signatures. A process reads the packages once.
+    The names are sorted. The bytes are canonical archives without signatures. A process reads the
+    packages once.
 
     Raises:
         PackageError: a shipped package is not valid, as :meth:`Archive.from_directory`.
@@ -75,7 +77,8 @@ def trusted_root_key(
     """Return the root's own package key, trusted for packages of a pattern from now on.
 
     Changes ``trust.json`` and appends ``CONFIG_CHANGED`` unless the key may sign them already. An
-    unrecorded key stays untrusted, so that an installation refuses it.
+    unrecorded key stays untrusted, so that an installation refuses it. The packages' lock is held
+    meanwhile.
 
     Args:
         root: the installation.
@@ -86,7 +89,10 @@ def trusted_root_key(
         reason: the reason, for the record.
 
     Raises:
-        PackageError: the key or the trusted keys cannot be read, or the lock is held.
+        PackageError: an error of :meth:`PackageKey.load` (``key_missing``, ``key_open``,
+            ``bad_key``) or of :func:`change_trust`; ``revoked_key``: the key was revoked; ``busy``
+            or ``unwritable``: the lock cannot be taken.
+        LedgerError: the ledger cannot be read or written.
     """
     key = PackageKey.load(root_key_path(root))
 
@@ -102,10 +108,10 @@ def trusted_root_key(
 
 
 def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> IncomingArchive:
-    """Sign an archive with the root's own key if the distribution ships it.
+    """Return an archive signed with the root's own key if the distribution ships it.
 
-    The distribution's files are first compared with its RECORD. An editable install has no hashes,
-    for which a waiver is recorded elsewhere. No file is written.
+    The distribution's files are first compared with its RECORD, once in a process. An editable
+    install has no hashes, for which a waiver is recorded elsewhere. No file is written.
 
     Args:
         root: the installation, with or without a key of its own.
@@ -113,8 +119,8 @@ def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> Inc
         archive: the same archive, parsed.
 
     Returns:
-        The archive with its signature; ``incoming`` unchanged if the distribution does not ship it
-        or the root has no key.
+        A copy of ``incoming`` with signature and source; ``incoming`` itself if the distribution
+            does not ship exactly this archive or the root has no key.
 
     Raises:
         PackageError: ``distribution_changed``: files of the distribution differ from its RECORD; or
@@ -144,22 +150,25 @@ def found_packages(
 
     Takes the packages' lock, writes ``trust.json``, and records a waiver if the running code is an
     editable install. A change of trust appends a ``CONFIG_CHANGED`` entry. The private key is a new
-    file with mode 0600.
+    file with mode 0600. An existing, trusted key stays; no package is installed.
 
     Args:
         root: the installation.
         ledger: the root's ledger.
         by: the acting person or program.
         wait_s: seconds to wait for another operation on packages.
-        new_ledger: the ledger was lost and begins again, so the existing key is trusted, and a
-            ``trust.json`` that lists only this key is replaced.
+        new_ledger: True if the ledger was lost and begins again, so the existing key is trusted,
+            and a ``trust.json`` that lists only this key is replaced.
 
     Returns:
         True if the running code is an editable install, which has no hashes to compare it with.
 
     Raises:
         PackageError: ``foreign_key``: the existing key is not a trusted one; ``busy``: another
-            process holds the lock; or the key or ``trust.json`` cannot be read or written.
+            process holds the lock; an error of :func:`change_trust`; or the key cannot be read or
+            written.
+        OSError: the folder of the keys or the key's final name cannot be made.
+        LedgerError: the ledger cannot be read or written.
     """
     place, file = root_key_path(root), root.path / TrustPolicy.FILE
     place.parent.mkdir(mode=0o700, exist_ok=True)
@@ -243,10 +252,10 @@ def install_shipped(manager: PackageManager) -> list[InstalledPackage]:
 
 
 def move_aside(root: Path) -> None:
-    """Move files that differ from shipped ones into ``before-packages/``.
+    """Move files that differ from shipped ones into ``before-packages/``, under the same path.
 
-    For roots of versions before packages, in which nothing was ever installed. A file that exists
-    in ``before-packages/`` already is not moved.
+    For roots of versions before packages, in which nothing was ever installed. Links are moved too.
+    A file that exists in ``before-packages/`` already is not moved.
 
     Args:
         root: the root's directory.

@@ -93,7 +93,7 @@ class _Predicate(_Strict):
 
 
 class Statement(_Strict):
-    """The signed statement about a package, in the form of in-toto.
+    """The signed statement about a package, in the form of in-toto; immutable.
 
     Attributes:
         type: type of the statement, a constant of in-toto.
@@ -160,6 +160,8 @@ def sign(
 ) -> bytes:
     """Return an envelope in which ``key`` signs one archive: same input, same bytes.
 
+    The archive itself is not read.
+
     Args:
         archive_digest: ``sha256:`` and 64 hex digits of the archive's canonical form.
         manifest: the archive's manifest.
@@ -168,14 +170,16 @@ def sign(
             fractions of a second are dropped. ``None`` for never.
         source: the archive's origin, such as ``{"distribution": "remit"}``.
         envelope: an envelope of the same archive, to which the signature is added; it replaces an
-            earlier one of the same key. ``expires`` and ``source`` of the envelope stay.
+            earlier one of the same key. Its other signatures are not verified. ``expires`` and
+            ``source`` of the envelope stay, and the arguments are ignored.
 
     Returns:
         JSON in UTF-8, the content of ``PKG-NAME-001-1.0.0.intoto.json``.
 
     Raises:
         PackageError: ``bad_envelope``: the values cannot be signed, or ``envelope`` is not an
-            envelope; ``wrong_subject``: the envelope is about another archive.
+            envelope; ``unsigned``: ``envelope`` has no signature; ``wrong_subject``: the envelope
+            is about another archive.
         InvalidInputError: ``expires`` has no zone.
     """
     if envelope:
@@ -248,7 +252,7 @@ def check_envelope(
         archive_digest: ``sha256:`` and 64 hex digits of the present archive.
         manifest: the manifest in that archive.
         policy: the trusted keys.
-        installed: the package was installed with this envelope before: signatures of keys that were
+        installed: True if the package was installed with this envelope before: signatures of keys that were
             retired since are valid, and expiry is not checked again. Revoked keys are never valid.
         threshold: the number of keys that must sign; ``None`` for the number in the policy. For an
             installed package, the number at its installation.

@@ -46,6 +46,12 @@ def recorded_trust(ledger: LedgerClient) -> str:
     """Return the digest ``sha256:…`` of the newest recorded ``trust.json``; empty if none is.
 
     Entries of writers without permission are ignored.
+
+    Args:
+        ledger: the root's ledger.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     entry = _newest(ledger)
     return "" if entry is None else str(entry.metadata.get("sha256", ""))
@@ -65,6 +71,7 @@ def read_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
         PackageError: ``trust_changed``: the file has content that no entry records;
             ``trust_unreadable``: the recorded policy does not have its hash; ``bad_trust``: the
             file cannot be read.
+        LedgerError: the ledger cannot be read.
     """
     return _state(path, ledger)[0]
 
@@ -72,12 +79,15 @@ def read_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
 def trust_problem(path: Path, ledger: LedgerClient) -> str:
     """Return one sentence if ``trust.json`` is not the newest recorded one; empty otherwise.
 
-    A missing, older, changed or unreadable file is a problem. Writes nothing, and raises no
-    PackageError.
+    A missing, older, changed or unreadable file is a problem; a root without file and record has
+    none. Writes nothing, and raises no PackageError.
 
     Args:
         path: the root's ``trust.json``.
         ledger: the root's ledger.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     try:
         return _state(path, ledger)[2]
@@ -96,6 +106,7 @@ def sync_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
 
     Raises:
         PackageError: as :func:`read_trust`; ``trust_unwritable``: the file cannot be written.
+        LedgerError: the ledger cannot be read.
     """
     policy, _, problem = _state(path, ledger)
     if problem:
@@ -130,6 +141,8 @@ def change_trust(
     Raises:
         PackageError: as :func:`sync_trust`, or from ``change``; ``trust_moved``: another change was
             recorded at the same time; ``too_many_keys``: the policy does not fit into an entry.
+        LedgerError: the ledger cannot be read or written. If the outcome of the write is unknown,
+            the next change writes the file.
     """
     old, newest, problem = _state(path, ledger)
     if problem:
@@ -180,6 +193,7 @@ def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
         PackageError: ``nothing_recorded``: the ledger has no change of the keys;
             ``trust_unreadable``: the recorded policy does not have its hash; ``trust_unwritable``:
             the file cannot be written.
+        LedgerError: the ledger cannot be read.
     """
     entry = _newest(ledger)
     if entry is None:

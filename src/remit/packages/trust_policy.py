@@ -53,7 +53,8 @@ class TrustedKey:
         return f"{self.key_id[:_MIN_ID_DIGITS]}… ({self.name})"
 
     def may_sign(self, package_id: str) -> bool:
-        """Return True if a pattern in :attr:`packages` matches a package, whatever the status.
+        """Return True if a pattern in :attr:`packages` matches a package. Status is ignored, case
+        counts.
 
         Args:
             package_id: id of the package.
@@ -80,6 +81,11 @@ class TrustPolicy:
     def load(cls, path: Path) -> Self:
         """Return the policy in a file; a policy without keys if the file does not exist.
 
+        Whether the ledger records the file is not checked.
+
+        Args:
+            path: the file.
+
         Raises:
             PackageError: ``bad_trust``: the file cannot be read, or is not a policy.
         """
@@ -96,7 +102,8 @@ class TrustPolicy:
 
         Raises:
             PackageError: ``bad_trust``: the bytes are not strict JSON that fits the schema, the
-                keys are not sorted by id, or two have one name.
+                keys are not sorted by id, two have one name, a name is unusable, or an id is not
+                that of its key.
         """
         try:
             value = load_unique(data)
@@ -151,10 +158,10 @@ class TrustPolicy:
     def find(self, given: str) -> TrustedKey:
         """Return the key with an id, or with an id that begins with at least eight given digits.
 
-        Status of the key does not matter.
+        Retired and revoked keys are found too.
 
         Args:
-            given: a whole id, or its first eight digits or more.
+            given: a whole id, or its first eight digits or more, in lower case.
 
         Raises:
             PackageError: ``no_such_key``: no id begins so, or fewer than eight digits are given;
@@ -176,7 +183,8 @@ class TrustPolicy:
     def with_key(self, public: str, name: str, packages: Iterable[str] | None = None) -> Self:
         """Return a policy with a key added, or with a new name and new packages of a known key.
 
-        A retired key becomes active again. Returns ``self`` if nothing changes.
+        A retired key becomes active again. ``changed`` is the present time. Returns ``self`` if
+        nothing changes. Nothing is written.
 
         Args:
             public: ``ed25519:`` and 64 hex digits.
@@ -210,7 +218,7 @@ class TrustPolicy:
     def with_status(self, given: str, status: Literal["retired", "revoked"]) -> Self:
         """Return a policy with a key retired or revoked.
 
-        Returns ``self`` if the key has the status already.
+        Returns ``self`` if the key has the status already. Nothing is written.
 
         Args:
             given: the key's id, or at least its first eight digits.

@@ -21,7 +21,9 @@ _FIELDS = (
 
 
 class Calls:
-    """The model calls of one turn.
+    """The model calls of one turn, as steps of a journey.
+
+    The ledger is read only for exchanges outside the turn; its errors are raised.
 
     Args:
         entries: entries of the turn.
@@ -38,13 +40,19 @@ class Calls:
         self._exchanges = {e.id: e for e in entries if e.event_type == "EXCHANGE"}
 
     def steps(self, entries: Iterable[LedgerEntry]) -> list[dict[str, Any]]:
-        """Return the model calls among some entries as steps, in order of their first entries.
+        """Return the model calls among some entries as steps, in order of the time at which they
+        started.
 
         ``EXCHANGE``, ``LLM_CALL`` and ``EXCHANGE_ORPHANED`` entries of one call are one step. A
-        failed attempt is listed under the attempt that followed it.
+        failed attempt is listed under the attempt that followed it. A call that was answered from
+        the record costs 0.
 
         Args:
             entries: entries of one turn or order, in ledger order; other entries are ignored.
+
+        Returns:
+            Dicts with ``kind`` (``model_call`` or ``orphaned_call``), the ids of the entries,
+                times, cost and recorded fields.
         """
         found = list(entries)
         notes = {

@@ -15,6 +15,8 @@ _NANO = 1_000_000_000
 def place_of(entry_id: str) -> int:
     """Return the sequence number in an entry id; -1 if ``entry_id`` is not one.
 
+    The form is not checked strictly: any hexadecimal text gives a number.
+
     Args:
         entry_id: ``LED-`` and hex digits; other text, and an empty one, give -1.
     """
@@ -27,7 +29,7 @@ def place_of(entry_id: str) -> int:
 def order_of(entry: LedgerEntry) -> str:
     """Return the id of the work order that an entry belongs to; empty without one.
 
-    The metadata is read first, then its provenance.
+    The metadata is read first, then its provenance. A value that is no text counts as none.
 
     Args:
         entry: the entry.
@@ -38,7 +40,7 @@ def order_of(entry: LedgerEntry) -> str:
 def session_of(entry: LedgerEntry) -> str:
     """Return the id of the session that an entry belongs to; empty without one.
 
-    The metadata is read first, then its provenance.
+    The metadata is read first, then its provenance. A value that is no text counts as none.
 
     Args:
         entry: the entry.
@@ -86,7 +88,7 @@ def between_ms(start: str | None, end: str | None) -> float | None:
     """Return the milliseconds between two timestamps, at least 0; ``None`` if one is missing.
 
     Args:
-        start: ISO 8601.
+        start: ISO 8601; another text raises ValueError.
         end: ISO 8601; an earlier time than ``start`` gives 0.
     """
     if not start or not end:

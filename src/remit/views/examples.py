@@ -43,7 +43,8 @@ def prompt_parts(
 ) -> Iterator[tuple[int, list[Line]]]:
     """Yield the messages of a call's prompt in parts: the number of examples and the messages.
 
-    The number is 0 for a part without examples.
+    Messages that equal an example of the contract's pack form parts of their own. The number is 0
+    for a part without examples. A call without a prompt gives nothing.
 
     Args:
         find: the function that :func:`examples_of` returned.

@@ -92,6 +92,7 @@ def read_fallbacks(
 
     Raises:
         KeyError: ``where`` contains a period or an unknown name.
+        LedgerError: the ledger cannot be read.
     """
     first, end = quarters_between(ledger, since, until)
     columns = [name for name in by if name in SELECT_NAMES]

@@ -45,6 +45,7 @@ def prompt_journey(
         NotFoundError: the ledger has no such session, work order or turn, or the entry belongs to
             no session.
         EntryNotFoundError: there is no such entry.
+        LedgerError: the ledger cannot be read, or the entry cannot be.
     """
     journey = open_journey(
         ledger, session_id=session_id, work_order_id=work_order_id, entry_id=entry_id, turn=turn,
@@ -81,6 +82,7 @@ def open_journey(
         InvalidInputError: as :func:`prompt_journey`.
         NotFoundError: as :func:`prompt_journey`.
         EntryNotFoundError: as :func:`prompt_journey`.
+        LedgerError: the ledger cannot be read; the iterator raises it too.
     """
     if sum(value is not None for value in (session_id, work_order_id, entry_id)) != 1:
         raise InvalidInputError("Give exactly one of session_id, work_order_id and entry_id.")
