@@ -252,8 +252,9 @@ def check_envelope(
         archive_digest: ``sha256:`` and 64 hex digits of the present archive.
         manifest: the manifest in that archive.
         policy: the trusted keys.
-        installed: True if the package was installed with this envelope before: signatures of keys that were
-            retired since are valid, and expiry is not checked again. Revoked keys are never valid.
+        installed: True if the package was installed with this envelope before: signatures of keys
+            that were retired since are valid, and expiry is not checked again. Revoked keys are
+            never valid.
         threshold: the number of keys that must sign; ``None`` for the number in the policy. For an
             installed package, the number at its installation.
         max_bytes: most bytes of the envelope; ``None`` for no limit.

@@ -33,10 +33,12 @@ _STEPS = (1, 2, 5)  # times a power of ten: where an axis may end
 def learning_page(report: Mapping[str, Any]) -> str:
     """Return a learning report as one HTML page with pictures and its style sheet.
 
-    The page has no script and loads nothing. All text from the ledger is escaped.
+    The page has no script and loads nothing. All text from the ledger is escaped, with invisible
+    characters written out.
 
     Args:
-        report: the result of :meth:`remit.learning.meta.Report.to_dict`.
+        report: the result of :meth:`remit.learning.meta.Report.to_dict`; a missing key raises
+            KeyError.
     """
     style = style_sheet("page.css", "learning.css")
     shown = {**learning_shown(report), "style": style, "style_hash": style_hash(style)}
@@ -46,10 +48,12 @@ def learning_page(report: Mapping[str, Any]) -> str:
 def learning_shown(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that ``learned.html.j2`` shows of a report.
 
-    Keys: ``report``, ``sums`` (label and number), ``pictures``, ``questions`` and ``causes``.
+    Keys: ``report``, ``sums`` (pairs of label and number), ``pictures`` (as of
+    :func:`pictures_of`), ``questions`` and ``causes``. The report must have all its keys; a missing
+    one raises KeyError.
 
     Args:
-        report: the report as JSON data.
+        report: the report as JSON data, which is not changed.
     """
     calibration = report["calibration"]
     sums = {"policy epoch": report["policy_epoch"]}
@@ -74,7 +78,8 @@ def pictures_of(
 ) -> Iterable[dict[str, Any]]:
     """Yield a picture for each metric with effects: reward, then cost.
 
-    Its rows share an axis with 0 in the middle.
+    A picture has ``title``, ``rows`` (an effect each, with its bars and a verdict) and ``ticks``,
+    three labels of the axis that its rows share, with 0 in the middle.
 
     Args:
         effects: predicted and realised effects of proposals.

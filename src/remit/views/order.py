@@ -37,6 +37,8 @@ def build_order(
 ) -> dict[str, Any]:
     """Return a work order as data.
 
+    Nothing is read from the ledger, except exchanges that ``calls`` looks up.
+
     Args:
         wo_id: id of the work order.
         entries: entries of the work order, in ledger order; at least one.

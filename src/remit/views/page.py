@@ -44,7 +44,8 @@ def page_parts(
 ) -> Iterator[str]:
     """Yield the page of :func:`journey_page` in pieces of text.
 
-    Of a journey from :func:`open_journey`, memory holds one turn at a time; its turns are consumed.
+    Of a journey from :func:`open_journey`, memory holds one turn at a time; its turns are consumed,
+    and errors of the ledger are raised on the way.
 
     Args:
         journey: see :func:`journey_page`.
@@ -84,7 +85,8 @@ class _Environment(Environment):
 def environment() -> Environment:
     """Return the Jinja environment of this folder's templates, made once.
 
-    Output of expressions is escaped, and its invisible characters are written out.
+    Output of expressions is escaped, and its invisible characters are written out. A missing key
+    gives None, and None prints nothing.
     """
     made = _Environment(
         loader=PackageLoader("remit.views"),
@@ -128,10 +130,12 @@ def environment() -> Environment:
 
 @functools.cache
 def style_sheet(*names: str) -> str:
-    """Return the named files of the folder ``templates`` joined; files are read once.
+    """Return the named files of the folder ``templates`` joined without a separator.
+
+    Each combination of names is read once in a process.
 
     Args:
-        names: file names, in the order of the result.
+        names: file names, in the order of the result; a missing one raises FileNotFoundError.
     """
     folder = resources.files("remit.views") / "templates"
     return "".join((folder / name).read_text(encoding="utf-8") for name in names)
@@ -141,7 +145,10 @@ def style_sheet(*names: str) -> str:
 def script(*names: str) -> str:
     """Return the named scripts of the folder ``assets``, joined by line ends.
 
-    Each combination of names is read once.
+    Each combination of names is read once in a process.
+
+    Args:
+        names: file names, in the order of the result; a missing one raises FileNotFoundError.
     """
     folder = resources.files("remit.views") / "assets"
     return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
@@ -151,6 +158,9 @@ def style_hash(style: str) -> str:
     """Return SHA-256 in base64 of a style sheet or script, for a content security policy (CSP).
 
     The result has no ``sha256-`` prefix.
+
+    Args:
+        style: the exact text of the element.
     """
     return base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
 
@@ -197,9 +207,11 @@ def sums_of(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def has_focus(focus: str, item: Any) -> bool:
     """Return True if one of an item's own ids is the id that a journey was requested by.
 
+    Ids of its steps, attempts and decisions count, too.
+
     Args:
-        focus: the requested work order or entry id; empty for none.
-        item: a part of the journey.
+        focus: the requested work order or entry id; empty gives False.
+        item: a part of the journey; of an object only the members that hold ids are searched.
     """
     if isinstance(item, Mapping):
         return any(has_focus(focus, value) for key, value in item.items() if key in _ID_KEYS)

@@ -40,9 +40,9 @@ class Period(NamedTuple):
 
 
 def periods_of(kind: str, time_zone: str, first: int, end: int) -> Iterator[Period]:
-    """Yield the periods that cover a range of quarter hours, in order.
+    """Yield the periods that cover a range of quarter hours, in order; none for an empty range.
 
-    The first and last period may be cut by the range.
+    The first and last period may be cut by the range. Errors are raised while iterating.
 
     Args:
         kind: ``hour``, ``day``, ``week`` or ``month``.
@@ -51,7 +51,7 @@ def periods_of(kind: str, time_zone: str, first: int, end: int) -> Iterator[Peri
         end: last quarter hour, exclusive.
 
     Raises:
-        InvalidInputError: the zone is unknown, or there are too many periods.
+        InvalidInputError: the zone is unknown, or there are more than 20,000 periods.
     """
     zone = zone_of(time_zone)
     count = 0
@@ -120,7 +120,8 @@ def instant_of(text: str, time_zone: str = "UTC", now: datetime | None = None) -
 def quarters_of(since: datetime | None, until: datetime | None) -> tuple[int | None, int | None]:
     """Return the range of quarter hours since 1970 that covers a time range, end exclusive.
 
-    ``since`` is rounded down and ``until`` up; an open end is ``None``.
+    ``since`` is rounded down and ``until`` up, at most to the end of 9999; an open end is ``None``.
+    The range may be empty or reversed.
 
     Args:
         since: start, with a time zone; ``None`` for an open start.

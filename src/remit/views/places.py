@@ -55,8 +55,9 @@ class Place:
 class Places:
     """The places of a session's turns; made by :func:`remit.views.search.find_places`.
 
-    Iteration yields turns and lone orders in ledger order, then calls after the last turn. A call
-    with several attempts ends with the last of them.
+    Entries are given by :meth:`add`, in ledger order, then :meth:`finish` is called once; only then
+    may places be read. Iteration yields turns and lone orders in ledger order, then calls after the
+    last turn. A call with several attempts ends with the last of them.
 
     Args:
         after: sequence number after which the turns begin.
@@ -66,7 +67,6 @@ class Places:
         start: the ``SESSION_START``; ``None`` if the ledger has none.
         end: the ``SESSION_END``; ``None`` if the session is open or has later entries.
         found: True if the session has an entry.
-        orders: number of planned work orders.
         tally: usage of the session.
     """
 
@@ -120,9 +120,9 @@ class Places:
         return [place for place in self._turns if place.number == number]
 
     def of_entry(self, entry: LedgerEntry) -> list[Place]:
-        """Return the turn that an entry belongs to, as a list of one.
+        """Return the turn that an entry belongs to, as a list of one; empty if no turn has it.
 
-        The list is empty for entries of the session itself.
+        The turn is that of the entry's work order, else the one whose range contains the entry.
 
         Args:
             entry: an entry of the session.
@@ -131,7 +131,10 @@ class Places:
         return [owner] if owner is not None else self.at(place_of(entry.id))
 
     def at(self, seq: int) -> list[Place]:
-        """Return the turn whose range contains a sequence number, as a list; empty if none does.
+        """Return the turn, or the call, whose range contains a sequence number, as a list; empty if
+        none does.
+
+        Lone orders, which have no range, are not found.
 
         Args:
             seq: sequence number of an entry.
@@ -154,15 +157,20 @@ class Places:
     def has(self, place: Place, entry: LedgerEntry) -> bool:
         """Return True if an entry in a turn's range belongs to that turn.
 
-        An entry without a known work order belongs to the turn of its range.
+        An entry without a known work order belongs to the turn of its range. The range itself is
+        not compared.
+
+        Args:
+            place: the turn.
+            entry: an entry in its range.
         """
         return self._owner.get(order_of(entry), place) is place
 
     def add(self, entry: LedgerEntry) -> None:
         """Read the next entry of the session and find its turn; entries must come in ledger order.
 
-        Calls outside of turns and orders are collected. Entries of orders that an earlier turn
-        planned belong to that turn.
+        ``start``, ``end``, ``found`` and ``tally`` are updated. Calls outside of turns and orders
+        are collected. Entries of orders that an earlier turn planned belong to that turn.
 
         Args:
             entry: the entry, with or without content.
@@ -211,7 +219,11 @@ class Places:
             del self._loose[position]
 
     def finish(self) -> None:
-        """End the reading, after the last :meth:`add`; unended turns remain open."""
+        """End the reading, after the last :meth:`add`; call once. Unended turns remain open.
+
+        Later entries without a work order become part of the latest open turn. Turns are sorted by
+        their first entry.
+        """
         still_open = list(self._open.values())
         for place in still_open:
             place.strays += [seq for owner, seq in self._pending if owner is place]
@@ -256,7 +268,8 @@ class Places:
 
 
 def number_of(entry: LedgerEntry) -> int | None:
-    """Return the turn number in a turn's record or an order's plan; ``None`` without one.
+    """Return the turn number in a turn's record or an order's plan; ``None`` without a whole
+    number.
 
     Args:
         entry: a ``TURN_RECORDED`` or ``WO_PLANNED`` entry.

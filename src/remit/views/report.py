@@ -111,6 +111,7 @@ def audit_report(
         InvalidInputError: ``until`` is not after ``since``, or the report would read more than
             ``at_most`` entries.
         NoSignerError: the ledger has no key.
+        LedgerError: the ledger cannot be read; the iterators raise it too.
     """
     first, end = quarters_of(since, until)
     if first is not None and end is not None and end <= first:

@@ -145,6 +145,9 @@ SHOWN = {
 class ReportEntries:
     """Entries of a range of time, with proofs under one checkpoint.
 
+    Each method reads the ledger and raises LedgerError if that fails. Tree hashes are cached
+    between the proofs of neighbours.
+
     Args:
         ledger: the ledger.
         size: entries under the checkpoint; later entries are left out.
@@ -180,9 +183,10 @@ class ReportEntries:
         return sorted(int(seq) for found in rows for (seq,) in found)
 
     def covered(self, entry_ids: Iterable[str]) -> list[int]:
-        """Return the sequence numbers of the entries that the checkpoint covers, ascending.
+        """Return the sequence numbers of these entries that the checkpoint covers, ascending.
 
-        Other ids and invalid ones are left out.
+        Later entries and invalid ids are left out. Whether an entry exists, or lies in the range of
+        time, is not checked.
 
         Args:
             entry_ids: ids in any order; repeated ones count once.
@@ -208,8 +212,16 @@ class ReportEntries:
             seq: sequence number of the entry, below the checkpoint's size.
 
         Returns:
-            The proof is a list of tree hashes in base64. ``counts`` is True if an authentic writer
-            made the entry.
+            ``entry_id``, ``timestamp``, ``event_type``, ``decision``, ``shown`` (texts by JSON
+                pointer), ``counts`` (True if an authentic writer made the entry), ``seq``,
+                ``entry_hash`` (hex), ``record`` (canonical text) and ``proof``, a list of tree
+                hashes in base64.
+
+        Raises:
+            EntryNotFoundError: there is no such entry; EntryArchivedError if it is in a segment
+                that is not attached.
+            TlogError: the checkpoint does not cover the entry.
+            LedgerFormatError: tree hashes or leaves are missing.
         """
         data = self._ledger.read_record(entry_id(seq))
         record = orjson.loads(data)
@@ -236,6 +248,9 @@ def read_records(ledger: LedgerClient, seqs: Sequence[int]) -> Iterator[tuple[in
     Args:
         ledger: the ledger.
         seqs: sequence numbers, ascending.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     for start in range(0, len(seqs), _BATCH):
         batch = seqs[start : start + _BATCH]

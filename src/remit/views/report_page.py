@@ -68,6 +68,8 @@ _VERIFICATION = frozenset({"verified", "entries", "contents", "erased", "problem
 def report_parts(ledger: LedgerClient, report: Mapping[str, Any]) -> Iterator[str]:
     """Yield the HTML file in pieces; memory holds a batch of records and the tree hashes.
 
+    A range of at most 20,000 entries is embedded whole. The archived entries are left out.
+
     Args:
         ledger: the ledger that the report is of.
         report: the result of :func:`remit.views.audit_report`; its entries are read anew.
@@ -151,10 +153,13 @@ def _report_script() -> str:
 
 
 def embedded(value: Any) -> str:
-    """Return JSON for a ``<script>`` element, without ``<`` and without invisible characters.
+    """Return JSON for a ``<script>`` element, without ``<``, ``>``, ``&`` and ``'`` and without
+    invisible characters.
+
+    The value of the JSON is unchanged.
 
     Args:
-        value: a JSON value.
+        value: a JSON value; another raises TypeError.
     """
     return _in_markup(orjson.dumps(value).decode())
 

@@ -46,10 +46,11 @@ class Spent:
     unpriced_calls: int = 0
 
     def add(self, figures: Sequence[int], times: int = 1) -> None:
-        """Add figures to this object.
+        """Add figures to this object, in place.
 
         Args:
-            figures: one number for each attribute, in the order of the attributes.
+            figures: one number for each attribute, in the order of the attributes; another number
+                of them raises ValueError.
             times: factor of the figures; -1 subtracts them.
         """
         for name, figure in zip(_FIGURES, figures, strict=True):
@@ -58,7 +59,7 @@ class Spent:
 
 @dataclass(slots=True)
 class Counted:
-    """Number and cost of some entries.
+    """Number and cost of some entries; summed by :func:`counted`.
 
     Attributes:
         entries: number of entries.
@@ -72,13 +73,21 @@ class Counted:
 def spent_in(
     ledger: LedgerClient, first: int | None, end: int | None, size: int
 ) -> dict[tuple[str, ...], Spent]:
-    """Return the sums of ``usage`` over the first ``size`` entries, by all names of `spent_by`.
+    """Return the sums of ``usage`` over the first ``size`` entries of a range of time.
+
+    Amounts of later entries are subtracted. Groups whose sums are all 0 are left out.
 
     Args:
-        ledger: the record.
+        ledger: the record, which is only read.
         first: first quarter hour since 1970; ``None`` for the beginning.
         end: last quarter hour, exclusive; ``None`` for no end.
         size: number of entries that the report covers.
+
+    Returns:
+        The sums, keyed by agent, contract, model, key, user and certainty, in this order.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     limits = [("quarter >= ?", first), ("quarter < ?", end)]
     given = [(clause, value) for clause, value in limits if value is not None]
@@ -120,14 +129,16 @@ def _later(ledger: LedgerClient, size: int, last: int) -> Iterable[LedgerEntry]:
 def spent_by(
     spent: Mapping[tuple[str, ...], Spent], pointers: Sequence[str]
 ) -> dict[tuple[str, ...], Spent]:
-    """Return the sums grouped by fewer names.
+    """Return the sums grouped by fewer names; the given sums are not changed.
 
     Args:
         spent: the result of :func:`spent_in`.
-        pointers: JSON pointers of the names to group by.
+        pointers: JSON pointers of the names to group by, such as ``/metadata/agent_id``; an unknown
+            one raises KeyError.
 
     Returns:
-        The sums, keyed by the values at the pointers in the given order.
+        The sums, keyed by the values at the pointers in the given order. Without pointers the key
+            is ``()``.
     """
     places = [_BY.index(_POINTERS[pointer]) for pointer in pointers]
     found: dict[tuple[str, ...], Spent] = {}
@@ -145,11 +156,14 @@ def counted(
     A cost above the exact range is capped; a missing one counts as 0.
 
     Args:
-        entries: the entries.
+        entries: the entries, which need no content.
         pointers: JSON pointers into ``event_type`` and ``metadata`` of each entry.
 
     Returns:
         The sums, keyed by the values at the pointers as text; a missing value is empty.
+
+    Raises:
+        NotCanonicalError: a value that would be a key is not JSON.
     """
     found: dict[tuple[str, ...], Counted] = {}
     for entry in entries:

@@ -26,6 +26,9 @@ def find_places(ledger: LedgerPort, session_id: str, around: LedgerEntry | None 
 
     Returns:
         The turns; ``found`` is False if the ledger has no entry of the session.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     if around is not None:
         return _find_around(ledger, session_id, around)

@@ -25,16 +25,17 @@ _Part = tuple[str, str]
 def journey_text(
     journey: Mapping[str, Any], *, colour: bool, width: int, full: bool = False
 ) -> Iterator[str]:
-    """Yield the lines of a journey as a tree for the terminal, without line ends.
+    r"""Yield the lines of a journey as a tree for the terminal, without line ends.
 
-    Control characters from the ledger are written out as ``\\x1b``, so they have no effect.
+    Control characters from the ledger are written out as ``\\x1b``, so they have no effect. The
+    requested order or entry is marked.
 
     Args:
         journey: a result of :func:`prompt_journey` or :func:`open_journey`. Its turns are read
-            once, as the lines are taken.
-        colour: mark states by ANSI colours.
-        width: columns of the terminal; longer texts are cut.
-        full: cut nothing, and show whole prompts.
+            once, as the lines are taken; errors of the ledger are raised then.
+        colour: True to mark states by ANSI colours.
+        width: columns of the terminal; longer texts are cut, but never below 20 columns.
+        full: True to cut nothing, and show whole prompts.
     """
     tree = _Tree(colour, width, full)
     branches = _Branches(full, str(journey.get("focus") or ""))

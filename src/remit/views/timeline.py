@@ -28,10 +28,16 @@ _LEGEND = {"model": "model", "tool": "tool", "pause": "waiting for approval", "l
 def timeline(turn: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the rows of a turn's timeline; ``None`` if nothing took time.
 
+    Places and widths are rounded to 200 steps. An approval that still waits has no bar.
+
+    Args:
+        turn: a turn of a journey.
+
     Returns:
         ``length`` in milliseconds; ``rows``, each with ``label``, ``span`` (class names that
-        position the order; empty if it has no times) and ``bars`` (each ``name``, ``place`` and
-        ``words``); ``legend``, pairs of class name and word.
+            position the order; empty if it has no times) and ``bars`` (each ``name``, ``place`` and
+            ``words``); ``legend``, pairs of class name and word. Calls without an order are the
+            last row.
     """
     length = turn.get("elapsed_ms") or 0.0
     if length <= 0:

@@ -25,12 +25,13 @@ def build_turn(
     """Return a turn as data; ``docs/trace.md`` describes the format.
 
     Missing times are None, durations are in milliseconds, and lists are in ledger order.
+    LedgerError is raised if the ledger cannot be read.
 
     Args:
         place: range of the turn in the ledger.
         entries: entries of the turn, in ledger order.
-        ledger: source of entries outside the range: replayed exchanges, and decisions that name
-            no session.
+        ledger: source of entries outside the range: replayed exchanges, and decisions that name no
+            session.
         with_content: True to read those entries with their content.
     """
     calls = Calls(entries, ledger, with_content)

@@ -140,6 +140,8 @@ def read_usage(
 ) -> Usage:
     """Return usage and cost of calls, grouped by names; a single row if ``by`` is empty.
 
+    Periods come first in the order, oldest first. Entries are not read.
+
     Args:
         ledger: the ledger of the calls.
         since: aware start time, rounded down to a quarter hour; ``None`` for the beginning.
@@ -152,8 +154,8 @@ def read_usage(
         limit: maximum number of rows.
 
     Raises:
-        InvalidInputError: a name, the zone or the cursor is unknown, or there are too many
-            periods.
+        InvalidInputError: a name, the zone or the cursor is unknown, or there are too many periods.
+        LedgerError: the ledger cannot be read.
     """
     query = _Query(tuple(by), dict(where or {}), order, None if limit is None else limit + 1)
     first, end = quarters_between(ledger, since, until)
@@ -265,14 +267,19 @@ class _Query:
 def latest_quarters(ledger: LedgerClient, first: int, end: int, most: int) -> int:
     """Return the start of the latest quarter hours that together hold ``most`` rows of usage.
 
+    That quarter hour holds the ``most``-th latest row, so there may be more rows from it on.
+
     Args:
         ledger: the ledger, whose table ``usage`` is read.
         first: first quarter hour since 1970.
         end: last quarter hour, exclusive.
-        most: number of rows.
+        most: number of rows, at least 1.
 
     Returns:
         A quarter hour since 1970; ``first`` if the range holds fewer rows.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     rows = ledger.select(
         "SELECT quarter FROM usage WHERE quarter >= ? AND quarter < ? "
@@ -291,8 +298,13 @@ def quarters_between(
 
     Args:
         ledger: the ledger, whose table ``usage`` bounds an open range.
-        since: aware start time, rounded down; ``None`` for the first quarter hour with usage.
-        until: aware end time, rounded up; ``None`` for the later of now and the last usage.
+        since: aware start time, rounded down; ``None`` for the first quarter hour with usage, or
+            the present one without usage.
+        until: aware end time, rounded up; ``None`` for the end of the present quarter hour, or of
+            the last with usage if that is later.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     # Each by itself: of both at once SQLite reads all rows.
     [(least, greatest)] = ledger.select(

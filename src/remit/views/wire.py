@@ -37,7 +37,8 @@ class Line(NamedTuple):
 def said(call: Mapping[str, Any]) -> list[Line]:
     """Return the lines of a call's request: system prompt, then messages or input, in order.
 
-    Without a system prompt and prompt there are no lines.
+    Without a system prompt and prompt there are no lines. Long data is replaced by its length;
+    erased content gives its marker.
 
     Args:
         call: a step of a journey, or the metadata of an ``EXCHANGE``.
@@ -53,7 +54,8 @@ def said(call: Mapping[str, Any]) -> list[Line]:
 def answered(call: Mapping[str, Any]) -> list[Line]:
     """Return the lines of a call's answer: text, thinking, tool calls, refusals and sources.
 
-    Long data is shortened. Empty without an answer; erased content gives one line with its marker.
+    Data of over 200 characters is replaced by its length. Empty without an answer; erased content
+    gives one line with its marker.
 
     Args:
         call: a step of a journey, or the metadata of an ``EXCHANGE``.

@@ -125,7 +125,7 @@ _MAX_EXACT = 2**53  # beyond it no number of a record is exact
 def words_of(code: Any) -> Any:
     """Return an event type or error code in plain words.
 
-    ``BUDGET_ALLOCATED`` gives ``a budget was set``. A value that :data:`WORDS` lacks is returned
+    ``BUDGET_ALLOCATED`` gives ``budget set``. A value that :data:`WORDS` lacks is returned
     unchanged.
 
     Args:
@@ -138,7 +138,8 @@ def in_words(sentence: str) -> list[tuple[str, str]]:
     """Split a sentence at known codes; return pairs of text and code.
 
     A code's text is its plain wording; unchanged text has an empty code. The texts joined are the
-    sentence for people. The last pair may have an empty text.
+    sentence for people. The last pair may have an empty text. A code counts only at the end of the
+    sentence or before ``.``, ``,``, ``:`` or ``)``, and after ``, ``, ``: `` or ``(``.
 
     Args:
         sentence: a sentence that may contain codes such as ``SERVER_ERROR``.
@@ -182,7 +183,10 @@ def turn_title(turn: Mapping[str, Any]) -> str:
 
 
 def turn_state(turn: Mapping[str, Any]) -> str:
-    """Return the outcome of a turn for people; ``refused`` or ``recorded`` if it made no call.
+    """Return the outcome of a turn for people.
+
+    The recorded outcome is returned, but ``refused`` or ``recorded`` for one that made no call;
+    empty without an outcome.
 
     Args:
         turn: a turn of a journey, as data.
@@ -210,7 +214,7 @@ def failure(attempt: Mapping[str, Any]) -> str:
     """Return the cause of a failed call or order.
 
     Example: ``the provider failed (SERVER_ERROR: 529 overloaded)``. A code without a wording stands
-    alone with its message.
+    alone with its message. Without a code the text begins with ``None``.
 
     Args:
         attempt: a failed call or order, as data.
@@ -234,7 +238,7 @@ def reasons(event: Mapping[str, Any]) -> str:
 
 
 def set_aside(details: Any) -> str:
-    """Return a set-aside decision as text; empty if ``details`` describe none.
+    """Return a decision to set something aside as text; empty if ``details`` describe none.
 
     Example: ``tool stock: list instead, until the session ends``.
 
@@ -276,9 +280,13 @@ def offset(item: Mapping[str, Any]) -> str:
 
 
 def duration(ms: Any) -> str:
-    """Return milliseconds as text: ``3 ms``, ``1.42 s``, ``2 min 05 s``, ``3 h 12 min``.
+    """Return milliseconds as text: ``3 ms``, ``1.42 s``, ``2 min 05 s``, ``3 h 12 min``, ``2 d 4
+    h``.
 
     The text is empty if ``ms`` is not a number.
+
+    Args:
+        ms: milliseconds; any value.
     """
     if not is_number(ms):
         return ""
@@ -311,7 +319,8 @@ def tokens(item: Mapping[str, Any]) -> str:
 def money(used: Mapping[str, Any]) -> str:
     """Return the cost of several calls as text; calls without a price are counted, not summed.
 
-    Empty if nothing was called.
+    Empty if nothing was called. Examples: ``$0.25``, ``$0.25 and 2 calls without a price``, ``cost
+    unknown: 2 calls without a price``.
 
     Args:
         used: sums of a journey, a turn or an order.
@@ -355,7 +364,8 @@ def count(amount: int, noun: str) -> str:
 def moment(timestamp: Any) -> str:
     """Return an ISO timestamp to the second: ``2026-11-22 08:20:11 UTC``.
 
-    A shorter text is returned unchanged. None and empty give an empty text.
+    A text of under 20 characters is returned unchanged. None and empty give an empty text. The form
+    is not checked, and nothing is converted to UTC.
 
     Args:
         timestamp: ISO 8601 in UTC.
@@ -368,6 +378,9 @@ def is_missing(value: Any) -> bool:
     """Return True if a value of a journey is a marker for erased or omitted content.
 
     Only values of journeys may be passed: there a recorded key cannot look like a marker.
+
+    Args:
+        value: any value.
     """
     return isinstance(value, dict) and value.keys() in _MARKERS
 
@@ -413,19 +426,20 @@ def messages_of(prompt: Any) -> list[tuple[str, Any]]:
 
 
 def json_text(value: Any) -> str:
-    """Return ``value`` as compact JSON text. Values without a JSON form become text.
+    """Return ``value`` as compact JSON text. Values without a JSON form become text by ``str``.
 
     Args:
-        value: any value.
+        value: any value; one nested too deep raises JsonTextError.
     """
     return dump(value, str).decode()
 
 
 def pretty_json(value: Any) -> str:
-    """Return ``value`` as indented JSON text. Values without a JSON form become text.
+    """Return ``value`` as JSON text indented by two. Values without a JSON form become text by
+    ``str``.
 
     Args:
-        value: any value.
+        value: any value; one nested too deep raises JsonTextError.
     """
     return dump(value, str, orjson.OPT_INDENT_2).decode()
 
@@ -509,6 +523,9 @@ def shown_value(value: Any) -> str:
 
     Args:
         value: a value of a record, with commitments in place of content.
+
+    Raises:
+        NotCanonicalError: the value is not JSON.
     """
     if value is None or isinstance(value, str):
         return value or ""
@@ -521,7 +538,9 @@ def shown_value(value: Any) -> str:
 
 
 def cents(value: float) -> str:
-    """Return US dollars with two decimals, such as ``$1,234.50``. A smaller amount is ``<$0.01``.
+    """Return US dollars with two decimals, such as ``$1,234.50``.
+
+    A positive amount below half a cent is ``<$0.01``.
 
     Args:
         value: US dollars.
@@ -532,7 +551,8 @@ def cents(value: float) -> str:
 def dollars(value: float) -> str:
     """Return US dollars as text, with up to nine decimals: ``$0.25``, ``$3``.
 
-    Zeros after the second decimal are left out, and all decimals of a whole number.
+    Zeros after the second decimal are left out, and all decimals of a whole number. A negative
+    amount gives ``$-3``.
 
     Args:
         value: US dollars.
