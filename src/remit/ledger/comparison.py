@@ -131,8 +131,7 @@ class Folded(State):
         """Write pending changes, and return the folded rows of a table as dicts by column name.
 
         Args:
-            one: a projection of the constructor that is not of ``source`` kind; another raises
-                KeyError.
+            one: a projection of the constructor that is not of ``source`` kind, else KeyError.
         """
         self.write()
         names = self._columns[one.table][0]
@@ -146,8 +145,7 @@ class Folded(State):
                 yield row[ENTRY_SEQ], Uncheckable(said)
 
     def to_mark(self) -> dict[str, Any]:
-        """Write pending changes, and return all rows as JSON values: a list of rows for each table.
-        """
+        """Write pending changes, and return all rows by table as JSON values."""
         self.write()
         return {
             one.table: self._scratch.execute(f"SELECT * FROM {one.table}").fetchall()

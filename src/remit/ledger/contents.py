@@ -347,7 +347,7 @@ def encode_content(content: Content) -> Encoded:
     Raises:
         NotCanonicalError: the value has no JSON text: NaN, a key that is not text, another type, or
             nesting over 200 levels.
-        """
+    """
     value, known, form = content.value, content.encoded, content.form
     if isinstance(known, EncodedValue):
         return known, form

@@ -75,7 +75,6 @@ class Places:
     ) -> None:
         self.start: LedgerEntry | None = None
         self.end: LedgerEntry | None = None
-        self.agent_id = ""
         self.tally = Tally()
         self.found = False
         self._turns: list[Place] = []
