@@ -47,9 +47,8 @@ def required_context(
 
     Returns:
         ``{"ledger": [rows of each query, in turn], "frameworks": {id: text}, "files": {path:
-            text}}``. A row is ``{id, event_type, timestamp, reason, metadata}`` with JSON values
-            only. An erased value is ``{"erased": erasure id or null}``. A query without results
-            adds no row.
+        text}}``. A row is ``{id, event_type, timestamp, reason, metadata}`` with JSON values only.
+        An erased value is ``{"erased": erasure id or null}``. A query without results adds no row.
 
     Raises:
         ContractError: ``required_context_missing``: something is missing, refused or too large; the

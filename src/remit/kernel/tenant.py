@@ -127,7 +127,7 @@ class TenantFile:
 
     @staticmethod
     def path(root: Path) -> Path:
-        """Return the path of the tenant file in a root; the file need not exist.
+        """Return the path of the tenant file, ``tenant.json``, in a root; the file need not exist.
 
         Args:
             root: directory of the root.
@@ -136,7 +136,8 @@ class TenantFile:
 
     @staticmethod
     def moving_path(root: Path) -> Path:
-        """Return the path of a move's plan, which exists while the ledger is moved.
+        """Return the path of a move's plan, ``moving.json``, which exists while the ledger is
+        moved.
 
         Args:
             root: directory of the tenant's root.
@@ -145,7 +146,7 @@ class TenantFile:
 
     @staticmethod
     def removing_path(root: Path) -> Path:
-        """Return the path of a removal's plan, which exists while the tenant is removed.
+        """Return the path of a removal's plan, ``removing.json``, which exists during the removal.
 
         Args:
             root: directory of the tenant's root.
@@ -216,6 +217,8 @@ def check_name(name: str) -> str:
 
 def tenant_of_origin(origin: str) -> str:
     """Return the tenant whose log has this origin; empty if the origin is not a tenant's.
+
+    A tenant's origin ends with ``/tenants/NAME``; that of a fork, with ``/tenants/NAME/fork-2``.
 
     Args:
         origin: origin of a log.

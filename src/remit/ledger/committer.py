@@ -225,7 +225,7 @@ class GroupCommitter:
 
         Returns:
             True when the thread has ended; False in a forked process, which does not have the
-                thread and does nothing.
+            thread and does nothing.
         """
         if self._pid != os.getpid():
             return False

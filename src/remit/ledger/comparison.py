@@ -156,7 +156,7 @@ class Folded(State):
         """Insert the rows that :meth:`to_mark` returned, into tables that are still empty.
 
         Args:
-            mark: the rows by table. Raises KeyError if a table is missing.
+            mark: rows by table, all of them.
         """
         self._filled.update(self._columns)
         for table, (names, _) in self._columns.items():
@@ -313,15 +313,14 @@ def audit_tables(
         projections: the tables; a fold may read the rows of the tables before its own.
         mark: name of the mark of the folded rows; empty for none. A mark is written if there is no
             finding while entries are applied.
-        since_mark: True to continue from the mark instead of applying all entries. Without a usable
-            mark all entries are applied.
+        since_mark: True to continue from a usable mark instead of applying all entries.
         repair: True to correct the tables that have a command for it, in one transaction. The
             result states the differences before.
         progress: called with the number of entries that were passed, and their total.
 
     Returns:
         At most 1,000 differences in the order of ``projections``, the findings, and the number of
-            imported entries.
+        imported entries.
 
     Raises:
         LedgerWriteError: the ledger cannot be written, and ``repair`` is True or a difference is to

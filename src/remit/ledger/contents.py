@@ -342,7 +342,7 @@ def encode_content(content: Content) -> Encoded:
 
     Returns:
         One encoded value, or one for each message of a list; and the form: ``exact`` if any part is
-            an exact text, else empty.
+        an exact text, else empty.
 
     Raises:
         NotCanonicalError: the value has no JSON text: NaN, a key that is not text, another type, or

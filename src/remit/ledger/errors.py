@@ -41,6 +41,8 @@ class LedgerRollbackError(LedgerWriteError):
 def missing(location: str, size: int, seen: int, how: str) -> str:
     """Return the message about a ledger of ``size`` entries that had ``seen`` before.
 
+    The message names the missing entries by their ids.
+
     Args:
         location: place of the ledger.
         size: number of entries that the ledger has.

@@ -140,7 +140,7 @@ def check_heads(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
 
     Yields:
         The sequence number of an entry and a sentence about its fault, in ledger order; nothing if
-            all heads hold.
+        all heads hold.
 
     Raises:
         LedgerError: the ledger cannot be read.

@@ -101,7 +101,8 @@ class Marks:
                 new.unlink(missing_ok=True)
 
     def path(self, name: str) -> Path:
-        """Return the path of a kind's file, which may not exist.
+        """Return the path of a kind's file, ``NAME.mark`` in the directory; the file need not
+        exist.
 
         Args:
             name: name of the check.

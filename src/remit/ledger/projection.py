@@ -284,7 +284,7 @@ def fold_entries(
 
     Returns:
         The sequence number after the last entry of these events that was read; ``first`` if there
-            was none.
+        was none.
     """
     by_event: dict[str, list[tuple[Projection, int]]] = {}
     for one in projections:

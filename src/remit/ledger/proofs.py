@@ -25,9 +25,9 @@ def proof_bundle(ledger: LedgerClient, entry_id: str) -> dict[str, Any]:
 
     Returns:
         ``entry_id``, ``seq``, ``entry_hash`` (hex), ``record`` (the text whose SHA-256 that is),
-            ``size`` (entries under the checkpoint), ``proof`` (hashes in base64, from the leaf's
-            sibling up), ``checkpoint`` (signed note), ``vkey`` (verifier key; empty if the ledger
-            has none).
+        ``size`` (entries under the checkpoint), ``proof`` (hashes in base64, from the leaf's
+        sibling up), ``checkpoint`` (signed note), ``vkey`` (verifier key; empty if the ledger has
+        none).
 
     Raises:
         EntryNotFoundError: there is no such entry.

@@ -104,8 +104,8 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
 
     Returns:
         The fault as part of a sentence (empty if there is none); the commitments in the record; and
-            the number of values and keys that ``orjson`` may write in another than the canonical
-            form. If there is a fault, the last two mean nothing.
+        the number of values and keys that ``orjson`` may write in another than the canonical form.
+        If there is a fault, the last two mean nothing.
     """
     found: list[dict[str, Any]] = []
     if type(record) is not dict or record.keys() != _FIELD_TYPES.keys():

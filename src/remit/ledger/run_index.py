@@ -176,7 +176,7 @@ def index_run(ledger: LedgerClient, run: Mapping[str, str]) -> tuple[list[int], 
 
     Returns:
         The sequence numbers of the index's parts, and the run's records by sequence number,
-            ascending.
+        ascending.
 
     Raises:
         EntryNotFoundError: the run has no entries.
@@ -262,7 +262,7 @@ def check_indexes(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
 
     Yields:
         The sequence number of an index and a sentence about its fault, in ledger order; missing
-            parts come last.
+        parts come last.
 
     Raises:
         LedgerError: the ledger, or the record of its archived ranges, cannot be read.

@@ -151,9 +151,11 @@ class Unit:
     opener: StageOpener | None = None
 
     def finish(self, result: Any) -> Any:
-        """Return the submitter's result: the ids of entries, or the result of the call or step.
+        """Return the submitter's result: the ids of entries, or the unchanged result of a call or
+        step.
 
-        The ids, times and hashes of :attr:`entries` are filled.
+        The ids, times and both hashes of :attr:`entries` are filled, unless the unit is a call or
+        step.
 
         Args:
             result: the unit's result from :meth:`Store.run`.

@@ -41,7 +41,7 @@ def build_bundle(
 
     Returns:
         The bytes of ``CP_BOOTSTRAP.tar.gz``, and its ``BOOTSTRAP_MANIFEST.json`` as a value, with
-            the packages in the order of installation.
+        the packages in the order of installation.
 
     Raises:
         PackageError: ``bad_wheel``: the wheel does not state its version and the Python it needs;

@@ -115,7 +115,7 @@ def dependency_problems(
 
     Yields:
         The id of the package that supersedes or needs the other, the other id, and the error:
-            ``superseded``, ``missing_dependency`` or ``dependency_version``, without a next step.
+        ``superseded``, ``missing_dependency`` or ``dependency_version``, without a next step.
     """
     for package_id, manifest in manifests.items():
         for other_id in manifest.supersedes:

@@ -230,7 +230,7 @@ def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
 
     Returns:
         The lines, and a note with the reason for missing lines; the note is empty if the lines are
-            complete.
+        complete.
     """
     sides = [new] if old is None else [old, new]
     if any(len(side) > _MAX_FILE_BYTES for side in sides):

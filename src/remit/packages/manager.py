@@ -131,9 +131,9 @@ class PackageManager:
 
         Args:
             archives: the packages, in any order.
-            dev: accept unsigned packages, and record that their signature was waived.
-            approve: approve permissions that the installed version does not have.
-            only_upgrade: refuse packages that are not installed in an older version.
+            dev: True to accept unsigned packages, and record that their signature was waived.
+            approve: True to approve permissions that the installed version does not have.
+            only_upgrade: True to refuse packages that are not installed.
             extra_entries: entries to write in the same transaction. Learned packages are refused
                 without them.
 

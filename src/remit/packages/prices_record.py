@@ -195,7 +195,7 @@ def finish_prices(root: Path, ledger: LedgerClient, file: str, wait_s: float) ->
 
     Returns:
         The id of the ``CONFIG_CHANGED`` entry whose change was finished; empty if there was none,
-            or an unrecorded one was undone.
+        or an unrecorded one was undone.
 
     Raises:
         PackageError: ``busy``, ``unwritable`` or ``unfinished``, as :func:`change_prices`.

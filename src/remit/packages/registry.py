@@ -304,6 +304,8 @@ class Registry:
 def receipt_path(package_id: str) -> str:
     """Return the path of a package's receipt, relative to the root. The file need not exist.
 
+    Example: ``HOT/installed/PRC-ANSWER-001/receipt.json``.
+
     Args:
         package_id: id of the package.
     """
@@ -313,7 +315,8 @@ def receipt_path(package_id: str) -> str:
 def archive_path(package: InstalledPackage) -> str:
     """Return the path of an installed version's stored archive, relative to the root.
 
-    The file need not exist.
+    The file need not exist. It is named by the version: ``archives/1.2.0.tar.gz`` beside the
+    receipt.
 
     Args:
         package: the version.
@@ -324,7 +327,8 @@ def archive_path(package: InstalledPackage) -> str:
 def envelope_path(package: InstalledPackage) -> str:
     """Return the path of an installed version's stored signatures, relative to the root.
 
-    The file does not exist if the signatures were waived.
+    The file is named by the version, as ``archives/1.2.0.intoto.json`` beside the receipt. It does
+    not exist if the signatures were waived.
 
     Args:
         package: the version.

@@ -61,7 +61,7 @@ def is_root_key(policy: TrustPolicy, key: PackageKey) -> bool:
 
 
 def root_key_path(root: Root) -> Path:
-    """Return the path of the root's own package key.
+    """Return the path of the root's own package key, ``packages.pem`` in the root's folder of keys.
 
     The file need not exist.
 
@@ -120,7 +120,7 @@ def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> Inc
 
     Returns:
         A copy of ``incoming`` with signature and source; ``incoming`` itself if the distribution
-            does not ship exactly this archive or the root has no key.
+        does not ship exactly this archive or the root has no key.
 
     Raises:
         PackageError: ``distribution_changed``: files of the distribution differ from its RECORD; or

@@ -52,7 +52,7 @@ class Calls:
 
         Returns:
             Dicts with ``kind`` (``model_call`` or ``orphaned_call``), the ids of the entries,
-                times, cost and recorded fields.
+            times, cost and recorded fields.
         """
         found = list(entries)
         notes = {

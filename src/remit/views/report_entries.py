@@ -213,9 +213,9 @@ class ReportEntries:
 
         Returns:
             ``entry_id``, ``timestamp``, ``event_type``, ``decision``, ``shown`` (texts by JSON
-                pointer), ``counts`` (True if an authentic writer made the entry), ``seq``,
-                ``entry_hash`` (hex), ``record`` (canonical text) and ``proof``, a list of tree
-                hashes in base64.
+            pointer), ``counts`` (True if an authentic writer made the entry), ``seq``,
+            ``entry_hash`` (hex), ``record`` (canonical text) and ``proof``, a list of tree hashes
+            in base64.
 
         Raises:
             EntryNotFoundError: there is no such entry; EntryArchivedError if it is in a segment

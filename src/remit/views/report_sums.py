@@ -138,7 +138,7 @@ def spent_by(
 
     Returns:
         The sums, keyed by the values at the pointers in the given order. Without pointers the key
-            is ``()``.
+        is ``()``.
     """
     places = [_BY.index(_POINTERS[pointer]) for pointer in pointers]
     found: dict[tuple[str, ...], Spent] = {}

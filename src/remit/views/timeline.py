@@ -35,9 +35,9 @@ def timeline(turn: Mapping[str, Any]) -> dict[str, Any] | None:
 
     Returns:
         ``length`` in milliseconds; ``rows``, each with ``label``, ``span`` (class names that
-            position the order; empty if it has no times) and ``bars`` (each ``name``, ``place`` and
-            ``words``); ``legend``, pairs of class name and word. Calls without an order are the
-            last row.
+        position the order; empty if it has no times) and ``bars`` (each ``name``, ``place`` and
+        ``words``); ``legend``, pairs of class name and word. Calls without an order are the last
+        row.
     """
     length = turn.get("elapsed_ms") or 0.0
     if length <= 0:

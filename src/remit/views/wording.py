@@ -337,7 +337,7 @@ def money(used: Mapping[str, Any]) -> str:
 def one_cost(used: Mapping[str, Any]) -> str:
     """Return the cost of a call as text, with its certainty unless it was measured.
 
-    ``cost unknown`` without a price.
+    ``(estimated)`` or ``(upper bound)`` follows the amount. ``cost unknown`` without a price.
 
     Args:
         used: metadata of a call.
@@ -386,9 +386,10 @@ def is_missing(value: Any) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """Return content as text: text unchanged, data as compact JSON, erased content as a notice.
+    """Return content as text: text unchanged, data as compact JSON.
 
-    Content that was not asked for gives a notice too.
+    Content that is not there gives a notice: ``[erased under LED-…]``, ``[missing]``, or ``[content
+    not shown]`` if it was not asked for.
 
     Args:
         value: content of a record; any value.

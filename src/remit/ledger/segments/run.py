@@ -176,7 +176,7 @@ def finish(
 
     Returns:
         The number of removed entries, and the reason if :meth:`LedgerClient.compact` could not
-            finish (empty if it finished).
+        finish (empty if it finished).
 
     Raises:
         LedgerError: the segment of entries in the database was not given, or does not match them

@@ -61,7 +61,7 @@ _BATCH = 400
 
 
 def segment_name(first: int, end: int) -> str:
-    """Return the name of a segment's file: both numbers in 12 digits, joined by a hyphen.
+    """Return the name of a segment's file, such as ``000000000000-000000010000.db``.
 
     Args:
         first: sequence number of the first entry of the range.
@@ -144,10 +144,9 @@ def open_segment(path: Path, settings: LedgerSettings) -> Store:
 
 
 def open_segments(directories: Iterable[Path], settings: LedgerSettings) -> list[Store]:
-    """Return the opened stores of all segments in some directories, by first entry; the caller
-    closes them.
+    """Return the opened stores of all segments in some directories, by first entry.
 
-    After an error all are closed.
+    The caller closes them; after an error all are closed.
 
     Args:
         directories: directories of segments.
@@ -372,15 +371,12 @@ def purge(live: Store, segment: Store) -> int:
 def purge_all(ledger: LedgerClient, directories: Iterable[Path]) -> int:
     """Delete erased values from all segments in some directories; return their number.
 
-    The segments are closed afterwards.
-
     Args:
         ledger: the ledger, which records the erasures.
-        directories: directories of segments.
+        directories: directories of segments, which are closed afterwards.
 
     Raises:
-        LedgerError: a directory cannot be read, a segment cannot be read or written, or there is no
-            segment.
+        LedgerError: a directory or segment cannot be read or written, or there is no segment.
     """
     with contextlib.ExitStack() as stack:
         stores = open_segments(directories, ledger._settings)

@@ -149,6 +149,9 @@ class SignedCheckpoint:
     def cosign(self, signer: Signer, timestamp: int | None = None) -> NoteSignature:
         """Return a cosignature line by a witness's key; the checkpoint is not changed.
 
+        The line's signature holds the time, in 8 bytes, and signs it with the note's text (C2SP
+        tlog-cosignature).
+
         Args:
             signer: a witness's key.
             timestamp: seconds since 1970; ``None`` for the clock.
@@ -172,7 +175,7 @@ class SignedCheckpoint:
 
         Returns:
             Pairs of a key, in the order of ``keys``, and the seconds since 1970 at which the
-                witness had seen the tree.
+            witness had seen the tree.
 
         Raises:
             TlogError: a line of one of the keys is malformed or is not its signature.

@@ -72,7 +72,7 @@ class VerifierKey:
         kind: :data:`ED25519` or :data:`COSIGNATURE`.
 
     Raises:
-        TlogError: the name or the key is malformed.
+        TlogError: the name or the key is malformed, or ``kind`` is another number.
     """
 
     name: str

@@ -52,7 +52,7 @@ def check_contents(store: Store, first: int, last: int) -> IdRange:
 
     Returns:
         The number of rows, the problem of each bad row by id, and a report of what could not be
-            read.
+        read.
     """
     count, bad, report = 0, dict[int, str](), VerificationReport()
     with report.guard(f"contents {first} to {last}"):
@@ -82,7 +82,7 @@ def check_steps(store: Store, first: int, last: int) -> IdRange:
 
     Returns:
         The number of rows, the problem of each bad row by id, and a report of what could not be
-            read.
+        read.
     """
     count, bad, report = 0, dict[int, str](), VerificationReport()
     with report.guard(f"message_steps {first} to {last}"):

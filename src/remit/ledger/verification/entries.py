@@ -140,11 +140,9 @@ def check_entries(
 
 
 def known_entries(store: Store, first: int, last: int) -> EntryRange:
-    """Return the result of a range that an earlier verification found sound, without reading its
-    records.
+    """Return the result of a range that an earlier verification found sound.
 
-    The hash of the last row and the stored tree hashes are read, for the neighbours and the tree.
-    Entries that are not there count as archived.
+    The last row's hash and the stored tree hashes are read. Absent entries count as archived.
 
     Args:
         store: the store of the ledger.

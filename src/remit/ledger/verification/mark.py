@@ -30,7 +30,8 @@ class VerifiedMark:
         verified: time of the last full verification, ISO 8601.
         size: number of entries.
         entry_hash: hash of the last entry.
-        ends: by table, the first id that did not exist.
+        ends: by column of ids (``seq``, ``content_id``, ``step_id``), the first id that did not
+            exist.
         rows: by table, number of rows below that id.
         tree: hash over the stored roots of the complete subtrees of 256 leaves.
         partials: by tree size, in hex, the root over the leaves after its last complete subtree, if
@@ -125,7 +126,7 @@ class VerifiedMark:
 
 
 def tree_digest(roots: list[bytes]) -> str:
-    """Return a hash, in hex, over the roots of complete subtrees.
+    """Return the SHA-256, in hex, over the roots of complete subtrees, joined.
 
     Args:
         roots: roots of the subtrees, left to right.

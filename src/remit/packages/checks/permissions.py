@@ -163,7 +163,7 @@ def boundary_model(contract: PromptContract) -> str:
 
     Returns:
         ``provider/model``; only the provider or only the model if the contract names one of them;
-            empty if the contract names none.
+        empty if the contract names none.
     """
     limits = contract.boundary
     return "/".join(one for one in (limits.provider_id, limits.model_id) if one)

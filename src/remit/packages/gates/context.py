@@ -105,7 +105,7 @@ class GateContext:
         Returns:
             The number of entries that were read; the sequence number from which on an entry may
             still matter, at most the first; and the time of that run as the end of a sentence. The
-            result is ``(0, 0, "")`` if the gate reads the whole ledger.
+            result is ``(0, 0, "")`` if there was no such run, or the gate reads the whole ledger.
 
         Raises:
             LedgerError: the ledger cannot be read.
