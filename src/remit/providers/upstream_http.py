@@ -212,7 +212,8 @@ class HttpUpstream:
         parts = [self._starts.get((method, path)) or self._start(method, path)]
         for field in headers.items():
             parts.append(self._lines.get(field) or self._line(*field))
-        parts.extend(_field(name.lower(), value) for name, value in credentials.items())
+        for name, value in credentials.items():
+            parts.append(_field(name.lower(), value))
         if size is None:
             parts.append(b"transfer-encoding: chunked\r\n\r\n")
         elif size or method in ("POST", "PUT"):
