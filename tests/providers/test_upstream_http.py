@@ -824,5 +824,5 @@ async def test_a_stream_left_behind_its_last_event_keeps_the_connection() -> Non
                     assert event.data == b"1"
                     seen.set()
                     break
-        assert server.connections < 3  # a machine that stands still may cost one
+        assert server.connections < 5  # one per call if none is kept; a pause may cost some
         await upstream.aclose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import shutil
@@ -12,6 +13,7 @@ import tempfile
 import time
 import uuid
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -48,8 +50,9 @@ class PostgresServer:
         return Path(self._server.bin_path)
 
     def execute(self, sql: str) -> None:
-        """Run one statement in that database."""
-        run_sql(self.url, sql)
+        """Run one statement in that database; an error shows the end of the server's log."""
+        with self._log_in_errors():
+            run_sql(self.url, sql)
 
     def database(self, template: str = "template1") -> str:
         """The URL of a new database: an empty one, or a copy of the URL ``template``."""
@@ -91,11 +94,12 @@ class PostgresServer:
         directory.mkdir(0o700)
         os.chown(directory, owner.st_uid, owner.st_gid)
         user, group = (owner.st_uid, owner.st_gid) if os.geteuid() == 0 else (None, None)
-        subprocess.run(
-            [self.programs / "pg_basebackup", "--host", self.data, "--username", "postgres",
-             "--pgdata", directory, "--checkpoint=fast", "--write-recovery-conf", "--no-sync"],
-            check=True, capture_output=True, user=user, group=group,
-        )  # fmt: skip
+        with self._log_in_errors():
+            subprocess.run(
+                [self.programs / "pg_basebackup", "--host", self.data, "--username", "postgres",
+                 "--pgdata", directory, "--checkpoint=fast", "--write-recovery-conf", "--no-sync"],
+                check=True, capture_output=True, user=user, group=group,
+            )  # fmt: skip
         for name in (".s.PGSQL.5432.lock", ".handle_pids.json", "log"):  # of this one
             (directory / name).unlink(missing_ok=True)
         made = PostgresServer.__new__(PostgresServer)
@@ -105,6 +109,17 @@ class PostgresServer:
     def stop(self) -> None:
         """Stop it for good."""
         self._server.cleanup()
+
+    @contextlib.contextmanager
+    def _log_in_errors(self) -> Iterator[None]:
+        """Add the end of the server's log, and of a program's errors, to an exception."""
+        try:
+            yield
+        except (psycopg.Error, subprocess.SubprocessError) as error:
+            printed = getattr(error, "stderr", None) or b""
+            log = (self.data / "log").read_bytes()[-4000:]
+            error.add_note((printed + log).decode(errors="replace"))
+            raise
 
 
 @functools.cache

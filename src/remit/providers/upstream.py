@@ -1,4 +1,4 @@
-"""Providers that are reached over HTTP, in the dialect of OpenAI, Anthropic or Gemini."""
+"""Providers that are reached over HTTP, in the dialect of OpenAI, Anthropic, Gemini or Bedrock."""
 
 from __future__ import annotations
 
@@ -11,12 +11,21 @@ from typing_extensions import override
 
 from remit.kernel.exchange import ModelCapabilities, Reply
 from remit.kernel.settings import ProviderSettings
+from remit.providers.clouds import signed, signer
 from remit.providers.dialects.targets import Target, target_of
 from remit.providers.protocol import Outgoing, ProviderError, ProviderReply
 from remit.providers.upstream_errors import error_of
 from remit.providers.upstream_http import HttpUpstream, Timeouts
 from remit.providers.upstream_reply import UpstreamReply
-from remit.providers.wire.endpoint import CHAT, GENERATE, MESSAGES, RESPONSES, Endpoint
+from remit.providers.wire.endpoint import (
+    CHAT,
+    CONVERSE,
+    COUNT_CONTENT,
+    GENERATE,
+    MESSAGES,
+    RESPONSES,
+    Endpoint,
+)
 from remit.providers.wire_dialect import WireDialect
 
 __all__ = ["PASSED_ON", "UpstreamProvider"]
@@ -29,7 +38,7 @@ PASSED_ON = (
 """Headers that a client receives, in addition to those that begin with :data:`_LIMITS`."""
 
 _KEY_HEADERS = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}
-_HOMES = {"anthropic": MESSAGES, "openai": CHAT, "gemini": GENERATE}
+_HOMES = {"anthropic": MESSAGES, "openai": CHAT, "gemini": GENERATE, "bedrock": CONVERSE}
 _LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
 _NO_SUCH_ENDPOINT = (404, 405, 501)
 _MISSES = 3
@@ -42,25 +51,32 @@ class UpstreamProvider(WireDialect):
     """A provider with one base URL and one dialect.
 
     Args:
-        base_url: the URL, with ``/v1`` for ``openai``, ``/v1beta`` for ``gemini``, and without a
-            version for ``anthropic``.
+        base_url: the URL, with ``/v1`` for ``openai``, ``/v1beta`` for ``gemini``, ``/v1`` and the
+            path of project and location for Vertex AI, and without a version for ``anthropic`` and
+            Bedrock.
         api_key: the key, sent as bearer token, ``x-api-key`` or ``x-goog-api-key``; empty
-            for servers without keys.
+            for servers without keys, and for clouds that take this machine's credentials.
         settings: dialect, abilities and default values.
         name: the provider's id, such as ``mistral``; some ids select the blocks that are accepted.
+
+    Raises:
+        ConfigError: there is no key, and the library for the cloud's credentials is not installed.
     """
 
     def __init__(
         self, base_url: str, api_key: str, settings: ProviderSettings, name: str = ""
     ) -> None:
         headers: dict[str, str] = {}
+        self.cloud = "aws" if settings.kind == "bedrock" else settings.cloud
         if api_key:
-            name_of_key = _KEY_HEADERS.get(settings.kind, "authorization")
-            headers[name_of_key] = api_key if settings.kind in _KEY_HEADERS else f"Bearer {api_key}"
+            is_bearer = settings.kind not in _KEY_HEADERS or self.cloud == "aws"
+            name_of_key = "authorization" if is_bearer else _KEY_HEADERS[settings.kind]
+            headers[name_of_key] = f"Bearer {api_key}" if is_bearer else api_key
+        self._sign = signer(self.cloud, base_url) if self.cloud and not api_key else None
         self._http = HttpUpstream(base_url, headers)
         self._target = functools.lru_cache(256)(functools.partial(target_of, name, base_url))
         self._every: dict[str, str] = {}
-        if settings.kind == "anthropic":
+        if settings.kind == "anthropic" and not self.cloud:
             self._every["anthropic-version"] = self.api_version = settings.api_version
         self._settings = settings
         self.home = _HOMES[settings.kind]
@@ -97,6 +113,8 @@ class UpstreamProvider(WireDialect):
         For the Responses API the result is False for 300 seconds after three answers in a row that
         the server has no such endpoint.
         """
+        if self.cloud:
+            return endpoint is self.home or (endpoint is COUNT_CONTENT and self.home is GENERATE)
         if endpoint is RESPONSES and self._settings.kind == "openai":
             is_there = self._misses < _MISSES or time.monotonic() >= self._probe_at
             return self._settings.responses and is_there
@@ -117,10 +135,14 @@ class UpstreamProvider(WireDialect):
         body = outgoing.body
         endpoint = body.endpoint
         headers = {"content-type": body.content_type, **self._every, **outgoing.headers}
+        path, own = outgoing.path or endpoint.path, None
+        if self._sign is not None:
+            own = await signed(self._sign, outgoing.method, self._http.url(path), body.raw)
         reply = await self._http.send(
-            outgoing.method, outgoing.path or endpoint.path, outgoing.upload or body.raw, headers,
+            outgoing.method, path, outgoing.upload or body.raw, headers,
             timeouts, reconnect=outgoing.reconnect,
             whole=bool(endpoint.output_limit) and not outgoing.stream and not endpoint.verbatim,
+            signed=own,
         )  # fmt: skip
         if 200 <= reply.status < 300:
             if endpoint is RESPONSES:

@@ -83,7 +83,7 @@ class HttpUpstream:
         self._headers = {name.lower(): value for name, value in every.items()}
         self._base_url = str(url)
         self.secrets = _secrets(every)
-        self._hidden = tuple(secret.encode("utf-8", "surrogatepass") for secret in self.secrets)
+        self._hidden = _encoded(self.secrets)
         self._url = url
         # Each look-up of the environment's proxy reads its variables.
         self._proxy = _proxy_for(url)
@@ -129,6 +129,7 @@ class HttpUpstream:
         *,
         reconnect: bool = False,
         whole: bool = False,
+        signed: tuple[Mapping[str, str], str] | None = None,
     ) -> UpstreamReply:
         """Send a request once; return the reply when its headers have come.
 
@@ -140,6 +141,7 @@ class HttpUpstream:
             timeouts: limits of the waits.
             reconnect: True to use a new connection instead of a pooled one.
             whole: True to wait for the whole body too, unless it is longer than 256 KiB.
+            signed: headers with credentials of this request alone, and the secret in them.
 
         Returns:
             The reply, whose body is unread. Its status may be 400 or above.
@@ -149,15 +151,20 @@ class HttpUpstream:
                 connection had been closed by the server.
         """
         came: HttpConnection | ProxiedAnswer
+        credentials, secret = signed or ({}, "")
+        if secret and secret not in self.secrets:
+            own = _secrets({**self._headers, "authorization": secret})
+            self.secrets, self._hidden = own, _encoded(own)
         if self._proxy is not None:
             from remit.providers.proxied_http import proxied
 
-            url = f"{self._base_url}{path}"
+            url = self.url(path)
             every = {name.lower(): value for name, value in headers.items()} | self._headers
+            every |= credentials
             came = await proxied(method, url, body, every, timeouts, self._proxy, self.secrets)
         else:
             size = body.length if isinstance(body, Upload) else len(body)
-            head = self._head(method, path, size, headers)
+            head = self._head(method, path, size, headers, credentials)
             loop = asyncio.get_running_loop()
             pool = self._pools.get(loop)
             if pool is None:
@@ -185,7 +192,18 @@ class HttpUpstream:
             raise self._not_followed(came)
         return UpstreamReply(came, timeouts.idle_s, self._hidden)
 
-    def _head(self, method: str, path: str, size: int | None, headers: Mapping[str, str]) -> bytes:
+    def url(self, path: str) -> str:
+        """Return the URL of a path after the base URL."""
+        return f"{self._base_url}{path}"
+
+    def _head(
+        self,
+        method: str,
+        path: str,
+        size: int | None,
+        headers: Mapping[str, str],
+        credentials: Mapping[str, str],
+    ) -> bytes:
         """Return request line and headers; without a size the body is sent in chunks.
 
         Raises:
@@ -194,6 +212,8 @@ class HttpUpstream:
         parts = [self._starts.get((method, path)) or self._start(method, path)]
         for field in headers.items():
             parts.append(self._lines.get(field) or self._line(*field))
+        for name, value in credentials.items():
+            parts.append(_field(name.lower(), value))
         if size is None:
             parts.append(b"transfer-encoding: chunked\r\n\r\n")
         elif size or method in ("POST", "PUT"):
@@ -342,6 +362,10 @@ def _proxy_for(url: URL) -> URL | None:
 def _basic(url: URL) -> str:
     pair = f"{url.user or ''}:{url.password or ''}"
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
+def _encoded(secrets: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(secret.encode("utf-8", "surrogatepass") for secret in secrets)
 
 
 def _secrets(headers: Mapping[str, str]) -> tuple[str, ...]:

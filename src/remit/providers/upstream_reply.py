@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from multidict import CIMultiDict
 
 from remit.kernel.errors import let_go
+from remit.providers.event_stream import EVENT_STREAM, FrameParser
 from remit.providers.http_connection import BrokenError
 from remit.providers.inflate import inflated
 from remit.providers.protocol import ProviderError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_BODY_BYTES", "UpstreamReply"]
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
+_EVENTS = "text/event-stream"
 _EVENT_NOTICE_BYTES = 64 * 1024
 _THREAD_BYTES = 1024 * 1024  # Larger events are parsed in a thread, so that others need not wait.
 _BROKEN = (TimeoutError, BrokenError, ValueError, EOFError, zlib.error)
@@ -58,11 +60,12 @@ class UpstreamReply:
             and ``content-length`` describe the body as the server sent it.
         waiting: number of bytes of the incomplete event.
         content_type: content type without parameters, in lower case; empty if there is none.
+            Amazon's frames are read as events, so their type is ``text/event-stream``.
     """
 
     __slots__ = (
-        "_answer", "_hidden", "_idle_s", "_inflate", "_is_over", "content_type", "headers",
-        "status", "waiting",
+        "_answer", "_hidden", "_idle_s", "_inflate", "_is_framed", "_is_over", "content_type",
+        "headers", "status", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +80,9 @@ class UpstreamReply:
         self.headers = _without_secrets(answer.headers, hidden)
         kind = self.headers.get("content-type", "")
         self.content_type: str = kind.partition(";")[0].strip().lower()
+        self._is_framed = self.content_type == EVENT_STREAM
+        if self._is_framed:
+            self.content_type = _EVENTS
         encoding = self.headers.get("content-encoding", "").strip().lower()
         self._inflate: AsyncIterator[bytes] | None = None
         if encoding not in ("", "identity"):
@@ -153,7 +159,7 @@ class UpstreamReply:
             ProviderError: the body is not an event stream, an event is too long, or the connection
                 breaks.
         """
-        parser = SseParser()
+        parser = FrameParser() if self._is_framed else SseParser()
         failure = None
         hidden = self._hidden
 
@@ -166,9 +172,9 @@ class UpstreamReply:
                     return False
             return pass_on(piece)
 
-        direct = None if pass_on is None else take
+        direct = None if pass_on is None or self._is_framed else take
         try:
-            if self.content_type != "text/event-stream":
+            if self.content_type != _EVENTS:
                 kind = self.content_type[:100] or "no content type"
                 said = f"the answer is not an event stream ({kind}); check the base URL"
                 raise ProviderError("SERVER_ERROR", said, maybe_billed=True, status=self.status)

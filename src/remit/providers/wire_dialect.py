@@ -6,10 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
 
-from remit.kernel.json_members import remove_member
 from remit.kernel.json_text import JsonTextError, dump
+from remit.providers.clouds import in_path
 from remit.providers.dialects import (
     DialectError,
     ModelCall,
@@ -28,12 +27,21 @@ from remit.providers.dialects.targets import (
 )
 from remit.providers.protocol import Outgoing, ProviderError, ProviderRequest
 from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import CHAT, COMPLETIONS, GENERATE, MESSAGES, RESPONSES, Endpoint
+from remit.providers.wire.endpoint import (
+    CHAT,
+    COMPLETIONS,
+    CONVERSE,
+    GENERATE,
+    MESSAGES,
+    RESPONSES,
+    Endpoint,
+)
 
 __all__ = ["MODEL_CHANGED", "WireDialect", "neutral_call"]
 
 _DEFAULT_OUTPUT_TOKENS = 4096
 MODEL_CHANGED = "the provider's name of the model"
+_MODEL_IN_PATH = (GENERATE.dialect, CONVERSE.dialect)
 _WITHOUT_OLDER_FIELDS = "2026-10-21"
 _VERSION = "anthropic-version"
 _BRIDGED = "this model takes tools only on the Responses API"
@@ -47,6 +55,7 @@ class WireDialect(ABC):
 
     Attributes:
         home: the endpoint that requests are translated to.
+        cloud: ``aws`` or ``google`` if the models are on Bedrock or Vertex AI; else empty.
         max_output_tokens: the output limit that is sent if the API demands one and none is known.
         forward_headers: names of the client's headers that are forwarded.
         send_temperature: True if the server accepts a temperature.
@@ -57,6 +66,7 @@ class WireDialect(ABC):
     """
 
     home: Endpoint
+    cloud: str = ""
     max_output_tokens: int = _DEFAULT_OUTPUT_TOKENS
     forward_headers: Sequence[str] = ()
     send_temperature: bool = True
@@ -205,22 +215,11 @@ class WireDialect(ABC):
                 )
                 asks_usage = True
         path = ""
-        if body.endpoint.dialect == GENERATE.dialect:
-            body, path = _in_path(body)
+        if body.endpoint.dialect in _MODEL_IN_PATH or (self.cloud and body.endpoint is MESSAGES):
+            body, path = in_path(body, self.cloud, headers)
         elif request.query and request.body is not None and request.body.endpoint is body.endpoint:
             path = f"{body.endpoint.path}?{request.query}"
         return Outgoing(body, headers, stream, asks_usage, path=path, dropped=dropped)
-
-
-def _in_path(body: Body) -> tuple[Body, str]:
-    """Return a body of Gemini's without ``model`` and ``stream``, and the path that states both."""
-    verb = body.endpoint.path.partition(":")[2]
-    if body.stream:
-        verb = "streamGenerateContent?alt=sse"
-    raw = remove_member(remove_member(body.raw, ("stream",)), ("model",))
-    value = {name: each for name, each in body.value.items() if name not in ("model", "stream")}
-    model = quote(body.model.removeprefix("models/"), safe="")
-    return Body(body.endpoint, raw, value, body.changed), f"/models/{model}:{verb}"
 
 
 def _left_out(given: Body | None, sent: Body) -> list[str]:

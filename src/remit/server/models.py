@@ -138,7 +138,7 @@ class ModelListing:
         providers = {
             name: provider
             for name, provider in self._runtime.gateway.providers.items()
-            if isinstance(provider, UpstreamProvider)
+            if isinstance(provider, UpstreamProvider) and not provider.cloud
         }
         lists = await asyncio.gather(
             *(self._list(name, provider) for name, provider in providers.items())

@@ -54,8 +54,13 @@ class ModelSettings(Section):
 class ProviderSettings(Section):
     """``[providers.NAME]``: how one provider is reached."""
 
-    kind: Literal["anthropic", "gemini", "openai"] = Field(
-        description="wire format of the provider"
+    kind: Literal["anthropic", "bedrock", "gemini", "openai"] = Field(
+        description="wire format of the provider; bedrock: Converse"
+    )
+    cloud: Literal["", "aws", "google"] = Field(
+        "",
+        description="aws: models on Bedrock; google: models on Vertex AI; without a key, the "
+        "cloud's own credentials on this machine are used",
     )
     base_url: str = Field(description="base URL; the environment variable takes precedence")
     api_key: SecretStr = Field(description="API key; prefer the environment variable")

@@ -1,0 +1,344 @@
+"""Models on Bedrock and Vertex AI, behind servers that check every signature and token."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+import anthropic
+import jwt
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from remit.providers import EVENT_STREAM, frame
+from tests.server.running import Served, new_session, serving
+from tests.server.test_bedrock import message_events
+
+_REGION = "eu-central-1"
+_SECRETS = Credentials("AKIDEXAMPLE", "aws-secret-key", "aws-session-token")
+_CLAUDE = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
+_VERTEX_CLAUDE = "claude-sonnet-4-5@20250929"
+_USAGE = {"input_tokens": 20, "output_tokens": 7}
+_MESSAGE: dict[str, Any] = {
+    "id": "m", "type": "message", "role": "assistant", "model": "claude",
+    "content": [{"type": "text", "text": "Good day."}],
+    "stop_reason": "end_turn", "stop_sequence": None, "usage": _USAGE,
+}  # fmt: skip
+_CONVERSED = {
+    "output": {"message": {"role": "assistant", "content": [{"text": "Good day."}]}},
+    "stopReason": "end_turn", "metrics": {"latencyMs": 1},
+    "usage": {"inputTokens": 20, "outputTokens": 7, "totalTokens": 27},
+}  # fmt: skip
+_CONVERSE_EVENTS = (
+    ("messageStart", {"role": "assistant"}),
+    ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "Good "}}),
+    ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "day."}}),
+    ("contentBlockStop", {"contentBlockIndex": 0}),
+    ("messageStop", {"stopReason": "end_turn"}),
+    ("metadata", {"usage": _CONVERSED["usage"], "metrics": {"latencyMs": 1}}),
+)
+_GENERATED = {
+    "candidates": [{"content": {"role": "model", "parts": [{"text": "Good day."}]},
+                    "finishReason": "STOP", "index": 0}],
+    "usageMetadata": {"promptTokenCount": 20, "candidatesTokenCount": 7, "totalTokenCount": 27},
+}  # fmt: skip
+_CHAT = {
+    "id": "c", "object": "chat.completion", "model": "m", "created": 1,
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Good day."},
+                 "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 20, "completion_tokens": 7, "total_tokens": 27},
+}  # fmt: skip
+
+
+class Clouds(ThreadingHTTPServer):
+    """Bedrock, Vertex AI and Google's token endpoint on one address.
+
+    Attributes:
+        calls: path, headers and body of each call of a model that was let in.
+        tokens: access tokens in force.
+        is_cut: True to end each stream within a frame.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Cloud)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.calls: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        self.tokens: set[str] = set()
+        self.is_cut = False
+        self.account = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+class _Cloud(BaseHTTPRequestHandler):
+    server: Clouds
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+    def do_POST(self) -> None:
+        raw = self.rfile.read(int(self.headers["content-length"]))
+        if self.path == "/token":
+            self._give_token(raw)
+        elif self.path.startswith("/v1/projects/p/locations/l/"):
+            is_known = self.headers["authorization"].removeprefix("Bearer ") in self.server.tokens
+            self._answer(raw, is_known)
+        else:
+            self._answer(raw, self._is_signed(raw))
+
+    def _is_signed(self, raw: bytes) -> bool:
+        """Return True if the signature is the one that Amazon's own library computes."""
+        if self.headers["authorization"] == "Bearer bedrock-api-key":
+            return True
+        found = re.fullmatch(
+            r"AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/(\d{8})/([a-z0-9-]+)/bedrock/aws4_request, "
+            r"SignedHeaders=([a-z0-9;-]+), Signature=([0-9a-f]{64})",
+            self.headers["authorization"],
+        )
+        if found is None or self.headers["x-amz-security-token"] != _SECRETS.token:
+            return False
+        day, region, names, signature = found.groups()
+        stamp = self.headers["x-amz-date"]
+        sent = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        is_late = abs(time.time() - sent.timestamp()) > 300
+        request = AWSRequest("POST", f"{self.server.url}{self.path}", data=raw)
+        for name in names.split(";"):
+            request.headers[name] = self.headers[name]
+        request.context["timestamp"] = stamp
+        auth = SigV4Auth(_SECRETS, "bedrock", region)
+        text = auth.string_to_sign(request, auth.canonical_request(request))
+        is_whole = {"host", "x-amz-date", "x-amz-security-token"} <= set(names.split(";"))
+        expected = auth.signature(text, request)
+        return is_whole and not is_late and stamp[:8] == day and expected == signature
+
+    def _give_token(self, raw: bytes) -> None:
+        """Exchange a signed assertion for an access token."""
+        [assertion] = parse_qs(raw.decode())["assertion"]
+        claims = jwt.decode(assertion, self.server.account.public_key(), ["RS256"],
+                            audience="https://oauth2.googleapis.com/token")  # fmt: skip
+        assert claims["scope"] == "https://www.googleapis.com/auth/cloud-platform"
+        token = f"google-token-{len(self.server.tokens)}-{time.time_ns()}"
+        self.server.tokens.add(token)
+        self._send(200, {"access_token": token, "expires_in": 3600, "token_type": "Bearer"})
+
+    def _answer(self, raw: bytes, is_known: bool) -> None:
+        if not is_known:
+            said = f"The token {self.headers['authorization']} is invalid."
+            return self._send(403, {"message": said}, **{"x-amzn-errortype": "AccessDenied"})
+        body = json.loads(raw)
+        self.server.calls.append((self.path, {**self.headers}, body))
+        path = unquote(self.path)
+        if path.endswith("/chat/completions"):
+            return self._send(200, _CHAT)
+        if odd := {"model", "stream"} & body.keys():
+            return self._send(400, {"message": f"extraneous key {odd} is not permitted"})
+        if path.endswith(("/invoke", ":rawPredict")):
+            return self._send(200, _MESSAGE)
+        if path.endswith("/invoke-with-response-stream"):
+            events = [*message_events(_MESSAGE), {"type": "message_stop"}]
+            return self._stream(EVENT_STREAM, *(_chunk(event) for event in events))
+        if path.endswith(":streamRawPredict"):
+            events = [*message_events(_MESSAGE), {"type": "message_stop"}]
+            return self._stream("text/event-stream", *map(_sse, events))
+        if path.endswith("/converse"):
+            return self._send(200, _CONVERSED)
+        if path.endswith("/converse-stream"):
+            return self._stream(
+                EVENT_STREAM, *(_frame(name, event) for name, event in _CONVERSE_EVENTS)
+            )
+        if path.endswith(":generateContent"):
+            return self._send(200, _GENERATED)
+        if path.endswith(":streamGenerateContent?alt=sse"):
+            return self._stream("text/event-stream", b"data: " + json.dumps(_GENERATED).encode()
+                                + b"\n\n")  # fmt: skip
+        return self._send(404, {"message": f"{self.path} is unknown"})
+
+    def _send(self, status: int, value: Any, **headers: str) -> None:
+        raw = json.dumps(value).encode()
+        self.send_response(status)
+        for name, text in {"content-type": "application/json", **headers}.items():
+            self.send_header(name, text)
+        self.send_header("content-length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def _stream(self, kind: str, *parts: bytes) -> None:
+        self.send_response(200)
+        self.send_header("content-type", kind)
+        self.send_header("connection", "close")
+        self.end_headers()
+        wire = b"".join(parts)
+        self.wfile.write(wire[:-7] if self.server.is_cut else wire)
+        self.close_connection = True
+
+
+def _frame(name: str, event: dict[str, Any]) -> bytes:
+    headers = {":event-type": name, ":content-type": "application/json", ":message-type": "event"}
+    return frame(headers, json.dumps(event).encode())
+
+
+def _chunk(event: dict[str, Any]) -> bytes:
+    return _frame("chunk", {"bytes": base64.b64encode(json.dumps(event).encode()).decode()})
+
+
+def _sse(event: dict[str, Any]) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), json.dumps(event).encode())
+
+
+@pytest.fixture(scope="module")
+def clouds() -> Iterator[Clouds]:
+    with Clouds() as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield running
+        running.shutdown()
+
+
+@pytest.fixture(scope="module")
+def served(clouds: Clouds, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    directory = tmp_path_factory.mktemp("clouds")
+    private = clouds.account.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    account = directory / "account.json"
+    account.write_text(json.dumps({
+        "type": "service_account", "client_email": "remit@p.iam.gserviceaccount.com",
+        "private_key": private.decode(), "private_key_id": "1", "project_id": "p",
+        "token_uri": f"{clouds.url}/token",
+    }))  # fmt: skip
+    environment = {
+        "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "aws-secret-key",
+        "AWS_SESSION_TOKEN": "aws-session-token", "AWS_REGION": _REGION,
+        "AWS_DEFAULT_REGION": _REGION, "GOOGLE_APPLICATION_CREDENTIALS": str(account),
+    }  # fmt: skip
+    vertex = f"{clouds.url}/v1/projects/p/locations/l"
+    rows = [
+        ("bedrock", clouds.url, {"kind": "bedrock", "default_model": "amazon.nova-lite-v1:0"}),
+        ("keyed", clouds.url, {"kind": "bedrock", "api_key": "bedrock-api-key"}),
+        ("strange", clouds.url, {"kind": "bedrock", "api_key": "wrong-bedrock-key"}),
+        ("invoked", clouds.url, {"kind": "anthropic", "cloud": "aws"}),
+        ("vertex", vertex, {"kind": "gemini", "cloud": "google"}),
+        ("rawpredict", vertex, {"kind": "anthropic", "cloud": "google"}),
+        ("endpoints", f"{vertex}/endpoints/openapi", {"kind": "openai", "cloud": "google"}),
+    ]
+    toml = "[gateway]\nmax_retries = 0\nfailure_threshold = 1000\n"
+    for name, url, more in rows:
+        toml += f'[providers.{name}]\nbase_url = "{url}"\n'
+        toml += "".join(f"{key} = {json.dumps(each)}\n" for key, each in more.items())
+    with serving(directory / "root", clouds.url, toml=toml, environment=environment) as running:
+        yield running
+
+
+_ANSWERS = ("vertex/gemini-2.5-pro", f"rawpredict/{_VERTEX_CLAUDE}", "bedrock/amazon.nova-pro-v1:0",
+            f"invoked/{_CLAUDE}", "keyed/meta.llama4-scout-17b-instruct-v1:0",
+            "endpoints/google/gemini-2.5-flash")  # fmt: skip
+
+
+@pytest.mark.parametrize("model", _ANSWERS)
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_every_client_reaches_the_models_of_both_clouds(
+    served: Served, clouds: Clouds, dialect: str, model: str
+) -> None:
+    session = new_session()
+    status, raw, _ = served.call(dialect, "hi", model=model, session=session)
+    assert status == 200, raw
+    assert b"Good day." in raw
+    assert served.exchange(session).metadata["input_tokens"] == 20
+    assert served.exchange(session).metadata["output_tokens"] == 7
+    path, _, body = clouds.calls[-1]
+    assert model.partition("/")[2] in (unquote(path).partition("/models/")[2].partition(":raw")[0]
+                                       .partition(":generate")[0],
+                                       unquote(path).removeprefix("/model/").rpartition("/")[0],
+                                       body.get("model"))  # fmt: skip
+
+
+@pytest.mark.parametrize("model", _ANSWERS[:-1])
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_streams_of_frames_and_of_events(served: Served, dialect: str, model: str) -> None:
+    session = new_session()
+    status, raw, _ = served.call(dialect, "hi", model=model, session=session, stream=True)
+    assert status == 200
+    said = re.findall(r'"(?:content|text)":"([^"]+)"', raw.decode().replace('": "', '":"'))
+    assert "".join(said) == "Good day."
+    assert raw.rstrip().endswith((b"[DONE]", b'{"type":"message_stop"}', b'"message_stop"}'))
+    assert served.exchange(session).metadata["outcome"] == "success"
+    assert served.exchange(session).metadata["output_tokens"] == 7
+
+
+def test_a_client_of_the_messages_api_keeps_its_bytes_on_both_clouds(
+    served: Served, clouds: Clouds
+) -> None:
+    client = anthropic.Anthropic(auth_token=served.token, base_url=served.url, max_retries=0)
+    asked: Any = {"max_tokens": 50, "messages": [{"role": "user", "content": "hi"}],
+                  "extra_headers": {"anthropic-beta": "context-1m-2025-08-07"}}  # fmt: skip
+    message = client.messages.create(model=f"invoked/{_CLAUDE}", **asked)
+    assert message.content[0].type == "text"
+    path, headers, body = clouds.calls[-1]
+    assert path == f"/model/{_CLAUDE.replace(':', '%3A')}/invoke"
+    assert body == {"max_tokens": 50, "messages": asked["messages"],
+                    "anthropic_version": "bedrock-2023-05-31",
+                    "anthropic_beta": ["context-1m-2025-08-07"]}  # fmt: skip
+    assert not {"anthropic-beta", "anthropic-version"} & headers.keys()
+    client.messages.create(model=f"rawpredict/{_VERTEX_CLAUDE}", **asked)
+    path, headers, body = clouds.calls[-1]
+    assert path.endswith(f"/publishers/anthropic/models/{_VERTEX_CLAUDE}:rawPredict")
+    assert body["anthropic_version"] == "vertex-2023-10-16"
+    assert headers["anthropic-beta"] == "context-1m-2025-08-07"
+
+
+def test_a_refused_key_is_not_shown(served: Served) -> None:
+    session = new_session()
+    status, raw, _ = served.call("openai", "hi", model="strange/amazon.nova-pro-v1:0",
+                                 session=session)  # fmt: skip
+    assert status == 502
+    assert json.loads(raw)["error"]["code"] == "auth_error"
+    assert b"wrong-bedrock-key" not in raw
+    assert "wrong-bedrock-key" not in str(served.exchange(session).metadata)
+
+
+def test_a_refused_token_is_not_shown(served: Served, clouds: Clouds) -> None:
+    session = new_session()
+    served.call("openai", "hi", model="vertex/gemini-2.5-pro", session=session)
+    before, clouds.tokens = clouds.tokens, set()
+    try:
+        status, raw, _ = served.call("anthropic", "hi", model="vertex/gemini-2.5-pro",
+                                     session=session)  # fmt: skip
+    finally:
+        clouds.tokens = before
+    assert status == 502
+    assert b"google-token-" not in raw
+    assert "google-token-" not in str(served.ledger.query(session_id=session, limit=None))
+
+
+def test_a_stream_that_ends_within_a_frame_is_a_failure(served: Served, clouds: Clouds) -> None:
+    session, clouds.is_cut = new_session(), True
+    try:
+        _, raw, _ = served.call("anthropic", "hi", model="bedrock/amazon.nova-lite-v1:0",
+                                session=session, stream=True)  # fmt: skip
+    finally:
+        clouds.is_cut = False
+    assert b"event: error" in raw
+    assert served.exchange(session).metadata["outcome"] != "success"
+
+
+def test_a_cloud_without_credentials_is_an_error_of_this_machine(
+    clouds: Clouds, tmp_path: Path
+) -> None:
+    toml = f'[providers.bedrock]\nkind = "bedrock"\nbase_url = "{clouds.url}"\n'
+    empty = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "")
+    environment = {**empty, "AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": _REGION,
+                   "AWS_CONFIG_FILE": "/nowhere", "AWS_SHARED_CREDENTIALS_FILE": "/nowhere",
+                   "REMIT_GATEWAY__MAX_RETRIES": "0"}  # fmt: skip
+    with serving(tmp_path / "root", clouds.url, toml=toml, environment=environment) as served:
+        status, raw, _ = served.call("openai", "hi", model="bedrock/amazon.nova-lite-v1:0")
+    assert status in (500, 502, 503)
+    assert b"AWS credentials not found; set AWS_PROFILE" in raw
