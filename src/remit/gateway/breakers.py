@@ -213,6 +213,7 @@ class Breakers:
         Raises:
             LedgerWriteError: a trial could not be recorded.
             CancelledError: the caller was cancelled; a taken trial is given back.
+            LedgerError: the ledger cannot be written.
         """
         key = (provider_id, model_id)
         await self._look()
@@ -272,6 +273,9 @@ class Breakers:
 
         If more than ``most_rows`` would remain, the oldest excess rows are deleted too. Circuits
         that bar calls now stay.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         self.look()
         now = self._now_ms()

@@ -295,6 +295,9 @@ class CallPath:
             call: the call, whose request is encoded already.
             to: the candidate.
             circuit: name of the circuit breaker at the provider.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
         """
         try:
             permit = await self._breakers.acquire(to.provider_id, circuit)
@@ -324,6 +327,7 @@ class CallPath:
 
         Raises:
             LedgerWriteError: the refusal could not be recorded.
+            LedgerError: the ledger cannot be written.
         """
         request, choice = call.request, call.choice
         response = refused_response(call, refusal)

@@ -317,6 +317,9 @@ class LLMGateway:
 
         Returns:
             The ids of these entries.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         settled = self._in_flight.recover(
             self._config.orphan_policy,
@@ -357,6 +360,7 @@ class LLMGateway:
             LedgerWriteError: the record could not be written. Before the call: nothing was sent.
                 After the call: it stays in flight and recovery settles it.
             LeaseLostError: the answer came after the call was settled as an orphan.
+            LedgerError: the ledger cannot be written.
         """
         if self._outage.reason:
             self._outage.check()
@@ -421,6 +425,7 @@ class LLMGateway:
         Raises:
             KeyError: the provider is not registered, and ``agent`` is None.
             LedgerUnavailableError, LedgerWriteError, LeaseLostError: as :meth:`aroute`.
+            LedgerError: the ledger cannot be written.
         """
         self._outage.check()
         raw = outgoing.body.raw
@@ -472,6 +477,7 @@ class LLMGateway:
         Raises:
             InvalidInputError: the request has no canonical form.
             LedgerWriteError: the refusal could not be recorded.
+            LedgerError: the ledger cannot be written.
         """
         call = Call(request, StreamTap(None, None), identity)
         call.request_hash = encode_sent(request).context_hash

@@ -319,6 +319,9 @@ class InFlightCalls:
 
         Returns:
             The ids of the ``EXCHANGE_ORPHANED`` entries.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         self._renewal.renew()
         return self._recovery.run(policy, lease_ms)

@@ -59,6 +59,9 @@ def select_in(
         tx: the transaction.
         sql: contains ``{marks}`` for ``?, ?`` or ``{rows}`` for ``(?), (?)``.
         keys: texts, or tuples of equal length; may be empty.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     found: list[Iterable[tuple[Any, ...]]] = []
     left = list(keys)

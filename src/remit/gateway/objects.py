@@ -95,6 +95,9 @@ class Objects:
             object_id: the id at the provider.
             kind: the kind of the object.
             owner: the owner, as :func:`~remit.gateway.tenancy.owner_of` returns it.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if not _is_id(object_id):
             return None
@@ -115,6 +118,9 @@ class Objects:
         Args:
             names: the ids at the provider.
             owner: the caller, as :func:`~remit.gateway.tenancy.owner_of` returns it.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         own = self._of(names, owner, "=") if self._account_is_shared() else None
         if own is not None:
@@ -149,7 +155,11 @@ class Objects:
         return self._is_shared
 
     def all_of(self, kind: str, owner: str) -> list[KeptObject]:
-        """Return the objects of an owner and kind, the oldest first."""
+        """Return the objects of an owner and kind, the oldest first.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         rows = self._ledger.select(
             "SELECT object_id, kind, provider_id, owner, entry_id FROM provider_objects "
             "WHERE owner = ? AND kind = ?",
@@ -325,6 +335,9 @@ def keep(tx: Transaction, objects: Iterable[KeptObject]) -> None:
     """Insert the owners of new objects in a transaction.
 
     An object with a known owner keeps it. An object whose id cannot be stored is left out.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     tx.execute_many(_KEEP, [tuple(kept) for kept in objects if _is_id(kept.object_id)])
 

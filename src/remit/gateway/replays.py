@@ -48,6 +48,9 @@ def recorded_answer(
     Returns:
         The response; or code and message of the refusal: ``IDEMPOTENCY_ERASED`` if the answer was
         erased, ``IDEMPOTENCY_MISMATCH`` if the earlier call had another request.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     entry = ledger.read(exchange_entry_id)
     meta: dict[str, Any] = entry.metadata
@@ -79,6 +82,9 @@ def recorded_response(ledger: LedgerClient, entry: LedgerEntry) -> PromptRespons
     Args:
         ledger: the ledger; only read.
         entry: the entry, with its content.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     meta = entry.metadata
     failed = meta["outcome"] != "success"

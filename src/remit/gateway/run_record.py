@@ -195,6 +195,9 @@ class Recording:
 
         Args:
             found: returns the request in the form in which a recorded call was sent.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         with self._lock:
             if self.difference is not None:

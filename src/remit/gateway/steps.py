@@ -259,6 +259,9 @@ class Calls:
         """Run one step in the transaction and return its result; see the step for its refusals.
 
         Entries are appended here; rows are written by :meth:`write`.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         if isinstance(step, StartCall):
             return self._start(step)
@@ -384,7 +387,11 @@ class Calls:
         self._changed_claims.append((_RELEASE, claim))
 
     def write(self) -> None:
-        """Write all changed rows; see :class:`~remit.ledger.Stage`."""
+        """Write all changed rows; see :class:`~remit.ledger.Stage`.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
+        """
         if self._begun:
             self._tx.execute_many(_INSERT, self._begun)
             self._begun = []

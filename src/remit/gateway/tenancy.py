@@ -79,6 +79,7 @@ def check_session(tx: Transaction, identity: Identity, session_id: str) -> None:
     Raises:
         NotYoursError: the session belongs to another caller, or the caller's token is for another
             session.
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     if identity.session_id and identity.session_id != session_id:
         raise NotYoursError(_NOT_YOUR_SESSION)
@@ -165,6 +166,9 @@ class Sessions:
         Returns:
             A function that reads the results, to call before :meth:`check`; ``None`` if nothing
             must be read.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         missing = {own[1] for named in asked for own in named.owned if own not in self._known}
         missing -= self._owners.keys()
@@ -193,6 +197,7 @@ class Sessions:
             NotYoursError: another caller owns one of them, the session's name is reserved for
                 another key, or the order has a ``WO_PLANNED`` entry. The message does not name the
                 owner.
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         order, owned = named.order, named.owned
         known = self._known.issuperset(owned)

@@ -81,6 +81,7 @@ class KernelContext:
 
         Raises:
             ContractError: a part of the context is missing, refused or too large.
+            LedgerError: the ledger cannot be read.
         """
         if not contract.required_context:
             return {}

@@ -226,6 +226,9 @@ class Conversation(Closeable, Generic[OutputT]):
             message: the user's message.
             output_type: type of the answer; ``None`` for that of the agent.
             deps: dependencies for the tools of the agent.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
         """
         events: queue.SimpleQueue[TurnEvent | None] = queue.SimpleQueue()
         future = start_background(
@@ -272,6 +275,9 @@ class Conversation(Closeable, Generic[OutputT]):
         """Return the turn that was interrupted or waits for a person; None if there is none.
 
         A turn that runs in another process also counts as unfinished.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return self._supervisor.unfinished()
 
@@ -310,6 +316,9 @@ class Conversation(Closeable, Generic[OutputT]):
 
         Returns:
             True if there was a turn to cancel.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
         """
         if self._leases.request_stop(f"session:{self.session_id}"):
             return True
@@ -386,6 +395,7 @@ class Conversation(Closeable, Generic[OutputT]):
         Raises:
             InvalidInputError: the session has no such order, or a tool takes other ``deps``.
             LeaseBusyError: another process works on the order.
+            LedgerError: the ledger cannot be written.
         """
         with self._given(deps):
             return await self._supervisor.orders.aresume(wo_id, self._step, on_event=on_event)
@@ -403,6 +413,7 @@ class Conversation(Closeable, Generic[OutputT]):
         Raises:
             InvalidInputError: the session has no such order.
             LeaseBusyError: another process works on the order.
+            LedgerError: the ledger cannot be written.
         """
         return run_blocking(self._supervisor.orders.acancel(wo_id))
 
@@ -424,6 +435,7 @@ class Conversation(Closeable, Generic[OutputT]):
             InvalidInputError: on entry, if the key is invalid, belongs to other work, or its order
                 has ended.
             LeaseBusyError: on entry, if another process works on the order.
+            LedgerError: the ledger cannot be written.
         """
         step = replace(self._step, name="attached", contract_id="", input={}, output_schema=None)
         return self._supervisor.orders.attached(step, {"user_input": task}, key=key)

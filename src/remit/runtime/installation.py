@@ -265,6 +265,7 @@ def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -
 
     Raises:
         PackageError: another process holds the lock of packages, or a file cannot be restored.
+        LedgerError: the ledger cannot be read or written.
     """
     settings = loaded.settings
     file = settings.budget.prices or PRICES_FILE
@@ -283,6 +284,9 @@ def forget_erased(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> l
         root: the installation.
         ledger: the root's ledger, which records each removal.
         loaded: the root's settings.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
     """
     if not (root.path / "proposals").is_dir() and not any(
         root.tier("hot").glob("installed/PKG-LEARNED-*")

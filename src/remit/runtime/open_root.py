@@ -123,7 +123,11 @@ class OpenRoot(RootPort):
         return made
 
     def packages(self, caller: Caller) -> PackageManager:
-        """Return the manager of packages; an interrupted change is finished or undone first."""
+        """Return the manager of packages; an interrupted change is finished or undone first.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         from remit.runtime.installation import package_manager
 
         manager = package_manager(
@@ -142,6 +146,9 @@ class OpenRoot(RootPort):
         """Return the object that decides on proposals in the caller's name.
 
         For a command, an interrupted change of packages is finished or undone first.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         from remit.gateway.auth import Identity
         from remit.runtime.installation import governance, recover_packages

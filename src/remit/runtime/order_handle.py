@@ -51,6 +51,7 @@ class OrderHandle(Generic[OutputT]):
 
         Raises:
             NotFoundError: there is no such order.
+            LedgerError: the ledger cannot be read.
         """
         return self._orders.get(self.order_id)
 
@@ -101,6 +102,7 @@ class OrderHandle(Generic[OutputT]):
         Raises:
             ConflictError: the order is completed or cancelled already.
             NotFoundError: there is no such order.
+            LedgerError: the ledger cannot be read or written.
         """
         return self._orders.cancel(self.order_id, by=by)
 

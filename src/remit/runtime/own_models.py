@@ -42,6 +42,7 @@ def permit_models(
 
     Raises:
         PackageError: a gate fails, or the package cannot be installed. No package was changed.
+        LedgerError: the ledger cannot be read or written.
     """
     manager = package_manager(root, ledger, loaded, by=by)
     now = manager.registry().packages.get(OWN_MODELS)

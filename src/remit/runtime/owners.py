@@ -32,6 +32,9 @@ class Owners:
 
         Args:
             package_id: id of the package.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if package_id not in self._frameworks:
             found = Registry.from_ledger(self._ledger).packages
@@ -43,6 +46,9 @@ class Owners:
         """Pairs of package and framework, keyed by contract id; read once.
 
         Contracts that no package brought are left out.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         found = {}
         for path in self._files.paths(_CONTRACTS):

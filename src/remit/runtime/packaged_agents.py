@@ -63,6 +63,7 @@ def packaged_agent(
         ChangedFileError: the agent's file, contract or framework differs from the installed one.
         PackageError: one of these files or the registry cannot be read.
         ContractError: the agent's contract cannot be used.
+        LedgerError: the ledger cannot be read.
     """
     known = packaged_agents(files)
     if agent_id not in known:

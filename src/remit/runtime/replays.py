@@ -175,6 +175,7 @@ class Replays:
             ConflictError: prices, the answering model or the rule for holding out changed since an
                 earlier run.
             InvalidInputError: a call has no upper bound, because its model has no price.
+            LedgerError: the ledger cannot be read or written.
         """
         wanted, budget_nano = self._wanted, round(self._wanted.usd * _NANO)
         if not wanted.both:

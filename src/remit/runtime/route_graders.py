@@ -120,6 +120,7 @@ def find_prompts(
 
     Raises:
         ContractError: a contract's file is not valid.
+        LedgerError: the ledger cannot be read.
     """
     names = {one.model_id for one in candidates}
     prompts = _recorded(runtime, candidates, graded, {**right, **given.references})

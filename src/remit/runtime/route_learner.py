@@ -170,6 +170,7 @@ def plan_route(runtime: Runtime, wanted: RouteWanted) -> RoutePlan:
             or a gate of packages refuses the root for another reason than a model without
             permission, or no prompt can be graded. The error names the next command.
         NotFoundError: the route does not exist.
+        LedgerError: the ledger cannot be read or written.
     """
     candidates = runtime.router.candidates(wanted.route)
     if len(candidates) < 2:
@@ -238,6 +239,7 @@ def learn_route(
     Raises:
         PackageError: the models cannot be permitted; nothing was spent.
         ProposalError: the proposal cannot be made.
+        LedgerError: the ledger cannot be read or written.
     """
     permitted = ""
     if plan.permits:
@@ -290,6 +292,7 @@ def propose_route(runtime: Runtime, found: RouteFit, *, reason: str, by: str) ->
 
     Raises:
         ProposalError: the evidence does not suffice or was erased.
+        LedgerError: the ledger cannot be read or written.
     """
     learner = Learner(runtime.root, runtime.ledger, runtime.loaded, Identity(by, "operator"))
     return learner.propose(
@@ -308,6 +311,7 @@ def prompts_of(runtime: Runtime, route: str) -> list[GradedPrompt]:
 
     Raises:
         NotFoundError: the route does not exist.
+        LedgerError: the ledger cannot be read.
     """
     candidates = runtime.router.candidates(route)
     known = {one.model_id for one in candidates}
@@ -328,6 +332,9 @@ def grade_recorded(ledger: LedgerClient, references: Mapping[str, str], *, by: s
         ledger: the ledger.
         references: right answers by exchange id.
         by: name of the grader, for the record.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
     """
     graded = {one.target_entry_id for one in feedback_on(ledger) if one.source == "reference"}
     for entry in ledger.read_many(references.keys() - graded):
@@ -340,6 +347,9 @@ def right_answers(ledger: LedgerClient) -> dict[str, str]:
 
     Args:
         ledger: the ledger.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     right: dict[str, str] = {}
     for one in feedback_on(ledger):

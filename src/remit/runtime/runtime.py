@@ -450,6 +450,9 @@ class Runtime(Closeable):
 
         A turn waits if a person must decide on one of its tool calls. Sessions of sub-agents are
         left out: their callers continue them.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         ledger = self.ledger.scoped(tier="ho2")
         for one in list_sessions(self.ledger):
@@ -506,6 +509,9 @@ class Runtime(Closeable):
 
         Args:
             identity: the key, and the name for the record.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
         """
         scope = BudgetScope(key_id=identity.key_id)
         if not self.budgeter.status(scope):

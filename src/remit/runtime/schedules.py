@@ -189,6 +189,9 @@ class Schedule(Generic[OutputT]):
         """Yield the turns of :meth:`aturns`, for callers without an event loop.
 
         Blocks the thread between ticks.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
         """
         while True:
             yield run_blocking(self._next(deps))

@@ -63,6 +63,9 @@ def carried_state(ledger: LedgerClient, end: int) -> dict[str, Any]:
     Args:
         ledger: the ledger.
         end: sequence number; the state is that of all entries before it.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     return {"accounts": carried_accounts(ledger, end)}
 
@@ -75,6 +78,9 @@ def rebuild_state(ledger: LedgerClient) -> None:
 
     Args:
         ledger: the ledger that received the import.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
     """
     audit_budgets(ledger, repair=True)
     ledger.transact(lambda tx: prepare_table(tx, ledger))

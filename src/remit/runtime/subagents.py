@@ -98,6 +98,9 @@ class AgentTool:
 
         Args:
             idempotency_key: key of the tool call.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
         """
         try:
             session = self._agent.session(sub_session_id(idempotency_key))

@@ -166,6 +166,9 @@ def open_keys(runtime: Runtime) -> KeyStore:
 
     Args:
         runtime: the open root.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     auth = runtime.loaded.settings.auth
     return KeyStore(runtime.ledger, AuthLimits(auth.revocation_s, auth.stale_after_s))
@@ -261,6 +264,9 @@ class Authenticator:
             contract_id: contract of calls that name none.
             dev: True for dev mode.
             on_refused: called for each request refused with 401.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
         """
         wait_s = runtime.loaded.settings.auth.revocation_s
         owners = runtime.owners.of_contracts

@@ -157,6 +157,9 @@ def approval_of(
         request: the ``APPROVAL_REQUESTED`` entry.
         answers: people's answers to the request, in ledger order.
         people: number of people who must grant the request.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     data = request.metadata
     provenance = data["provenance"]
@@ -240,6 +243,9 @@ def person_of_session(ledger: LedgerClient, session_id: str) -> str:
     Args:
         ledger: contains the session.
         session_id: the session; empty also if it was never started.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     starts = ledger.query(
         session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
@@ -261,6 +267,9 @@ def key_person(ledger: LedgerClient, key_id: str) -> str:
     Args:
         ledger: ledger of the root, which records how keys were made. Read-only.
         key_id: id of the key.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     person, maker, before = key_id, key_id, math.inf
     while made := key_creation(ledger, maker, before):
@@ -280,6 +289,9 @@ def key_creation(ledger: LedgerClient, key_id: str, before: float = math.inf) ->
         ledger: the ledger.
         key_id: the key's id.
         before: a sequence number; only earlier entries are considered.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     if not key_id.startswith(_KEY_ID_PREFIX):
         return None

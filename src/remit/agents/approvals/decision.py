@@ -158,6 +158,7 @@ def append_decision(
 
     Raises:
         ApprovalError: the work order has ended, and the request is not about an unknown outcome.
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     for entry_id, record in tx.execute(_ANSWERS, (approval.request_id,)):
         if entry_id not in seen and _is_valid(record):
@@ -217,6 +218,7 @@ def represented_approver(
 
     Raises:
         ApprovalError: the person is no approver of the tool, and no approver delegates to them.
+        LedgerError: the ledger cannot be read.
     """
     policy = settings.tools.get(tool_id)
     if policy is None or not policy.approvers:
@@ -257,6 +259,7 @@ def require_new_vote(
     Raises:
         ApprovalError: the voter requested the action or has granted it already; or several people
             must grant the tool and the voter is a key that names no person.
+        LedgerError: the ledger cannot be read.
     """
     if approval.tool_id not in settings.tools:
         return

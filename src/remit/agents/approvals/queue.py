@@ -135,6 +135,9 @@ class ApprovalQueue:
             session_id: requests of one session; None for all.
             limit: maximum number of ``APPROVAL_REQUESTED`` entries read; malformed ones are
                 skipped.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         for entry in self._ledger.query(
             event_type="APPROVAL_REQUESTED", session_id=session_id, order="desc", limit=limit
@@ -150,6 +153,7 @@ class ApprovalQueue:
 
         Raises:
             ApprovalError: the ledger contains no such request.
+            LedgerError: the ledger cannot be read.
         """
         return self._approval(self._request(request_id))
 
@@ -181,6 +185,7 @@ class ApprovalQueue:
 
         Raises:
             InvalidInputError: the arguments cannot be recorded.
+            LedgerError: the ledger cannot be read or written.
         """
         fields, wanted = action_fields(tool, arguments), arguments_hash(arguments)
         requester = requested_by or person_of_session(self._ledger, session_id)
@@ -231,6 +236,9 @@ class ApprovalQueue:
             key_id: id of the caller's virtual key; empty if the caller has none.
             user_id: the caller's user id; may be empty.
             name: the caller's name, used if the ids name no person.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         person = key_person(self._ledger, key_id) if key_id else ""
         return (user_id or key_id or name) if person == key_id else person
@@ -262,6 +270,7 @@ class ApprovalQueue:
 
         Raises:
             ApprovalError: there is no such request, or it is not granted.
+            LedgerError: the ledger cannot be read.
         """
         request = self._request(request_id)
         for entry in self._answers(request_id):
@@ -310,6 +319,7 @@ class ApprovalQueue:
                 arguments were erased, or an earlier answer has changed them.
             InvalidInputError: the arguments cannot be changed or do not fit the schema; ``until``
                 is past or too late; ``by`` contains a NUL character or a lone surrogate.
+            LedgerError: the ledger cannot be read or written.
         """
         if not comparable_name(by):
             raise ApprovalError(
@@ -384,6 +394,7 @@ class ApprovalQueue:
         Raises:
             InvalidInputError: a name is missing or not a plain text, both names are the same
                 person's, or the end is too late.
+            LedgerError: the ledger cannot be written.
         """
         require_plain_text("by", by)
         require_plain_text("to", to)

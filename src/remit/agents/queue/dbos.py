@@ -88,6 +88,9 @@ class DbosEngine:
         Args:
             tx: the transaction that makes the order ready.
             row: the order's row.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         if not self._has_schema:
             (found,) = tx.execute(

@@ -76,6 +76,9 @@ class Lanes:
 
         Args:
             row: the order's row; nothing is counted.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         return next((lane for lane in self._lanes(row) if not self._room_of(lane)), "")
 
@@ -89,6 +92,9 @@ class Lanes:
 
         Args:
             row: the order's row.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         for lane in ("all", f"key:{row.key_id}", f"model:{row.model_id}"):
             self._running[lane] += 1

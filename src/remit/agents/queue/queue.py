@@ -89,6 +89,7 @@ class OrderQueue:
         Raises:
             InvalidInputError: the key was used for another kind, task or user, or contains a NUL
                 character or a lone surrogate.
+            LedgerError: the ledger cannot be read or written.
         """
         order_id, put = self.prepare(wanted, by=by, key=key)
         self._ledger.transact(put)
@@ -108,6 +109,7 @@ class OrderQueue:
         Raises:
             InvalidInputError: the recorded work differs.
             NotFoundError: there is no such order.
+            LedgerError: the ledger cannot be read.
         """
         data = self.submission(order_id).metadata
         if isinstance(data["task"], Erased):
@@ -170,6 +172,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the task was erased.
+            LedgerError: the ledger cannot be read or written.
         """
         submission = self.submission(order_id)
         data = submission.metadata
@@ -200,6 +203,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order, or the text is not in the form of an order's id.
             LedgerFormatError: the order is open in the ledger, but has no row.
+            LedgerError: the ledger cannot be read.
         """
         require_id(order_id)
         found = self._ledger.select(
@@ -230,6 +234,7 @@ class OrderQueue:
 
         Raises:
             InvalidInputError: the state or the cursor is unknown; raised at the first iteration.
+            LedgerError: the ledger cannot be read.
         """
         if state and state not in STATES:
             raise InvalidInputError(
@@ -276,6 +281,7 @@ class OrderQueue:
 
         Raises:
             NotFoundError: there is no such order, or the text is not in the form of an order's id.
+            LedgerError: the ledger cannot be read.
         """
         require_id(order_id)
         found = self._ledger.query(submission_id=order_id, event_type="ORDER_SUBMITTED", limit=1)
@@ -329,6 +335,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the order is completed or cancelled.
+            LedgerError: the ledger cannot be read or written.
         """
 
         def act(tx: Transaction, row: Row) -> None:
@@ -358,6 +365,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the order runs, waits for a person, is paused, or has ended.
+            LedgerError: the ledger cannot be read or written.
         """
 
         def act(tx: Transaction, row: Row) -> None:
@@ -379,6 +387,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the order is not paused.
+            LedgerError: the ledger cannot be read or written.
         """
 
         def act(tx: Transaction, row: Row) -> None:
@@ -403,6 +412,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the order is not set aside.
+            LedgerError: the ledger cannot be read or written.
         """
 
         def act(tx: Transaction, row: Row) -> None:

@@ -122,6 +122,9 @@ class TableEngine:
             worker: name of the lease that the worker holds.
             queues: the queues.
             limit: maximum number of orders.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         rows.promote(tx, self)
         taken: list[Row] = []

@@ -280,6 +280,9 @@ class SessionManager:
 
         Args:
             tx: that transaction.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         return Marks(*tx.execute(_SELECT_MARKS, (self.session_id,) * 4)[0])
 

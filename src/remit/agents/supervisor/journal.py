@@ -349,6 +349,7 @@ def unfinished_turn(
 
     Raises:
         OrderRecordError: the entries of an order are not valid.
+        LedgerError: the ledger cannot be read.
     """
     number = turns_recorded + 1
     latest = latest or latest_of(ledger, session_id, "WO_PLANNED")

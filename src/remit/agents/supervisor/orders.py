@@ -123,6 +123,7 @@ class StandaloneOrders:
         Raises:
             InvalidInputError: the key is invalid, belongs to other work, or its order has ended.
             LeaseBusyError: another process works on the order.
+            LedgerError: the ledger cannot be written.
         """
         step = self._without_handoffs(step)
         wo_id = self.order_id(key or secrets.token_hex(8))
@@ -177,6 +178,7 @@ class StandaloneOrders:
         Raises:
             InvalidInputError: this session has no such standalone order.
             LeaseBusyError: another process works on the order.
+            LedgerError: the ledger cannot be written.
         """
         async with self._services.alone(f"order:{wo_id}") as lease:
             return await self._run(held_to(self._known(wo_id), step), lease, on_event)
@@ -189,6 +191,7 @@ class StandaloneOrders:
         Raises:
             InvalidInputError: this session has no such standalone order.
             LeaseBusyError: another process works on the order.
+            LedgerError: the ledger cannot be written.
         """
         async with self._services.alone(f"order:{wo_id}"):
             order = self._known(wo_id)

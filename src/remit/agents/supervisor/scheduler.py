@@ -209,6 +209,9 @@ class Scheduler:
             context: joins the step's input.
             attempt: number of the new attempt.
             listen: receives the events.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         history = OrderHistory(self._journal.ledger, rejected.wo_id, rejected.session_id)
         worker = self.agent.worker

@@ -187,6 +187,7 @@ class Services:
 
         Raises:
             LeaseBusyError: another process holds the lease for longer than ``wait_s``.
+            LedgerError: the ledger cannot be written.
         """
         async with self.leases.hold(name, wait_s=self.wait_s, on_stop=on_stop, read=read) as lease:
             if self.starting is not None:

@@ -170,6 +170,9 @@ class HO2Supervisor:
 
         Does nothing unless ``[supervisor] consolidate`` is set. See
         :func:`remit.agents.supervisor.attention.consolidate`.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
         """
         if self._services.config.consolidate:
             await consolidate(self._services, self.orders)

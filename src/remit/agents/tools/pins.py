@@ -237,6 +237,9 @@ class Pins:
             server: name of the server in the configuration.
             origin: the server's command line or URL, see :class:`Pin`.
             tools: the offered definitions.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         offered = list(tools)
         permitted: dict[str, set[str]] = {}
@@ -255,6 +258,9 @@ class Pins:
 
         Args:
             server: name of the MCP server; empty for all.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         states, _ = self._states(server)
         return sorted(states.values(), key=lambda state: (state.server, state.tool_id))
@@ -268,6 +274,7 @@ class Pins:
 
         Raises:
             ConflictError: no such tool has changed.
+            LedgerError: the ledger cannot be read.
         """
         wanted = {tool_id, f"{server}__{tool_id}"}
         found = [
@@ -294,6 +301,7 @@ class Pins:
 
         Raises:
             ConflictError: the name is missing, or a definition has changed again or was accepted.
+            LedgerError: the ledger cannot be read or written.
         """
         if not by.strip():
             raise ConflictError(

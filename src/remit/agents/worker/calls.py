@@ -415,6 +415,7 @@ class ModelCalls:
 
         Raises:
             WorkFailedError: the call failed.
+            LedgerError: the ledger cannot be read.
         """
         succeeded = response.outcome is RouteOutcome.SUCCESS
         self.initial_tokens, self._remaining = None, response.budget_remaining

@@ -148,6 +148,7 @@ class HO1Executor:
 
         Raises:
             InvalidInputError: the caller is the background loop itself.
+            LedgerError: the ledger cannot be read.
         """
         return run_blocking(self.aexecute(work_order, on_event=on_event))
 

@@ -122,6 +122,7 @@ class AttachedOrder:
             WorkParkedError: a person must decide first; then call again.
             WorkFailedError: the call began before, must not be repeated, and its outcome is
                 unknown.
+            LedgerError: the ledger cannot be read.
         """
         if not call_id or "/" in call_id:
             raise InvalidInputError(f"{call_id!r} is not a valid id of a tool call.")

@@ -63,6 +63,7 @@ class Permissions:
 
         Raises:
             WorkParkedError: nobody has decided yet.
+            LedgerError: the ledger cannot be read.
         """
         kind = _request_kind(began)
         requests = [

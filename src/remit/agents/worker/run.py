@@ -180,6 +180,7 @@ class OrderRun:
             WorkParkedError: the order waits for a person.
             ContractError: the contract or its prompt pack cannot be used.
             UnknownToolError: a tool of the order does not exist.
+            LedgerError: the ledger cannot be read.
         """
         order = self.order
         if order.wo_type is WorkOrderType.TOOL_CALL:
@@ -210,6 +211,9 @@ class OrderRun:
 
         Args:
             pinned: versions and digests of contract and prompt pack, recorded with the entry.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if self.history.began is None:
             self.journal.note("WO_EXECUTING", **pinned)

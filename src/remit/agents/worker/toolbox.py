@@ -160,6 +160,7 @@ class Toolbox:
         Raises:
             WorkParkedError: a call waits for a person; it names all waiting requests.
             WorkFailedError: a call must not be repeated, and its outcome is unknown.
+            LedgerError: the ledger cannot be read.
         """
         keys = [f"{self._order.wo_id}/{exchange_entry_id}/{n}" for n in range(len(blocks))]
         outcomes = await asyncio.gather(
@@ -221,6 +222,7 @@ class Toolbox:
             WorkParkedError: the call waits for a person.
             WorkFailedError: the call must not be repeated, and its outcome is unknown.
             OrderRecordError: the recorded result was erased.
+            LedgerError: the ledger cannot be read.
         """
         self._repeats.forget(key)
         if (before := self._history.tool_calls.get(key)) is not None:

@@ -63,6 +63,7 @@ class ToolChooser:
         Raises:
             WorkParkedError: the call waits for a person.
             WorkFailedError: the model refused or gave no answer, or a call must not be repeated.
+            LedgerError: the ledger cannot be read.
         """
         earlier = self._run.history.last_tool_use()
         if earlier is not None and not isinstance(earlier.metadata["arguments"], Erased):

@@ -220,6 +220,7 @@ class Journal:
 
         Raises:
             InvalidInputError: the entry cannot be recorded in this form.
+            LedgerError: the ledger cannot be read.
         """
         self.buffer.held.append(self.prepared_entry(self.entry(event_type, **metadata)))
 
@@ -243,6 +244,7 @@ class Journal:
 
         Raises:
             InvalidInputError: the entry cannot be recorded in this form.
+            LedgerError: the ledger cannot be read.
         """
         return self.ledger.prepare(entry, subject_id=self._subject_id)
 
@@ -463,6 +465,9 @@ def trace_hash_of(tx: Transaction, work_order_ids: Sequence[str]) -> str:
     Args:
         tx: the transaction.
         work_order_ids: the orders.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     marks = ", ".join("?" * len(work_order_ids))
     rows = tx.execute(

@@ -105,6 +105,7 @@ class Directory:
         Raises:
             InvalidInputError: a value cannot be used.
             ConflictError: the owner is already declared.
+            LedgerError: the ledger cannot be read or written.
         """
 
         def check(known: Owner | None) -> None:
@@ -133,6 +134,7 @@ class Directory:
         Raises:
             InvalidInputError: the name, the kind or ``by`` cannot be used.
             NotFoundError: the owner is not declared.
+            LedgerError: the ledger cannot be read or written.
         """
         before: list[Owner] = []
 
@@ -151,6 +153,9 @@ class Directory:
         """Return the declared owners, keyed by scope such as ``team:payments``. Blocks.
 
         The result is cached until a name is declared or content is erased.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         ((latest,),) = self._ledger.select(_LATEST, ())
         ((erased,),) = self._ledger.select(
@@ -177,6 +182,9 @@ class Directory:
         """Return the owners of a kind, sorted by id. Blocks.
 
         Owners that are declared, or named by an unrevoked key or a budget, are included.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         found = {owner.id: owner for owner in self.declared().values() if owner.kind == kind}
         ids = {getattr(key, f"{kind}_id") for key in self._keys()}
@@ -191,6 +199,7 @@ class Directory:
 
         Raises:
             NotFoundError: the owner is not declared, and no unrevoked key or budget names it.
+            LedgerError: the ledger cannot be read.
         """
         known = {owner.id: owner for owner in self.list(kind)}
         if id_ not in known:
@@ -210,6 +219,9 @@ class Directory:
             For each owner the fields of :meth:`Owner.to_dict`, ``keys``, ``users`` and ``teams``
             (ids that its keys name), ``budget`` (None without one), ``spent_usd``, ``spent_tokens``
             and ``limit_usd``. Without a budget the spending is the sum of its keys' budgets.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         budgets, keys = {state.scope: state for state in states}, self._keys()
         found = []
@@ -240,6 +252,9 @@ class Directory:
         """Return ``user_name``, ``team_name`` and ``organisation_name`` of a key. Blocks.
 
         A name is empty if the owner is not declared or its name is erased.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         declared, found = self.declared(), {}
         for kind in get_args(OwnerKind):
@@ -249,7 +264,11 @@ class Directory:
         return found
 
     def scope_names(self) -> dict[str, str]:
-        """Return the names of keys and declared owners, keyed by budget scope. Blocks."""
+        """Return the names of keys and declared owners, keyed by budget scope. Blocks.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         rows = self._ledger.select("SELECT key_id, name FROM virtual_keys", ())
         named = {BudgetScope(key_id=key_id).key: str(name) for key_id, name in rows}
         declared = self.declared().items()
@@ -302,6 +321,9 @@ def shown_keys(
 
     Each is :meth:`VirtualKey.to_dict` with ``user_name``, ``team_name``, ``organisation_name``,
     ``limits`` (the limits that are set) and ``budget`` (None without one).
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     states = {state.scope: state for state in budgeter.list("key:")}
     for key in keys:

@@ -208,6 +208,7 @@ class KeyStore(Closeable):
         Raises:
             InvalidInputError: a value cannot be used.
             ConflictError: another key has the name.
+            LedgerError: the ledger cannot be written.
         """
         secret, shown, hash_ = new_secret(self._tenant())
         made = VirtualKey(
@@ -250,6 +251,9 @@ class KeyStore(Closeable):
             include_revoked: include revoked keys too.
             begin: the first name; no earlier name is returned.
             limit: largest number of keys; all if left out.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         condition = "" if include_revoked else "AND revoked = ''"
         most = "" if limit is None else f"LIMIT {limit}"
@@ -307,6 +311,7 @@ class KeyStore(Closeable):
         Raises:
             NotFoundError: no key has this id or name.
             InvalidInputError: ``reason`` or ``requested_by`` cannot be recorded.
+            LedgerError: the ledger cannot be written.
         """
         if reason:
             check_text("reason", reason, _MAX_REASON_CHARS)
@@ -345,6 +350,7 @@ class KeyStore(Closeable):
             ConflictError: the key is revoked or expired, or was rotated before and ``once`` is set.
             InvalidInputError: the grace period is negative or too long, or ``requested_by`` cannot
                 be recorded.
+            LedgerError: the ledger cannot be written.
         """
         if not grace_s >= 0:
             raise InvalidInputError("The grace period must be 0 seconds or more.")
@@ -393,6 +399,7 @@ class KeyStore(Closeable):
             NotFoundError: no key has this id or name.
             ConflictError: the key is revoked or expired.
             InvalidInputError: a pattern covers no path, or ``requested_by`` cannot be recorded.
+            LedgerError: the ledger cannot be written.
         """
         check_text("requested_by", requested_by)
         given = {"pass_through": pass_through, "pass_through_unpriced": pass_through_unpriced}

@@ -70,7 +70,11 @@ class Results:
         self._epoch = epoch
 
     def texts(self, row: Row, dialect: Dialect) -> dict[str, bytes]:
-        """Return the exact text of each request that is not erased, keyed by custom id."""
+        """Return the exact text of each request that is not erased, keyed by custom id.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         found: dict[str, bytes] = {}
         texts = self._ledger.exact(row.entry_id).get("prompt")
         for text in texts if isinstance(texts, list) else []:

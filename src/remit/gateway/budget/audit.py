@@ -111,6 +111,9 @@ def audit_budgets(
 
     Returns:
         The differences, also if they were repaired.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
     """
     audit = audit_tables(
         ledger, _TABLES, mark="accounts", since_mark=since_mark, repair=repair, progress=progress
@@ -148,6 +151,7 @@ def carried_accounts(ledger: LedgerClient, end: int) -> dict[str, Any]:
 
     Raises:
         LedgerFormatError: an entry cannot be added up.
+        LedgerError: the ledger cannot be read.
     """
     before = carried_marks(ledger).get("scopes", {})
     ranges = ledger.archived_ranges()

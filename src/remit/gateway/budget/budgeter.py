@@ -72,6 +72,7 @@ class TokenBudgeter:
 
         Raises:
             InvalidInputError: a limit is negative.
+            LedgerError: the ledger cannot be written.
         """
         if limits is None:
             if token_limit is None:
@@ -148,6 +149,7 @@ class TokenBudgeter:
         Raises:
             BudgetRefusedError: a limit would be exceeded, or no scope has a budget; nothing is
                 held.
+            LedgerError: the ledger cannot be written.
         """
 
         def call(tx: Transaction) -> None:
@@ -173,6 +175,9 @@ class TokenBudgeter:
             reservation_id: the id given to :meth:`reserve`.
             usage: tokens and cost.
             tx: the transaction to join; None for a new one.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
         """
 
         def call(tx: Transaction) -> DebitResult:
@@ -198,6 +203,9 @@ class TokenBudgeter:
         Args:
             reservation_id: the id given to :meth:`reserve`.
             tx: the transaction to join; None for a new one.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
         """
         self.settle(reservation_id, TokenUsage(0, 0, cost_nano=0), tx=tx)
 
@@ -224,6 +232,7 @@ class TokenBudgeter:
         Raises:
             BudgetRefusedError: the scope has no budget, or, with ``enforce``, a limit would be
                 exceeded; nothing is charged.
+            LedgerError: the ledger cannot be written.
         """
         metadata: dict[str, Any] = {
             "scope": scope.key,
@@ -336,7 +345,11 @@ class TokenBudgeter:
         return of_now(accounts.statuses(scopes), self._ledger)
 
     def list(self, prefix: str = "") -> builtins.list[BudgetStatus]:
-        """Return the accounts whose scope begins with ``prefix``, sorted by scope. Blocks."""
+        """Return the accounts whose scope begins with ``prefix``, sorted by scope. Blocks.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         sql = f"SELECT {', '.join(FIELDS)} FROM budgets"
         if prefix:
             sql += " WHERE substr(scope, 1, ?) = ?"

@@ -37,7 +37,11 @@ HOLDS = "SELECT hold FROM holds UNION ALL SELECT hold FROM in_flight WHERE hold 
 
 
 def carried_marks(ledger: LedgerClient) -> dict[str, Any]:
-    """Return the sums of the archived entries, as the latest ``ARCHIVED`` entries carry them."""
+    """Return the sums of the archived entries, as the latest ``ARCHIVED`` entries carry them.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
     mark: dict[str, Any] = {}
     scopes: dict[str, Any] = {}
     for one in ledger.archived_ranges():

@@ -81,6 +81,9 @@ class Lease:
         """Delete the lease's row in a transaction.
 
         The caller sets :attr:`released` after the commit.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         tx.execute_many(_RELEASE, [(self.name, self.owner)])
 
@@ -89,6 +92,7 @@ class Lease:
 
         Raises:
             LeaseLostError: another process took the lease, or the row is gone.
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         if not tx.execute(
             "SELECT 1 FROM leases WHERE name = ? AND owner = ?", (self.name, self.owner)
@@ -211,6 +215,9 @@ class LeaseManager:
 
         The names are sorted. A holder that cannot be parsed is None. Leases that are free are left
         out.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         rows = self._ledger.select(
             "SELECT name, owner, until_ms FROM leases WHERE name >= ? AND name < ? ORDER BY name",
@@ -227,6 +234,9 @@ class LeaseManager:
 
         Sets a mark on the lease, which the holder reads about twice a second. Does not wait for the
         holder's end.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
         """
 
         def ask(tx: Transaction) -> bool:

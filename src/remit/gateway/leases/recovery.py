@@ -79,6 +79,9 @@ class Recovery:
         Args:
             policy: whether reservations are charged or released.
             lease_ms: milliseconds for renewals after an outage.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         self._hide_names()
         now = self._ledger.now_ms

@@ -257,7 +257,11 @@ def _finish_move(host: TenantHost, root: Root, plan: MovePlan) -> None:
 
 
 def recover_move(host: TenantHost, root: Root) -> None:
-    """Finish a move that was decided; otherwise delete the copy and restore the old ledger."""
+    """Finish a move that was decided; otherwise delete the copy and restore the old ledger.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+    """
     path = TenantFile.moving_path(root.path)
     if (plan := read_plan(MovePlan.of, path)) is None:
         return
@@ -304,7 +308,11 @@ def remove_old_places(host: TenantHost, name: str) -> list[str]:
 
 
 def remove_old_place(host: TenantHost, root: Root, plan: MovePlan, key: VerifierKey) -> None:
-    """Remove the old ledger of a move, record that, and delete the plan."""
+    """Remove the old ledger of a move, record that, and delete the plan.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+    """
     Place(plan.aside, root, host.path).remove(key)
     host.record(
         OLD_PLACE_REMOVED, plan.after.name,

@@ -67,6 +67,9 @@ def list_names(host: Root, ledger: LedgerClient) -> list[str]:
     Args:
         host: root of the host.
         ledger: ledger of the host, which records removals.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     return sorted({*tenant_names(host), *removals(ledger)})
 
@@ -80,6 +83,9 @@ def listed_tenant(host: Root, ledger: LedgerClient, name: str) -> ListedTenant:
         host: root of the host.
         ledger: ledger of the host.
         name: name of the tenant.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     removed = ledger.query(event_type=REMOVED, submission_id=name, limit=1)
     removal, head = next(iter(removed), None), latest_head(ledger, name)

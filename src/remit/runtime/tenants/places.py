@@ -131,6 +131,7 @@ class Place:
 
         Raises:
             LedgerKeyError: the ledger belongs to another key, or to none.
+            LedgerError: the ledger cannot be read.
         """
         if not self.exists():
             return False

@@ -99,7 +99,11 @@ def _removal_in(value: Any, root: Path) -> tuple[TenantFile, str, str]:
 
 
 def recover_removal(host: TenantHost, root: Root) -> None:
-    """Finish a removal that is recorded; otherwise delete its plan."""
+    """Finish a removal that is recorded; otherwise delete its plan.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+    """
     path = TenantFile.removing_path(root.path)
     if (plan := read_plan(_removal_in, path)) is None:
         return

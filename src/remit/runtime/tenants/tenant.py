@@ -272,6 +272,7 @@ def recorded_key(ledger: LedgerClient, name: str) -> VerifierKey | None:
 
     Raises:
         TlogError: the recorded key is malformed.
+        LedgerError: the ledger cannot be read.
     """
     for entry in ledger.query(event_type="TENANT_CREATED", submission_id=name, tier=None, limit=1):
         return VerifierKey.parse(entry.metadata["verifier_key"])
@@ -316,6 +317,9 @@ def removals(ledger: LedgerClient) -> dict[str, LedgerEntry]:
 
     Args:
         ledger: ledger of the host.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     return {str(entry.submission_id): entry for entry in ledger.query(event_type=REMOVED)}
 

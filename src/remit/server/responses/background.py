@@ -83,6 +83,7 @@ class Background:
         Raises:
             CancelledError: another request stopped the call; the stop is recorded.
             LeaseBusyError: another process runs the call.
+            LedgerError: the ledger cannot be written.
         """
         call: ResponseCall = request.keeper
         task = asyncio.current_task()

@@ -141,6 +141,7 @@ class ResponseCall:
 
         Raises:
             CannotContinueError: earlier turns were erased, or are too long.
+            LedgerError: the ledger cannot be read.
         """
         body = await self._unfolded(provider_id, speaks)
         if speaks or window is None or body.value.get("truncation") != "auto":

@@ -127,6 +127,7 @@ class Conversations:
 
         Raises:
             HttpError: 404, there is no such conversation, or another caller owns it.
+            LedgerError: the ledger cannot be read.
         """
         turn = None
         if name.startswith("conv_"):
@@ -238,6 +239,9 @@ class Conversations:
         Args:
             call: the ``EXCHANGE`` of the deleted call.
             caller: the caller who deleted it.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         name = call.metadata.get("conversation_id", "")
         head = self._turns.find(name, owner_of(caller.identity)) if name else None

@@ -105,6 +105,7 @@ class Turns:
 
         Raises:
             HttpError: 404, the turn is archived.
+            LedgerError: the ledger cannot be read.
         """
         if not is_plain_text(identity):
             return None
@@ -132,6 +133,7 @@ class Turns:
 
         Raises:
             HttpError: 404, the turn is archived.
+            LedgerError: the ledger cannot be read.
         """
         turn = self.find(identity, owner, session_id)
         if turn is not None and turn.state == "ended":
@@ -147,6 +149,7 @@ class Turns:
 
         Raises:
             ErasedItemsError: the object was erased.
+            LedgerError: the ledger cannot be read.
         """
         exact = self._ledger.exact(turn.entry.id, ("replied", "answer"))
         text = exact.get("replied", exact.get("answer") if turn.native else None)
@@ -159,6 +162,9 @@ class Turns:
 
         Args:
             turn: the turn; failed turns, and those of another dialect, have no such id.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         meta = turn.entry.metadata
         if turn.failed or not turn.native or meta.get("stored") is False:
@@ -183,6 +189,7 @@ class Turns:
 
         Raises:
             ErasedItemsError: another item was erased.
+            LedgerError: the ledger cannot be read.
         """
         meta = turn.entry.metadata
         inputs = next((name for name in ("items", "asked") if name in meta), "prompt")
@@ -208,6 +215,7 @@ class Turns:
         Raises:
             LedgerFormatError: a turn continues one that is not older.
             EntryNotFoundError: a turn before it does not exist.
+            LedgerError: the ledger cannot be read.
         """
         turns = [last]
         while turns[-1].before:
@@ -237,6 +245,7 @@ class Turns:
             CannotContinueError: an item was erased.
             TooLongError: the items are longer than ``MAX_BYTES``.
             HttpError: 404, a turn of the chain is archived.
+            LedgerError: the ledger cannot be read.
         """
         found: list[bytes] = []
         size = 0
@@ -292,6 +301,7 @@ class Turns:
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
             TooLongError: the items are longer than ``MAX_BYTES``.
+            LedgerError: the ledger cannot be read.
         """
         chain = self.chain(last)
         removed, places = _removed(chain)
@@ -309,6 +319,7 @@ class Turns:
 
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
+            LedgerError: the ledger cannot be read.
         """
         chain = self.chain(last)
         _, removed = _removed(chain)
@@ -331,6 +342,7 @@ class Turns:
 
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
+            LedgerError: the ledger cannot be read.
         """
         chain = self.chain(last)
         _, removed = _removed(chain)
@@ -371,6 +383,7 @@ class Turns:
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
             TooLongError: the items are longer than ``MAX_BYTES``.
+            LedgerError: the ledger cannot be read.
         """
         found: list[bytes] = []
         size = 0
@@ -396,6 +409,7 @@ class Turns:
 
         Raises:
             HttpError: 404, the turn is archived.
+            LedgerError: the ledger cannot be read.
         """
         turn = self.find(identity, owner, session_id)
         if turn is None or turn.state != "ended":

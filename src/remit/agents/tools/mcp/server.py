@@ -126,6 +126,7 @@ class McpServer(Closeable):
         Raises:
             ToolError: the server does not start or answer in time, or two tools would have the same
                 id.
+            LedgerError: the ledger cannot be read or written.
         """
         self._closed = False
         return [self._shown(tool) for tool in self._checked_tools()]
@@ -138,6 +139,7 @@ class McpServer(Closeable):
 
         Raises:
             ToolError: as for :meth:`tools`.
+            LedgerError: the ledger cannot be read or written.
         """
         self._closed = False
         self._checked_tools()

@@ -85,6 +85,9 @@ class PinnedTexts:
 
         Args:
             found: the items of each list as the server sent them, keyed by request.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         return {request: self.listed(request, items) for request, items in found.items()}
 
