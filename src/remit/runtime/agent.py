@@ -159,6 +159,7 @@ class Agent(Generic[OutputT]):
             NotFoundError: the ledger has no such session, or the session is another agent's.
             InvalidInputError: a limit, user or subject is given for a session that has begun, or a
                 limit is not positive.
+            LedgerError: the ledger cannot be read.
         """
         session = self._manager(session_id, Principal(user, subject_id))
         if session_id is None:
@@ -183,6 +184,7 @@ class Agent(Generic[OutputT]):
         Raises:
             ToolError: the agent is already in the chain of callers, or the chain is too long.
             NotFoundError: another agent answered the call before.
+            LedgerError: the ledger cannot be read.
         """
         caller = Caller(call.session_id, call.work_order_id, call.agent_id, call.idempotency_key)
         callers = (caller, *call.principal.callers)
@@ -217,6 +219,7 @@ class Agent(Generic[OutputT]):
         Raises:
             InvalidInputError: a limit is not positive.
             NotFoundError: the session is another agent's.
+            LedgerError: the ledger cannot be read.
         """
         session = self._manager(session_id, principal)
         starting = None if session.has_begun() else self._start(session, tokens, usd, about)

@@ -58,6 +58,9 @@ class KernelContext:
 
         Args:
             session_id: the session whose own topics are left out.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if not self._shares:
             return []

@@ -102,6 +102,9 @@ def granted_action(
 def decision_entry(event_type: str, request: LedgerEntry, data: Mapping[str, Any]) -> LedgerEntry:
     """Return the entry of a person's answer, not yet written.
 
+    The decision is the event type without ``APPROVAL_``; the entry's tier is ``ho1``. Writes
+    nothing and checks nothing.
+
     Args:
         event_type: one of :data:`ANSWER_EVENTS`.
         request: the ``APPROVAL_REQUESTED`` entry.
@@ -208,7 +211,8 @@ def represented_approver(
     """Return the approver for whom a person decides by a delegation in force.
 
     Empty if the person decides in their own right: they are one of the tool's ``approvers``, or the
-    tool names none. Read-only.
+    tool names none. Read-only. Delegations are not passed on. Names are compared by
+    :func:`comparable_name`.
 
     Args:
         ledger: the ledger with the delegations.

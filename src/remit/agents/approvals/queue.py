@@ -56,6 +56,7 @@ def action_fields(tool: Tool | None, arguments: Mapping[str, Any]) -> dict[str, 
     """Return the fields with which a request identifies its action, in addition to the arguments.
 
     The fields are ``arguments_hash``, and for a present tool ``tool_digest`` and ``parameters``.
+    The hash is content, because it reveals something about the arguments.
 
     Args:
         tool: the tool as presently defined; None if the program no longer has it.
@@ -91,6 +92,8 @@ class ApprovalQueue:
             # If problem is empty, the intent is recorded, and the tool may run.
 
     New requests are announced to the webhook of the settings, by a thread that :meth:`close` stops.
+    :meth:`decide` and :meth:`delegate` write people's answers; the other methods except
+    :meth:`request` write nothing. An object may be used by several threads.
 
     Args:
         ledger: the ledger.
@@ -130,6 +133,8 @@ class ApprovalQueue:
 
     def list(self, *, session_id: str | None = None, limit: int = 100) -> Iterator[Approval]:
         """Yield requests in any state, latest first.
+
+        Nothing is read before the first iteration.
 
         Args:
             session_id: requests of one session; None for all.
@@ -297,7 +302,8 @@ class ApprovalQueue:
 
         If a tool needs several people, each grant is an ``APPROVAL_SIGNED``, until the last of them
         grants the same arguments (``APPROVAL_GRANTED``). One denial (``APPROVAL_DENIED``) is final.
-        A final decision makes the orders due that wait for it. The tool itself is not run here.
+        A final decision makes the orders due that wait for it. The tool itself is not run here. If
+        another answer is written at the same time, the answers are read and checked again.
 
         Args:
             request_id: id of the ``APPROVAL_REQUESTED`` entry.
@@ -395,6 +401,7 @@ class ApprovalQueue:
             InvalidInputError: a name is missing or not a plain text, both names are the same
                 person's, or the end is too late.
             LedgerError: the ledger cannot be written.
+            TypeError: ``until`` has no time zone.
         """
         require_plain_text("by", by)
         require_plain_text("to", to)

@@ -54,6 +54,10 @@ _TAKEN = "SELECT DISTINCT executor_id FROM {}.workflow_status WHERE status = 'PE
 class DbosEngine:
     """An engine that hands out orders through DBOS.
 
+    :meth:`announce` enqueues a ready order, :meth:`hand_out` runs an executor until its worker is
+    draining. The engine changes no order by itself, except that a claim sets the row to running or
+    held.
+
     Args:
         ledger: a ledger on PostgreSQL.
         settings: ``[worker]``.

@@ -40,13 +40,19 @@ _SET_NEXT_START = (
 class Lanes:
     """The limits of one queue within one transaction; one lane for each limited key or model.
 
-    Making the object releases held orders whose lanes have room: their rows become ready.
+    Making the object releases held orders whose lanes have room: their rows become ready. At most
+    200 orders are released for each lane. :meth:`full` and :meth:`room` read the limits,
+    :meth:`take` counts a start in memory, :meth:`write` stores the starts. Later changes of other
+    transactions are not seen.
 
     Args:
         tx: the transaction.
         queue: the queue's name.
         queues: ``[worker.queues]``: settings keyed by queue.
         engine: receives the orders that a lane releases.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
 
     def __init__(
@@ -85,8 +91,6 @@ class Lanes:
     def take(self, row: Row) -> None:
         """Count an order that starts against the limits of its queue, key and model.
 
-        Changes only this object; :meth:`write` stores the starts.
-
         Changes only this object; :meth:`write` stores the starts. Whether a limit allows the start
         is not checked.
 
@@ -108,6 +112,11 @@ class Lanes:
     def write(self) -> None:
         """Store the next permitted start of each lane that a started order used, in the
         transaction.
+
+        Call it once, after the last :meth:`take`; nothing is stored without a started order.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         self._tx.execute_many(_SET_NEXT_START, list(self._started.items()))
 

@@ -42,6 +42,9 @@ _DEFAULT_LIMIT = 100
 class OrderQueue:
     """The orders of a ledger.
 
+    Every method that changes an order writes its entry and its row in one transaction and returns
+    the id or the new status. An object may be used by several threads.
+
     Args:
         ledger: the ledger, with the queue's tables in its database.
         settings: ``[worker]``.
@@ -78,7 +81,8 @@ class OrderQueue:
     def submit(self, wanted: Submission, *, by: str, key: str = "") -> str:
         """Submit an order and return its id, once its entry and its row are durable.
 
-        One transaction appends ``ORDER_SUBMITTED`` and inserts the row.
+        One transaction appends ``ORDER_SUBMITTED`` and inserts the row. The due time and limits are
+        not compared when a key is repeated.
 
         Args:
             wanted: the work.
@@ -223,7 +227,7 @@ class OrderQueue:
 
         Without ``state``, orders that are neither completed nor cancelled are listed, in the order
         in which they start: by priority, then by age. Completed or cancelled orders are listed
-        latest first.
+        latest first. The list is read as it is iterated; without ``state``, in one query.
 
         Args:
             queue: orders of one queue; all if empty.
@@ -264,7 +268,8 @@ class OrderQueue:
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the number of orders by queue and state, without completed and cancelled ones.
 
-        Queues and states without orders are absent.
+        Queues and states without orders are absent. Queues and states are in alphabetical order.
+        Orders set aside count as ``failed``.
 
         Raises:
             LedgerError: the ledger cannot be read.

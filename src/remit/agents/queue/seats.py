@@ -36,6 +36,9 @@ def new_seat(queues: tuple[str, ...]) -> str:
 class Seats:
     """The workers of a ledger.
 
+    A seat is the lease name of a worker. The object holds no state of its own; every method reads
+    the database.
+
     Args:
         ledger: the ledger, with the leases in its database.
         leases: grants the leases.
@@ -50,7 +53,7 @@ class Seats:
 
         Each has ``worker`` (its name), ``queues``, ``host`` (empty if unknown), ``pid`` (0 if
         unknown), ``running`` (number of its orders) and ``draining`` (True if it was asked to end).
-        Workers that ended or died are absent once their lease is over.
+        Workers that ended or died are absent once their lease is over. Ordered by lease name.
 
         Raises:
             LedgerError: the ledger cannot be read.
