@@ -27,6 +27,8 @@ FIND_CACHED = (
 class CachedAnswer(NamedTuple):
     """A recorded answer to an equal request.
 
+    Immutable.
+
     Attributes:
         name: caller and hash of the request: the key of the row.
         exchange_entry_id: the ``EXCHANGE`` of the call that was answered by the provider.

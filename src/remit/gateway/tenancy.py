@@ -54,6 +54,8 @@ class NotYoursError(RemitError):
 class Ownership(Struct, frozen=True, gc=False):
     """The session and work order that a restricted caller works in.
 
+    Immutable.
+
     Attributes:
         session: the caller's owner name, and the session's id.
         order: the work order's id; may be empty.
@@ -127,8 +129,13 @@ def default_session(identity: Identity, day: str) -> str:
 
 
 def owner_of(identity: Identity) -> str:
-    """Return the owner of everything that a caller creates: its user, else its key, else its
-    name.
+    """Return the owner of everything that a caller creates: its user, else its key, else its name.
+
+    Args:
+        identity: the caller.
+
+    Returns:
+        ``user:{id}``, ``key:{id}`` or ``name:{name}``.
     """
     if identity.user_id:
         return f"user:{identity.user_id}"
@@ -136,7 +143,14 @@ def owner_of(identity: Identity) -> str:
 
 
 def note_owned(known: set[tuple[str, str]], named: Ownership) -> None:
-    """Add the rows that a caller owns to the cache. A full cache is cleared first."""
+    """Add the rows that a caller owns to the cache.
+
+    A cache of 4,096 rows or more is cleared first.
+
+    Args:
+        known: pairs of owner and name; changed in place.
+        named: the session and order.
+    """
     if len(known) >= _MAX_KNOWN:
         known.clear()
     known.update(named.owned)
@@ -144,6 +158,9 @@ def note_owned(known: set[tuple[str, str]], named: Ownership) -> None:
 
 class Sessions:
     """Ownership of sessions in one transaction: the first caller in a session becomes its owner.
+
+    :meth:`ask` reads owners, :meth:`check` compares them, :meth:`begun` notes new ones, and
+    :meth:`write` inserts these.
 
     Args:
         tx: the transaction.
@@ -223,7 +240,8 @@ class Sessions:
     def begun(self, session_id: str, named: Ownership | None) -> None:
         """Note that work in a session begins; a restricted caller becomes its owner.
 
-        :meth:`write` inserts the rows.
+        :meth:`write` inserts the rows. A session that has an owner, or was begun by an unrestricted
+        caller, gets no owner.
 
         Args:
             session_id: the session.

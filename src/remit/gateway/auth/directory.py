@@ -34,6 +34,8 @@ _SCOPES = (
 class Owner:
     """A user, team or organisation. Unknown values are empty.
 
+    Immutable. ``scope`` is the name of its budget account, such as ``team:payments``.
+
     Attributes:
         kind: ``user``, ``team`` or ``organisation``.
         id: the id that keys and budgets use.
@@ -69,7 +71,8 @@ class Directory:
     """Declared users, teams and organisations, and those that keys and budgets name.
 
     An id works without a declaration and then has no name. A name is content: erasing its entry
-    removes the name and leaves the id usable.
+    removes the name and leaves the id usable. :meth:`declare` and :meth:`rename` write; the other
+    methods read, and block. Threads may share an object; the declared names are cached.
 
     Args:
         ledger: the ledger that contains the names, keys and budgets.
@@ -90,6 +93,9 @@ class Directory:
         in_transaction: Callable[[Transaction, BudgetScope], object] | None = None,
     ) -> Owner:
         """Give a user, team or organisation its first name; writes one ``OWNER_NAMED`` entry.
+
+        If another process declares a name at the same time, the check is repeated. Errors of
+        ``in_transaction`` undo everything.
 
         Args:
             kind: the kind of owner.
@@ -185,6 +191,7 @@ class Directory:
 
         Raises:
             LedgerError: the ledger cannot be read.
+            AuthUnavailableError: the row of a key is damaged.
         """
         found = {owner.id: owner for owner in self.declared().values() if owner.kind == kind}
         ids = {getattr(key, f"{kind}_id") for key in self._keys()}
@@ -195,10 +202,17 @@ class Directory:
         return [found[id_] for id_ in sorted(found)]
 
     def find(self, kind: OwnerKind, id_: str) -> Owner:
-        """Return one owner, declared or not. Blocks.
+        """Return one owner, declared or not.
+
+        Blocks.
+
+        Args:
+            kind: the kind of owner.
+            id_: the owner's id.
 
         Raises:
             NotFoundError: the owner is not declared, and no unrevoked key or budget names it.
+            AuthUnavailableError: the row of a key is damaged.
             LedgerError: the ledger cannot be read.
         """
         known = {owner.id: owner for owner in self.list(kind)}
@@ -222,6 +236,7 @@ class Directory:
 
         Raises:
             LedgerError: the ledger cannot be read.
+            AuthUnavailableError: the row of a key is damaged.
         """
         budgets, keys = {state.scope: state for state in states}, self._keys()
         found = []
@@ -249,9 +264,15 @@ class Directory:
         return found
 
     def names(self, key: VirtualKey) -> dict[str, str]:
-        """Return ``user_name``, ``team_name`` and ``organisation_name`` of a key. Blocks.
+        """Return ``user_name``, ``team_name`` and ``organisation_name`` of a key.
 
-        A name is empty if the owner is not declared or its name is erased.
+        Blocks.
+
+        A name is empty if the key has no such owner, the owner is not declared or its name is
+        erased.
+
+        Args:
+            key: the key.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -264,7 +285,11 @@ class Directory:
         return found
 
     def scope_names(self) -> dict[str, str]:
-        """Return the names of keys and declared owners, keyed by budget scope. Blocks.
+        """Return the names of keys and declared owners, keyed by budget scope.
+
+        Blocks.
+
+        Revoked keys are included; owners without a name are left out.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -317,10 +342,16 @@ class Directory:
 def shown_keys(
     keys: Iterable[VirtualKey], directory: Directory, budgeter: TokenBudgeter
 ) -> Iterator[dict[str, Any]]:
-    """Yield the description of each key for people.
+    """Yield the description of each key for people, in the given order.
 
     Each is :meth:`VirtualKey.to_dict` with ``user_name``, ``team_name``, ``organisation_name``,
-    ``limits`` (the limits that are set) and ``budget`` (None without one).
+    ``limits`` (the limits that are set) and ``budget`` (None without one). Budgets are read once,
+    at the first iteration.
+
+    Args:
+        keys: the keys.
+        directory: gives the names of owners.
+        budgeter: gives the budgets.
 
     Raises:
         LedgerError: the ledger cannot be read.
@@ -339,9 +370,14 @@ def shown_keys(
 def scope_of(kind: str, id_: str) -> str:
     """Return the budget scope of an owner, such as ``team:payments``.
 
+    Nothing is looked up.
+
     Args:
         kind: ``user``, ``team`` or ``organisation``.
         id_: the owner's id.
+
+    Raises:
+        InvalidInputError: ``id_`` is empty.
     """
     ids: dict[str, Any] = {f"{kind}_id": id_}
     return BudgetScope(**ids).key
@@ -350,7 +386,8 @@ def scope_of(kind: str, id_: str) -> str:
 def id_of(name: str) -> str:
     """Return an id made from a name: ``Payments & Billing`` becomes ``payments-billing``.
 
-    The id is empty if the name contains no letter or digit that ASCII can express.
+    The id is empty if the name contains no letter or digit that ASCII can express. Different names
+    may give the same id.
     """
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")

@@ -27,6 +27,8 @@ NO_PRICE = -1
 class Row(NamedTuple):
     """A row of ``batches``.
 
+    Immutable.
+
     Attributes:
         batch_id: id of the ``EXCHANGE``, a slash, and the provider's id.
         provider_id: the provider.
@@ -46,6 +48,8 @@ class Row(NamedTuple):
 
 class LineRow(NamedTuple):
     """The columns of ``batch_lines`` that describe a request.
+
+    Immutable.
 
     Attributes:
         position: place in the batch, from 0.

@@ -35,6 +35,8 @@ _USAGE = tuple(one.table for one in USAGE_TABLES)
 class Difference:
     """A figure of an account that differs between the tables and the ledger.
 
+    Immutable.
+
     Attributes:
         scope: the account, or the model of a raised bound.
         field: the column; ``row`` if the whole row is missing or superfluous.
@@ -68,6 +70,8 @@ class UsageDifference(NamedTuple):
 class BudgetAudit:
     """The result of an audit of budgets.
 
+    Immutable. ``calls`` does not count for :attr:`equal`.
+
     Attributes:
         scopes: number of accounts.
         differences: differences of budgets; empty if tables and ledger agree.
@@ -100,6 +104,9 @@ def audit_budgets(
     progress: Progress | None = None,
 ) -> BudgetAudit:
     """Compare the tables of budgets, calls in flight and usage with the ledger. Blocks.
+
+    Problems of calls and holds are reported, never repaired. A sound audit stores its sums as a
+    mark.
 
     Args:
         ledger: the ledger.
@@ -147,7 +154,11 @@ def check_holds(select: Select) -> Iterator[Finding]:
 def carried_accounts(ledger: LedgerClient, end: int) -> dict[str, Any]:
     """Return the sums of the entries before ``end``, for the ``ARCHIVED`` entry of their removal.
 
-    Only accounts that changed since the previous archive are included.
+    Only accounts that changed since the previous archive are included. Nothing is written.
+
+    Args:
+        ledger: the ledger.
+        end: sequence number of the first entry that is not counted.
 
     Raises:
         LedgerFormatError: an entry cannot be added up.

@@ -75,6 +75,9 @@ class WaitingRoom:
     async def admit(self, scopes: Sequence[str], reserve: Callable[[bool], Awaitable[_T]]) -> _T:
         """Return the result of ``reserve`` once it is not refused as busy.
 
+        Errors of ``reserve`` other than a busy refusal are let through. A cancelled caller leaves
+        the queue.
+
         Args:
             scopes: the accounts of the call.
             reserve: tries to reserve. Called with True it must reserve nothing and raise the
@@ -119,9 +122,14 @@ class WaitingRoom:
             del last  # The traceback would keep the call alive until a garbage collection.
 
     def freed(self, scopes: Iterable[str]) -> None:
-        """Wake the first waiting call of each scope in ``scopes``. Thread-safe.
+        """Wake the first waiting call of each scope in ``scopes``.
+
+        Thread-safe.
 
         Call this when a reservation on the scopes was released.
+
+        Args:
+            scopes: names of the scopes; those on which no call waits are ignored.
         """
         if not self.queues:
             return

@@ -19,6 +19,8 @@ def reset_metadata(period: str, time_zone: str, end: int) -> dict[str, str]:
 def window_entry(passed: BudgetStatus, now: BudgetStatus, *, begun: bool) -> LedgerEntry:
     """Return the entry that begins or shortens a window, with its limits and the earlier spending.
 
+    Not yet written; a ``BUDGET_ALLOCATED`` with the decision ``RESET`` or ``WINDOW_SHORTENED``.
+
     Args:
         passed: the account before the change.
         now: the account after the change.
