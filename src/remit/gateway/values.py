@@ -48,7 +48,7 @@ class OnRecord(Protocol):
     def __call__(
         self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
     ) -> None:
-        """Change the rows in the transaction that records the answer; uses ``execute_many`` only."""
+        """Change the rows in the transaction that records the answer, by ``execute_many`` only."""
         ...
 
 
