@@ -136,7 +136,7 @@ class WebSocket:
         Reading from the client resumes if it was paused for unread messages.
         """
         while not self._messages:
-            if self._protocol.state is not State.OPEN:
+            if self._protocol.state is not State.OPEN or self._ends_soon:
                 return None
             self._reader = self._connection.loop.create_future()
             await self._reader

@@ -48,7 +48,6 @@ def read_line(dialect: Dialect, text: bytes, endpoint_path: str) -> tuple[str, B
 
     Raises:
         BodyError: the request is malformed, or goes to another endpoint than the batch.
-        JsonTextError: the text is not JSON.
     """
     value = object_in(text)
     custom_id = value.get("custom_id")
