@@ -57,8 +57,9 @@ async def _refuse_full(scope: Scope, receive: Receive, send: Send) -> None:
 class Strangers:
     """Connections that have brought no good key, keyed by the address of their client.
 
-    A full server closes these first. A client that opens thousands of connections loses only its
-    own, because the oldest one of the address with most connections is closed.
+    A full server closes these first: :meth:`oldest` gives the next one. A client that opens
+    thousands of connections loses only its own, because the oldest one of the address with most
+    connections is closed. The object closes nothing itself.
     """
 
     def __init__(self) -> None:
@@ -206,6 +207,8 @@ class Connection(HttpToolsProtocol):
     def prove(self) -> None:
         """Note that a request came with a good key: a full server closes connections without one
         first.
+
+        Does nothing if that was noted before.
         """
         if self.stranger_at is not None:
             self._strangers.remove(self.stranger_at, self)
@@ -334,6 +337,10 @@ class Connection(HttpToolsProtocol):
     @override
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take one header, with its name in lower case; trailers are dropped.
+
+        Args:
+            name: the header's name, as sent.
+            value: its value.
 
         Raises:
             ValueError: there are too many headers or trailers; the request is then answered with an

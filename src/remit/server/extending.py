@@ -55,7 +55,8 @@ class ExtensionRoutes(Protocol):
     ) -> None:
         """Answer a request after the caller was authenticated and the body read.
 
-        The answer is written to ``request``; nothing is returned.
+        The answer is written to ``request``; nothing is returned. The request was counted and its
+        caller authenticated before; errors other than HttpError are answered with 500 or 503.
 
         Args:
             caller: the authenticated request.

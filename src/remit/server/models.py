@@ -55,6 +55,7 @@ class ModelListing:
 
         Raises:
             HttpError: the caller is refused, as by :meth:`Authenticator.caller`.
+            LedgerError: the ledger cannot be read.
         """
         shape = shape_of(scope)
         found = await self._of(await self._authenticator.caller(scope), shape)

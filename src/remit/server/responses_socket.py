@@ -53,6 +53,8 @@ def socket_routes(calls: ModelCalls, max_body_bytes: int) -> dict[str, SocketHan
 class ResponsesSocket:
     """The conversation on one WebSocket.
 
+    :meth:`serve` is called once. The remembered conversation ends with the connection.
+
     Args:
         calls: answers the calls.
         socket: the client's socket, whose handshake is not answered yet.
