@@ -42,6 +42,8 @@ _Asked = TypeVar("_Asked")
 class TurnEnded:
     """The last event of a streamed turn, also of a turn that failed or waits for a person.
 
+    Immutable.
+
     If the turn raises an error, or the iterator is closed early, there is no such event.
 
     Attributes:
@@ -53,10 +55,15 @@ class TurnEnded:
 
 
 class Conversation(Closeable, Generic[OutputT]):
-    """A session with an agent.
+    """A session with an agent; made by :meth:`remit.runtime.Agent.session`.
 
     A context manager: leaving the block writes ``SESSION_END``. Any process that opens the root can
-    resume the session afterwards.
+    resume the session afterwards. Turns come one after another: :meth:`turn` and :meth:`stream`
+    begin one, :meth:`resume` continues an unfinished one, and :meth:`cancel` ends one from another
+    task or process. Orders of :meth:`work` are outside the turns and may run at once.
+
+    Methods whose names begin with ``a`` are for an event loop. Their forms without it block; they
+    raise InvalidInputError in a running event loop.
 
     Args:
         services: the parts with which the supervisor runs the session.
@@ -218,17 +225,17 @@ class Conversation(Closeable, Generic[OutputT]):
     ) -> Iterator[TurnEvent | TurnEnded]:
         """Yield the events of :meth:`astream`, for callers without an event loop.
 
-        The turn runs in a background thread's event loop. Arguments and errors are those of
-        :meth:`astream`. If the iterator is closed early, the turn is cancelled; its record is
-        waited for at most ten seconds.
+        The turn runs in a background thread's event loop, and begins with the first event that is
+        asked for. If the iterator is closed early, the turn is cancelled; its record is waited for
+        at most ten seconds.
 
         Args:
-            message: the user's message.
-            output_type: type of the answer; ``None`` for that of the agent.
-            deps: dependencies for the tools of the agent.
+            message: see :meth:`turn`.
+            output_type: see :meth:`turn`.
+            deps: see :meth:`turn`.
 
         Raises:
-            LedgerError: the ledger cannot be written.
+            RemitError: an error of :meth:`aturn`.
         """
         events: queue.SimpleQueue[TurnEvent | None] = queue.SimpleQueue()
         future = start_background(
@@ -278,6 +285,7 @@ class Conversation(Closeable, Generic[OutputT]):
 
         Raises:
             LedgerError: the ledger cannot be read.
+            OrderRecordError: the entries of the turn do not form orders.
         """
         return self._supervisor.unfinished()
 
@@ -310,14 +318,15 @@ class Conversation(Closeable, Generic[OutputT]):
     async def acancel(self) -> bool:
         """Cancel the turn that runs in any process, or waits for people.
 
-        A running turn ends within a moment. The end of the turn is recorded.
-
-        A running turn ends within a moment, after the return. The end of the turn is recorded.
+        A running turn is only asked to stop, and ends within a moment after the return. A waiting
+        one is ended at once. The end of the turn is recorded.
 
         Returns:
             True if there was a turn to cancel.
 
         Raises:
+            LeaseBusyError: another process has begun to work on the session.
+            OrderRecordError: the entries of the waiting turn do not form orders.
             LedgerError: the ledger cannot be written.
         """
         if self._leases.request_stop(f"session:{self.session_id}"):
@@ -396,6 +405,7 @@ class Conversation(Closeable, Generic[OutputT]):
             InvalidInputError: the session has no such order, or a tool takes other ``deps``.
             LeaseBusyError: another process works on the order.
             LedgerError: the ledger cannot be written.
+            OrderRecordError: the entries of the order do not describe it.
         """
         with self._given(deps):
             return await self._supervisor.orders.aresume(wo_id, self._step, on_event=on_event)
@@ -414,6 +424,7 @@ class Conversation(Closeable, Generic[OutputT]):
             InvalidInputError: the session has no such order.
             LeaseBusyError: another process works on the order.
             LedgerError: the ledger cannot be written.
+            OrderRecordError: the entries of the order do not describe it.
         """
         return run_blocking(self._supervisor.orders.acancel(wo_id))
 
@@ -425,7 +436,7 @@ class Conversation(Closeable, Generic[OutputT]):
         The other program is, for example, another framework's agent. Entering the context records
         the order. An order that the block does not end can be continued under the same key. The
         program may use the agent's tools, within its limits; see the distribution
-        ``remit-interop``.
+        ``remit-interop``. An error in the block is let through, and leaves the order open.
 
         Args:
             task: a description of the work, for the record.
@@ -477,7 +488,7 @@ class Conversation(Closeable, Generic[OutputT]):
     def cost(self) -> dict[str, Any]:
         """Return tokens, calls and cost of the session as JSON data, summed from the ledger.
 
-        ``cost_usd`` is None if a price is unknown.
+        ``cost_usd`` is None if a price is unknown. Sub-agents of the session are included.
         """
         return self._session.total_cost()
 
@@ -491,6 +502,7 @@ class Conversation(Closeable, Generic[OutputT]):
         Raises:
             LeaseBusyError: another process looks for the open topics.
             LedgerError: an entry cannot be written.
+            InvalidInputError: called on the background loop, where it would wait for itself.
         """
         if not self._ended:
             self._ended = True
