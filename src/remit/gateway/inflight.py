@@ -280,6 +280,9 @@ class InFlightCalls:
         Args:
             tx: the transaction.
             steps: its steps.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if self._refresh is not None:
             self._refresh(tx)

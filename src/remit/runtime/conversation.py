@@ -328,6 +328,7 @@ class Conversation(Closeable, Generic[OutputT]):
             LeaseBusyError: another process has begun to work on the session.
             OrderRecordError: the entries of the waiting turn do not form orders.
             LedgerError: the ledger cannot be written.
+            LeaseLostError: another process took the session over in the meantime.
         """
         if self._leases.request_stop(f"session:{self.session_id}"):
             return True
@@ -406,6 +407,7 @@ class Conversation(Closeable, Generic[OutputT]):
             LeaseBusyError: another process works on the order.
             LedgerError: the ledger cannot be written.
             OrderRecordError: the entries of the order do not describe it.
+            LeaseLostError: another process took the order over in the meantime.
         """
         with self._given(deps):
             return await self._supervisor.orders.aresume(wo_id, self._step, on_event=on_event)
@@ -447,6 +449,7 @@ class Conversation(Closeable, Generic[OutputT]):
                 has ended.
             LeaseBusyError: on entry, if another process works on the order.
             LedgerError: the ledger cannot be written.
+            LeaseLostError: on entry, if another process took the order over in the meantime.
         """
         step = replace(self._step, name="attached", contract_id="", input={}, output_schema=None)
         return self._supervisor.orders.attached(step, {"user_input": task}, key=key)
@@ -503,6 +506,7 @@ class Conversation(Closeable, Generic[OutputT]):
             LeaseBusyError: another process looks for the open topics.
             LedgerError: an entry cannot be written.
             InvalidInputError: called on the background loop, where it would wait for itself.
+            LeaseLostError: another process took the session over in the meantime.
         """
         if not self._ended:
             self._ended = True

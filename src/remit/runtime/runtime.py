@@ -483,6 +483,7 @@ class Runtime(Closeable):
 
         Raises:
             LedgerError: the ledger cannot be read.
+            OrderRecordError: the entries of a turn do not form orders.
         """
         ledger = self.ledger.scoped(tier="ho2")
         for one in list_sessions(self.ledger):

@@ -1,4 +1,4 @@
-"""One session: its start, its turns and its end in the ledger."""
+"""A session: its start, its turns and its end in the ledger."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ SUPERVISOR_STEPS = ("scope", "verify", "consolidate", "direct", *HANDOFF_STEPS)
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """One work order of a plan.
+    """A work order of a plan.
 
     Immutable.
 

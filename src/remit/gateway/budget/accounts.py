@@ -228,6 +228,9 @@ class Accounts:
         Args:
             hold: the reservation.
             usage: tokens and cost.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         known, windows = self._accounts, hold.windows
         if not known.keys() >= set(hold.scopes):
@@ -271,6 +274,9 @@ class Accounts:
     def statuses(self, scopes: Iterable[str]) -> list[BudgetStatus]:
         """Return the existing accounts of ``scopes`` in that order, without moving their
         windows.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         wanted = list(scopes)
         self.load(wanted)

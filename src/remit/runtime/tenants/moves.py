@@ -132,6 +132,7 @@ def hold_open(tenant: Tenant) -> contextlib.AbstractContextManager[None]:
 
     Raises:
         RemitError: on entry, if the tenant is being moved or removed.
+        OSError: on entry, if the file of the lock cannot be opened.
     """
     return _locked_for(tenant.root, ".open.lock", fcntl.LOCK_SH)
 
@@ -166,6 +167,7 @@ def changing(host: TenantHost, name: str) -> Iterator[tuple[Tenant, VerifierKey]
         RemitError: there is no such tenant, it is being changed, or its key is not the recorded
             one.
         LedgerError: a ledger cannot be read, or an interrupted change not be recovered.
+        OSError: the file of the lock cannot be opened.
     """
     root = find_tenant(host.root, name).root
     with _locked_for(root, ".move.lock", fcntl.LOCK_EX, lambda: recover_move(host, root)):
@@ -194,6 +196,7 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple
             there, or a server still serves the tenant. The old ledger is in use again.
         LedgerError: a database cannot be used. The old ledger is in use again.
         ConfigError: the tenant's ``remit.toml`` is invalid.
+        OSError: a file of the tenant's root cannot be made or removed.
     """
     with changing(host, name) as (tenant, _):
         root = tenant.root
@@ -317,6 +320,7 @@ def remove_old_places(host: TenantHost, name: str) -> list[str]:
         RemitError: the tenant is being changed, or its ledger does not verify or lacks an entry of
             an old one; nothing was removed.
         LedgerError: an old ledger belongs to another tenant, or cannot be removed.
+        OSError: the plan of a move cannot be deleted.
     """
     with changing(host, name) as (tenant, key):
         plans = old_plans(tenant.root)

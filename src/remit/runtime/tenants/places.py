@@ -233,6 +233,7 @@ def drained(root: Root, name: str, wait_s: float) -> Iterator[None]:
 
     Raises:
         RemitError: a server still serves the tenant.
+        OSError: the file of the lock cannot be opened.
     """
     with locked(root.path / ".open.lock", fcntl.LOCK_EX, wait_s) as is_free:
         if not is_free:

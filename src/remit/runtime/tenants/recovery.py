@@ -39,6 +39,9 @@ def recover_tenants(host: TenantHost) -> dict[str, RemitError]:
 
     Returns:
         The errors of tenants that could not be recovered, keyed by name.
+
+    Raises:
+        OSError: a file of a tenant's root cannot be opened or deleted.
     """
     failed: dict[str, RemitError] = {}
     for name in interrupted_tenants(host.root):
@@ -62,6 +65,7 @@ def recover_tenant(host: TenantHost, name: str) -> None:
     Raises:
         RemitError: a plan is damaged or of another tenant, or a ledger or root cannot be changed.
         LedgerError: a ledger cannot be used.
+        OSError: a file of the tenant's root cannot be opened or deleted.
     """
     root = root_of(host.root, name)
     for path, recover in (
@@ -89,6 +93,7 @@ def removed_before(host: TenantHost, name: str) -> tuple[int, str, str] | None:
     Raises:
         RemitError: another process is removing the tenant, or its root cannot be deleted.
         LedgerError: the tenant's ledger cannot be removed.
+        OSError: a file of the tenant's root cannot be opened or deleted.
     """
     entry = removals(host.ledger).get(name)
     if entry is None:

@@ -53,6 +53,7 @@ def remove_tenant(
             the export cannot be written; nothing was changed.
         LedgerError: a ledger cannot be used. If the removal is recorded by then, the next
             `remit tenant` command finishes it.
+        OSError: a file of the tenant's root cannot be made or deleted.
     """
     if not reason.strip():
         raise InvalidInputError("A removal requires a reason, which is recorded.")

@@ -353,7 +353,7 @@ class Responses:
 
 
 def _conversation_id(given: Any) -> str:
-    """Return the id in ``"conv_…"`` or ``{"id": "conv_…"}``; raise HttpError 400 otherwise."""
+    """Return the id in a text or in an object with an ``id``; raise HttpError 400 otherwise."""
     found = given.get("id") if type(given) is dict else given
     if type(found) is not str:
         raise invalid("conversation", "conversation must be an id or an object with an id.")
