@@ -143,6 +143,10 @@ def with_note(messages: Sequence[Message], note: str) -> list[Message]:
     """Return the messages with a note in the user's last message, before its text.
 
     Unchanged if the note is empty; the given messages are not modified.
+
+    Args:
+        messages: the messages of a prompt.
+        note: the text; two line breaks separate it from the user's.
     """
     return _in_last(messages, lambda text: f"{note}\n\n{text}") if note else list(messages)
 

@@ -207,6 +207,9 @@ class Tariff:
         A batch is sent as it is, so a limit that a request does not state makes the bound
         unbounded. The provider's own tools keep their full price. ``amount.unbounded`` then names
         the limit to send. The amount cannot be lowered.
+
+        Args:
+            body: the request as it is sent in the batch.
         """
         if body.value.get("service_tier") in (None, "auto"):  # no default lifts it out of the batch
             body = replace(body, value={**body.value, "service_tier": "default"})

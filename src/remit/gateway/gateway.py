@@ -286,6 +286,9 @@ class LLMGateway:
     def estimate_tokens(self, request: PromptRequest) -> int:
         """Return an estimate of the input tokens of ``request``, rather too high than too low.
 
+        Args:
+            request: the request; nothing is sent.
+
         Raises:
             InvalidInputError: the request has no canonical form.
         """
@@ -295,6 +298,10 @@ class LLMGateway:
         """Return the circuit breaker of one provider and model.
 
         All processes of the ledger share its state. The name need not be known.
+
+        Args:
+            provider_id: id of the provider.
+            model_id: the provider's name of the model.
         """
         return CircuitBreaker(self._breakers, (provider_id, model_id))
 

@@ -171,6 +171,10 @@ class Objects:
     def all_of(self, kind: str, owner: str) -> list[KeptObject]:
         """Return the objects of an owner and kind, the oldest first.
 
+        Args:
+            kind: kind of the objects.
+            owner: owner of the objects.
+
         Raises:
             LedgerError: the ledger cannot be read.
         """

@@ -49,7 +49,11 @@ _NO_USAGE = re.compile(rb',\s?"usage":\s?null(?=(?:,\s?"obfuscation":\s?"\w*")?\
 
 
 def weight(raw: bytes) -> int:
-    """Return about how many bytes a JSON text takes in memory once it is parsed."""
+    """Return about how many bytes a JSON text takes in memory once it is parsed.
+
+    Args:
+        raw: the JSON text.
+    """
     return len(raw) + _VALUE * raw.count(b",") + _LIST * (raw.count(b"[") + raw.count(b"{"))
 
 

@@ -210,6 +210,9 @@ class Sessions:
 
         Writes nothing. The queries are sent here unless :meth:`ask` has sent them.
 
+        Args:
+            named: the session and order that a call names, and the rows that must be the caller's.
+
         Raises:
             NotYoursError: another caller owns one of them, the session's name is reserved for
                 another key, or the order has a ``WO_PLANNED`` entry. The message does not name the

@@ -48,7 +48,14 @@ class OnRecord(Protocol):
     def __call__(
         self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
     ) -> None:
-        """Change the rows in the transaction that records the answer, by ``execute_many`` only."""
+        """Change the rows in the transaction that records the answer, by ``execute_many`` only.
+
+        Args:
+            tx: the transaction.
+            exchange_id: id of the ``EXCHANGE``.
+            attempt: the attempt that was answered.
+            answer: the answer.
+        """
         ...
 
 

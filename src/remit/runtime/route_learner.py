@@ -280,7 +280,11 @@ def learn_route(
 
 
 def figures_of(found: RouteFit) -> dict[str, Any]:
-    """Return the figures of a fit as JSON data, as the replay summary of a proposal holds them."""
+    """Return the figures of a fit as JSON data, as the replay summary of a proposal holds them.
+
+    Args:
+        found: the fit.
+    """
     return {
         "best_single": found.best_single,
         "held_out": found.held_out,

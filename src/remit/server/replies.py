@@ -133,7 +133,11 @@ async def next_message(receive: Receive, timeout_s: float) -> MutableMapping[str
 
 
 async def disconnected(receive: Receive) -> None:
-    """Return once the client has disconnected."""
+    """Return once the client has disconnected.
+
+    Args:
+        receive: ASGI's function; messages before the end are dropped.
+    """
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -81,7 +81,11 @@ class Request(Protocol):
         ...
 
     def write(self, data: bytes) -> None:
-        """Send data of the answer."""
+        """Send data of the answer.
+
+        Args:
+            data: bytes of the body; they are sent in the order of the calls.
+        """
         ...
 
     def offer(self, data: bytes) -> bool:

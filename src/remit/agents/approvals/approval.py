@@ -369,6 +369,9 @@ def arguments_hash(arguments: Mapping[str, Any]) -> str:
     Arguments that JCS cannot express (an integer beyond 2**53) are hashed as JSON text with sorted
     keys. The hash reveals something about content, so entries contain it as content.
 
+    Args:
+        arguments: the arguments of a tool call.
+
     Raises:
         InvalidInputError: the arguments cannot be expressed as JSON.
     """

@@ -310,6 +310,9 @@ def comparable_name(name: str) -> str:
     """Return a person's name in the form in which names are compared.
 
     Case, character width, spaces and invisible characters make no difference.
+
+    Args:
+        name: the name as written.
     """
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return " ".join("".join(c for c in plain if c.isprintable() or c.isspace()).split())

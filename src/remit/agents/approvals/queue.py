@@ -253,6 +253,9 @@ class ApprovalQueue:
 
         Does nothing if no webhook is configured. The message contains the arguments only if
         ``[approvals] webhook_content`` is set.
+
+        Args:
+            request_id: id of the request; its entry is read when the message is sent.
         """
         if self._webhook is not None:
             self._webhook.send(request_id, functools.partial(self._message, request_id))

@@ -119,6 +119,9 @@ class DbosEngine:
         database that does not answer is logged and tried again. At the end waits for running
         orders, at most ``drain_s`` seconds, and stops DBOS.
 
+        Args:
+            worker: the worker; orders begin in its event loop.
+
         Raises:
             InvalidInputError: DBOS is not installed.
         """

@@ -284,6 +284,9 @@ class OrderQueue:
     def submission(self, order_id: str) -> LedgerEntry:
         """Return the ``ORDER_SUBMITTED`` of an order, with its content.
 
+        Args:
+            order_id: id of the order.
+
         Raises:
             NotFoundError: there is no such order, or the text is not in the form of an order's id.
             LedgerError: the ledger cannot be read.

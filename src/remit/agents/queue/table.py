@@ -65,6 +65,9 @@ class TableEngine:
         errors and tries again after a second. Returns without waiting for the started orders. An
         idle worker polls every 0.2 s. After an error, orders of a claim whose answer was lost are
         found and started.
+
+        Args:
+            worker: the worker; orders begin in its event loop.
         """
         tasks: dict[asyncio.Task[None], _Attempt] = {}
         in_doubt = False

@@ -381,6 +381,9 @@ class SessionManager:
         Turns that were read already are reused until :meth:`refresh`. Erased texts appear as
         placeholders. Forgets cached turns that are older than these.
 
+        Args:
+            limit: largest number of turns.
+
         Raises:
             LedgerError: the ledger cannot be read.
         """

@@ -25,6 +25,9 @@ def carried_effects(services: Services) -> tuple[Effect, ...]:
     These are the effects that the latest turn left. Before the first turn of a sub-agent's session,
     its caller's effects are returned. Read-only. Effects of erased turns are missing.
 
+    Args:
+        services: the parts with which the session runs.
+
     Raises:
         LedgerError: the ledger cannot be read.
     """

@@ -180,6 +180,10 @@ def exclusion_entries(ledger: LedgerPort, session_id: str) -> Iterator[LedgerEnt
 
     Entries before the session's latest end are included; entries that are not authentic are not.
 
+    Args:
+        ledger: a handle that may read the session.
+        session_id: the session.
+
     Raises:
         LedgerError: the ledger cannot be read.
     """

@@ -338,7 +338,12 @@ class UnfinishedTurn:
         return Plan(tuple(one.plan_step for one in found), answering[0] if answering else "")
 
     def find(self, step: str, attempt: int) -> RecordedOrder | None:
-        """Return the order of a step and attempt; None if there is none."""
+        """Return the order of a step and attempt; None if there is none.
+
+        Args:
+            step: name of the step.
+            attempt: number of the attempt, from 1.
+        """
         return next((o for o in self.orders if (o.step, o.attempt) == (step, attempt)), None)
 
 

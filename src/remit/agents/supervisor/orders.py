@@ -198,6 +198,9 @@ class StandaloneOrders:
 
         An ended order is returned unchanged.
 
+        Args:
+            wo_id: id of the order.
+
         Raises:
             InvalidInputError: this session has no such standalone order.
             LeaseBusyError: another process works on the order.

@@ -201,6 +201,9 @@ def may_be_repeated(order: WorkOrder) -> bool:
     """Return True if a person or program may request another attempt at a failed order.
 
     False for an order that has not failed, and after a timeout or an unknown outcome of a tool.
+
+    Args:
+        order: the order as it ended.
     """
     failed = order.state is WorkOrderState.FAILED
     return failed and (order.error or {}).get("code") not in _UNCERTAIN_FAILURES

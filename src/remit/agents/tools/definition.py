@@ -295,6 +295,9 @@ class Tool:
 
         They are converted as for a call, and defaults are filled in. Arguments that do not fit are
         returned unchanged. No error is raised.
+
+        Args:
+            arguments: the arguments as the model gave them.
         """
         try:
             return canonical_arguments(

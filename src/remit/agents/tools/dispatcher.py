@@ -169,6 +169,9 @@ class ToolDispatcher:
 
         Imported tools are cached. Blocks while a distribution is imported.
 
+        Args:
+            tool_ids: ids of own tools or of installed distributions.
+
         Raises:
             UnknownToolError: there is no tool with one of the ids.
             ToolError: an installed distribution offers a tool that cannot be used.
@@ -362,6 +365,9 @@ def is_own_fault(error: BaseException) -> bool:
     can cause are RemitErrors, ValueError, TypeError, LookupError, ArithmeticError, file errors such
     as FileNotFoundError, RecursionError and MemoryError. :class:`ToolUnavailableError` always
     counts.
+
+    Args:
+        error: the exception of a call.
     """
     if isinstance(error, ToolUnavailableError):
         return True

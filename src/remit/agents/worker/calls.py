@@ -259,6 +259,9 @@ def result_text(result: ToolResult) -> str:
 
     A failure becomes ``status: error``. A note precedes the output; data become JSON.
 
+    Args:
+        result: the result, with redacted output.
+
     Raises:
         JsonTextError: the output is nested too deep.
     """

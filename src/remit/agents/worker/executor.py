@@ -312,6 +312,9 @@ class HO1Executor:
         an unknown outcome. An order with a recorded end is returned as recorded. Errors of a
         sub-agent's cancellation are let through.
 
+        Args:
+            work_order: the order, in a state that has not ended.
+
         Raises:
             OrderRecordError: the order was never dispatched, or is given in an ended state.
             LedgerError: an entry could not be written.

@@ -59,6 +59,9 @@ class OutputSchema:
         """Take the next piece of the streamed text, and emit the partial data if it parses.
 
         A long text is parsed again only after growing by a twentieth.
+
+        Args:
+            text: what arrived since the last call.
         """
         self._text += text
         if len(self._text) < self._next:

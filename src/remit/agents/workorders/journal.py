@@ -207,6 +207,9 @@ class Journal:
     def submit(self, *writes: Write) -> asyncio.Future[list[Any]]:
         """Submit the held writes and then ``writes`` in one transaction, without waiting.
 
+        Args:
+            writes: entries, and functions that take the transaction.
+
         Returns:
             A future of the results in order: ids of entries, results of functions.
 

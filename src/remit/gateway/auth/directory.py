@@ -189,6 +189,9 @@ class Directory:
 
         Owners that are declared, or named by an unrevoked key or a budget, are included.
 
+        Args:
+            kind: ``user``, ``team`` or ``organisation``.
+
         Raises:
             LedgerError: the ledger cannot be read.
             AuthUnavailableError: the row of a key is damaged.

@@ -93,6 +93,9 @@ class Identity(Grant):
 
         The id must be listed or match a pattern, case-sensitively; without a list every model may
         be used. The limits of ``within`` apply too.
+
+        Args:
+            model_id: the provider's full id of the model, without the provider.
         """
         if self.within is not None and not self.within.may_use_model(model_id):
             return False

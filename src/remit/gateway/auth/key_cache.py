@@ -173,6 +173,9 @@ class KeyCache:
     def apply(self, rows: Iterable[KeyRow]) -> None:
         """Apply rows that this process or another wrote. Rows older than the known ones are
         ignored.
+
+        Args:
+            rows: rows of keys, in any order.
         """
         with self._changing:
             self._put(rows)

@@ -157,7 +157,11 @@ class Account:
         return (*values, self.scope)
 
     def is_short_of(self, amount: Amount) -> bool:
-        """Return True if the unspent amount, reservations ignored, is less than ``amount``."""
+        """Return True if the unspent amount, reservations ignored, is less than ``amount``.
+
+        Args:
+            amount: tokens and nano-dollars; an unknown price counts as 0.
+        """
         tokens, nano = self.token_limit, self.nano_limit
         return (tokens is not None and self.spent_tokens + amount.tokens > tokens) or (
             nano is not None and self.spent_nano + (amount.nano or 0) > nano

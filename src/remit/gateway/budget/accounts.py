@@ -275,6 +275,9 @@ class Accounts:
         """Return the existing accounts of ``scopes`` in that order, without moving their
         windows.
 
+        Args:
+            scopes: keys of the scopes; those without an account are left out.
+
         Raises:
             LedgerError: the ledger cannot be read.
         """

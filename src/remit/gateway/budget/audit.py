@@ -145,7 +145,11 @@ def audit_budgets(
 
 
 def check_holds(select: Select) -> Iterator[Finding]:
-    """Yield a finding for each row of ``holds`` that is not a hold, which no entry states."""
+    """Yield a finding for each row of ``holds`` that is not a hold, which no entry states.
+
+    Args:
+        select: runs a query on the ledger's database.
+    """
     for name, text in select("SELECT reservation_id, hold FROM holds", ()):
         if Hold.read_exact(text) is None:
             yield None, f"holds: the hold of {readable(name)} cannot be read"

@@ -45,7 +45,11 @@ class TokenBudgeter:
         self._raised = RaisedBounds()
 
     def accounts(self, tx: Transaction) -> Accounts:
-        """Return the accounts of a transaction; the caller calls their ``write``."""
+        """Return the accounts of a transaction; the caller calls their ``write``.
+
+        Args:
+            tx: the transaction, in which the accounts are read and written.
+        """
         return Accounts(tx.ask, tx, tx.execute_many, tx.append, allow_unpriced=self._allow_unpriced)
 
     def allocate(

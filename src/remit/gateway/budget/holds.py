@@ -183,7 +183,11 @@ class RaisedBounds:
         self._read_at = -math.inf
 
     def ask(self, ask: _Ask) -> None:
-        """Send the query for the raised bounds if the cache is older than one second."""
+        """Send the query for the raised bounds if the cache is older than one second.
+
+        Args:
+            ask: sends a query without waiting for the answer.
+        """
         now = monotonic()
         if now - self._read_at > _FRESH_S:
             self._read_at = now
@@ -210,6 +214,12 @@ class RaisedBounds:
         return self._percents.get(row_of(raised), 100)
 
     def raise_to(self, raised: tuple[str, ...], percent: int) -> None:
-        """Note a raised bound in this process's cache."""
+        """Note a raised bound in this process's cache.
+
+        Args:
+            raised: provider and model of the bound, then its cause and account, if known.
+            percent: the percentage of the unraised bound; a lower one than the known one is
+                ignored.
+        """
         row = row_of(raised)
         self._percents[row] = max(percent, self._percents.get(row, 100))

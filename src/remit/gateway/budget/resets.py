@@ -12,7 +12,13 @@ __all__ = ["reset_metadata", "window_entry"]
 
 
 def reset_metadata(period: str, time_zone: str, end: int) -> dict[str, str]:
-    """Return the metadata that describes a window: period, time zone and end."""
+    """Return the metadata that describes a window: period, time zone and end.
+
+    Args:
+        period: name of the window's length, such as ``month``.
+        time_zone: name of the time zone.
+        end: end of the window, in seconds since 1970.
+    """
     return {"window": period, "time_zone": time_zone, "window_end": _utc(end)}
 
 

@@ -51,6 +51,9 @@ class McpSecrets:
         ``[secret]``.
 
         Longer values are replaced first.
+
+        Args:
+            text: the text, which is not changed itself.
         """
         for value in sorted(self._known, key=len, reverse=True):
             text = text.replace(value, "[secret]")
