@@ -24,7 +24,8 @@ class File:
     """An image or a document. Text files reach the model as text, between fences.
 
     The tokens of other documents, such as PDF, cannot be bounded in advance. Remit reserves the
-    model's whole context for them.
+    model's whole context for them. Immutable; :meth:`read` reads one from the disk, and
+    :attr:`block` is its form for models.
 
     Attributes:
         data: the bytes.

@@ -175,7 +175,7 @@ class Recording:
     def take(self, fits: Callable[[RecordedCall], bool]) -> RecordedCall | None:
         """Return the earliest pending call that fits, and mark it as replayed; None if none fits.
 
-        None is also returned after a difference.
+        None is also returned after a difference. Threads may call this at the same time.
 
         Args:
             fits: returns True if the request equals the recorded one.

@@ -100,7 +100,9 @@ class Connection(HttpToolsProtocol):
     request is an ASGI request. Both kinds can be pipelined on one connection.
 
     A new connection above the limit replaces the oldest one without a good key, else an idle one.
-    Without either, its requests are answered 503.
+    Without either, its requests are answered 503. uvicorn makes an instance for each connection and
+    calls its methods in the event loop; the limits are attributes of the class, which the server
+    sets.
 
     Attributes:
         max_header_bytes: longest request line with all headers.
@@ -109,12 +111,13 @@ class Connection(HttpToolsProtocol):
             early.
         stalled_s: seconds after which a client that takes nothing of its answer is disconnected,
             and its call is cancelled.
+        max_socket_bytes: longest message on a WebSocket.
     """
 
     max_header_bytes = 0
     header_timeout_s = 0.0
     stalled_s = 60.0
-    max_socket_bytes = 0  # the longest message on a WebSocket
+    max_socket_bytes = 0
 
     _strangers = Strangers()  # Shared by all connections of this process.
     stranger_at: str | None = None  # The client's address until a request brings a good key.

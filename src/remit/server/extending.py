@@ -42,6 +42,8 @@ class ExtensionRoutes(Protocol):
     """The endpoints of one distribution.
 
     The distribution's entry point makes the object; the server asks for the paths once.
+    :meth:`answer` answers the ``POST`` requests to :meth:`paths`, the handlers of :meth:`cards` all
+    others. :meth:`aclose` comes last.
     """
 
     def paths(self) -> Iterator[str]:

@@ -32,7 +32,9 @@ class Call:
     uvicorn's part of the protocol uses the attributes that its own cycles have.
 
     The path is direct: there is no ASGI scope. A body above a limit pauses reading until
-    :meth:`read`.
+    :meth:`read`. The connection makes an instance for each request, starts its handler as a task
+    with :meth:`start`, and feeds its body; the handler reads and answers. All methods belong to one
+    event loop.
 
     Args:
         connection: the connection, whose parser has read the headers.

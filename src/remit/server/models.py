@@ -31,6 +31,8 @@ class ModelListing:
     """The models that a caller may use. Lists of providers are cached for a minute.
 
     A provider that does not answer in time contributes only models that Remit knows itself.
+    :meth:`models` and :meth:`model` answer requests, in one event loop. The lists are shared by all
+    callers, and each sees its own part.
 
     Args:
         runtime: the open root.

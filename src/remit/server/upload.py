@@ -24,7 +24,7 @@ class FormUpload:
     """A form on its way from a client to a provider.
 
     The provider gets the last bytes only after the whole form was read and allowed, so it never has
-    a form that Remit refuses.
+    a form that Remit refuses. Iterate :meth:`pieces` once, which reads the form from the client.
 
     Args:
         body: reads the form.

@@ -62,8 +62,8 @@ def granted_action(
     Raises:
         ApprovalError: the requested arguments were erased, or an earlier answer changed them and
             ``arguments`` is None.
-        InvalidInputError: the arguments of this request cannot be changed, or the new ones do not
-            fit the tool's schema.
+        InvalidInputError: the arguments of this request cannot be changed, or the new ones are
+            not JSON, or do not fit the tool's schema.
     """
     tool_id, wanted = request.metadata["tool_id"], request.metadata["arguments"]
     if isinstance(wanted, Erased):

@@ -310,6 +310,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             TimeoutError: the order has not ended in time.
+            LedgerError: the ledger cannot be read.
         """
         await asyncio.to_thread(self.get, order_id)
         end = None if timeout_s is None else time.monotonic() + timeout_s

@@ -38,6 +38,8 @@ _WAKE = (
 class Taker(Protocol):
     """A worker, as an engine sees it. Methods are called in the worker's event loop.
 
+    The engine asks for :meth:`room`, starts orders by :meth:`begin`, and waits by :meth:`nudged`.
+
     Attributes:
         seat: the name of its lease.
         queues: the queues that it serves, in order of preference.
@@ -77,6 +79,8 @@ class Engine(Protocol):
     """The component that hands out each ready order to one worker.
 
     An engine only announces and claims; the ledger and the table ``orders`` hold the orders.
+    :meth:`announce` is called in the transaction that makes an order ready, and :meth:`hand_out`
+    runs as long as a worker does.
     """
 
     def announce(self, tx: Transaction, row: Row) -> None:

@@ -106,6 +106,9 @@ class TableEngine:
 
         Args:
             queues: names of the queues. A delayed order counts whatever its queue.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         marks = ", ".join("?" * len(queues))
         rest = f"AND queue IN ({marks}) LIMIT 1"

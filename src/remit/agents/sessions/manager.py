@@ -61,6 +61,8 @@ _SELECT_MARKS = (
 class Turn:
     """User message and response of one turn.
 
+    Immutable. Erased texts are placeholders.
+
     Attributes:
         turn_number: number of the turn in its session, from 1.
         user_message: the user's message.

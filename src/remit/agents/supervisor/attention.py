@@ -47,6 +47,8 @@ _BYTES_PER_TOKEN = 4  # An estimate; the budget counts the request exactly.
 class Candidate:
     """A text that may be worth showing.
 
+    Immutable.
+
     Attributes:
         kind: ``policy``, ``thread``, or ``session`` (an open thread of another session).
         ref: an entry id, a thread id, or a file.

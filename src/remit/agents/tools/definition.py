@@ -96,7 +96,9 @@ class Successor(Protocol):
 class SubAgent(Protocol):
     """An agent that is used as a tool, as the worker sees it.
 
-    Each call has a session of its own, found by the call's idempotency key.
+    Each call has a session of its own, found by the call's idempotency key. :attr:`is_repeatable`
+    and :meth:`effects` tell what a repeated or interrupted call can have done, and :meth:`cancel`
+    ends its work.
     """
 
     @property

@@ -33,7 +33,11 @@ _CANCELLED = WorkFailedError("cancelled", "the order was cancelled")
 
 
 class BudgetPort(Protocol):
-    """The part of a budgeter that the worker uses."""
+    """The part of a budgeter that the worker uses.
+
+    :meth:`allocation` sets the limits of an order, :meth:`check` says whether it may begin, and
+    :meth:`paid` charges for a tool.
+    """
 
     def allocation(
         self, scope: BudgetScope, limits: BudgetLimits, by: str

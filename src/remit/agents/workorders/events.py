@@ -104,6 +104,8 @@ class Degraded:
 class ApprovalNeeded:
     """Event: a tool call waits for a person.
 
+    Immutable.
+
     Attributes:
         request_id: id of the ``APPROVAL_REQUESTED`` entry, for ``remit approve``.
         wo_id: the waiting work order.

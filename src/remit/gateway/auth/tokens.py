@@ -186,6 +186,9 @@ class AgentTokens:
 class AgentTokenProvider:
     """Authenticates agents by their tokens.
 
+    :meth:`authenticate` returns the identity of a token's agent. The object stores nothing and can
+    be used from several threads.
+
     Args:
         tokens: checks the tokens.
         keys: finds virtual keys. A token issued for a key ends when the key is revoked, expires or

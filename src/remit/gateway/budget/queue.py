@@ -57,7 +57,7 @@ class WaitingRoom:
     that refused it. The first of a queue retries when a call on its scope is settled in this
     process, and from time to time because other processes settle too. A new call goes behind the
     calls that already wait on one of its scopes. Between processes there is no order. Nothing is
-    recorded while a call waits.
+    recorded while a call waits. :meth:`freed` tells the room that a reservation was released.
 
     Args:
         wait_ms: longest wait in milliseconds; then the refusal is final.

@@ -424,7 +424,7 @@ def export_tenant(
 
     Raises:
         RemitError: the directory is not empty or cannot be written, or a package's file leads out
-            of the tenant's root.
+            of the tenant's root; or an error of :func:`take_checkpoint`.
         LedgerError: an error of :func:`take_checkpoint` or of the export.
     """
     try:
