@@ -65,6 +65,8 @@ class TenantHost:
     def record(self, event: str, tenant: str, reason: str, *, once: str = "", **data: Any) -> str:
         """Write an entry about a tenant to the host's ledger; return its id.
 
+        The entry is durable when this returns.
+
         Args:
             event: event type, whose last word is the decision.
             tenant: name of the tenant.
@@ -307,6 +309,7 @@ def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
     Raises:
         RemitError: the host recorded no such tenant, another key, or the tenant's removal.
         LedgerKeyError: the file of the key is damaged, or belongs to another log.
+        LedgerError: the host's ledger cannot be read.
     """
     _require_not_removed(ledger, tenant.name)
     recorded = recorded_key(ledger, tenant.name)
