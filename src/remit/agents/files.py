@@ -24,7 +24,8 @@ class File:
     """An image or a document. Text files reach the model as text, between fences.
 
     The tokens of other documents, such as PDF, cannot be bounded in advance. Remit reserves the
-    model's whole context for them.
+    model's whole context for them. Immutable; :meth:`read` reads one from the disk, and
+    :attr:`block` is its form for models.
 
     Attributes:
         data: the bytes.
@@ -143,6 +144,10 @@ def with_note(messages: Sequence[Message], note: str) -> list[Message]:
     """Return the messages with a note in the user's last message, before its text.
 
     Unchanged if the note is empty; the given messages are not modified.
+
+    Args:
+        messages: the messages of a prompt.
+        note: the text; two line breaks separate it from the user's.
     """
     return _in_last(messages, lambda text: f"{note}\n\n{text}") if note else list(messages)
 

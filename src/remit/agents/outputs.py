@@ -20,18 +20,11 @@ _WRAPPER = "result"  # Providers accept only objects, so other values become a m
 
 
 class OutputType(Generic[OutputT]):
-    """The type of an agent's answers.
+    """The type of an agent's answers, with its JSON Schema.
 
-    Args:
-        wanted: a Pydantic model, dataclass, TypedDict, or any other type that pydantic can read
-            from JSON: lists, unions, enums, scalars. ``str`` means plain text.
-
-    Attributes:
-        name: name of the type, for messages.
-        schema: JSON Schema for the model, always of an object; None for text.
-
-    Raises:
-        InvalidInputError: JSON Schema cannot describe the type.
+    :meth:`value` converts an answer into the type, :meth:`problem` says why that fails, and
+    :meth:`partial` shows an answer that is still arriving. Types that are not objects are wrapped
+    in an object with one member for the model. An instance does not change.
     """
 
     def __init__(self, wanted: type[OutputT] | Any) -> None:
@@ -92,6 +85,9 @@ class OutputType(Generic[OutputT]):
         """Return the part of an answer received so far, as plain data that is not validated.
 
         None if the member that holds the value has not begun.
+
+        Args:
+            data: the JSON data received so far.
         """
         if self._wrapped:
             return data.get(_WRAPPER) if isinstance(data, Mapping) else None

@@ -28,6 +28,9 @@ _MAX_KNOWN = 4_096  # Clients name sessions and orders, so the cache has a limit
 class Admission:
     """The check of requests and callers before anything is sent.
 
+    :meth:`admit` is the only method; it writes nothing. The results for repeated callers with equal
+    ids are cached, at most 4,096.
+
     Args:
         auth: authenticates tokens; None if no provider is configured.
         dev_mode: True to skip authentication.
@@ -42,6 +45,8 @@ class Admission:
 
     def admit(self, call: Call) -> None:
         """Check a call's request and its caller, and set the fields that the next steps need.
+
+        Nothing is written. A request with an idempotency key gets a claim with a new random token.
 
         Args:
             call: the call. Its ``sent``, ``request_hash``, ``identity``, ``ownership``, ``path``
@@ -100,11 +105,14 @@ class Admission:
 def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool, keys: KeyStore) -> str:
     """Set ``call.identity`` and return why the caller may not make the call; empty if it may.
 
-    Never raises for a failed authentication. A call that an operator makes for a virtual key is
-    limited by that key as it is now, which reads the database.
+    Never raises for a failed authentication, nor for an error of ``auth`` or ``keys``: the reason
+    names it. An identity that is set already is not authenticated again. A call that an operator
+    makes for a virtual key is limited by that key as it is now, which reads the database. Role,
+    agent, session, work order and tier of the request must be allowed to the identity. In dev mode
+    without an identity, nothing is checked.
 
     Args:
-        call: the call.
+        call: the call; its request has the token and, if any, the key to act for.
         auth: authenticates tokens; None if no provider is configured.
         dev_mode: True to skip authentication.
         keys: the virtual keys.
@@ -149,7 +157,15 @@ def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool, keys: Ke
 
 
 def path_of(call: Call) -> tuple[str, ...]:
-    """Return every budget scope that the call counts in."""
+    """Return every budget scope that the call counts in, the narrowest last.
+
+    These are organisation, team, user and key of the identity, the accounts in ``charged_to``, and
+    session, work order and agent of the request. The identity's user takes precedence over the
+    request's; without an identity only the request counts.
+
+    Args:
+        call: the call, with its identity.
+    """
     request, identity = call.request, call.identity
     session_id, order, agent_id = request.session_id, request.work_order_id, request.agent_id
     also = request.charged_to
@@ -162,8 +178,13 @@ def path_of(call: Call) -> tuple[str, ...]:
 
 
 def caller_of(call: Call) -> str:
-    """Return the name of the caller that an idempotency key belongs to: its key, else its
-    session.
+    """Return the name of the caller that an idempotency key belongs to.
+
+    The result is ``key:{id}`` for a caller with a virtual key, otherwise
+    ``name:{name}/session:{session}``.
+
+    Args:
+        call: the call, with its identity; the name is empty without one.
     """
     identity = call.identity
     if identity is not None and identity.key_id:

@@ -40,6 +40,10 @@ _REMEMBER = (
 class AnswerCache:
     """Finds and remembers answers for the keys and contracts that the settings name.
 
+    :meth:`allows` decides whether a call takes part, :meth:`find` reads a recorded answer, and
+    :meth:`remember` gives the write that remembers a new one. Answers are looked up in the ledger's
+    database; nothing is kept in memory.
+
     Args:
         ledger: holds the answers.
         config: the keys, the contracts and the greatest age.
@@ -80,12 +84,18 @@ class AnswerCache:
     async def find(self, call: Call, to: Candidate) -> CachedAnswer | None:
         """Return the recorded answer to an equal request; None without one.
 
-        Sets ``call.cache_name``, under which :meth:`remember` stores a new answer. A record that
-        cannot be read gives no answer.
+        Sets ``call.cache_name``, under which :meth:`remember` stores a new answer. The record must
+        be a success of the same key, contract and request, not older than the greatest age, and
+        must fit the output schema. A record that cannot be read gives None. The database is read in
+        a thread.
 
         Args:
             call: the call.
             to: the request that would be sent.
+
+        Raises:
+            JsonTextError: the request is nested too deep.
+            NotCanonicalError: the messages have no canonical form.
         """
         caller = caller_of(call)
         call.cache_name = name = caller, hidden_name(f"cache\x00{caller}", _digest(call, to))

@@ -62,17 +62,21 @@ _GONE = Failure(
 
 
 class Attempts:
-    """Runs the attempts of calls. Each attempt writes one ``DISPATCH`` and exactly one
-    ``EXCHANGE``.
+    """Runs the attempts of calls.
+
+    Each attempt writes one ``DISPATCH`` and exactly one ``EXCHANGE``.
+
+    Call :meth:`begin`, :meth:`send` and :meth:`settle` for each attempt, in this order; an attempt
+    that was begun must be settled. :meth:`answer_recorded` takes the place of all three.
 
     Args:
         ledger: records the attempts.
         in_flight: begins and ends calls.
         config: timeouts.
-        mode: the effect of an exhausted budget: ``enforce`` refuses the call, ``warn`` records a
-            warning, ``off`` does neither.
         report: reports an attempt of a routed call to the observers.
         is_current: returns False if the circuit of a permit was opened since.
+        mode: the effect of an exhausted budget: ``enforce`` refuses the call, ``warn`` records a
+            warning, ``off`` does neither.
 
     Attributes:
         cache: the answer cache; None if no key and no contract allows it.
@@ -204,6 +208,8 @@ class Attempts:
         Raises:
             NotYoursError, BudgetRefusedError, LedgerError, LeaseLostError, CancelledError: as
                 :meth:`begin` and :meth:`settle`.
+            IdempotencyKeyUsedError, CircuitChangedError: as :meth:`begin`.
+            JsonTextError, NotCanonicalError: as :meth:`AnswerCache.find`.
         """
         cache = self.cache
         if cache is None or not cache.allows(call, to):
@@ -217,10 +223,23 @@ class Attempts:
         return (await self.settle(call, attempt)).error_code is None
 
     async def send(self, call: Call, attempt: Attempt, permit: Permit) -> None:
-        """Send the request of a begun attempt and store its answer or failure in ``result``.
+        """Send the request of a begun attempt and store its answer or failure in
+        ``attempt.result``.
 
-        Reports the result to the circuit breaker through ``permit``. If the event loop is closing,
-        its exception is raised and recovery settles the call.
+        Does nothing if the attempt has a result already. Also sets ``sent``, ``error``,
+        ``latency_ms`` and ``first_after_ms`` of the attempt, and lowers its output limit to what
+        the reservation allows. Failures, timeouts and the cancellation of the caller become a
+        :class:`Failure` and are not raised. The result is reported to the circuit breaker through
+        ``permit``.
+
+        Args:
+            call: the call, whose listener receives the stream.
+            attempt: the attempt that :meth:`begin` returned.
+            permit: the circuit breaker's permit for this attempt.
+
+        Raises:
+            BaseException: an error that is none of the call's, such as a closing event loop;
+                recovery settles the call.
         """
         if attempt.result is not None:
             return
@@ -253,7 +272,14 @@ class Attempts:
     async def settle(self, call: Call, attempt: Attempt) -> PromptResponse:
         """Commit the ``EXCHANGE`` of an attempt with the settlement and the decision, if any.
 
-        Returns the response to the caller, and stores it in ``call.last``.
+        Returns the response to the caller, and stores it in ``call.last``. The lease is no longer
+        renewed afterwards, also after an error. A text answer is checked against the request's
+        output schema; the response says whether it fits. A routed attempt is reported to the choice
+        and the observers. While the ledger is unavailable, the commit is retried without end.
+
+        Args:
+            call: the call.
+            attempt: the attempt, with its result.
 
         Raises:
             LedgerError: the ledger refused the answer; recovery settles the call.

@@ -48,6 +48,8 @@ _TOOLS_TOKENS = 1_024  # Providers may add an unseen prompt when tools are offer
 class Bill(Struct, gc=False):
     """The charge for one attempt.
 
+    :meth:`metadata` gives its keys in the record.
+
     Attributes:
         usage: tokens, and their cost in nano-dollars if a price is known.
         certainty: ``measured``, ``estimated``, ``upper_bound`` or ``unpriced``.
@@ -80,6 +82,8 @@ class Bill(Struct, gc=False):
 class Billing:
     """Tariffs of models, by a table of prices.
 
+    :meth:`of` caches the tariffs, at most 1,024; :meth:`per_call` makes a new one.
+
     Args:
         prices: the table.
         config: tokens that providers may add unseen, and the providers that are free.
@@ -91,7 +95,14 @@ class Billing:
         self._tariffs: dict[tuple[str, str], Tariff] = {}
 
     def of(self, provider_id: str, model_id: str) -> Tariff:
-        """Return the tariff of one model. Tariffs are cached."""
+        """Return the tariff of one model.
+
+        Tariffs are cached. A model without a price has a tariff too.
+
+        Args:
+            provider_id: the provider.
+            model_id: the model, as the provider names it.
+        """
         model = (provider_id, model_id)
         found = self._tariffs.get(model)
         if found is None:
@@ -113,12 +124,15 @@ class Billing:
 class Tariff:
     """Upper bounds and bills of one model.
 
+    :meth:`bound`, :meth:`body_bound` and :meth:`batch_bound` give the most that a call can cost
+    before it is sent. The other methods give a :class:`Bill` for its end. Nothing is written.
+
     Args:
         model: provider and model.
         prices: the table of prices.
         config: tokens that providers may add unseen, and the providers that are free.
-        per_call_nano: a price in nano-dollars for each answered call, whatever it contains; None
-            to bill by the table.
+        per_call_nano: a price in nano-dollars for each answered call, whatever it contains; None to
+            bill by the table.
 
     Attributes:
         price: the price of the model; None if the table has none.
@@ -164,11 +178,14 @@ class Tariff:
     ) -> Bound:
         """Return the upper bound of a call whose body is in the provider's dialect.
 
+        A call of a free endpoint has the bound zero.
+
         Args:
             body: the body.
             uses: how often a tool of the provider may be used if the body does not say; None for
                 the configured number.
-            headers: the client's headers, which may ask for a larger context window; None for none.
+            headers: the client's headers, which may ask for a larger context window (``context-1m``
+                in ``anthropic-beta``); None for none.
         """
         if body.endpoint.free:
             return _FREE
@@ -188,7 +205,11 @@ class Tariff:
         """Return the upper bound of a request in a batch, at the batch price.
 
         A batch is sent as it is, so a limit that a request does not state makes the bound
-        unbounded. The provider's own tools keep their full price.
+        unbounded. The provider's own tools keep their full price. ``amount.unbounded`` then names
+        the limit to send. The amount cannot be lowered.
+
+        Args:
+            body: the request as it is sent in the batch.
         """
         if body.value.get("service_tier") in (None, "auto"):  # no default lifts it out of the batch
             body = replace(body, value={**body.value, "service_tier": "default"})
@@ -232,9 +253,12 @@ class Tariff:
     def at_bound(self, held: Hold | Amount, tokens: tuple[int, int]) -> Bill:
         """Return the bill for usage that was not reported: the whole reservation.
 
+        The certainty is ``upper_bound``.
+
         Args:
             held: the reservation, or the upper bound of the call.
-            tokens: upper bound of the input and output tokens.
+            tokens: upper bound of the input and output tokens, by which the reserved tokens are
+                divided.
         """
         tokens_out = max(0, min(tokens[1], held.tokens - tokens[0]))
         return self._bill(
@@ -245,6 +269,10 @@ class Tariff:
         self, answer: ProviderResponse, asked: Mapping[str, Any], bound: tuple[int, int]
     ) -> Bill | None:
         """Return the bill for an answer; None if neither the answer nor the call states the usage.
+
+        A tariff with a price for each call bills that price. Sound is billed by its seconds or by
+        the characters spoken, if the table prices them so. Everything else is billed as
+        :meth:`measured`.
 
         Args:
             answer: the answer.
@@ -317,6 +345,8 @@ class Tariff:
         self, tokens: tuple[int, int], certainty: str, asked: Mapping[str, Any] = _NO_FIELDS
     ) -> Bill:
         """Return the bill for unreported usage at the dearest price of so many tokens.
+
+        The cost is None if the model has no price, and 0 for a free provider.
 
         Args:
             tokens: input and output tokens.
@@ -395,7 +425,8 @@ def estimate(config: RouterConfig, sent: Sent, reported_in: int | None, text_byt
     """Return the estimated input and output tokens of a stream that broke off, at most the bound.
 
     Each piece of the stream counts as at least one token. The configured bytes per token are so few
-    that ordinary text has fewer tokens than estimated.
+    that ordinary text has fewer tokens than estimated. The input is at least 1. A bound of 0 output
+    tokens limits nothing.
 
     Args:
         config: the estimate of bytes per token.

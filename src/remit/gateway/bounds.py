@@ -79,6 +79,8 @@ _OPEN = {"service_tier": ("priority",), "inference_geo": ("us",)}
 class Bound(Struct, frozen=True, gc=False):
     """The upper bound of one call.
 
+    Immutable.
+
     Attributes:
         amount: tokens and money, and the part that is unbounded.
         tokens: input and output tokens.
@@ -138,7 +140,8 @@ def call_bound(
     say nothing (documents, sound, files by reference), the model's context window is the bound. The
     output is the call's limit for each answer, else the model's largest. Money is the dearest price
     of both, and the provider's tools as often as the call allows. After each use of a tool the
-    model may run again with a full window.
+    model may run again with a full window. A call that no number bounds has an amount with
+    ``bounded`` False, whose ``unbounded`` names the field.
 
     Args:
         endpoint: its name, such as ``openai.chat``.
@@ -396,7 +399,15 @@ class Media(Struct, gc=False):
 
 
 def media_of(body: Mapping[str, Any]) -> Media:
-    """Return the parts of a body's conversation that are not text, in any dialect."""
+    """Return the parts of a body's conversation that are not text, in any dialect.
+
+    Blocks of an unknown type count as ``other``, because their bytes do not bound their tokens.
+    ``seconds`` stays 0: sound files are not measured here.
+
+    Args:
+        body: the parsed body; ``messages``, ``input``, ``system``, ``contents``, ``content`` and
+            ``requests`` are searched.
+    """
     found = Media()
     if "contents" in body or "content" in body or "requests" in body:
         for number, part in enumerate(_parts(body)):

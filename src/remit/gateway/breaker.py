@@ -19,7 +19,13 @@ _LONGEST_TRIAL_MS = 86_400_000
 
 
 class CircuitState(StrEnum):
-    """The state of a breaker."""
+    """The state of a breaker.
+
+    Attributes:
+        CLOSED: calls pass.
+        OPEN: every call is refused.
+        HALF_OPEN: a limited number of calls may try.
+    """
 
     CLOSED = "closed"
     OPEN = "open"
@@ -30,8 +36,8 @@ class CircuitState(StrEnum):
 class Circuit:
     """A circuit breaker: CLOSED → OPEN after failures → HALF_OPEN after a time → CLOSED or OPEN.
 
-    Times are milliseconds since 1970 by the clock that all processes of a ledger share
-    (:mod:`remit.ledger.clock`).
+    Immutable: :meth:`tried` and :meth:`answered` return the next state. Times are milliseconds
+    since 1970 by the clock that all processes of a ledger share (:mod:`remit.ledger.clock`).
 
     Attributes:
         failures: consecutive failures while the circuit is closed.
@@ -58,7 +64,15 @@ class Circuit:
         return not self.open and self.failures == 0
 
     def state(self, config: CircuitBreakerConfig, now_ms: int) -> CircuitState:
-        """Return the state at ``now_ms``."""
+        """Return the state at ``now_ms``.
+
+        An open circuit is half open once ``recovery_timeout_ms`` have passed since its opening, and
+        also if the clock was set back by as much.
+
+        Args:
+            config: thresholds.
+            now_ms: the time, in milliseconds since 1970 by the shared clock.
+        """
         if not self.open:
             return CircuitState.CLOSED
         # A clock that was set back far must not keep it open until it has caught up.
@@ -67,8 +81,11 @@ class Circuit:
         return CircuitState.OPEN if cooling else CircuitState.HALF_OPEN
 
     def retry_after_s(self, config: CircuitBreakerConfig, now_ms: int) -> float | None:
-        """Return the seconds until an open circuit may be retried; None if it may be retried
-        now.
+        """Return the seconds until an open circuit may be retried; None if it may be retried now.
+
+        Args:
+            config: thresholds; the result is at most ``recovery_timeout_ms``.
+            now_ms: the time, in milliseconds since 1970 by the shared clock.
         """
         if self.state(config, now_ms) is not CircuitState.OPEN:
             return None
@@ -76,8 +93,15 @@ class Circuit:
         return min(timeout, timeout + self.opened_at_ms - now_ms) / 1000
 
     def tried(self, config: CircuitBreakerConfig, now_ms: int, lasts_ms: int) -> Circuit | None:
-        """Return the circuit with one more trial of at most ``lasts_ms``; None if no trial is
-        allowed.
+        """Return the circuit with one more trial; None if no trial is allowed.
+
+        A trial is allowed if the circuit is half open and fewer than ``half_open_max`` trials are
+        in flight. Trials whose time has passed are dropped, which begins a new generation.
+
+        Args:
+            config: thresholds.
+            now_ms: the time.
+            lasts_ms: most milliseconds that the trial may take.
         """
         if self.state(config, now_ms) is not CircuitState.HALF_OPEN:
             return None
@@ -100,9 +124,13 @@ class Circuit:
     ) -> Circuit:
         """Return the circuit after a call has ended; the same object if the result changes nothing.
 
+        A success closes an open circuit and clears failures. A failure opens a circuit that is open
+        for trials, or that has reached the threshold. ``nothing`` gives back a trial.
+
         Args:
             config: thresholds.
-            generation: the generation of the circuit when the call began.
+            generation: the generation of the circuit when the call began; the result of another one
+                is ignored.
             outcome: ``ok``, ``bad`` or ``nothing``.
             now_ms: the time.
         """

@@ -43,10 +43,16 @@ _Ask = Callable[[str], list[tuple[Any, ...]]]
 
 
 class Permit:
-    """Permission to make one call. ``succeed``, ``fail`` or ``release`` reports its result once.
+    """Permission to make one call.
+
+    ``succeed``, ``fail`` or ``release`` reports its result once.
+
+    Later reports are ignored. A permit that is never reported leaves a trial taken until its time
+    is over.
 
     Args:
-        answer: called with ``about`` and the outcome; must not wait.
+        answer: called with ``about`` and the outcome (``ok``, ``bad`` or ``nothing``); must not
+            wait.
         about: identifies the call for ``answer``.
 
     Attributes:
@@ -62,7 +68,10 @@ class Permit:
         self.needs_check = False
 
     def succeed(self) -> None:
-        """Report that the provider answered, possibly with a refusal of this request."""
+        """Report that the provider answered, possibly with a refusal of this request.
+
+        Does nothing after an earlier report.
+        """
         answer, self._answer = self._answer, None
         if answer is not None:
             answer(*self.about, "ok")
@@ -88,7 +97,8 @@ class CircuitBreaker:
     """A view of the circuit breaker of one provider and model.
 
     The properties read the database if this process's knowledge is older than
-    ``CircuitBreakerConfig.poll_s``. In an event loop use :meth:`LLMGateway.circuit` instead.
+    ``CircuitBreakerConfig.poll_s``; if it cannot be read, that is logged and the known state
+    counts. In an event loop use :meth:`LLMGateway.circuit` instead.
 
     Args:
         breakers: the breakers of the ledger.
@@ -130,12 +140,15 @@ class _LocalState:
 
 
 class Breakers:
-    """The circuit breakers of a ledger. A result in one process counts for all.
+    """The circuit breakers of a ledger.
+
+    A result in one process counts for all.
 
     The ledger's database has a row for each circuit that ever failed. A change takes effect in this
     process at once and is then written to the row. Changes by other processes are read before a
     call if the latest read is older than ``poll_s``, and in other transactions a little earlier. A
-    success without counted failures causes no extra read or write.
+    success without counted failures causes no extra read or write. :meth:`permit` and
+    :meth:`acquire` give permits for calls. Threads may share the object. Making it reads the table.
 
     Args:
         ledger: the ledger whose database contains the rows.
@@ -160,8 +173,12 @@ class Breakers:
         self._read(ledger.select, ledger)
 
     def is_closed(self, key: tuple[str, str]) -> bool:
-        """Return True if a circuit is known to be closed; False if it is open or must be read
-        first.
+        """Return True if a circuit is known to be closed.
+
+        False if the circuit is open or half open, or if the rows must be read first. Reads nothing.
+
+        Args:
+            key: provider and model.
         """
         if self._is_old():
             return False
@@ -193,7 +210,13 @@ class Breakers:
         return permit
 
     def is_current(self, permit: Permit) -> bool:
-        """Return True if the circuit of a permit is closed and was not opened since."""
+        """Return True if the circuit of a permit is closed and was not opened since.
+
+        Uses what this process knows now, without a read.
+
+        Args:
+            permit: a permit of :meth:`permit`.
+        """
         key, generation = permit.about[:2]
         with self._lock:
             circuit = self._circuit(key)
@@ -202,17 +225,18 @@ class Breakers:
     async def acquire(self, provider_id: str, model_id: str) -> Permit | None:
         """Return a permit for one call now; None if the circuit is open.
 
-        The permit must be reported (:class:`Permit`). A half-open circuit
-        gives out a limited number of trials, each recorded in the database. Reads the database if
-        the latest read is too old.
+        The permit must be reported (:class:`Permit`). A half-open circuit gives out a limited
+        number of trials, each recorded in the database. Reads the database if the latest read is
+        too old; if it cannot be read, that is logged and the known rows count.
 
         Args:
             provider_id: the provider.
             model_id: the model.
 
         Raises:
-            LedgerWriteError: a trial could not be recorded.
+            LedgerError: a trial could not be recorded.
             CancelledError: the caller was cancelled; a taken trial is given back.
+            RuntimeError: no event loop runs.
         """
         key = (provider_id, model_id)
         await self._look()
@@ -246,21 +270,38 @@ class Breakers:
                 local.circuit = before
 
     async def circuit(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
-        """Return a circuit's state and the seconds until an open circuit may be retried; else None.
+        """Return a circuit's state, and the seconds until an open circuit may be retried, otherwise
+        None.
 
-        Takes no permit. Reads the database if the latest read is too old.
+        Takes no permit. Reads the database if the latest read is too old; if it cannot be read,
+        that is logged and the known rows count.
+
+        Args:
+            provider_id: the provider.
+            model_id: the model.
         """
         await self._look()
         return self.seen(provider_id, model_id)
 
     def seen(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
-        """Return the result of :meth:`circuit` as of the latest read."""
+        """Return the result of :meth:`circuit` as of the latest read; never waits.
+
+        Args:
+            provider_id: the provider.
+            model_id: the model.
+        """
         with self._lock:
             circuit, now = self._circuit((provider_id, model_id)), self._now_ms()
         return circuit.state(self._config, now), circuit.retry_after_s(self._config, now)
 
     def known(self) -> dict[_Key, CircuitBreaker]:
-        """Return the breakers of models that this process called, or that failed in any. Blocks."""
+        """Return the breakers of models that this process called, or that failed in any.
+
+        Blocks.
+
+        The keys are (provider, model). Reads the rows if the latest read is too old; if they cannot
+        be read, that is logged and the known rows count.
+        """
         self.look()
         with self._lock:
             keys = dict.fromkeys(key for key, local in self._local.items() if local.asked)
@@ -268,10 +309,15 @@ class Breakers:
         return {key: CircuitBreaker(self, key) for key in keys}
 
     def prune(self) -> None:
-        """Delete the rows of circuits that have been healthy for long. Blocks.
+        """Delete the rows of circuits that have been healthy for longer than ``keep_hours``.
 
-        If more than ``most_rows`` would remain, the oldest excess rows are deleted too. Circuits
-        that bar calls now stay.
+        Blocks.
+
+        If more than ``most_rows`` would remain, the oldest excess rows are deleted too, closed
+        circuits first. Circuits that bar calls now stay.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         self.look()
         now = self._now_ms()
@@ -325,7 +371,13 @@ class Breakers:
     def refresh(self, tx: Transaction) -> None:
         """Read the changes by other processes in a transaction that is made anyway.
 
-        Nothing is read if the latest read is fresh.
+        Nothing is read if the latest read is younger than four fifths of ``poll_s``.
+
+        Args:
+            tx: the transaction.
+
+        Raises:
+            LedgerError: the database refuses the statement; the transaction then fails.
         """
         if time.monotonic() - self._looked_at > _SOONER * self._config.poll_s:
             self._read(tx.execute, tx)

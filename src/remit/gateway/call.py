@@ -67,6 +67,9 @@ _log = logging.getLogger("remit.gateway")
 class CallPath:
     """Answers or refuses calls.
 
+    :meth:`answer` is the whole path of a model call, :meth:`send_once` the short path of other
+    requests, :meth:`refuse` the end of a refused call. The object holds no state of calls.
+
     Args:
         ledger: records answers and refusals.
         admission: checks requests and callers.
@@ -108,12 +111,16 @@ class CallPath:
         """Answer or refuse a call, and record it.
 
         A refused call has one ``PROMPT_REJECTED`` and is not sent. Each attempt has a ``DISPATCH``
-        before anything is sent, and one ``EXCHANGE``. A call whose idempotency key has an answer
-        gets the recorded answer. The key of a call that fails is released.
+        before anything is sent, and one ``EXCHANGE``. A failed model is retried, then its fallbacks
+        are asked in turn. A call whose idempotency key has an answer gets the recorded answer. The
+        key of a call that fails is released, and the choice is closed. The observers get a report.
 
         Args:
             call: the call. Its ``choice`` is set if the models were chosen before, as for a part of
                 a routed request; else they are chosen here.
+
+        Returns:
+            The response; of a call that failed or was refused, with an error code.
 
         Raises:
             LedgerError: an entry could not be written; recovery settles a call that was begun.
@@ -289,12 +296,21 @@ class CallPath:
     async def send_once(self, call: Call, to: Candidate, circuit: str) -> PromptResponse:
         """Make one attempt at one candidate, without retries, and return its response.
 
-        A refusal by rights, ownership, circuit or budget is recorded and returned as a response.
+        A refusal by ownership, circuit or budget is recorded as ``PROMPT_REJECTED`` and returned as
+        a response with an error code; a failed attempt too.
 
         Args:
-            call: the call, whose request is encoded already.
+            call: the call, whose request is admitted and encoded already.
             to: the candidate.
             circuit: name of the circuit breaker at the provider.
+
+        Raises:
+            CircuitChangedError: the circuit was opened in the meantime; nothing was sent.
+            IdempotencyKeyUsedError: another call has the idempotency key of the call, if it has
+                one.
+            LedgerError: an entry could not be written; recovery settles a call that was begun.
+            LeaseLostError: the answer came after the call was settled as an orphan.
+            CancelledError: the caller was cancelled; what was begun is recorded.
         """
         try:
             permit = await self._breakers.acquire(to.provider_id, circuit)
@@ -314,16 +330,18 @@ class CallPath:
             return await self.refuse(call, _refusal_of(error))
 
     async def refuse(self, call: Call, refusal: Refusal) -> PromptResponse:
-        """Record one ``PROMPT_REJECTED`` and return the refusal; nothing is held or sent.
+        """Record one ``PROMPT_REJECTED`` and return the refusal as a response; nothing is held or
+        sent.
 
-        The refusal of a part of a routed request is not recorded; the whole request's is.
+        The writes in ``request.ahead`` are committed in the same transaction. The refusal of a part
+        of a routed request is not recorded; the whole request's is.
 
         Args:
             call: the call.
             refusal: the reason.
 
         Raises:
-            LedgerWriteError: the refusal could not be recorded.
+            LedgerError: the refusal, or an earlier write of ``ahead``, could not be recorded.
         """
         request, choice = call.request, call.choice
         response = refused_response(call, refusal)

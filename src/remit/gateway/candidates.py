@@ -39,6 +39,9 @@ __all__ = ["Candidates", "needs_reading", "speaks"]
 class Candidates:
     """Makes candidates of models.
 
+    :meth:`make` makes a candidate, :meth:`read` too, if the database must be read for it. Nothing
+    is written or sent.
+
     Args:
         names: resolves the names of models and knows who may use them.
         providers: registered providers, keyed by provider id.
@@ -66,7 +69,11 @@ class Candidates:
         self._timeout_s = config.default_timeout_ms / 1000
 
     def provider_of(self, request: PromptRequest) -> str:
-        """Return the provider that a request means; empty for a route, or without a model."""
+        """Return the provider that a request means; empty for a route, or without a model.
+
+        Args:
+            request: the request; its ``provider_id`` is returned if it names one.
+        """
         name = request.model_id
         if request.provider_id or not isinstance(name, str) or not name:
             return request.provider_id or ""
@@ -84,6 +91,7 @@ class Candidates:
         Raises:
             RefusedError: the model cannot be asked, the conversation that the call continues is
                 gone, or a file belongs to another caller.
+            LedgerError: the ledger cannot be read.
         """
         request, body = call.request, call.request.body
         provider_id, model_id = model[:2]
@@ -115,14 +123,19 @@ class Candidates:
     def make(self, call: Call, model: Model, request: PromptRequest | None = None) -> Candidate:
         """Return a candidate with the request it would be sent and its upper bound.
 
+        The request is translated to the provider's dialect, or to neutral form for a provider
+        without one. If budgets are enforced, limits of the provider's tools that the bound relies
+        on are added to the body.
+
         Args:
             call: the admitted call.
             model: the model.
             request: the request with its history; None for the call's own.
 
         Raises:
-            RefusedError: the key may not use the model, its provider is not set up, or the
-                request cannot be expressed for it.
+            RefusedError: the key may not use the model (``MODEL_NOT_ALLOWED``), its provider is not
+                set up (``PROVIDER_NOT_FOUND``), or the request cannot be expressed for it
+                (``INVALID_INPUT``).
         """
         provider_id, model_id, sent = model.provider_id, model.model_id, call.sent
         assert sent is not None
@@ -215,7 +228,13 @@ LIMITED = "the reservation relies on this limit"
 
 
 def needs_reading(request: PromptRequest) -> bool:
-    """Return True if the candidates of a request need :meth:`Candidates.read`."""
+    """Return True if the candidates of a request need :meth:`Candidates.read`.
+
+    That is so if the request continues a stored history, or its body may name stored objects.
+
+    Args:
+        request: the request; one without a body gives False.
+    """
     body = request.body
     if body is None:
         return False
@@ -237,7 +256,14 @@ LOWERED = "lowered to what the budget has left"
 
 
 def lowered(to: Candidate, output: int) -> Candidate:
-    """Return a copy of a candidate whose request has the output limit ``output`` in tokens."""
+    """Return a copy of a candidate whose request has the output limit ``output``.
+
+    Limits that the body states are replaced; a body without one gets the endpoint's first.
+
+    Args:
+        to: the candidate; its bound is not changed.
+        output: output tokens.
+    """
     outgoing = to.outgoing
     if outgoing is None:
         return replace_fields(to, request=replace(to.request, max_tokens=output))

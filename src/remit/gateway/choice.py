@@ -19,7 +19,11 @@ _MAX_NAMES = 1024  # clients name models: what is remembered of them has an end
 
 
 class Chooser(Protocol):
-    """Chooses models for requests that name a route instead of a model."""
+    """Chooses models for requests that name a route instead of a model.
+
+    The gateway calls :meth:`knows` for each new name, and :meth:`choose` once for each call of a
+    route.
+    """
 
     def knows(self, name: str) -> bool:
         """Return True if ``name`` is a route."""
@@ -53,7 +57,8 @@ def resolve(
     """Return the provider and the model that a request means.
 
     The provider need not be registered: a model that is known to be one provider's is never
-    another's to answer.
+    another's to answer. A provider in the model's name (:func:`split_name`) comes before a name's
+    prefix, and the default provider comes last.
 
     Args:
         config: defaults and prefixes.
@@ -157,6 +162,9 @@ def candidates(
 class Names:
     """Model names, their candidates, and who may use them.
 
+    Resolved names are cached, at most 1,024, until :meth:`forget`. Nothing is read from the
+    database.
+
     Args:
         config: defaults, prefixes and fallbacks.
         known: ids of the registered providers; read again after :meth:`forget`.
@@ -180,6 +188,8 @@ class Names:
     def not_set_up(self, provider_id: str, model_id: str) -> str:
         """Return how to set up the provider of a model; empty if the provider is registered.
 
+        The text names the model and how to set up its provider.
+
         Args:
             provider_id: the provider.
             model_id: the model, for the message.
@@ -195,7 +205,13 @@ class Names:
         return self._config.set_up_by.get(provider_id, unknown)
 
     def router_of(self, request: PromptRequest) -> Chooser | None:
-        """Return the chooser of a request that names a route; None for any other request."""
+        """Return the chooser of a request that names a route; None for any other request.
+
+        A request that names a provider, or no model, names no route.
+
+        Args:
+            request: the request.
+        """
         router, name = self.router, request.model_id
         if router is None or not name or request.provider_id or (None, name) in self._choices:
             return None  # a name that was chosen before names no route
@@ -206,8 +222,11 @@ class Names:
     def choose(self, call: Call) -> Choice:
         """Return the choice of the named model and its fallbacks.
 
-        Models that the session has set aside are left out as long as another remains, and are
-        noted in ``call.passed_over``.
+        Models that the session has set aside are left out as long as another remains, and are added
+        to ``call.passed_over``. Choices are cached by name, so a choice must not be changed.
+
+        Args:
+            call: the call, whose request names no route.
         """
         request = call.request
         name = (request.provider_id, request.model_id)
@@ -228,7 +247,13 @@ class Names:
         return choice
 
     def candidates(self, request: PromptRequest) -> Sequence[tuple[str, str]]:
-        """Return provider and model of each candidate, in the order in which to ask."""
+        """Return provider and model of each candidate of a request, in the order in which to ask.
+
+        The first is the named model, by the registry or the settings; its fallbacks follow.
+
+        Args:
+            request: the request.
+        """
         return self._named(request.provider_id, request.model_id)
 
     def _named(self, provider_id: str | None, model_id: str | None) -> Sequence[tuple[str, str]]:
@@ -245,7 +270,11 @@ class Names:
         return found
 
     def left(self, request: PromptRequest) -> Sequence[tuple[str, str]]:
-        """Return the candidates that the session has not set aside; all if none would remain."""
+        """Return the candidates that the session has not set aside; all if none would remain.
+
+        Args:
+            request: the request, with the names in ``set_aside``.
+        """
         named = self.candidates(request)
         aside = request.set_aside
         return [one for one in named if "/".join(one) not in aside] or named
@@ -253,7 +282,11 @@ class Names:
     def next_best(self, provider_id: str, model_id: str) -> list[tuple[str, str]]:
         """Return the fallbacks of a model as provider and model, best first; empty without any.
 
-        Fallbacks that are configured under any of its names count.
+        Fallbacks that are configured under any of its names count; each is returned once.
+
+        Args:
+            provider_id: the provider.
+            model_id: the model.
         """
         asked = [(provider_id, model_id), *((None, name) for name in self._config.fallbacks)]
         each = (self._named(*name) for name in asked)

@@ -13,7 +13,9 @@ __all__ = ["CircuitBreakerConfig", "RouterConfig"]
 
 @dataclass(frozen=True, slots=True)
 class CircuitBreakerConfig:
-    """Thresholds of circuit breakers. Times in milliseconds.
+    """Thresholds of circuit breakers.
+
+    Immutable; times in milliseconds unless their names say otherwise.
 
     Attributes:
         failure_threshold: consecutive failures that open a circuit.
@@ -34,7 +36,9 @@ class CircuitBreakerConfig:
 
 @dataclass(frozen=True, slots=True)
 class RouterConfig:
-    """Defaults and limits of calls. Times in milliseconds.
+    """Defaults and limits of calls.
+
+    Immutable; times in milliseconds unless their names say otherwise.
 
     Attributes:
         default_provider: the provider if neither request nor model name states one.
@@ -43,9 +47,9 @@ class RouterConfig:
         connect_timeout_ms: longest wait for a connection.
         idle_timeout_ms: longest wait between bytes of an answer.
         max_retries: attempts after the first; only retryable failures are retried.
-        default_models: the default model of each provider, keyed by provider.
-        model_prefixes: model name prefix → provider; the longest match applies.
-        set_up_by: provider → the variable, setting or command that sets it up.
+        retry_base_ms: bound of the first wait before a retry; each retry doubles it.
+        retry_max_ms: longest wait before a retry.
+        lease_margin_ms: time after the timeout until the lease of a call expires.
         orphan_policy: whether the reservation of an unanswered call is charged or released.
         fallbacks: model → models tried in turn after a failure that another model may not have.
         budget_wait_ms: longest wait for money that other calls have reserved.
@@ -55,10 +59,14 @@ class RouterConfig:
         thinking_models: name prefixes of models that think unseen, in addition to those in the
             price table. A broken stream of such a model is charged at its bound.
         idempotency_hours: hours for which an idempotency key is answered from the ledger.
+        record_streams: whether the events of streams are recorded as they came, too.
         cache_keys: names or ids of keys whose equal requests are answered from the record.
         cache_contracts: contracts whose equal requests are answered from the record.
         cache_s: greatest age of such an answer, in seconds.
-        record_streams: whether the events of streams are recorded as they came, too.
+        default_models: the default model of each provider, keyed by provider.
+        model_prefixes: model name prefix → provider; the longest match applies.
+        set_up_by: provider → the variable, setting or command that sets it up.
+        circuit_breaker: thresholds of the circuit breakers.
         policy_epoch: the policy epoch recorded on every exchange; omitted when 0.
     """
 
@@ -140,7 +148,14 @@ class RouterConfig:
 
 
 def set_up_by(settings: Settings) -> dict[str, str]:
-    """Return the instruction that sets up each known provider, keyed by provider id."""
+    """Return the instruction that sets up each known provider, keyed by provider id.
+
+    An instruction names the environment variable or setting of the API key; ``local`` has a
+    command.
+
+    Args:
+        settings: the parsed ``remit.toml``.
+    """
     found = {
         name: f"set {one.api_key_env}" if one.api_key_env else f"give [providers.{name}] an api_key"
         for name, one in settings.providers.items()

@@ -20,6 +20,7 @@ def entries_of_call(ledger: LedgerClient, exchange: LedgerEntry) -> list[str]:
 
     Raises:
         EntryNotFoundError: an earlier attempt has no entry.
+        LedgerError: the ledger cannot be read.
     """
     found = {exchange.id}
     pending = [exchange]
@@ -40,6 +41,9 @@ def entries_of_batch(ledger: LedgerClient, made: LedgerEntry) -> list[str]:
     Args:
         ledger: the ledger of the batch.
         made: the ``EXCHANGE`` that made the batch, read without content.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     dispatch_id = made.metadata["dispatch_entry_id"]
     results = ledger.query(

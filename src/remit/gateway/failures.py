@@ -28,6 +28,10 @@ def failure_of(
 ) -> Failure:
     """Return the failure that an exception stands for, and report to the circuit breaker.
 
+    The report is a failure of the provider, a success, or nothing, as the error says about its
+    health. A timeout after the first piece counts as a success. An error that is no ProviderError
+    is logged and becomes ``PROVIDER_ERROR``.
+
     Args:
         tap: the stream of the attempt.
         attempt: the attempt.

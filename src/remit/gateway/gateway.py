@@ -64,6 +64,11 @@ _NOTHING = Amount(0, 0)
 class LLMGateway:
     """The gateway through which every model call goes.
 
+    Register providers first (:meth:`register_provider`). :meth:`aroute` makes a model call,
+    :meth:`pass_on` another request to a provider, :meth:`reject` records a refusal, :meth:`recover`
+    settles calls of dead processes. The gateway closes neither the ledger nor the providers. Making
+    it reads the circuit breakers.
+
     Args:
         ledger_client: records calls; its database stores keys, budgets and calls in flight.
         budgeter: the budgets; None to charge nothing.
@@ -81,6 +86,7 @@ class LLMGateway:
 
     Raises:
         InvalidInputError: ``budget_mode`` has another value.
+        LedgerError: the circuit breakers cannot be read.
     """
 
     def __init__(
@@ -150,6 +156,10 @@ class LLMGateway:
         """Make ``provider`` reachable under ``provider_id``.
 
         A provider that had this id is replaced and not closed.
+
+        Args:
+            provider_id: the id in requests and records.
+            provider: an object with ``send``, ``asend``, ``astream`` or ``outgoing``; not checked.
         """
         self._providers[provider_id] = provider
         self._names.forget()
@@ -185,7 +195,11 @@ class LLMGateway:
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
         """Return the capabilities of the model that would get ``request``.
 
-        Unknown capabilities count as present. A router states those of its route.
+        Unknown capabilities count as present. A router states those of its route. Models that the
+        session has set aside are passed over.
+
+        Args:
+            request: the request; only its names are used.
 
         Raises:
             NotFoundError: the route that the request names does not exist.
@@ -243,6 +257,11 @@ class LLMGateway:
     def input_bound(self, request: PromptRequest) -> int:
         """Return the most input tokens that ``request`` can be billed for, as budgets reserve them.
 
+        The number is that of the neutral form, one token for each byte and more.
+
+        Args:
+            request: the request.
+
         Raises:
             InvalidInputError: the request has no canonical form.
         """
@@ -267,6 +286,9 @@ class LLMGateway:
     def estimate_tokens(self, request: PromptRequest) -> int:
         """Return an estimate of the input tokens of ``request``, rather too high than too low.
 
+        Args:
+            request: the request; nothing is sent.
+
         Raises:
             InvalidInputError: the request has no canonical form.
         """
@@ -276,6 +298,10 @@ class LLMGateway:
         """Return the circuit breaker of one provider and model.
 
         All processes of the ledger share its state. The name need not be known.
+
+        Args:
+            provider_id: id of the provider.
+            model_id: the provider's name of the model.
         """
         return CircuitBreaker(self._breakers, (provider_id, model_id))
 
@@ -291,13 +317,18 @@ class LLMGateway:
 
         A closed circuit lets calls through. Never waits: False also if the state must be read
         first.
+
+        Args:
+            provider_id: the provider.
+            model_id: the model.
         """
         return self._breakers.is_closed((provider_id, model_id))
 
     async def circuit(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
         """Return the state of the circuit of a provider and model; takes no permit.
 
-        Reads the database if this process's knowledge is too old.
+        Reads the database if this process's knowledge is too old. If the database cannot be read,
+        that is logged and the known state is returned.
 
         Args:
             provider_id: the provider.
@@ -317,6 +348,9 @@ class LLMGateway:
 
         Returns:
             The ids of these entries.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         settled = self._in_flight.recover(
             self._config.orphan_policy,
@@ -326,7 +360,18 @@ class LLMGateway:
         return settled
 
     def route(self, request: PromptRequest, *, on_text: TextSink | None = None) -> PromptResponse:
-        """Do as :meth:`aroute` for callers without an event loop. Blocks."""
+        """Do as :meth:`aroute` for callers without an event loop.
+
+        Blocks.
+
+        Args:
+            request: the request.
+            on_text: receives the answer's text as it comes; None to receive none.
+
+        Raises:
+            InvalidInputError: the caller is the background loop itself.
+            LedgerError, LeaseLostError: as :meth:`aroute`.
+        """
         return run_blocking(self.aroute(request, on_text=on_text))
 
     def aroute(
@@ -353,10 +398,12 @@ class LLMGateway:
             choice: the models to ask, if the caller has chosen them; None to choose here.
 
         Raises:
-            LedgerUnavailableError: the ledger is known to be away; nothing was sent.
-            LedgerWriteError: the record could not be written. Before the call: nothing was sent.
-                After the call: it stays in flight and recovery settles it.
+            LedgerUnavailableError: the ledger is known to be away; nothing was sent. Raised by the
+                call itself; the errors below are raised by the awaitable.
+            LedgerError: the record could not be written. Before the call: nothing was sent. After
+                the call: it stays in flight and recovery settles it.
             LeaseLostError: the answer came after the call was settled as an orphan.
+            CancelledError: the caller was cancelled; what was begun is recorded.
         """
         if self._outage.reason:
             self._outage.check()
@@ -421,6 +468,9 @@ class LLMGateway:
         Raises:
             KeyError: the provider is not registered, and ``agent`` is None.
             LedgerUnavailableError, LedgerWriteError, LeaseLostError: as :meth:`aroute`.
+            LedgerError: the ledger cannot be written.
+            CircuitChangedError: the circuit was opened in the meantime; nothing was sent.
+            CancelledError: the caller was cancelled; what was begun is recorded.
         """
         self._outage.check()
         raw = outgoing.body.raw
@@ -472,6 +522,7 @@ class LLMGateway:
         Raises:
             InvalidInputError: the request has no canonical form.
             LedgerWriteError: the refusal could not be recorded.
+            LedgerError: the ledger cannot be written.
         """
         call = Call(request, StreamTap(None, None), identity)
         call.request_hash = encode_sent(request).context_hash

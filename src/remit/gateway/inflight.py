@@ -39,6 +39,9 @@ _REFUSALS = (NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError, Circuit
 class InFlightCalls:
     """The rows of calls that were dispatched and wait for their exchange.
 
+    :meth:`begin` and :meth:`finish` frame a call; leases of this process's calls are renewed in
+    between. :meth:`recover` settles calls whose processes are dead.
+
     Args:
         ledger: the ledger whose database contains the rows.
         budgeter: settles reservations.
@@ -158,7 +161,10 @@ class InFlightCalls:
         self.ended(step.out)
 
     def note_begun(self, step: StartCall) -> None:
-        """Remember the owners of the session and order of a call that was begun."""
+        """Remember the owners of the session and order of a call that was begun.
+
+        Keeps them in memory, at most 4,096; nothing is written.
+        """
         if step.ownership is not None:
             note_owned(self.known, step.ownership)
 
@@ -274,6 +280,9 @@ class InFlightCalls:
         Args:
             tx: the transaction.
             steps: its steps.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if self._refresh is not None:
             self._refresh(tx)
@@ -285,13 +294,14 @@ class InFlightCalls:
     async def make_sure(self, named: Ownership) -> None:
         """Claim a session for the caller before a call that reads the session.
 
-        Inserts the rows of ownership unless they are known to exist.
+        Inserts the rows of ownership unless they are known to exist, and remembers them.
 
         Args:
             named: the session and work order that must be the caller's.
 
         Raises:
             NotYoursError: the session or work order belongs to another caller.
+            LedgerError: the ledger cannot be written.
         """
         if named.order or named.session not in self.known:  # an order may have been planned since
             await self.submit(named)
@@ -319,6 +329,9 @@ class InFlightCalls:
 
         Returns:
             The ids of the ``EXCHANGE_ORPHANED`` entries.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         self._renewal.renew()
         return self._recovery.run(policy, lease_ms)

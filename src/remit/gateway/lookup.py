@@ -27,6 +27,8 @@ FIND_CACHED = (
 class CachedAnswer(NamedTuple):
     """A recorded answer to an equal request.
 
+    Immutable.
+
     Attributes:
         name: caller and hash of the request: the key of the row.
         exchange_entry_id: the ``EXCHANGE`` of the call that was answered by the provider.
@@ -59,6 +61,9 @@ def select_in(
         tx: the transaction.
         sql: contains ``{marks}`` for ``?, ?`` or ``{rows}`` for ``(?), (?)``.
         keys: texts, or tuples of equal length; may be empty.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     found: list[Iterable[tuple[Any, ...]]] = []
     left = list(keys)

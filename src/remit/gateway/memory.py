@@ -38,10 +38,14 @@ _worker = ThreadPoolExecutor(1, thread_name_prefix="remit-large")
 
 
 class MemoryAccount:
-    """Sum of what bodies, answers and streams hold. Any thread may use it.
+    """Sum of what bodies, answers and streams hold.
+
+    Any thread may use it.
+
+    The account counts; it allocates nothing. :meth:`change` is called by :meth:`Holding.resize`.
 
     Args:
-        limit: most bytes, with the room for work.
+        limit: most bytes, with the room for work: three times the largest answer.
 
     Attributes:
         limit: most bytes, with the room for work.
@@ -73,8 +77,12 @@ class MemoryAccount:
     def change(self, holding: Holding, size: int) -> None:
         """Set the size of a holding in bytes; 0 removes the holding from the account.
 
-        If a holding grows and the account is over its limit, the tasks of the largest holdings are
-        cancelled until the rest fits.
+        If a holding grows and the account is over its limit, the tasks of the largest holdings that
+        can be ended are cancelled until the rest fits. Nothing is refused.
+
+        Args:
+            holding: the holding; its ``size`` is set.
+            size: the new size in bytes.
         """
         with self._lock:
             grows = size > holding.size
@@ -112,6 +120,9 @@ class MemoryAccount:
 class Holding:
     """The bytes that one body, answer or stream holds of an account.
 
+    A holding counts from its first :meth:`resize` until :meth:`resize` with 0. The account may end
+    a holding with a task until :meth:`settle`.
+
     Args:
         account: the account.
         task: the task to cancel with :data:`MEMORY_FULL` to end the stream; None for a holding that
@@ -148,7 +159,12 @@ class Holding:
         self._task = None
 
     def end(self) -> None:
-        """Cancel the task, from any thread. Only the account calls this."""
+        """Cancel the task, from any thread.
+
+        Only the account calls this.
+
+        Sets ``is_ended``. A task that was settled in the meantime is not cancelled.
+        """
         self.is_ended = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._cancel)
@@ -167,8 +183,14 @@ async def run_to_the_end(
 ) -> tuple[_T, asyncio.CancelledError | None]:
     """Do as :func:`run_large`; a cancelled caller still waits for the result.
 
+    Args:
+        function: the work.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+
     Returns:
-        The result, and the cancellation of the caller; None if it was not cancelled.
+        The result, and the cancellation of the caller; None if it was not cancelled. An error of
+            the function is raised.
     """
     work = asyncio.ensure_future(run_large(function, *args, **kwargs))
     gone = None
@@ -185,7 +207,12 @@ async def run_large(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwa
     """Run work on many bytes in the one thread for such work and return its result.
 
     Waits for earlier work in that thread. The context variables of the caller apply. An error of
-    the function is raised.
+    the function is raised. If the caller is cancelled, the work continues in the thread.
+
+    Args:
+        function: the work.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
     """
     context = contextvars.copy_context()
     loop = asyncio.get_running_loop()

@@ -48,8 +48,10 @@ def in_neutral_form(request: PromptRequest) -> PromptRequest:
 
 
 def finite(seconds: Any) -> float | None:
-    """Return a provider object's number of seconds as a float of at least 0; None if it is not
-    one.
+    """Return a provider object's number of seconds as a float of at least 0; None if it is not one.
+
+    Args:
+        seconds: any value; NaN, infinity and other types give None, a negative number gives 0.
     """
     if isinstance(seconds, (int, float)) and math.isfinite(seconds):
         return max(0.0, float(seconds))
@@ -61,19 +63,23 @@ async def send(
 ) -> ProviderResponse:
     """Send a request to a provider object and return its answer within ``request.timeout_s``.
 
-    A blocking provider runs in a thread. A provider that does not answer in time is cancelled and
-    not awaited.
+    A blocking provider runs in a thread. A provider that does not answer in time, or whose caller
+    is cancelled, is cancelled and not awaited. Streamed pieces go to the tap; an answer in one
+    piece too, if the tap wants it. Other errors of the provider are let through.
 
     Args:
         provider: the provider object.
-        request: the request in neutral form.
-        tap: receives the stream.
+        request: the request in neutral form; ``timeout_s`` is counted anew from the first piece if
+            ``first_s`` is given.
+        tap: receives the stream; begun here.
         first_s: longest wait for the first piece of the stream in seconds; None for no extra limit.
 
     Raises:
         TimeoutError: the time is up.
-        ProviderError: the provider raised it, returned no ProviderResponse, or its answer is too
-            long.
+        ProviderError: the provider raised it, cancelled the call, returned no valid
+            ProviderResponse, or its answer is too long; or the memory limit ended the answer.
+        RuntimeError: the provider raised an error that is no ``Exception``, such as SystemExit.
+        CancelledError: the caller was cancelled.
     """
     tap.start()
     # By their methods: looking a protocol up by isinstance costs more than the call itself.

@@ -54,6 +54,8 @@ _KEEP = (
 class KeptObject(NamedTuple):
     """An object that a provider stores for a caller.
 
+    Immutable; a row of ``provider_objects``.
+
     Attributes:
         object_id: the key of the row (:func:`provider_id_of` returns the provider's id).
         kind: ``file``, ``batch``, ``container``, or the kind of a
@@ -76,7 +78,12 @@ class KeptObject(NamedTuple):
 
 
 class Objects:
-    """Stored objects and their owners, read from the ledger's database. Every method blocks.
+    """Stored objects and their owners, read from the ledger's database.
+
+    Every method blocks.
+
+    Nothing is written; :func:`keep` and :func:`forget` write. Every method raises LedgerError if
+    the ledger cannot be read.
 
     Args:
         ledger: the ledger whose database contains the rows.
@@ -95,6 +102,9 @@ class Objects:
             object_id: the id at the provider.
             kind: the kind of the object.
             owner: the owner, as :func:`~remit.gateway.tenancy.owner_of` returns it.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if not _is_id(object_id):
             return None
@@ -115,6 +125,9 @@ class Objects:
         Args:
             names: the ids at the provider.
             owner: the caller, as :func:`~remit.gateway.tenancy.owner_of` returns it.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         own = self._of(names, owner, "=") if self._account_is_shared() else None
         if own is not None:
@@ -124,6 +137,13 @@ class Objects:
     def foreign(self, texts: list[str], owner: str) -> str:
         """Return the first of these texts that is the id of another caller's object; empty if none
         is.
+
+        Args:
+            texts: the texts, such as those of :func:`texts_in`.
+            owner: the caller, as :func:`~remit.gateway.tenancy.owner_of` returns it.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return next(iter(self._of(texts, owner, "<>")), "")
 
@@ -149,7 +169,15 @@ class Objects:
         return self._is_shared
 
     def all_of(self, kind: str, owner: str) -> list[KeptObject]:
-        """Return the objects of an owner and kind, the oldest first."""
+        """Return the objects of an owner and kind, the oldest first.
+
+        Args:
+            kind: kind of the objects.
+            owner: owner of the objects.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         rows = self._ledger.select(
             "SELECT object_id, kind, provider_id, owner, entry_id FROM provider_objects "
             "WHERE owner = ? AND kind = ?",
@@ -197,10 +225,14 @@ def objects_named(body: Body, names: tuple[str, ...] = _NAMES) -> list[str]:
 
 
 def texts_in(value: Any) -> list[str]:
-    """Return all parts of texts in a JSON value that could be an id, without duplicates.
+    """Return all parts of texts in a JSON value that could be an id, without duplicates, sorted.
 
     Members' names count. An id may stand within a text, since a provider may cut white space off,
-    or split a list at commas.
+    or split a list at commas. Parts of fewer than 4 or more than 512 characters, and words of
+    letters alone, are left out.
+
+    Args:
+        value: the JSON value.
     """
     found: set[str] = set()
     left = [value]
@@ -228,13 +260,16 @@ def is_stored_chat(body: Body | None) -> bool:
 
 
 def untold_labels(body: Body, wire: object) -> dict[str, Any]:
-    """Return the metadata of a translated, stored chat completion as ``labels``; else nothing.
+    """Return the metadata of a translated, stored chat completion as ``labels``; otherwise empty.
 
     Other dialects have no place for the metadata, so only the record keeps them.
 
     Args:
         body: the client's body.
         wire: the endpoint in whose form the request was sent.
+
+    Returns:
+        Metadata for the ``EXCHANGE``: ``labels`` as content, or nothing.
     """
     labels = body.value.get("metadata")
     is_untold = is_stored_chat(body) and wire != CHAT.name and isinstance(labels, dict)
@@ -316,6 +351,9 @@ def provider_id_of(key: str) -> str:
     Two providers may give two batches one id, and one provider may give it twice. A batch or chat
     completion is therefore kept under the id of the ``EXCHANGE`` that made it, a slash, and this
     id; other objects are kept under this id alone, as batches of earlier versions are.
+
+    Args:
+        key: ``object_id`` of the row; returned unchanged if it contains no entry id.
     """
     made, _, object_id = key.partition("/")
     return object_id if object_id and parse_entry_id(made) is not None else key
@@ -325,6 +363,13 @@ def keep(tx: Transaction, objects: Iterable[KeptObject]) -> None:
     """Insert the owners of new objects in a transaction.
 
     An object with a known owner keeps it. An object whose id cannot be stored is left out.
+
+    Args:
+        tx: the transaction.
+        objects: the objects.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     tx.execute_many(_KEEP, [tuple(kept) for kept in objects if _is_id(kept.object_id)])
 

@@ -37,7 +37,18 @@ def dispatch_entry(
     session_id: str,
     prompt_pack_id: str,
 ) -> LedgerEntry:
-    """Return the ``DISPATCH`` of an attempt, which must be durable before anything is sent."""
+    """Return the ``DISPATCH`` of an attempt, not yet written.
+
+    The entry must be durable before anything is sent.
+
+    Args:
+        provider_id: the provider, named in the reason.
+        model_id: the model, named in the reason; may be empty.
+        contract_id: the contract, which is the entry's submission.
+        agent_id: the agent.
+        session_id: the session.
+        prompt_pack_id: the prompt pack; empty for none.
+    """
     return LedgerEntry(
         event_type="DISPATCH",
         submission_id=contract_id,
@@ -58,9 +69,10 @@ def exchange_entry(
     billed: Mapping[str, Any],
     epoch: int,
 ) -> LedgerEntry:
-    """Return the ``EXCHANGE`` of an attempt.
+    """Return the ``EXCHANGE`` of an attempt, not yet written.
 
     Success and failure have the same keys; a failure has ``error_code`` and ``error_message`` too.
+    Keys that would state nothing are omitted.
 
     Args:
         call: the call.
@@ -258,6 +270,9 @@ def prepare_exchange(ledger: LedgerClient, entry: LedgerEntry, subject_id: str |
         ledger: encodes the entry.
         entry: the entry.
         subject_id: the person of whom the content speaks; None for nobody.
+
+    Raises:
+        InvalidInputError: the entry cannot be recorded even so.
     """
     try:
         return ledger.prepare(entry, subject_id=subject_id)
@@ -272,12 +287,17 @@ def prepare_refusal(
 ) -> Prepared:
     """Return the encoded ``PROMPT_REJECTED`` of a request that was refused. Writes nothing.
 
+    Values of the request that cannot be recorded become empty or are cut.
+
     Args:
         ledger: encodes the entry.
         call: the call; under a virtual key the entry states its owner and the requested model.
         provider_id: the provider that would have been asked; empty if unknown.
         code: the error code.
         message: the reason of the refusal.
+
+    Raises:
+        InvalidInputError: the entry cannot be recorded.
     """
     request, identity = call.request, call.identity
     stated: dict[str, str] = {}
@@ -301,7 +321,16 @@ def prepare_refusal(
 
 
 def refused_response(call: Call, refusal: Refusal) -> PromptResponse:
-    """Return the response of a refused call, without the id of an entry."""
+    """Return the response of a refused call, without the id of an entry.
+
+    Writes nothing.
+
+    The outcome is ``rejected``; tokens, latency and cost are 0.
+
+    Args:
+        call: the call.
+        refusal: the reason, whose fields the response states.
+    """
     request, choice = call.request, call.choice
     return PromptResponse(
         content="",
@@ -333,6 +362,9 @@ def prepare_warning(
         request: the request, which is sent.
         code: the code with which the budget would have refused.
         message: the reason.
+
+    Raises:
+        InvalidInputError: the entry cannot be recorded.
     """
     entry = LedgerEntry(
         event_type="BUDGET_WARNING",

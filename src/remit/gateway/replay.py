@@ -54,7 +54,8 @@ class ReplayGateway(LLMGateway):
 
     A request must equal a recorded one in the form in which that one was sent. The first request
     that equals none is refused as ``REPLAY_DIFFERS`` with the first difference, as is every later
-    one. Ids, times and costs of the answers are the recorded ones.
+    one. Ids, times and costs of the answers are the recorded ones. Calls that were recorded later
+    than the difference are not answered.
 
     Args:
         recording: the run.
@@ -89,10 +90,20 @@ class ReplayGateway(LLMGateway):
     ) -> PromptResponse:
         """Return the recorded response to an equal request; a stream is sent to the sink.
 
-        Nothing is written. Arguments are those of :meth:`LLMGateway.aroute`.
+        Nothing is written. A request that equals no recorded call gets a recorded refusal, if one
+        is due, or the refusal ``REPLAY_DIFFERS``, which ends the replay. A failed stream is played
+        to its break.
+
+        Args:
+            request: the request.
+            on_text: receives the answer's text as it comes; None to receive none.
+            sink: receives the recorded stream; None to receive none.
+            identity: ignored.
+            choice: ignored.
 
         Raises:
             LedgerError: the record cannot be read.
+            CancelledError: the caller was cancelled.
         """
         recording, call = self._recording, Call(request, StreamTap(on_text, sink))
         forms = {one.target: _NO_FORM for one in recording.pending}

@@ -25,7 +25,19 @@ _STATUSES = {
 
 
 def asked_hash(request: PromptRequest, sent: Sent) -> str:
-    """Return the SHA-256, 64 hex, of a request without its delivery options such as ``stream``."""
+    """Return the SHA-256, 64 hex digits, of a request without its delivery options such as
+    ``stream``.
+
+    For a request without a body or an idempotency key, and for a form, the result is
+    ``sent.context_hash``.
+
+    Args:
+        request: the request.
+        sent: the request, encoded.
+
+    Raises:
+        JsonTextError: the body is nested too deep.
+    """
     body = request.body
     if body is None or not request.idempotency_key or body.endpoint.form:
         return sent.context_hash
@@ -38,7 +50,8 @@ def recorded_answer(
 ) -> PromptResponse | tuple[str, str]:
     """Return the response in an ``EXCHANGE`` if it answers this call. Blocks.
 
-    The response has no cost, and ``replayed`` is set.
+    The response has no cost, and ``replayed`` is set. ``cost_incurred`` is 0 and ``attempts`` too.
+    Nothing is written.
 
     Args:
         ledger: the ledger.
@@ -48,6 +61,9 @@ def recorded_answer(
     Returns:
         The response; or code and message of the refusal: ``IDEMPOTENCY_ERASED`` if the answer was
         erased, ``IDEMPOTENCY_MISMATCH`` if the earlier call had another request.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     entry = ledger.read(exchange_entry_id)
     meta: dict[str, Any] = entry.metadata
@@ -79,6 +95,9 @@ def recorded_response(ledger: LedgerClient, entry: LedgerEntry) -> PromptRespons
     Args:
         ledger: the ledger; only read.
         entry: the entry, with its content.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     meta = entry.metadata
     failed = meta["outcome"] != "success"

@@ -26,18 +26,23 @@ async def next_attempt(
     """Wait; return the request to send again and the number of retries, or None to stop.
 
     The request is None if it must be made again: the provider may have learnt from the failure how
-    to translate it.
-
-    A stale connection is replaced, a request to a missing endpoint is translated, and a
-    conversation that the provider no longer stores is sent whole, without counting a retry.
+    to translate it. A stale connection is replaced, a request to a missing endpoint is translated,
+    and a conversation that the provider no longer stores is sent whole, without counting a retry or
+    waiting. Otherwise the wait is random, up to a bound that doubles with each retry, and at least
+    the provider's ``retry-after``. The result is None if content was passed on to the client
+    already, the error is not retryable, the retries are used up, or the provider asks for a longer
+    wait than ``retry_max_ms``.
 
     Args:
         config: the bounds of a wait.
-        call: the call.
-        choice: its choice.
+        call: the call; its ``translated`` or ``unfolded`` may gain the provider.
+        choice: its choice, with the most retries of a model.
         to: the request that was sent.
         error: the error of the attempt.
         retries: number of retries of the model so far.
+
+    Raises:
+        CancelledError: the caller was cancelled during the wait.
     """
     if not isinstance(error, ProviderError) or call.tap.was_passed_on:
         return None

@@ -36,6 +36,8 @@ _VALUES = ("prompt", "parameters", "tools", "response", "content_blocks", "answe
 class ReplayDifference:
     """The first difference between a replay and its recording.
 
+    Immutable; ``str`` gives a sentence.
+
     Attributes:
         request: number of the request, from 1.
         field: JSON pointer of the field; ``byte N`` if only the spelling of the JSON differs.
@@ -58,6 +60,8 @@ class ReplayDifference:
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
     """A client's call, with all its attempts.
+
+    Immutable.
 
     Attributes:
         number: place of the call in the run, from 1.
@@ -94,7 +98,12 @@ class RecordedCall:
 
 @dataclass(slots=True)
 class Recording:
-    """The calls of a run, and the state of its replay. Threads may share a recording.
+    """The calls of a run, and the state of its replay.
+
+    Threads may share a recording.
+
+    Making the object reads all calls of the run. :meth:`take` and :meth:`take_rejection` consume
+    the record, :meth:`differ` ends the replay, :meth:`finish` checks that nothing is left.
 
     Args:
         ledger: the ledger, which is only read.
@@ -103,13 +112,15 @@ class Recording:
     Attributes:
         sessions: the session and the sessions of its sub-agents; empty for a work order.
         calls: the calls, in the order of their first dispatch.
-        rejections: the refusals of the run (``PROMPT_REJECTED``), in order.
+        rejections: the refusals of the run (``PROMPT_REJECTED``) that were not replayed yet, in
+            order.
         replayed: the calls that were replayed, in the order of the replay.
         difference: the first difference; None without one.
 
     Raises:
         NotFoundError: the ledger has no call of this run.
         RemitError: a call was erased, so that the run cannot be replayed.
+        LedgerError: the ledger cannot be read.
     """
 
     ledger: LedgerClient
@@ -164,7 +175,7 @@ class Recording:
     def take(self, fits: Callable[[RecordedCall], bool]) -> RecordedCall | None:
         """Return the earliest pending call that fits, and mark it as replayed; None if none fits.
 
-        None is also returned after a difference.
+        None is also returned after a difference. Threads may call this at the same time.
 
         Args:
             fits: returns True if the request equals the recorded one.
@@ -179,7 +190,11 @@ class Recording:
             return call
 
     def take_rejection(self) -> LedgerEntry | None:
-        """Return the next recorded refusal if no pending call precedes it; else None."""
+        """Return the next recorded refusal if no pending call precedes it, and remove it; else
+        None.
+
+        None is also returned after a difference.
+        """
         with self._lock:
             if self.difference is None and self.rejections:
                 first = self._pending[0].began if self._pending else None
@@ -191,10 +206,14 @@ class Recording:
         """Note the difference of a request that no pending call fits, and return the first one.
 
         The request is compared with the earliest pending call, or with a call that ran at the same
-        time if that one is more alike.
+        time if that one is more alike. After an earlier difference, that one is returned and
+        nothing is compared.
 
         Args:
             found: returns the request in the form in which a recorded call was sent.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         with self._lock:
             if self.difference is not None:
@@ -216,7 +235,13 @@ class Recording:
             return self.difference
 
     def finish(self) -> None:
-        """Raise RemitError unless every recorded call was replayed without a difference."""
+        """Raise RemitError unless every recorded call was replayed without a difference.
+
+        Recorded refusals that were not replayed do not count.
+
+        Raises:
+            RemitError: the replay differed, or recorded calls were not made.
+        """
         with self._lock:
             if self.difference is not None:
                 raise RemitError(
@@ -233,8 +258,12 @@ class Recording:
     def request_of(self, call: RecordedCall) -> bytes:
         """Return the request of a call: its body, or its messages and tools as JSON.
 
+        Args:
+            call: a call of this recording.
+
         Raises:
-            LedgerError: a part was erased since the recording was opened.
+            LedgerError: the entry cannot be read, or a part was erased since the recording was
+                opened.
         """
         if call.wire:
             return call_body(self.ledger, call.exchange_entry_id)
@@ -243,11 +272,14 @@ class Recording:
 
 
 def neutral_text(prompt: Any, tools: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return a request in neutral form as JSON text, for comparisons.
+    """Return a request in neutral form as canonical JSON text, for comparisons.
 
     Args:
         prompt: the messages; or a text, which stands for one message.
         tools: the tool definitions.
+
+    Raises:
+        NotCanonicalError: a value has no JSON text.
     """
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     return exact_json({"messages": messages, "tools": [dict(tool) for tool in tools]})

@@ -65,8 +65,11 @@ _MOVE = "UPDATE response_ids SET owner = ?, session_id = ?, entry_id = ? WHERE r
 class IdempotencyKeyUsedError(RemitError):
     """Another call has this idempotency key.
 
-    Attributes:
+    Args:
         exchange_entry_id: the ``EXCHANGE`` of that call; empty while the call is in flight.
+
+    Attributes:
+        exchange_entry_id: the same id.
     """
 
     def __init__(self, exchange_entry_id: str) -> None:
@@ -184,6 +187,10 @@ whose idempotency key is released."""
 class Calls:
     """The stage of all calls that begin or end in one transaction.
 
+    Making the object reads all rows that the steps need. :meth:`do` runs the steps in order and
+    appends their entries; :meth:`write` then writes the rows. An object lives as long as its
+    transaction.
+
     Args:
         tx: the transaction.
         steps: the steps of the transaction.
@@ -193,6 +200,9 @@ class Calls:
         renewal: renews the leases of calls that begin here.
         owner: the owner of the rows in flight.
         freed: called with the accounts on which money became free.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
 
     def __init__(
@@ -256,9 +266,21 @@ class Calls:
         self._others = _NO_STAGES if decisions is None else _stages(tx, decisions)
 
     def do(self, step: Step) -> Any:
-        """Run one step in the transaction and return its result; see the step for its refusals.
+        """Run one step in the transaction and return its result.
 
-        Entries are appended here; rows are written by :meth:`write`.
+        A :class:`StartCall` gives the dispatch id and the hold, a :class:`FinishCall` a
+        :class:`FinishedCall`, other steps None. Entries are appended here; rows are written by
+        :meth:`write`. A step that is refused changes nothing.
+
+        Args:
+            step: the step; one of those that the object was made with.
+
+        Raises:
+            NotYoursError: the session or work order belongs to another caller.
+            IdempotencyKeyUsedError, BudgetRefusedError, CircuitChangedError: the call is not begun.
+            LeaseLostError: the call to finish was settled as an orphan.
+            InvalidInputError: an entry cannot be recorded.
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         if isinstance(step, StartCall):
             return self._start(step)
@@ -384,7 +406,14 @@ class Calls:
         self._changed_claims.append((_RELEASE, claim))
 
     def write(self) -> None:
-        """Write all changed rows; see :class:`~remit.ledger.Stage`."""
+        """Write all changed rows: calls in flight, claims, response ids, owners, accounts and
+        decisions.
+
+        See :class:`~remit.ledger.Stage`. A second call writes only what changed since.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
+        """
         if self._begun:
             self._tx.execute_many(_INSERT, self._begun)
             self._begun = []

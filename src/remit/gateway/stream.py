@@ -49,7 +49,11 @@ _NO_USAGE = re.compile(rb',\s?"usage":\s?null(?=(?:,\s?"obfuscation":\s?"\w*")?\
 
 
 def weight(raw: bytes) -> int:
-    """Return about how many bytes a JSON text takes in memory once it is parsed."""
+    """Return about how many bytes a JSON text takes in memory once it is parsed.
+
+    Args:
+        raw: the JSON text.
+    """
     return len(raw) + _VALUE * raw.count(b",") + _LIST * (raw.count(b"[") + raw.count(b"{"))
 
 
@@ -67,11 +71,11 @@ def _can_be_read(raw: bytes) -> bool:
 
 
 class StreamTap:
-    """The listener of one attempt's stream.
+    """The listener of one call's stream; :meth:`start` begins each attempt anew.
 
     A sink that raises is not called again; the record does not change. If the client speaks the
     stream's dialect, events that only add content are passed on unparsed (:meth:`pass_on`) and
-    parsed later in groups.
+    parsed later in groups. The bytes that are kept count against the memory limit of the process.
 
     Args:
         on_text: receives the answer's text; None for no listener.
@@ -114,7 +118,11 @@ class StreamTap:
         self.wire: list[bytes] | None = None
 
     def start(self) -> None:
-        """Begin an attempt: forget everything of an earlier one."""
+        """Begin an attempt: forget everything of an earlier one, and start the clock.
+
+        The bytes of an earlier attempt leave the memory account. The time of a first piece that was
+        passed on before is kept.
+        """
         self._started = time.perf_counter()
         self._parts.clear()
         self._pieces = self._size = self.kept = self.came = 0
@@ -145,8 +153,9 @@ class StreamTap:
         self._sum = None
 
     def may_pass_on(self) -> None:
-        """Allow the next events to be passed on unparsed, after an event was parsed and passed
-        on.
+        """Allow the next events to be passed on unparsed, after an event was parsed and passed on.
+
+        Nothing is allowed if the listener wants text, or the stream must be weighed first.
         """
         total = self._sum
         if total is not None and self.was_passed_on and self._on_text is None:
@@ -157,7 +166,15 @@ class StreamTap:
     def pass_on(self, raw: bytes) -> bool:
         """Pass on whole events unparsed; return False if they must be parsed first.
 
-        False is also returned if the listener is not ready for more.
+        False is also returned if the listener is not ready for more. The events are kept until
+        :meth:`catch_up` parses them, at the latest after 64 groups or 256 KiB. An error of the sink
+        is logged, and the sink is not called again.
+
+        Args:
+            raw: complete events, as they came.
+
+        Raises:
+            ProviderError: an event is too long.
         """
         at_once, repeats = self._at_once, self._repeats
         if at_once is None or repeats is None:
@@ -193,7 +210,13 @@ class StreamTap:
         return True
 
     def catch_up(self) -> None:
-        """Parse the events that were passed on unparsed."""
+        """Parse the events that were passed on unparsed, and add them to the sum.
+
+        Does nothing if there are none.
+
+        Raises:
+            ProviderError: an event is too long.
+        """
         if self._unread and self._sum is not None and self._repeats is not None:
             events = SseParser(begun=True).feed(b"".join(self._unread))
             self._unread.clear()
@@ -205,11 +228,15 @@ class StreamTap:
     async def weigh(self, waiting: int = 0) -> None:
         """Charge the memory account with the bytes that the stream keeps.
 
+        The stream is measured anew only if ``came`` has passed ``next_weighing``; otherwise the
+        last measure counts. A large stream is measured in a thread.
+
         Args:
             waiting: bytes of an incomplete event.
 
         Raises:
             CancelledError: the account has ended this answer.
+            ProviderError: an event that was passed on unparsed is too long.
         """
         if self.came > self.next_weighing and (total := self.sum) is not None:
             most = self.kept + self.came
@@ -223,7 +250,11 @@ class StreamTap:
     async def hold(self, size: int) -> None:
         """Charge the memory account with ``size`` bytes for this answer.
 
-        While an answer that the account has ended is being recorded, wait up to five seconds.
+        While an answer that the account has ended is being recorded, wait up to five seconds. If
+        the account is still over its limit then, continue.
+
+        Args:
+            size: the bytes, in place of those charged before.
 
         Raises:
             CancelledError: the account has ended this answer.
@@ -239,11 +270,13 @@ class StreamTap:
     def raise_if_ended(self, error: asyncio.CancelledError) -> None:
         """Replace a cancellation by the memory account with an error; do nothing for any other.
 
+        The task then no longer counts as cancelled.
+
         Args:
             error: the cancellation.
 
         Raises:
-            ProviderError: the memory account ended the answer.
+            ProviderError: the memory account ended the answer (``SERVER_ERROR``, maybe billed).
         """
         if error.args == (MEMORY_FULL,) and (task := asyncio.current_task()) is not None:
             task.uncancel()
@@ -301,8 +334,14 @@ class StreamTap:
         return self.first_after_ms is not None
 
     async def dispatched(self, entry_id: str, outgoing: Outgoing | None = None) -> None:
-        """Pass the id of the attempt that is about to be sent to the sink, with its dropped
-        fields.
+        """Pass the id of the attempt that is about to be sent to the sink, with its dropped fields.
+
+        Sets ``created`` if the stream is recorded. Does nothing without a sink; an error of the
+        sink is logged.
+
+        Args:
+            entry_id: the ``DISPATCH``.
+            outgoing: the body to send; None for a provider in neutral form.
         """
         if self._sink is not None:
             dropped = () if outgoing is None else outgoing.dropped
@@ -312,6 +351,10 @@ class StreamTap:
 
     async def chunk(self, chunk: WireChunk, *, begins: bool) -> None:
         """Pass one event of a stream to the listener.
+
+        The first event that the listener does not hold back sets ``first_after_ms``. Errors of the
+        listener are logged, and the listener is not called again. A text that cannot be read ends
+        the text listener only.
 
         Args:
             chunk: the event.
@@ -343,7 +386,17 @@ class StreamTap:
                 self._on_text = None  # the answer's own error says why it cannot be read
 
     async def event(self, event: Any) -> None:
-        """Count one event of a stream in neutral form and pass it to the listener."""
+        """Count one event of a stream in neutral form and pass it to the listener.
+
+        An empty text is ignored. Text is kept for the record. Errors of the listener are logged.
+
+        Args:
+            event: a ``TextDelta``, ``ToolInputDelta``, ``ThinkingDelta``, ``ToolUseStart`` or other
+                event.
+
+        Raises:
+            CancelledError: the memory account has ended this answer.
+        """
         kind = type(event)
         text = ""
         if kind is TextDelta:

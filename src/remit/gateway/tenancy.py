@@ -54,6 +54,8 @@ class NotYoursError(RemitError):
 class Ownership(Struct, frozen=True, gc=False):
     """The session and work order that a restricted caller works in.
 
+    Immutable.
+
     Attributes:
         session: the caller's owner name, and the session's id.
         order: the work order's id; may be empty.
@@ -79,6 +81,7 @@ def check_session(tx: Transaction, identity: Identity, session_id: str) -> None:
     Raises:
         NotYoursError: the session belongs to another caller, or the caller's token is for another
             session.
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     if identity.session_id and identity.session_id != session_id:
         raise NotYoursError(_NOT_YOUR_SESSION)
@@ -126,8 +129,13 @@ def default_session(identity: Identity, day: str) -> str:
 
 
 def owner_of(identity: Identity) -> str:
-    """Return the owner of everything that a caller creates: its user, else its key, else its
-    name.
+    """Return the owner of everything that a caller creates: its user, else its key, else its name.
+
+    Args:
+        identity: the caller.
+
+    Returns:
+        ``user:{id}``, ``key:{id}`` or ``name:{name}``.
     """
     if identity.user_id:
         return f"user:{identity.user_id}"
@@ -135,7 +143,14 @@ def owner_of(identity: Identity) -> str:
 
 
 def note_owned(known: set[tuple[str, str]], named: Ownership) -> None:
-    """Add the rows that a caller owns to the cache. A full cache is cleared first."""
+    """Add the rows that a caller owns to the cache.
+
+    A cache of 4,096 rows or more is cleared first.
+
+    Args:
+        known: pairs of owner and name; changed in place.
+        named: the session and order.
+    """
     if len(known) >= _MAX_KNOWN:
         known.clear()
     known.update(named.owned)
@@ -143,6 +158,9 @@ def note_owned(known: set[tuple[str, str]], named: Ownership) -> None:
 
 class Sessions:
     """Ownership of sessions in one transaction: the first caller in a session becomes its owner.
+
+    :meth:`ask` reads owners, :meth:`check` compares them, :meth:`begun` notes new ones, and
+    :meth:`write` inserts these.
 
     Args:
         tx: the transaction.
@@ -165,6 +183,9 @@ class Sessions:
         Returns:
             A function that reads the results, to call before :meth:`check`; ``None`` if nothing
             must be read.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         missing = {own[1] for named in asked for own in named.owned if own not in self._known}
         missing -= self._owners.keys()
@@ -189,10 +210,14 @@ class Sessions:
 
         Writes nothing. The queries are sent here unless :meth:`ask` has sent them.
 
+        Args:
+            named: the session and order that a call names, and the rows that must be the caller's.
+
         Raises:
             NotYoursError: another caller owns one of them, the session's name is reserved for
                 another key, or the order has a ``WO_PLANNED`` entry. The message does not name the
                 owner.
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         order, owned = named.order, named.owned
         known = self._known.issuperset(owned)
@@ -218,7 +243,8 @@ class Sessions:
     def begun(self, session_id: str, named: Ownership | None) -> None:
         """Note that work in a session begins; a restricted caller becomes its owner.
 
-        :meth:`write` inserts the rows.
+        :meth:`write` inserts the rows. A session that has an owner, or was begun by an unrestricted
+        caller, gets no owner.
 
         Args:
             session_id: the session.

@@ -47,6 +47,8 @@ _MAX_RUNS = 10
 class ToolLimits(Struct, frozen=True):
     """Limits that a request must state for its bound to hold, and lacks.
 
+    Immutable.
+
     Attributes:
         uses: the limit.
         tools: places in ``tools`` that get the limit as ``max_uses``.
@@ -70,6 +72,8 @@ NO_LIMITS = ToolLimits()
 
 class Tools(Struct):
     """The part of a bound that the tools of a call cause.
+
+    Mutable while :func:`tools_of` adds the tools up.
 
     Attributes:
         tokens: tokens of definitions.
@@ -191,6 +195,12 @@ def _server_tool(
 def count_of(value: Any) -> int | None:
     """Return a count in any form that lenient providers accept (``3``, ``3.0``, ``"3"``), else
     None.
+
+    Fractions are rounded up. True and False count as 1 and 0. Texts of 16 characters or more, NaN
+    and infinity give None.
+
+    Args:
+        value: any value.
     """
     if type(value) is str and len(value) < _MAX_DIGITS:
         try:

@@ -66,17 +66,21 @@ async def send_body(
 ) -> ProviderResponse:
     """Send a body and return the parsed answer; a stream is passed to the tap as it comes.
 
+    The connection is closed or returned to its pool in any case. A large answer is parsed in a
+    thread.
+
     Args:
         provider: the provider.
         outgoing: the body.
-        tap: receives the stream.
+        tap: receives the stream; begun here if there is one.
         timeouts: limits for each stage; a stream that continues is not cut.
         neutral: whether content blocks in neutral form are wanted.
 
     Raises:
         TimeoutError: no answer came in time.
-        ProviderError: the provider reported an error, the stream broke off, or the answer is too
-            long.
+        ProviderError: the provider reported an error, the stream broke off, the answer is too long,
+            or the memory limit ended it.
+        CancelledError: the caller was cancelled.
     """
     if outgoing.stream or tap.wanted:  # Otherwise the tap is unused.
         tap.start()
@@ -280,8 +284,9 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
         neutral: whether content blocks in neutral form are wanted.
 
     Raises:
-        ProviderError: the answer is an error, contains more than 5,000,000 values, or cannot be
-            converted to neutral form.
+        ProviderError: the answer is an error, which has its ``reply`` and, if it states a usage,
+            its ``answer``; it contains more than 5,000,000 values; or it cannot be converted to
+            neutral form.
     """
     body = outgoing.body
     if len(raw) > _SMALL and has_more_values(raw, _MAX_VALUES):
@@ -307,6 +312,8 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
 
 def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderResponse:
     """Return an answer with its text, usage and finish reason extracted.
+
+    Lone surrogates are replaced. Unknown values are empty.
 
     Args:
         came: the answer's status, headers and body.
@@ -339,8 +346,11 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
 def raise_if_failed(answer: ProviderResponse) -> None:
     """Raise the failure of an answer that the provider ended as failed; else do nothing.
 
-    The same question may be answered a moment later. The provider is in good health: the end of one
-    answer says nothing about others.
+    The same question may be answered a moment later, so the error is retryable. The provider is in
+    good health: the end of one answer says nothing about others.
+
+    Args:
+        answer: the answer; the error refers to it.
 
     Raises:
         ProviderError: the answer has a ``failure``.
@@ -356,7 +366,15 @@ def raise_if_failed(answer: ProviderResponse) -> None:
 
 
 def read_result(endpoint: str, status: int, raw: bytes) -> ProviderResponse:
-    """Return the parsed response of one line of a batch's results."""
+    """Return the parsed response of one line of a batch's results.
+
+    A line that is not JSON gives a response without text and usage.
+
+    Args:
+        endpoint: name of the endpoint, such as ``openai.chat``.
+        status: the HTTP status of the result.
+        raw: the body of the result.
+    """
     try:
         value, is_json = counted_once(raw, load_exact(raw)), True
     except JsonTextError:

@@ -40,6 +40,8 @@ ids_of = operator.attrgetter(*_IDS)
 class Sent(Struct, gc=False):
     """A request, encoded once for hashing, bounding and recording.
 
+    Not changed once made.
+
     Attributes:
         messages: the conversation in neutral form; empty if a body is sent.
         encoded: the prompt, or each message, as :func:`remit.kernel.canonical.exact_json` encodes
@@ -62,7 +64,14 @@ class Sent(Struct, gc=False):
 
 
 def check_request(request: PromptRequest) -> str:
-    """Return the first problem of a request without quoting content; empty if there is none."""
+    """Return the first problem of a request without quoting content; empty if there is none.
+
+    Checks messages or prompt, the ids, ``max_tokens`` (1 to 1,000,000,000), ``temperature`` (0 to
+    2), and ``template_variables`` against ``input_schema``. A body is not checked here.
+
+    Args:
+        request: the request.
+    """
     if request.body is not None:
         pass  # The body was checked when it was read; the provider judges the rest.
     elif request.messages is not None:
@@ -116,6 +125,11 @@ def _wrong_id(ids: Sequence[Any]) -> str:
 def encode_sent(request: PromptRequest) -> Sent:
     """Return a request encoded for hashing, bounding and recording.
 
+    A body is not encoded again; only its digest and size are stated.
+
+    Args:
+        request: the request.
+
     Raises:
         InvalidInputError: the request has no canonical form (a lone surrogate, NaN, …).
     """
@@ -163,7 +177,17 @@ def response_schema(request: PromptRequest) -> Mapping[str, Any] | None:
 
 
 def check_output(schema: Mapping[str, Any], content: str) -> list[str]:
-    """Return how a response's text fails a JSON Schema, quoting nothing of it; empty if it fits."""
+    """Return how a response's text fails a JSON Schema, quoting nothing of it; empty if it fits.
+
+    Text that is nearly JSON is repaired before the check.
+
+    Args:
+        schema: the JSON Schema.
+        content: the text.
+
+    Returns:
+        At most ten problems, as sentences.
+    """
     try:
         value = load_unique(content, repair=True)
     except JsonTextError as error:

@@ -31,7 +31,10 @@ Claim = tuple[str, str, str]
 
 
 class OnRecord(Protocol):
-    """Rows that a recorded answer changes in other tables, such as those of a batch."""
+    """Rows that a recorded answer changes in other tables, such as those of a batch.
+
+    Called only for an answer, in the transaction that records it.
+    """
 
     @property
     def stated(self) -> Mapping[str, Any]:
@@ -45,14 +48,21 @@ class OnRecord(Protocol):
     def __call__(
         self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
     ) -> None:
-        """Change the rows in the transaction that records the answer; uses ``execute_many``
-        only.
+        """Change the rows in the transaction that records the answer, by ``execute_many`` only.
+
+        Args:
+            tx: the transaction.
+            exchange_id: id of the ``EXCHANGE``.
+            attempt: the attempt that was answered.
+            answer: the answer.
         """
         ...
 
 
 class Model(NamedTuple):
     """A model that a choice names.
+
+    Immutable.
 
     Attributes:
         provider_id: the provider.
@@ -69,6 +79,8 @@ class Model(NamedTuple):
 
 class Refusal(NamedTuple):
     """Why a call, or a call of one model, is not sent.
+
+    Immutable.
 
     Attributes:
         code: the error code.
@@ -88,8 +100,13 @@ class Refusal(NamedTuple):
 class RefusedError(Exception):
     """A call, or a call of one model, is refused before anything is sent.
 
+    Not a RemitError: the gateway turns it into a recorded refusal.
+
     Args:
         refusal: the reason.
+
+    Attributes:
+        refusal: the same reason.
     """
 
     def __init__(self, refusal: Refusal) -> None:
@@ -140,7 +157,8 @@ class Choice:
     """The models to ask for a call, in order, and the facts to record about the choice.
 
     This class is the choice by name: the named model, then its fallbacks, with retries. Nothing is
-    recorded about it. A router returns a subclass.
+    recorded about it, and one object may serve many calls. A router returns a subclass, made for
+    one call, whose methods take notes.
 
     Args:
         models: the models, best first.
@@ -176,6 +194,9 @@ class Choice:
     def ends_call(self, code: str, *, by_budget: bool, is_first: bool) -> bool:
         """Return True if no other model may be asked after one was refused.
 
+        In this class, a budget's refusal ends the call, and so does a first model whose provider is
+        not registered.
+
         Args:
             code: the error code of the refusal.
             by_budget: True if a budget refused the call.
@@ -191,6 +212,8 @@ class Choice:
     def circuit_open_text(self, model: Model, retry_after_s: float | None) -> str:
         """Return the reason for passing over a model whose circuit is open.
 
+        This class names the model alone.
+
         Args:
             model: the model.
             retry_after_s: seconds until the circuit may be tried; None if unknown.
@@ -198,7 +221,7 @@ class Choice:
         return circuit_open_text(f"{model.provider_id}/{model.model_id}")
 
     def pass_over(self, model: Model, refusal: Refusal, response: PromptResponse) -> None:
-        """Note a model that did not answer.
+        """Note a model that did not answer; this class does nothing.
 
         Args:
             model: the model.
@@ -209,6 +232,8 @@ class Choice:
     def drawn(self, model: Model, number: int) -> Mapping[str, Any]:
         """Return metadata of the ``EXCHANGE`` that state how the model was drawn at random.
 
+        Empty in this class, which draws nothing.
+
         Args:
             model: the model.
             number: number of the attempt, from 1.
@@ -217,6 +242,8 @@ class Choice:
 
     def decide(self, model: Model, latency_ms: float, exchange: Prepared) -> DecisionStep | None:
         """Return the step that records the decision with an answer; None for no record.
+
+        None in this class. An error is logged by the gateway; the answer is recorded all the same.
 
         Args:
             model: the model that answered.
@@ -231,8 +258,10 @@ class Choice:
     def refusal(self, refusals: Sequence[Refusal]) -> Refusal:
         """Return the refusal of a call that no model could be asked for.
 
+        The result is the last open circuit if there is one, otherwise the first refusal.
+
         Args:
-            refusals: the refusals of the models, in order.
+            refusals: the refusals of the models, in order; at least one.
         """
         open_circuits = [one for one in refusals if one[0] == "CIRCUIT_OPEN"]
         return open_circuits[-1] if open_circuits else refusals[0]
@@ -260,19 +289,23 @@ def circuit_open_text(name: str) -> str:
 class Call(Struct):
     """A request and its state in the gateway.
 
+    Mutable; one object for each call.
+
     Attributes:
+        request: the request.
         tap: the listener of the call's stream.
-        sent: the request, encoded.
+        identity: the caller; None until it is authenticated, and in dev mode.
+        choice: the models to ask; None until they are chosen.
+        sent: the request, encoded; None until it is admitted.
         request_hash: SHA-256 of the request, 64 hex; the idempotency key belongs to it.
         path: budget scopes that pay.
         ownership: session and work order whose ownership must be checked; None if none must be.
         claim: caller, idempotency key and the call's token; None without an idempotency key.
         claimed: True once the claim is recorded.
-        choice: the models to ask.
         attempts: number of attempts begun.
         last: the response of the latest recorded attempt; None if nothing was sent.
         passed_over: the models that did not answer, each with its error code.
-        on_record: rows that a recorded answer changes in other tables.
+        on_record: rows that a recorded answer changes in other tables; None for none.
         translated: providers that lacked an endpoint of the body's form when they were asked.
         unfolded: providers that no longer stored the previous response when they were asked.
         tool_uses: how often a tool of the provider may be used if the request does not say; None
@@ -325,7 +358,12 @@ class CallReport(Struct):
 class Candidate(Struct):
     """A model that may answer, with the request that it would be sent.
 
+    Not changed once made.
+
     Attributes:
+        provider_id: the provider.
+        model_id: the model, as the provider names it.
+        provider: the registered provider object.
         tariff: bounds and bills of the model.
         request: the request; in neutral form if the provider speaks no dialect.
         sent: the encoded request.
@@ -351,6 +389,8 @@ class Candidate(Struct):
 class Failure(Struct, frozen=True):
     """A failed attempt.
 
+    Immutable.
+
     Attributes:
         outcome: the outcome to record.
         code: the error code.
@@ -374,21 +414,25 @@ class Failure(Struct, frozen=True):
 class Attempt(Struct):
     """A ``DISPATCH`` and its ``EXCHANGE``.
 
+    Mutable: its steps set the fields.
+
     Attributes:
         number: the number of the attempt, from 1.
         to: the model and the request to send.
         asked_model_id: the model that the request means.
-        retry_of: the ``EXCHANGE`` of the attempt before.
-        decision_id: the routing decision that chose the model.
+        retry_of: the ``EXCHANGE`` of the attempt before; empty for the first.
         fallback_from: the models that did not answer, each with its error code.
+        decision_id: the routing decision that chose the model; empty without one.
         drawn: metadata that state how the model was drawn at random; None for none.
         model: the model as the choice names it; None if nothing was chosen.
         began_ns: time of the begin by the monotonic clock.
         hold: the reservation; None without budgets.
+        dispatch_entry_id: the ``DISPATCH``; empty before it is committed.
         sent: whether anything may have been sent.
         result: the answer or the failure, once the attempt has ended.
         error: the exception that the attempt failed with; None for none.
-        first_after_ms: milliseconds until the first piece of a stream.
+        latency_ms: milliseconds from sending to the answer.
+        first_after_ms: milliseconds until the first piece of a stream; None without one.
         streamed: the answer's text as far as it came.
         arrived: a broken stream's answer as far as it came, as JSON text.
         cached: the recorded answer that is given instead of sending anything; None to send.
@@ -418,6 +462,8 @@ class Attempt(Struct):
 class KeptId(NamedTuple):
     """An id that a client has received: a row of ``response_ids``.
 
+    Immutable.
+
     Attributes:
         response_id: the id of a response or conversation.
         owner: the owner's name, such as ``key:KEY-…``.
@@ -438,6 +484,10 @@ class CannotContinueError(RemitError):
     Args:
         message: names what is missing.
         param: the request field that names it.
+
+    Attributes:
+        code: ``PREVIOUS_RESPONSE_NOT_FOUND``; a subclass may have another.
+        param: the request field.
     """
 
     code = "PREVIOUS_RESPONSE_NOT_FOUND"
@@ -454,7 +504,11 @@ class TooLongError(CannotContinueError):
 
 
 class Keeper(Protocol):
-    """Storage of one call's answer under an id, with the history that the call continues."""
+    """Storage of one call's answer under an id, with the history that the call continues.
+
+    The gateway calls :meth:`body_for` for each candidate, :meth:`ids_ahead` before sending, and
+    :meth:`on_record` for each recorded attempt.
+    """
 
     @property
     def polled(self) -> bool:
@@ -471,6 +525,7 @@ class Keeper(Protocol):
 
         Raises:
             CannotContinueError: the response or conversation that the call continues is gone.
+            LedgerError: the history cannot be read.
         """
         ...
 
@@ -481,7 +536,13 @@ class Keeper(Protocol):
     def on_record(
         self, metadata: dict[str, Any], attempt: Attempt, result: ProviderResponse | Failure
     ) -> Sequence[KeptId]:
-        """Add to the metadata of an ``EXCHANGE`` and return the ids that will stand for it. Never
-        raises.
+        """Add to the metadata of an ``EXCHANGE`` and return the ids that will stand for it.
+
+        Never raises.
+
+        Args:
+            metadata: the metadata; changed in place.
+            attempt: the attempt.
+            result: its answer or failure.
         """
         ...

@@ -48,7 +48,14 @@ _Asked = TypeVar("_Asked")
 
 
 class Agent(Generic[OutputT]):
-    """An agent of a root; made by :meth:`remit.Runtime.agent`. Its sessions are in the ledger.
+    """An agent of a root; made by :meth:`remit.Runtime.agent`.
+
+    Its sessions are in the ledger.
+
+    :meth:`session` holds a conversation, :meth:`run` answers one message in a session of its own,
+    and :meth:`submit` leaves the work to a worker. :meth:`as_tool` and :meth:`as_handoff` give the
+    agent to other agents. An agent has no state of its own, so it may be used from several threads
+    and for any number of sessions, until its runtime is closed.
 
     Args:
         runtime: the open root.
@@ -63,6 +70,7 @@ class Agent(Generic[OutputT]):
 
     Raises:
         UnknownToolError: a tool that the agent names does not exist.
+        ToolError: two tools have the same id.
     """
 
     def __init__(
@@ -140,7 +148,8 @@ class Agent(Generic[OutputT]):
         """Begin a session, or continue one.
 
         A new session writes ``SESSION_START`` and its limits in one transaction. In a running event
-        loop the write happens in the background, and the first turn waits for it.
+        loop the write happens in the background, and the first turn waits for it. An error of that
+        write is then raised by the first turn.
 
         Args:
             session_id: the session to continue; a new one if left out.
@@ -159,6 +168,7 @@ class Agent(Generic[OutputT]):
             NotFoundError: the ledger has no such session, or the session is another agent's.
             InvalidInputError: a limit, user or subject is given for a session that has begun, or a
                 limit is not positive.
+            LedgerError: the ledger cannot be read.
         """
         session = self._manager(session_id, Principal(user, subject_id))
         if session_id is None:
@@ -175,7 +185,8 @@ class Agent(Generic[OutputT]):
         """Return the session in which the agent answers a tool call of another agent.
 
         Each call has a session of its own, found by the call's idempotency key. A new session is
-        begun and recorded, on behalf of the same user as the caller's.
+        begun and recorded, on behalf of the same user as the caller's. In a running event loop the
+        write happens in the background, as for :meth:`session`.
 
         Args:
             call: the context of the tool call, with the caller's session and order.
@@ -183,6 +194,7 @@ class Agent(Generic[OutputT]):
         Raises:
             ToolError: the agent is already in the chain of callers, or the chain is too long.
             NotFoundError: another agent answered the call before.
+            LedgerError: the ledger cannot be read.
         """
         caller = Caller(call.session_id, call.work_order_id, call.agent_id, call.idempotency_key)
         callers = (caller, *call.principal.callers)
@@ -202,7 +214,7 @@ class Agent(Generic[OutputT]):
         usd: float | None,
         about: Mapping[str, Any],
     ) -> Conversation[OutputT]:
-        """Begin or continue the session of a schedule's tick or of an order.
+        """Begin or continue a session whose id is given, for a schedule's tick or an order.
 
         A new session writes ``SESSION_START``; ``tokens``, ``usd`` and ``about`` apply only to a
         new one.
@@ -217,6 +229,7 @@ class Agent(Generic[OutputT]):
         Raises:
             InvalidInputError: a limit is not positive.
             NotFoundError: the session is another agent's.
+            LedgerError: the ledger cannot be read.
         """
         session = self._manager(session_id, principal)
         starting = None if session.has_begun() else self._start(session, tokens, usd, about)
@@ -228,7 +241,8 @@ class Agent(Generic[OutputT]):
         Pass the tool in ``tools=`` of the other agent. Each call is a session of its own, linked to
         its caller's session in the record. The cost counts against the budgets of both agents and
         is part of the caller's cost. If a tool of this agent waits for a person, the caller waits
-        too. After a crash the same session continues, and nothing is paid twice.
+        too. After a crash the same session continues, and nothing is paid twice. The tool's only
+        argument is ``task``, a text, and its result is the answer.
 
         Args:
             name: the tool's id; the agent's id if left out.
@@ -255,6 +269,7 @@ class Agent(Generic[OutputT]):
 
         Raises:
             InvalidInputError: this agent has a planner, which can plan only its own sessions.
+            ToolError: the agent's id cannot be a tool id.
         """
         if self._shape.planner is not None:
             raise InvalidInputError(
@@ -345,7 +360,8 @@ class Agent(Generic[OutputT]):
         """Answer a single message in a new session, end the session, and return the turn.
 
         A turn that waits for a person is returned in that state. Open its ``session_id`` by
-        :meth:`session` to continue the turn after the decision.
+        :meth:`session` to continue the turn after the decision. If the turn raises an error, the
+        session is ended all the same.
 
         Args:
             message: see :meth:`Conversation.turn`.
@@ -385,6 +401,7 @@ class Agent(Generic[OutputT]):
         """Submit a turn that a worker (``remit worker``) does in a session of its own.
 
         The order is durable when this returns: its entry and its place in the queue are one commit.
+        Nothing is executed in this process.
 
         Args:
             task: the message of the turn.
@@ -433,7 +450,7 @@ class Agent(Generic[OutputT]):
     def order(self, order_id: str) -> OrderHandle[OutputT]:
         """Return the handle of an order that this or another process submitted.
 
-        The handle does not check that the order exists; its methods do.
+        The handle does not check that the order exists; its methods do. Nothing is read.
 
         Args:
             order_id: id of the order, as :attr:`OrderHandle.order_id` holds it.

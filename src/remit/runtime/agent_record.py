@@ -32,7 +32,8 @@ def agent_record(
 ) -> dict[str, Any]:
     """Return the metadata of an agent's ``SESSION_START``: ids, hashes, and texts as content.
 
-    Nothing is written.
+    Nothing is written. Texts that may name people are content, so they can be erased. Contracts and
+    tools that packages brought are left out, because the record has them.
 
     Args:
         step: the plan step with which the agent answers.
@@ -43,6 +44,9 @@ def agent_record(
         package_id: the package that brought the agent; empty for an agent made by a program.
         providers: class names of the program's own providers, keyed by provider id.
         output: the type of the answers; ``None`` for text.
+
+    Raises:
+        ChangedFileError: the table of installed files cannot be read.
     """
     limits = {
         "worker.turn_limit": step.turn_limit,

@@ -19,6 +19,8 @@ _LONGEST_ID = 200
 class AgentShape:
     """The author's choices of an agent.
 
+    Immutable, and checked when it is made.
+
     Attributes:
         agent_id: name of the agent in the record.
         agent_class: class of the agent, ``ADMIN`` or ``RESIDENT``.
@@ -31,10 +33,12 @@ class AgentShape:
         session_tokens: token limit of a session; ``None`` for the configured one.
         session_usd: limit of a session in US dollars; ``None`` for no limit of its own.
         package_id: the package that brought the agent; empty for an agent of a program.
-        context_tokens: estimated tokens of earlier turns that a prompt may hold.
+        context_tokens: estimated tokens of earlier turns that a prompt may hold; ``None`` for the
+            configured number.
 
     Raises:
-        InvalidInputError: the id is blank or too long, or a limit, planner or number is invalid.
+        InvalidInputError: the id is blank or longer than 200 characters, or a limit, planner or
+            number is invalid.
     """
 
     agent_id: str

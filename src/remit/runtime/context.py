@@ -26,6 +26,9 @@ _MAX_SESSIONS = 50  # Other sessions whose topics are read.
 class KernelContext:
     """Adopted policies, and open topics of an agent's other sessions.
 
+    The supervisor asks for them before a turn. Each call reads anew, blocks, and writes nothing. An
+    instance can be used from several threads.
+
     Args:
         root: the root, whose packages bring policies as text files below ``HOT/policy/``.
         ledger: a client that reads all tiers; little of it is passed on.
@@ -58,6 +61,9 @@ class KernelContext:
 
         Args:
             session_id: the session whose own topics are left out.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if not self._shares:
             return []
@@ -81,6 +87,7 @@ class KernelContext:
 
         Raises:
             ContractError: a part of the context is missing, refused or too large.
+            LedgerError: the ledger cannot be read.
         """
         if not contract.required_context:
             return {}
@@ -97,9 +104,11 @@ class KernelContext:
         """Return the texts of adopted policies as candidates for the prompt, in the order of their
         paths.
 
-        A text longer than the attention budget is cut.
+        Policies are files ``.md`` and ``.txt``. A text longer than the attention budget is cut. A
+        file that is unreadable, or differs from the installed one, is logged and left out.
 
-        An unreadable policy is logged and left out. A text longer than the attention budget is cut.
+        Raises:
+            ChangedFileError: the table of installed files cannot be read.
         """
         found = []
         for path in self._installed.paths(_POLICY):

@@ -42,6 +42,8 @@ _Asked = TypeVar("_Asked")
 class TurnEnded:
     """The last event of a streamed turn, also of a turn that failed or waits for a person.
 
+    Immutable.
+
     If the turn raises an error, or the iterator is closed early, there is no such event.
 
     Attributes:
@@ -53,10 +55,15 @@ class TurnEnded:
 
 
 class Conversation(Closeable, Generic[OutputT]):
-    """A session with an agent.
+    """A session with an agent; made by :meth:`remit.runtime.Agent.session`.
 
     A context manager: leaving the block writes ``SESSION_END``. Any process that opens the root can
-    resume the session afterwards.
+    resume the session afterwards. Turns come one after another: :meth:`turn` and :meth:`stream`
+    begin one, :meth:`resume` continues an unfinished one, and :meth:`cancel` ends one from another
+    task or process. Orders of :meth:`work` are outside the turns and may run at once.
+
+    Methods whose names begin with ``a`` are for an event loop. Their forms without it block; they
+    raise InvalidInputError in a running event loop.
 
     Args:
         services: the parts with which the supervisor runs the session.
@@ -218,14 +225,17 @@ class Conversation(Closeable, Generic[OutputT]):
     ) -> Iterator[TurnEvent | TurnEnded]:
         """Yield the events of :meth:`astream`, for callers without an event loop.
 
-        The turn runs in a background thread's event loop. Arguments and errors are those of
-        :meth:`astream`. If the iterator is closed early, the turn is cancelled; its record is
-        waited for at most ten seconds.
+        The turn runs in a background thread's event loop, and begins with the first event that is
+        asked for. If the iterator is closed early, the turn is cancelled; its record is waited for
+        at most ten seconds.
 
         Args:
-            message: the user's message.
-            output_type: type of the answer; ``None`` for that of the agent.
-            deps: dependencies for the tools of the agent.
+            message: see :meth:`turn`.
+            output_type: see :meth:`turn`.
+            deps: see :meth:`turn`.
+
+        Raises:
+            RemitError: an error of :meth:`aturn`.
         """
         events: queue.SimpleQueue[TurnEvent | None] = queue.SimpleQueue()
         future = start_background(
@@ -272,6 +282,10 @@ class Conversation(Closeable, Generic[OutputT]):
         """Return the turn that was interrupted or waits for a person; None if there is none.
 
         A turn that runs in another process also counts as unfinished.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+            OrderRecordError: the entries of the turn do not form orders.
         """
         return self._supervisor.unfinished()
 
@@ -304,12 +318,17 @@ class Conversation(Closeable, Generic[OutputT]):
     async def acancel(self) -> bool:
         """Cancel the turn that runs in any process, or waits for people.
 
-        A running turn ends within a moment. The end of the turn is recorded.
-
-        A running turn ends within a moment, after the return. The end of the turn is recorded.
+        A running turn is only asked to stop, and ends within a moment after the return. A waiting
+        one is ended at once. The end of the turn is recorded.
 
         Returns:
             True if there was a turn to cancel.
+
+        Raises:
+            LeaseBusyError: another process has begun to work on the session.
+            OrderRecordError: the entries of the waiting turn do not form orders.
+            LedgerError: the ledger cannot be written.
+            LeaseLostError: another process took the session over in the meantime.
         """
         if self._leases.request_stop(f"session:{self.session_id}"):
             return True
@@ -386,6 +405,9 @@ class Conversation(Closeable, Generic[OutputT]):
         Raises:
             InvalidInputError: the session has no such order, or a tool takes other ``deps``.
             LeaseBusyError: another process works on the order.
+            LedgerError: the ledger cannot be written.
+            OrderRecordError: the entries of the order do not describe it.
+            LeaseLostError: another process took the order over in the meantime.
         """
         with self._given(deps):
             return await self._supervisor.orders.aresume(wo_id, self._step, on_event=on_event)
@@ -403,6 +425,8 @@ class Conversation(Closeable, Generic[OutputT]):
         Raises:
             InvalidInputError: the session has no such order.
             LeaseBusyError: another process works on the order.
+            LedgerError: the ledger cannot be written.
+            OrderRecordError: the entries of the order do not describe it.
         """
         return run_blocking(self._supervisor.orders.acancel(wo_id))
 
@@ -414,7 +438,7 @@ class Conversation(Closeable, Generic[OutputT]):
         The other program is, for example, another framework's agent. Entering the context records
         the order. An order that the block does not end can be continued under the same key. The
         program may use the agent's tools, within its limits; see the distribution
-        ``remit-interop``.
+        ``remit-interop``. An error in the block is let through, and leaves the order open.
 
         Args:
             task: a description of the work, for the record.
@@ -424,6 +448,8 @@ class Conversation(Closeable, Generic[OutputT]):
             InvalidInputError: on entry, if the key is invalid, belongs to other work, or its order
                 has ended.
             LeaseBusyError: on entry, if another process works on the order.
+            LedgerError: the ledger cannot be written.
+            LeaseLostError: on entry, if another process took the order over in the meantime.
         """
         step = replace(self._step, name="attached", contract_id="", input={}, output_schema=None)
         return self._supervisor.orders.attached(step, {"user_input": task}, key=key)
@@ -465,7 +491,7 @@ class Conversation(Closeable, Generic[OutputT]):
     def cost(self) -> dict[str, Any]:
         """Return tokens, calls and cost of the session as JSON data, summed from the ledger.
 
-        ``cost_usd`` is None if a price is unknown.
+        ``cost_usd`` is None if a price is unknown. Sub-agents of the session are included.
         """
         return self._session.total_cost()
 
@@ -479,6 +505,8 @@ class Conversation(Closeable, Generic[OutputT]):
         Raises:
             LeaseBusyError: another process looks for the open topics.
             LedgerError: an entry cannot be written.
+            InvalidInputError: called on the background loop, where it would wait for itself.
+            LeaseLostError: another process took the session over in the meantime.
         """
         if not self._ended:
             self._ended = True

@@ -26,7 +26,8 @@ def admin_agent(
     """Return the ADMIN agent of a root.
 
     A model without ``prose`` gets a tool that repeats earlier messages, and its messages are not
-    classified: code chooses its tools.
+    classified: code chooses its tools. The agent's id and tools come from ``[chat]``. Nothing is
+    recorded.
 
     Args:
         runtime: the open root.
@@ -60,7 +61,8 @@ def tools_of(
 ) -> tuple[list[Tool], tuple[str, ...]]:
     """Return the tools that an agent brings by value, and the ids of all its tools.
 
-    A named MCP server is started to list its tools.
+    A named MCP server is started to list its tools. Functions become tools by :func:`remit.tool`.
+    The order is that of ``tools``, followed by the servers' tools.
 
     Args:
         tools: tool values, functions and ids.
@@ -71,7 +73,8 @@ def tools_of(
     Raises:
         ConfigError: there is no such MCP server.
         InvalidInputError: an argument is not a list.
-        ToolError: two tools have the same id, or an item cannot be a tool.
+        ToolError: two tools have the same id, an item cannot be a tool, or an MCP server does not
+            answer.
         UnknownToolError: an id in ``approve`` is not among the tools.
     """
     for name, given in (("tools", tools), ("mcp", mcp), ("approve", approve)):

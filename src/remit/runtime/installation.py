@@ -51,7 +51,8 @@ def package_manager(
 ) -> PackageManager:
     """Return the manager of a root's packages. Nothing is read or changed yet.
 
-    The ids of known tools are collected.
+    The ids of known tools are collected. The manager is not a lock: each of its operations takes
+    the lock of packages itself.
 
     Args:
         root: the installation.
@@ -77,6 +78,8 @@ def governance(
     root: Root, ledger: LedgerClient, loaded: LoadedSettings, identity: Identity
 ) -> Governance:
     """Return the object that decides on a root's proposals in the name of a person.
+
+    Nothing is read or changed yet, and the identity's role is checked at each decision.
 
     Args:
         root: the installation.
@@ -106,7 +109,9 @@ def make_root(
 ) -> bool:
     """Make a complete root, or restore its missing parts.
 
-    In a root made before packages existed, files in the way are moved to ``before-packages/``.
+    In a root made before packages existed, files in the way are moved to ``before-packages/``. The
+    ledger's key, the ledger and the shipped packages are made if they are missing; packages that
+    are installed already stay.
 
     Args:
         root: the root.
@@ -163,6 +168,8 @@ def install_bootstrap(
     Raises:
         RemitError: see :func:`make_root`.
         PackageError: a package cannot be installed.
+        ConfigError: ``remit.toml`` or the environment has an invalid value.
+        LedgerError: the ledger cannot be made, opened or written.
     """
     with _founding(root, None, by, step) as (manager, ledger, _):
         installed = manager.install(archives, dev=dev)
@@ -256,7 +263,7 @@ def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -
     """Finish or undo a package or price operation whose process was killed.
 
     Learned packages with content that was erased afterwards are removed. Finished changes are
-    logged.
+    logged. Nothing is locked or written if there is nothing to do.
 
     Args:
         root: the installation.
@@ -265,6 +272,7 @@ def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -
 
     Raises:
         PackageError: another process holds the lock of packages, or a file cannot be restored.
+        LedgerError: the ledger cannot be read or written.
     """
     settings = loaded.settings
     file = settings.budget.prices or PRICES_FILE
@@ -279,10 +287,16 @@ def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -
 def forget_erased(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[str]:
     """Remove proposals and learned packages with erased content; return the proposals' ids.
 
+    The removals are recorded in the name ``erasure``.
+
     Args:
         root: the installation.
         ledger: the root's ledger, which records each removal.
         loaded: the root's settings.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+        PackageError: another process holds the lock of packages, or a file cannot be deleted.
     """
     if not (root.path / "proposals").is_dir() and not any(
         root.tier("hot").glob("installed/PKG-LEARNED-*")
@@ -300,6 +314,8 @@ def gate_context(
     settings_error: RemitError | None = None,
 ) -> GateContext:
     """Return the state of a root that its gates check.
+
+    No gate runs; the model is looked for when a gate asks for it.
 
     Args:
         root: the installation.
@@ -320,6 +336,8 @@ def gate_context(
 
 def root_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[Tool]:
     """Return ADMIN's tools for a root, whether or not the settings allow each of them.
+
+    They only read. Gates that a tool runs are recorded in the name ``ADMIN``.
 
     Args:
         root: the root.

@@ -84,11 +84,14 @@ def _no_progress(label: str) -> Callable[[int, int], None]:
 class OpenRoot(RootPort):
     """The :class:`remit.operations.RootPort` of commands and servers; parts are made at first use.
 
-    As a context manager, an instance closes the parts that it made itself.
+    The parts are attributes: ``place``, ``loaded``, ``settings``, ``ledger``, ``keys``,
+    ``budgeter``, ``directory``, ``orders``, ``approvals`` and ``prices``. An attribute raises the
+    errors of opening its part; the next access tries again. As a context manager, an instance
+    closes the parts that it made itself.
 
     Args:
         find: returns the root and the settings in force.
-        open_ledger: returns the ledger; an error is raised at the ledger's first use.
+        open_ledger: returns the ledger; called at the ledger's first use.
         progress: shows the progress of long work, as :meth:`RootPort.progress`.
         note: shows a message for people.
         step: shows the name of a step before the step.
@@ -123,7 +126,16 @@ class OpenRoot(RootPort):
         return made
 
     def packages(self, caller: Caller) -> PackageManager:
-        """Return the manager of packages; an interrupted change is finished or undone first."""
+        """Return the manager of packages; an interrupted change is finished or undone first.
+
+        Args:
+            caller: the person who acts, for the record.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+            PackageError: another process holds the lock of packages, or the change cannot be
+                finished.
+        """
         from remit.runtime.installation import package_manager
 
         manager = package_manager(
@@ -133,7 +145,11 @@ class OpenRoot(RootPort):
         return manager
 
     def gate_context(self) -> GateContext:
-        """Return the inputs of the gates."""
+        """Return the inputs of the gates.
+
+        Raises:
+            LedgerError: the ledger cannot be opened.
+        """
         from remit.runtime.installation import gate_context
 
         return gate_context(self.place, self.ledger, self.loaded)
@@ -142,6 +158,14 @@ class OpenRoot(RootPort):
         """Return the object that decides on proposals in the caller's name.
 
         For a command, an interrupted change of packages is finished or undone first.
+
+        Args:
+            caller: the person who decides.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
+            PackageError: another process holds the lock of packages, or the change cannot be
+                finished.
         """
         from remit.gateway.auth import Identity
         from remit.runtime.installation import governance, recover_packages

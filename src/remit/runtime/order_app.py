@@ -20,7 +20,8 @@ __all__ = ["load_app"]
 def load_app(runtime: Runtime, place: str) -> tuple[list[Agent[Any]], list[Schedule[Any]]]:
     """Call a function of the program with the runtime; return its agents and schedules.
 
-    The module is imported, and the working directory is added to ``sys.path``.
+    The module is imported, and the working directory is added to ``sys.path``. An error of the
+    module or of the function itself is raised unchanged.
 
     Args:
         runtime: the open root.

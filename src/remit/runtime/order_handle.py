@@ -19,7 +19,9 @@ __all__ = ["OrderHandle"]
 class OrderHandle(Generic[OutputT]):
     """A handle of a submitted order; made by :meth:`remit.runtime.Agent.submit`.
 
-    The handle has no state: the order is in the ledger. Each method reads the order anew.
+    :meth:`result` waits for the answer, :meth:`wait` for the end only, and :meth:`cancel` ends the
+    order. The handle has no state: the order is in the ledger. Each method reads the order anew, so
+    handles of one order can be used in several threads and processes. The runtime must stay open.
 
     Args:
         order_id: id of the order.
@@ -51,11 +53,14 @@ class OrderHandle(Generic[OutputT]):
 
         Raises:
             NotFoundError: there is no such order.
+            LedgerError: the ledger cannot be read.
         """
         return self._orders.get(self.order_id)
 
     async def await_(self, timeout_s: float | None = None) -> OrderStatus:
         """Wait until the order is done, set aside or cancelled, and return its state.
+
+        An order that waits for a person is not done. The database is read repeatedly.
 
         Args:
             timeout_s: longest wait, in seconds; ``None`` for no limit. The order continues after
@@ -64,6 +69,7 @@ class OrderHandle(Generic[OutputT]):
         Raises:
             TimeoutError: the order takes longer.
             NotFoundError: there is no such order.
+            LedgerError: the ledger cannot be read.
         """
         return await self._orders.ended(self.order_id, timeout_s)
 
@@ -72,7 +78,8 @@ class OrderHandle(Generic[OutputT]):
     async def aresult(self, timeout_s: float | None = None) -> TurnResult[OutputT]:
         """Wait for the end of the order and return its recorded turn.
 
-        The turn of an order that was set aside states the cause (``failed``, ``error_code``).
+        The turn of an order that was set aside states the cause (``failed``, ``error_code``). An
+        erased answer is an empty text.
 
         Args:
             timeout_s: longest wait, in seconds; ``None`` for no limit.
@@ -81,6 +88,7 @@ class OrderHandle(Generic[OutputT]):
             TimeoutError: the order takes longer than ``timeout_s`` seconds.
             TurnCancelledError: the order was cancelled.
             NotFoundError: there is no such order.
+            LedgerError: the ledger cannot be read.
         """
         status = await self.await_(timeout_s)
         if status.state == "cancelled":
@@ -101,6 +109,7 @@ class OrderHandle(Generic[OutputT]):
         Raises:
             ConflictError: the order is completed or cancelled already.
             NotFoundError: there is no such order.
+            LedgerError: the ledger cannot be read or written.
         """
         return self._orders.cancel(self.order_id, by=by)
 

@@ -24,7 +24,8 @@ def run_replay(runtime: Runtime, claim: Row) -> Done:
 
     Models are called, and results are stored in the record. The order is checked before each
     exchange: if it must stop, or another worker has it, the result is ``cancelled``. A task that is
-    erased or invalid is ``failed``.
+    erased or invalid is ``failed``. No error of the task itself is raised: it is the result's
+    ``code``.
 
     Args:
         runtime: the open root.

@@ -28,15 +28,17 @@ _RETRIED_CODES = frozenset({"SERVER_ERROR", "RATE_LIMITED", "CIRCUIT_OPEN"})
 class Done:
     """The result of an attempt at an order.
 
+    Immutable.
+
     Attributes:
         outcome: ``completed``, ``cancelled``, ``failed`` or ``waiting``.
-        turn_entry_id: id of the recorded turn.
-        figures: numbers and ids that an order of another kind than ``turn`` produced.
-        code: error code of a failure.
+        turn_entry_id: id of the recorded turn; empty if there is none.
+        figures: numbers and ids that an order of another kind than ``turn`` produced, as JSON data.
+        code: error code of a failure; empty otherwise.
         message: the failure in words; content.
         again: True if another attempt can help.
         new_session: True if that attempt needs a new session, because this session's turn ended.
-        request_ids: ids of the requests that the order waits for.
+        request_ids: ids of the requests that the order waits for; empty unless ``waiting``.
     """
 
     outcome: str
@@ -54,7 +56,7 @@ async def run_turn(runtime: Runtime, agents: Mapping[str, Agent[Any]], claim: Ro
 
     An interrupted turn is resumed, and the session of an ended turn is ended. An order that must
     stop has its turn cancelled. Errors of the turn become a failed result. The queue's row is
-    unchanged.
+    unchanged. A failed turn is tried again only if no tool of its session was begun.
 
     Args:
         runtime: the open root.

@@ -40,7 +40,13 @@ Handler = Callable[[Row], Awaitable[Done]]
 
 
 class OrderWorker:
-    """A worker that executes orders of its queues concurrently. Several workers can serve one root.
+    """A worker that executes orders of its queues concurrently.
+
+    Several workers can serve one root.
+
+    :meth:`run` works until :meth:`drain` is called. The other methods are for the engine of the
+    queue, which hands orders out. All methods are called in the worker's event loop, and an
+    instance runs once.
 
     Args:
         runtime: the root.
@@ -51,8 +57,8 @@ class OrderWorker:
         kinds: executors of other kinds than ``turn`` and ``replay``, keyed by kind.
 
     Attributes:
-        seat: name of the running worker, with its queues; empty while it does not run.
-        queues: queues that the worker serves.
+        seat: name of the running worker, with its queues; empty before :meth:`run`.
+        queues: queues that the worker serves, each once.
         at_once: largest number of concurrent orders.
         draining: True if the worker takes no more orders.
     """
@@ -96,7 +102,8 @@ class OrderWorker:
         """Work until :meth:`drain`: execute orders, run ticks, and take over from dead workers.
 
         A lease holds the worker's seat meanwhile. Calls and batches of dead processes are settled
-        too.
+        too. Errors of orders, ticks and housekeeping are recorded or logged and do not end the
+        worker. If the task is cancelled, the seat is released at once.
 
         Args:
             ready: called when the worker begins to take orders.
@@ -132,13 +139,17 @@ class OrderWorker:
         return sum(not task.done() for task in self._tasks | ticking)
 
     def room(self) -> int:
-        """Return the number of further orders that the worker can take now."""
+        """Return the number of further orders that the worker can take now.
+
+        0 or less if it can take none.
+        """
         return self.at_once - len(self._tasks)
 
     def begin(self, claim: Row) -> asyncio.Task[None]:
         """Start a task that makes an attempt at a claimed order and records the result.
 
-        Call it in the worker's event loop.
+        Call it in the worker's event loop. If the result cannot be recorded, that is tried again
+        every second.
 
         Args:
             claim: the order, claimed by this worker.
@@ -153,6 +164,8 @@ class OrderWorker:
 
     async def nudged(self, timeout_s: float | None) -> None:
         """Wait until an order ends, draining begins, or the time is over.
+
+        The call returns at once if one of these happened since the last call.
 
         Args:
             timeout_s: longest wait, in seconds; ``None`` for no limit.

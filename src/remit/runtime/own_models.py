@@ -31,7 +31,8 @@ def permit_models(
 
     The root's own key signs the package, and is trusted for this package from the first call on,
     which changes ``trust.json``. Appends ``INSTALLED`` with the approval of the person. Earlier
-    permissions of the package stay.
+    permissions of the package stay. The version's first number rises by one with each call, also if
+    no model is new.
 
     Args:
         root: the installation.
@@ -42,6 +43,7 @@ def permit_models(
 
     Raises:
         PackageError: a gate fails, or the package cannot be installed. No package was changed.
+        LedgerError: the ledger cannot be read or written.
     """
     manager = package_manager(root, ledger, loaded, by=by)
     now = manager.registry().packages.get(OWN_MODELS)

@@ -13,7 +13,11 @@ _CONTRACTS = "HO1/contracts/"
 
 
 class Owners:
-    """Packages and frameworks of a root's contracts.
+    """Packages and frameworks of a root's contracts, read from the record when they are first
+    needed.
+
+    They are remembered: an installation during the lifetime of an instance is seen only by
+    :meth:`framework_of`, for packages that were unknown before.
 
     Args:
         files: the root's installed files, with the package of each.
@@ -32,6 +36,10 @@ class Owners:
 
         Args:
             package_id: id of the package.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+            PackageError: an entry does not describe a package.
         """
         if package_id not in self._frameworks:
             found = Registry.from_ledger(self._ledger).packages
@@ -43,6 +51,11 @@ class Owners:
         """Pairs of package and framework, keyed by contract id; read once.
 
         Contracts that no package brought are left out.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+            PackageError: an entry does not describe a package.
+            ChangedFileError: the table of installed files cannot be read.
         """
         found = {}
         for path in self._files.paths(_CONTRACTS):

@@ -24,8 +24,13 @@ Meaning = Callable[[str], Sequence[tuple[str, str]]]
 def packaged_agents(files: InstalledFiles) -> list[str]:
     """Return the ids of agents that packages brought, in order.
 
+    The documents are not read.
+
     Args:
         files: the installed files of the root.
+
+    Raises:
+        ChangedFileError: the table of installed files cannot be read.
     """
     paths = map(PurePosixPath, files.paths(_FOLDER))
     return sorted(path.stem for path in paths if path.suffix == ".json")
@@ -42,6 +47,8 @@ def packaged_agent(
     reserved: Collection[str] | None = None,
 ) -> tuple[AgentDocument, str]:
     """Return an agent, checked against its package's permissions and its framework's ceilings.
+
+    Nothing is written.
 
     Args:
         agent_id: id of the agent.
@@ -63,6 +70,8 @@ def packaged_agent(
         ChangedFileError: the agent's file, contract or framework differs from the installed one.
         PackageError: one of these files or the registry cannot be read.
         ContractError: the agent's contract cannot be used.
+        LedgerError: the ledger cannot be read.
+        ConfigError: ``meaning`` knows no provider for a name.
     """
     known = packaged_agents(files)
     if agent_id not in known:

@@ -27,6 +27,8 @@ _PROVIDER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class Providers:
     """The available providers.
 
+    Immutable; the adapters connect when they are first called.
+
     Attributes:
         reachable: all providers, keyed by provider id.
         configured: ids of providers with a key, or with a base URL that the user set.
@@ -39,6 +41,8 @@ class Providers:
 
     def capabilities(self, provider_id: str, model_id: str) -> ModelCapabilities:
         """Return the capabilities of a model; no native tools if its provider is not available.
+
+        The provider is not called.
 
         Args:
             provider_id: id of the provider.
@@ -54,7 +58,7 @@ class Providers:
         """Return the models that can be named, each with its provider, keyed by model.
 
         These are default models of reachable providers, the local model, and priced models. If two
-        providers have one model, own ones and default models come first.
+        providers have one model, own ones and default models come first. No provider is called.
 
         Args:
             settings: settings of the root.
@@ -155,6 +159,7 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
     """Return the provider and model that ``wanted`` names.
 
     The provider need not be reachable. An unknown model goes to the first configured provider.
+    Stored local models are looked for on the disk.
 
     Args:
         settings: settings of the root.
@@ -195,6 +200,8 @@ def resolve_model(
     settings: Settings, wanted: str | None = None, own: Mapping[str, AnyProvider] | None = None
 ) -> tuple[Providers, str, str]:
     """Return the providers, and the provider and model that answer if a call names none.
+
+    No provider is called, and the chosen one need not be reachable.
 
     Args:
         settings: settings of the root.
@@ -287,6 +294,8 @@ def _is_elsewhere(name: str, settings: ProviderSettings) -> bool:
 
 def is_own(name: str, settings: ProviderSettings) -> bool:
     """Return True if a provider is reached at the address to which the price table refers.
+
+    False for a provider that Remit does not ship.
 
     Args:
         name: id of the provider.

@@ -42,12 +42,14 @@ _NANO = 1_000_000_000
 class ReplayWanted:
     """A request for a replay.
 
+    Immutable, and checked when it is made.
+
     Attributes:
         contract_id: id of the contract whose exchanges are replayed.
         usd: cost limit in US dollars.
         change: fields of a :class:`~remit.learning.proposals.Change` of the contract's prompt or
             boundary.
-        proposal: id of a proposal whose change is replayed, or ``last``.
+        proposal: id of a proposal whose change is replayed, or ``last``; empty for none.
         model: provider and model that answer; the contract's or the recorded ones if left out.
         schema: JSON Schema to grade by; the contract's if left out.
         references: right answers to grade by, keyed by exchange id.
@@ -121,7 +123,8 @@ def replay_report(sides: tuple[ReplayResult, ...], cause: Attribution | None) ->
 class Replays:
     """A replay of recorded exchanges under a change or another model.
 
-    Creation opens the account of replays if it is missing.
+    Creation reads the exchanges and opens the account of replays if it is missing; :meth:`run` asks
+    and pays. All methods block. Use an instance in one thread.
 
     Args:
         runtime: the root, whose default model answers if none is named.
@@ -129,10 +132,14 @@ class Replays:
         by: the person who asks, for the record.
 
     Attributes:
-        exchanges: ids of the exchanges that may be replayed.
+        exchanges: ids of the exchanges that may be replayed, oldest first.
 
     Raises:
-        InvalidInputError: there is no such change, or its answers cannot be graded.
+        InvalidInputError: the change is invalid or another contract's, or its answers cannot be
+            graded.
+        ProposalError: there is no such proposal.
+        ContractError: the contract cannot be used.
+        LedgerError: the ledger cannot be read or written.
     """
 
     def __init__(self, runtime: Runtime, wanted: ReplayWanted, by: str) -> None:
@@ -152,7 +159,11 @@ class Replays:
 
     @property
     def file(self) -> Path:
-        """Path of the file that holds a replay that no order requested."""
+        """Path of the file that holds a replay that no order requested.
+
+        The name is a hash of the change, the model, the grader and the contract's version. The file
+        exists after the first run.
+        """
         return self._file(self._files, self._wanted.model)
 
     def run(
@@ -175,6 +186,8 @@ class Replays:
             ConflictError: prices, the answering model or the rule for holding out changed since an
                 earlier run.
             InvalidInputError: a call has no upper bound, because its model has no price.
+            LedgerError: the ledger cannot be read or written.
+            OSError: the file cannot be written.
         """
         wanted, budget_nano = self._wanted, round(self._wanted.usd * _NANO)
         if not wanted.both:

@@ -46,11 +46,15 @@ _LATEST = 20_000
 class Graders:
     """Graders and prompts that a caller gives.
 
+    Immutable.
+
+    Of several graders, the first that fits a prompt is used; see :func:`find_prompts`.
+
     Attributes:
         references: right answers by exchange id.
         prompts: prompts to ask in addition to recorded ones, each with its right answer or "".
         test: grades an answer to a prompt; see :func:`command_test`.
-        code: grades an answer to a prompt; see :func:`load_grader`.
+        code: grades an answer to a prompt; see :func:`load_grader`. Ignored if there is a ``test``.
         schema: JSON Schema of all answers; ``None`` for the output schemas of contracts.
         judge: provider and model of a judge; ``None`` for the latest that graded here, if any.
     """
@@ -67,11 +71,14 @@ class Graders:
 class Grader:
     """A way to grade answers.
 
+    Immutable.
+
     Attributes:
         name: ``reference``, ``test``, ``code``, ``schema`` or ``judge``.
         source: the kind of the grades in the ledger.
-        grade: the function; ``None`` for a judge, which grades recorded answers.
-        judge: provider and model of a judge.
+        grade: takes the prompt, the model and the answer, and returns 0 to 1, or ``None`` without a
+            grade; ``None`` for a judge, which grades recorded answers.
+        judge: provider and model of a judge; two empty texts for other graders.
     """
 
     name: str
@@ -83,6 +90,8 @@ class Grader:
 @dataclass(frozen=True, slots=True)
 class Found:
     """A prompt that lacks graded answers.
+
+    Immutable.
 
     Attributes:
         prompt: the prompt, with the grades that exist.
@@ -109,7 +118,7 @@ def find_prompts(
     The first grader that fits a prompt grades all its answers: a reference, a test, code, a given
     judge, a schema, and the latest judge that graded in this root. Prompts that lack the fewest
     answers come first. Calls of learning, of judges and of fallbacks, and erased prompts are left
-    out.
+    out. The latest 20,000 exchanges are read. Nothing is written, graded or sent.
 
     Args:
         runtime: the open root.
@@ -120,6 +129,7 @@ def find_prompts(
 
     Raises:
         ContractError: a contract's file is not valid.
+        LedgerError: the ledger cannot be read.
     """
     names = {one.model_id for one in candidates}
     prompts = _recorded(runtime, candidates, graded, {**right, **given.references})
@@ -153,7 +163,8 @@ def command_test(command: str) -> Callable[[str, str], float | None]:
     """Return a test that runs a program for each answer.
 
     The program reads ``{"prompt": …, "answer": …}`` as JSON on its standard input. Exit status 0
-    means right and 1 wrong. With any other status, or after 60 seconds, there is no grade.
+    means right and 1 wrong. With any other status, or after 60 seconds, there is no grade. The
+    program is run by each call of the test, which blocks. Its output is discarded.
 
     Args:
         command: the command line, split as a shell splits words; no shell is run.

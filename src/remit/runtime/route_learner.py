@@ -72,6 +72,8 @@ _NANO = 1_000_000_000
 class RouteWanted:
     """A request to learn a route.
 
+    Immutable; :func:`plan_route` checks it.
+
     Attributes:
         usd: budget of all calls in US dollars.
         route: name of the route.
@@ -96,6 +98,8 @@ class RouteWanted:
 class RoutePlan:
     """The state of a route before anything is spent.
 
+    Immutable; true at the time of :func:`plan_route`.
+
     Attributes:
         candidates: the models of the route.
         permits: models without permission, as ``provider/model``; the run permits them.
@@ -115,7 +119,7 @@ class RoutePlan:
     power: PowerPlan
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON data."""
+        """Return the plan as JSON data; the prompts themselves are left out."""
         return {
             "models": [one.model_id for one in self.candidates],
             "permits": list(self.permits),
@@ -132,14 +136,18 @@ class RoutePlan:
 class RouteLearned:
     """The result of a run.
 
+    Immutable.
+
     Attributes:
-        permitted: the package version that permits the models; empty if none was needed.
+        permitted: the package version that permits the models, as ``ID VERSION``; empty if none was
+            needed.
         calls: number of answered calls.
         graded: number of graded answers.
         usd: cost in US dollars.
         ended: ``done``, or ``budget`` if the budget ended the calibration.
         fit: the fitted route, or a sentence about what is missing.
-        means: mean reward and mean cost of each model over prompts with graded answers of all.
+        means: mean reward and mean cost in US dollars of each model over prompts with graded
+            answers of all.
         proposal: the proposal; ``None`` if something is missing.
     """
 
@@ -170,6 +178,8 @@ def plan_route(runtime: Runtime, wanted: RouteWanted) -> RoutePlan:
             or a gate of packages refuses the root for another reason than a model without
             permission, or no prompt can be graded. The error names the next command.
         NotFoundError: the route does not exist.
+        LedgerError: the ledger cannot be read or written.
+        ContractError: a contract's file is not valid.
     """
     candidates = runtime.router.candidates(wanted.route)
     if len(candidates) < 2:
@@ -225,7 +235,8 @@ def learn_route(
     """Permit the models, calibrate within the budget, fit the route, and propose it. Blocks.
 
     The calls are charged to an account of this run whose limit is the budget, and to the account
-    ``session:learning``. Nothing is adopted.
+    ``session:learning``. Nothing is adopted. A run that ends early, by an error or a kill, keeps
+    its recorded answers and grades, so that the next run does not pay for them again.
 
     Args:
         runtime: the open root.
@@ -238,6 +249,9 @@ def learn_route(
     Raises:
         PackageError: the models cannot be permitted; nothing was spent.
         ProposalError: the proposal cannot be made.
+        LedgerError: the ledger cannot be read or written.
+        InvalidInputError: the budget is not a number of 0 or more.
+        ContractError: the contract of the judge cannot be used.
     """
     permitted = ""
     if plan.permits:
@@ -266,7 +280,11 @@ def learn_route(
 
 
 def figures_of(found: RouteFit) -> dict[str, Any]:
-    """Return the figures of a fit as JSON data, as the replay summary of a proposal holds them."""
+    """Return the figures of a fit as JSON data, as the replay summary of a proposal holds them.
+
+    Args:
+        found: the fit.
+    """
     return {
         "best_single": found.best_single,
         "held_out": found.held_out,
@@ -290,6 +308,10 @@ def propose_route(runtime: Runtime, found: RouteFit, *, reason: str, by: str) ->
 
     Raises:
         ProposalError: the evidence does not suffice or was erased.
+        LedgerError: the ledger cannot be read or written.
+        InvalidInputError: the fit changes nothing.
+        ConfigError: the resulting settings cannot be used.
+        PackageError: another process holds the lock of packages, or the archive cannot be written.
     """
     learner = Learner(runtime.root, runtime.ledger, runtime.loaded, Identity(by, "operator"))
     return learner.propose(
@@ -302,12 +324,15 @@ def propose_route(runtime: Runtime, found: RouteFit, *, reason: str, by: str) ->
 def prompts_of(runtime: Runtime, route: str) -> list[GradedPrompt]:
     """Return graded prompts with the answers of a route's models, at the prices in force.
 
+    Prompts without any grade are left out. Nothing is written.
+
     Args:
         runtime: the open root.
         route: name of the route.
 
     Raises:
         NotFoundError: the route does not exist.
+        LedgerError: the ledger cannot be read.
     """
     candidates = runtime.router.candidates(route)
     known = {one.model_id for one in candidates}
@@ -324,10 +349,15 @@ def prompts_of(runtime: Runtime, route: str) -> list[GradedPrompt]:
 def grade_recorded(ledger: LedgerClient, references: Mapping[str, str], *, by: str) -> None:
     """Record a grade for each answer with a reference, unless a reference graded the answer.
 
+    Missing entries, and exchanges without a text as answer, are skipped.
+
     Args:
         ledger: the ledger.
         references: right answers by exchange id.
         by: name of the grader, for the record.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
     """
     graded = {one.target_entry_id for one in feedback_on(ledger) if one.source == "reference"}
     for entry in ledger.read_many(references.keys() - graded):
@@ -338,8 +368,13 @@ def grade_recorded(ledger: LedgerClient, references: Mapping[str, str], *, by: s
 def right_answers(ledger: LedgerClient) -> dict[str, str]:
     """Return the correct answers by exchange id: answers with the latest reference grade 1.
 
+    Erased and empty answers are left out.
+
     Args:
         ledger: the ledger.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     right: dict[str, str] = {}
     for one in feedback_on(ledger):

@@ -33,6 +33,8 @@ def make_router(
 ) -> Router:
     """Return the router of a root. Nothing is registered or called.
 
+    Its statistics of reliability are read again every minute.
+
     Args:
         root: the root, which holds the scoring rules.
         settings: settings with routes and models.
@@ -72,6 +74,7 @@ def rules_of(root: Root, settings: RoutingSettings) -> Rules:
 
     A rules file below a tier folder (``HOT``, ``HO2``, ``HO1``) must be installed by a package and
     unchanged. If the file cannot be used, the reason is logged and the shipped rules are returned.
+    No error is raised.
 
     Args:
         root: the installation.

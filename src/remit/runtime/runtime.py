@@ -52,9 +52,17 @@ _RETENTION_EVERY_S = 3600.0
 
 
 class Runtime(Closeable):
-    """An open root: ledger, gateway and agents. Use :meth:`open`; a runtime is a context manager.
+    """An open root: ledger, gateway and agents.
 
-    A runtime may be used from several threads. Close it to stop MCP servers and release the ledger.
+    Use :meth:`open`; a runtime is a context manager.
+
+    :meth:`session` talks with the ADMIN agent, :meth:`agent` makes an agent of a program, and
+    :meth:`packaged_agent` one of a package. The attributes give the parts to programs that need no
+    agent. Settings, prices and contracts are those of the time of opening, except that contracts
+    are read again when their files change.
+
+    A runtime may be used from several threads. Close it to stop MCP servers and release the ledger;
+    its agents and conversations cannot be used afterwards.
 
     Attributes:
         root: the installation.
@@ -62,6 +70,12 @@ class Runtime(Closeable):
         gateway: the gateway of every model call, acting as the local operator.
         loaded: the settings in force and the source of each.
         effective: the settings in the form in which they are recorded.
+        provider_id: id of the provider that answers if a call names none.
+        model_id: id of the model that answers if a call names none.
+        prices: the price table in force.
+        root_prices: the price table with its sources.
+        budgeter: budgets and their accounts.
+        leases: leases of sessions, orders and workers.
         approvals: requests that wait for a person.
         orders: orders submitted for workers.
         router: chooses the model of calls that name a route, such as ``auto``.
@@ -112,7 +126,9 @@ class Runtime(Closeable):
         """Open a root.
 
         An interrupted package or price operation of a dead process is finished or undone first.
-        Settings and prices are recorded if they differ from the ones recorded last.
+        Settings and prices are recorded if they differ from the ones recorded last. Calls that a
+        dead process left open are settled, and content beyond its retention is deleted from now on
+        every hour, if that is configured. No provider is called.
 
         Args:
             root: the directory; found as the commands find it if left out.
@@ -199,6 +215,8 @@ class Runtime(Closeable):
     def record_settings(self, by: str) -> None:
         """Record settings and prices in an entry if they differ from the ones recorded last.
 
+        :meth:`open` calls this.
+
         Args:
             by: name of the person, for the record.
 
@@ -239,6 +257,7 @@ class Runtime(Closeable):
 
         Raises:
             NotFoundError: the ledger has no such session.
+            LedgerError: the ledger cannot be read or written.
         """
         return self._admin.session(session_id)
 
@@ -270,7 +289,8 @@ class Runtime(Closeable):
     ) -> Agent[OutputT]:
         """Make an agent of your own. Nothing is recorded before its first session.
 
-        Each MCP server in ``mcp`` is started, so that its tools can be listed.
+        Each MCP server in ``mcp`` is started, so that its tools can be listed. The agent may be
+        made again under the same id: its sessions belong to the id.
 
         Args:
             agent_id: the agent's name in the record.
@@ -313,6 +333,7 @@ class Runtime(Closeable):
             RemitError: the provider of ``model`` is not set up, or the model's name is misspelt.
             InvalidInputError: an argument has the wrong type, a limit is not positive, or JSON
                 Schema cannot describe the output type.
+            LedgerError: the tools of an MCP server cannot be read or recorded.
         """
         for name, value, *kinds in (
             ("instructions", instructions, str), ("contract", contract, str),
@@ -391,11 +412,18 @@ class Runtime(Closeable):
         return self._contracts
 
     def gate_context(self) -> GateContext:
-        """Return the present state of the root that its gates check. No gate runs."""
+        """Return the present state of the root that its gates check. No gate runs.
+
+        The gates are run by :func:`remit.packages.check_gates`.
+        """
         return gate_context(self.root, self.ledger, self.loaded)
 
     def packaged_agents(self) -> list[str]:
-        """Return the ids of agents that installed packages brought, in alphabetical order."""
+        """Return the ids of agents that installed packages brought, in alphabetical order.
+
+        Raises:
+            ChangedFileError: the table of installed files cannot be read.
+        """
         from remit.runtime.packaged_agents import packaged_agents
 
         return packaged_agents(self._installed)
@@ -403,7 +431,8 @@ class Runtime(Closeable):
     def packaged_agent(self, agent_id: str, *, model: str | None = None) -> Agent[Any]:
         """Return an agent that an installed package brought, within its package's permissions.
 
-        A route that is named as model is checked with its configuration, not here.
+        A route that is named as model is checked with its configuration, not here. Nothing is
+        recorded before its first session.
 
         Args:
             agent_id: the agent's id, as :meth:`packaged_agents` returns it.
@@ -449,7 +478,12 @@ class Runtime(Closeable):
         """Yield the ids of sessions whose last turn was interrupted or waits, latest first.
 
         A turn waits if a person must decide on one of its tool calls. Sessions of sub-agents are
-        left out: their callers continue them.
+        left out: their callers continue them. Turns that run in another process are included. Each
+        session is read when the iterator reaches it.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+            OrderRecordError: the entries of a turn do not form orders.
         """
         ledger = self.ledger.scoped(tier="ho2")
         for one in list_sessions(self.ledger):
@@ -460,7 +494,11 @@ class Runtime(Closeable):
     def close(self) -> None:
         """Close providers, MCP servers and the ledger, and stop the deletion of old content.
 
-        Entries already written are durable. Blocks; running turns are not waited for.
+        Entries already written are durable. Blocks; running turns are not waited for. Closing twice
+        is harmless.
+
+        Raises:
+            InvalidInputError: called on the background loop, where it would wait for itself.
         """
         run_blocking(self.aclose())
         self._close_ledger()
@@ -506,6 +544,9 @@ class Runtime(Closeable):
 
         Args:
             identity: the key, and the name for the record.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
         """
         scope = BudgetScope(key_id=identity.key_id)
         if not self.budgeter.status(scope):

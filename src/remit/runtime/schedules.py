@@ -102,7 +102,9 @@ class Schedule(Generic[OutputT]):
     """A turn of an agent at each tick, in a session of its own.
 
     Any number of processes may run the same schedule. Each tick runs once; an interrupted tick is
-    continued by the next process that looks.
+    continued by the next process that looks. :meth:`turns` waits for ticks for ever, :meth:`adue`
+    runs one that is due, and ``remit worker`` calls it every second. Nothing is recorded before the
+    first tick.
 
     Args:
         agent: the agent that answers.
@@ -116,12 +118,13 @@ class Schedule(Generic[OutputT]):
             them late, ``skip`` none that is over a minute late. The record states the number
             missed. A new schedule begins with its next tick.
         tokens: token limit of a tick; the agent's session limit if left out.
-        usd: limit of a tick in US dollars.
+        usd: limit of a tick in US dollars; the agent's session limit if left out.
         user: see :meth:`remit.runtime.Agent.session`; a user's budget can bound all ticks.
         subject_id: see :meth:`remit.runtime.Agent.session`.
 
     Raises:
-        InvalidInputError: the arguments do not describe a schedule.
+        InvalidInputError: the arguments do not describe a schedule, or a cron expression is given
+            without the extra ``schedules``.
     """
 
     def __init__(
@@ -174,7 +177,9 @@ class Schedule(Generic[OutputT]):
         """Wait for ticks without end and yield the turn of each.
 
         A turn that waits for a person is yielded in that state, and again after its end. Each tick
-        writes a session with its turn.
+        writes a session with its turn. The clock and waiting turns are looked at every 30 seconds
+        at least. An error of a tick ends the iterator; a new one continues the tick. An error of
+        the function ``task`` is raised unchanged.
 
         Args:
             deps: see :meth:`remit.runtime.Conversation.turn`.
@@ -189,6 +194,12 @@ class Schedule(Generic[OutputT]):
         """Yield the turns of :meth:`aturns`, for callers without an event loop.
 
         Blocks the thread between ticks.
+
+        Args:
+            deps: see :meth:`remit.runtime.Conversation.turn`.
+
+        Raises:
+            RemitError: an error of :meth:`aturns`.
         """
         while True:
             yield run_blocking(self._next(deps))
@@ -197,7 +208,8 @@ class Schedule(Generic[OutputT]):
         """Run the tick that is due and not done; return None if there is none.
 
         A missed tick that must not run late is recorded as skipped. None is also returned if a
-        person cancelled the turn, or another process runs it.
+        person cancelled the turn, or another process runs it. An error of the function ``task`` is
+        raised unchanged.
 
         Args:
             deps: see :meth:`remit.runtime.Conversation.turn`.

@@ -47,7 +47,8 @@ _CHECKS: dict[str, Callable[[LedgerClient, bool], Iterable[Finding]]] = {
 def check_state(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
     """Yield the findings of every check, as a :data:`~remit.ledger.StateCheck`.
 
-    A check that fails does not keep the others from running; its failure is a finding.
+    A check that fails does not keep the others from running; its failure is a finding. Nothing is
+    written.
 
     Args:
         ledger: the ledger whose tables are compared with its entries.
@@ -63,6 +64,9 @@ def carried_state(ledger: LedgerClient, end: int) -> dict[str, Any]:
     Args:
         ledger: the ledger.
         end: sequence number; the state is that of all entries before it.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     return {"accounts": carried_accounts(ledger, end)}
 
@@ -71,10 +75,13 @@ def rebuild_state(ledger: LedgerClient) -> None:
     """Rebuild budgets and the index of thoughts from the entries of an imported record.
 
     The rows of these tables are written. An import brings no keys, sessions or other
-    authorisations.
+    authorisations. If it is interrupted, it can be repeated.
 
     Args:
         ledger: the ledger that received the import.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
     """
     audit_budgets(ledger, repair=True)
     ledger.transact(lambda tx: prepare_table(tx, ledger))

@@ -32,6 +32,9 @@ _TASK = {
 class AgentTool:
     """The sub-agent behind a tool of :meth:`remit.runtime.Agent.as_tool`.
 
+    :meth:`tool` makes the tool; the other members tell the caller's loop what an interrupted call
+    has done, and end it.
+
     Args:
         agent: the agent that answers.
         tools: tools of the agent.
@@ -54,6 +57,7 @@ class AgentTool:
 
         Raises:
             ToolError: the name cannot be a tool id.
+            InvalidInputError: the description or the time is invalid.
         """
         return Tool(
             tool_id_of(name),
@@ -98,6 +102,11 @@ class AgentTool:
 
         Args:
             idempotency_key: key of the tool call.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
+            LeaseBusyError: another process has begun to work on the session.
+            OrderRecordError: the entries of the waiting turn do not form orders.
         """
         try:
             session = self._agent.session(sub_session_id(idempotency_key))
@@ -122,6 +131,9 @@ def handoff_tool(to: Responder, about: str, behind: tuple[Tool, ...]) -> Tool:
         to: the agent that takes over.
         about: tells the model when to hand over.
         behind: the agent's tools that receive the turn's ``deps``.
+
+    Raises:
+        ToolError: the agent's id cannot be a tool id.
     """
     agent_id = to.agent_id
     return Tool(
@@ -137,6 +149,8 @@ def handoff_tool(to: Responder, about: str, behind: tuple[Tool, ...]) -> Tool:
 
 def check_callers(agent_id: str, callers: Sequence[Caller]) -> None:
     """Raise ToolError if a call between agents would form a circle or too long a chain.
+
+    Nothing is read.
 
     Args:
         agent_id: the called agent.

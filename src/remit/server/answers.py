@@ -68,7 +68,7 @@ def is_own_answer(response: PromptResponse, endpoint: str) -> bool:
     """Return True if the provider's reply can be sent unchanged to a client of ``endpoint``.
 
     False if there is no reply, if the reply is of another endpoint, and for status 401: that status
-    speaks of Remit's key, not of the client's.
+    speaks of Remit's key, not of the client's. Nothing is changed.
 
     Args:
         response: the call's response.
@@ -83,6 +83,9 @@ def upstream_answer(response: PromptResponse) -> Answer:
 
     A status above 599 becomes 502, because HTTP defines none there. For an error after several
     attempts, ``x-should-retry: false`` tells clients not to try again.
+
+    Args:
+        response: outcome of the call, with a reply.
     """
     came = response.reply
     assert came is not None
@@ -120,10 +123,11 @@ def translated(body: Body, response: PromptResponse) -> dict[str, Any]:
 
     Args:
         body: the client's request.
-        response: the call's response.
+        response: the call's response, an answer.
 
     Raises:
-        HttpError: 502, the answer cannot be expressed in the client's dialect.
+        HttpError: 502, the answer cannot be expressed in the client's dialect. The call is recorded
+            and paid, so the error asks clients not to retry.
     """
     try:
         return write_answer(
@@ -141,7 +145,8 @@ def translated(body: Body, response: PromptResponse) -> dict[str, Any]:
 def untranslatable(response: PromptResponse | None) -> HttpError:
     """Return the 502 for an answer that cannot be expressed in the client's dialect.
 
-    The call is recorded and paid, so the error asks clients not to retry.
+    The call is recorded and paid, so the error asks clients not to retry. The error is returned,
+    not raised; its code is ``answer_untranslatable``.
 
     Args:
         response: outcome of the call; ``None`` if it is not known.
@@ -153,11 +158,15 @@ def untranslatable(response: PromptResponse | None) -> HttpError:
 def answer_of(response: PromptResponse) -> ProviderResponse:
     """Return the answer of a call in neutral form, from the provider's reply if there is one.
 
+    The token counts are those that were billed. Without a reply, the response's own fields are
+    used.
+
     Args:
         response: outcome of a successful call.
 
     Raises:
         DialectError: the provider's reply cannot be read.
+        InvalidInputError: the reply is not JSON, or its counts contradict each other.
     """
     came = response.reply
     if came is not None:
@@ -185,6 +194,9 @@ def billed(
         answer: the provider's answer, returned unchanged if its own counts were used.
         tokens: input and output tokens billed.
         certainty: certainty of the cost; ``upper_bound`` if the provider's counts were not used.
+
+    Raises:
+        InvalidInputError: the counts contradict each other.
     """
     if answer.usage_reported and certainty != "upper_bound":
         return answer
@@ -197,7 +209,8 @@ def failure(response: PromptResponse) -> HttpError:
     """Return (not raise) the error for a call that did not succeed, with its headers and retry
     time.
 
-    The address of a provider that cannot be reached is left out of the message.
+    The address of a provider that cannot be reached is left out of the message. The status follows
+    from the error code (:func:`~remit.server.refusals.status_of`).
 
     Args:
         response: outcome of the call.

@@ -107,7 +107,8 @@ class App:
 
     Model calls are answered without a framework, and over :class:`Connection` without ASGI, because
     both would cost time in each call. ``/api`` and the console are applications of their own, made
-    at their first request.
+    at their first request. :meth:`start` and :meth:`stop` frame its use; a stopped application
+    cannot be started again. :meth:`release` closes everything but the root.
 
     Attributes:
         direct: handlers of ``POST`` requests that call a model, keyed by path.
@@ -369,7 +370,8 @@ class App:
     async def start(self) -> None:
         """Start the periodic tasks (recovery, batches, ended keys, metrics) and set ``ready``.
 
-        Call it in the event loop that serves requests.
+        Call it once, in the event loop that serves requests. The tasks run until :meth:`stop`;
+        their errors are logged.
         """
         self._running = [
             asyncio.create_task(self._recover()),
@@ -382,6 +384,9 @@ class App:
 
     async def stop(self, *, at_once: bool = True) -> None:
         """Stop the application and close the root. No request may be in flight any more.
+
+        Cancels the periodic tasks and the settling of batches, clears ``ready`` and sends queued
+        spans.
 
         Args:
             at_once: cancel background responses, which are recorded as ended; else wait for them.
@@ -404,7 +409,10 @@ class App:
     def is_behind(self) -> bool:
         """Return True if the policy or the prices of the root changed after it was opened.
 
-        A policy changes if a proposal is adopted or rolled back. Reads the ledger.
+        A policy changes if a proposal is adopted or rolled back. Reads the ledger. Blocks.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         runtime = self.runtime
         if policy_epoch(runtime.ledger) != runtime.gateway.policy_epoch:

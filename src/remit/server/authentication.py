@@ -72,6 +72,8 @@ _VIRTUAL_KEY = "sk-remit-"
 class RequestContext(Struct, frozen=True, gc=False):
     """The session, the person and the caller for whom a request's content is recorded.
 
+    Immutable.
+
     Attributes:
         session_id: the session of ``x-remit-session``, of the caller's token, or of key and day.
         named_session_id: the session of ``x-remit-session``; empty without that header.
@@ -95,7 +97,7 @@ class RequestContext(Struct, frozen=True, gc=False):
 
         Args:
             ledger: the ledger that will hold the entry.
-            entry: the entry, whose metadata is extended in place.
+            entry: the entry; its metadata is replaced by an extended copy.
 
         Raises:
             InvalidInputError: the entry cannot be recorded.
@@ -110,6 +112,8 @@ class RequestContext(Struct, frozen=True, gc=False):
 @dataclass(slots=True)
 class AuthenticatedRequest:
     """An authenticated request.
+
+    Lives as long as its request.
 
     Attributes:
         headers: the headers that Remit reads, keyed by lower-case name.
@@ -127,7 +131,7 @@ class AuthenticatedRequest:
         """Return a header's value, without surrounding blanks; empty if the header is missing.
 
         Args:
-            name: name of the header in lower case.
+            name: name of the header in lower case; one of those that Remit reads.
 
         Raises:
             HttpError: 400, the value is not printable ASCII or is longer than ``MAX_ID_CHARS``.
@@ -166,6 +170,11 @@ def open_keys(runtime: Runtime) -> KeyStore:
 
     Args:
         runtime: the open root.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+        AuthUnavailableError: the row of a key is damaged.
+        InvalidInputError: ``[auth]`` has a time that cannot be used.
     """
     auth = runtime.loaded.settings.auth
     return KeyStore(runtime.ledger, AuthLimits(auth.revocation_s, auth.stale_after_s))
@@ -210,6 +219,10 @@ def _two_credentials(name: bytes) -> HttpError:
 class Authenticator:
     """Authentication of requests by their key; in dev mode every caller is the developer.
 
+    :meth:`authenticate` finds the caller, :meth:`request` and :meth:`context` read the headers of
+    an authenticated request. Nothing is written to the ledger. The default sessions of the day are
+    cached.
+
     Args:
         provider: authenticates tokens; ``None`` in dev mode.
         contract_id: contract of calls that name none.
@@ -253,7 +266,8 @@ class Authenticator:
         """Return the authenticator of a root: virtual keys, and agent tokens made on their behalf.
 
         With ``dev`` every caller is the developer; an account without limits is opened and recorded
-        for that identity, if it has none.
+        for that identity, if it has none. Otherwise the file with the secret of agent tokens is
+        made, if it is missing.
 
         Args:
             runtime: the open root.
@@ -261,6 +275,11 @@ class Authenticator:
             contract_id: contract of calls that name none.
             dev: True for dev mode.
             on_refused: called for each request refused with 401.
+
+        Raises:
+            RemitError: the secret of agent tokens cannot be read or made, or the installed packages
+                cannot be read.
+            LedgerError: the ledger cannot be read or written.
         """
         wait_s = runtime.loaded.settings.auth.revocation_s
         owners = runtime.owners.of_contracts
@@ -314,6 +333,9 @@ class Authenticator:
         An unknown virtual key is checked a second time after ``new_key_wait_s``, because another
         process may have made the key a moment ago.
 
+        Args:
+            raw_headers: all headers, names in lower case.
+
         Raises:
             HttpError: as :meth:`authenticate_now`.
         """
@@ -329,6 +351,12 @@ class Authenticator:
 
         The scope's :data:`~remit.server.replies.PROVE` is called, so that the connection is no
         longer the first to be closed, and the scope's share is begun.
+
+        Args:
+            scope: ASGI's scope of the request.
+
+        Returns:
+            The authenticated request, with its share if the scope has one.
 
         Raises:
             HttpError: as :meth:`authenticate`; 429, the key has too many requests in flight.

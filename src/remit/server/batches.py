@@ -35,6 +35,8 @@ _PATHS: dict[Dialect, str] = {"openai": "/batches", "anthropic": "/messages/batc
 class Batches:
     """The endpoints of batches, in both dialects.
 
+    The handlers raise HttpError for refusals, which the application answers.
+
     Args:
         door: passes requests to providers, and knows the owners.
     """

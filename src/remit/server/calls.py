@@ -71,6 +71,9 @@ _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialec
 class ModelCalls:
     """The endpoints that call models, for one root.
 
+    :meth:`serve` answers HTTP requests; :meth:`admit` and :meth:`hold` are for WebSockets. Running
+    calls are remembered with their keys, so that :meth:`watch` can end those of ended keys.
+
     Args:
         gateway: admits, records and settles the calls.
         authenticator: authenticates each request.
@@ -186,6 +189,8 @@ class ModelCalls:
 
     async def admit(self, socket: WebSocket) -> AuthenticatedRequest:
         """Return the caller of a WebSocket handshake, and mark its connection as authenticated.
+
+        Nothing is answered or counted yet.
 
         Args:
             socket: the socket, whose handshake is not answered yet.

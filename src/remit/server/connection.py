@@ -57,8 +57,9 @@ async def _refuse_full(scope: Scope, receive: Receive, send: Send) -> None:
 class Strangers:
     """Connections that have brought no good key, keyed by the address of their client.
 
-    A full server closes these first. A client that opens thousands of connections loses only its
-    own, because the oldest one of the address with most connections is closed.
+    A full server closes these first: :meth:`oldest` gives the next one. A client that opens
+    thousands of connections loses only its own, because the oldest one of the address with most
+    connections is closed. The object closes nothing itself.
     """
 
     def __init__(self) -> None:
@@ -99,7 +100,9 @@ class Connection(HttpToolsProtocol):
     request is an ASGI request. Both kinds can be pipelined on one connection.
 
     A new connection above the limit replaces the oldest one without a good key, else an idle one.
-    Without either, its requests are answered 503.
+    Without either, its requests are answered 503. uvicorn makes an instance for each connection and
+    calls its methods in the event loop; the limits are attributes of the class, which the server
+    sets.
 
     Attributes:
         max_header_bytes: longest request line with all headers.
@@ -108,12 +111,13 @@ class Connection(HttpToolsProtocol):
             early.
         stalled_s: seconds after which a client that takes nothing of its answer is disconnected,
             and its call is cancelled.
+        max_socket_bytes: longest message on a WebSocket.
     """
 
     max_header_bytes = 0
     header_timeout_s = 0.0
     stalled_s = 60.0
-    max_socket_bytes = 0  # the longest message on a WebSocket
+    max_socket_bytes = 0
 
     _strangers = Strangers()  # Shared by all connections of this process.
     stranger_at: str | None = None  # The client's address until a request brings a good key.
@@ -206,6 +210,8 @@ class Connection(HttpToolsProtocol):
     def prove(self) -> None:
         """Note that a request came with a good key: a full server closes connections without one
         first.
+
+        Does nothing if that was noted before.
         """
         if self.stranger_at is not None:
             self._strangers.remove(self.stranger_at, self)
@@ -334,6 +340,10 @@ class Connection(HttpToolsProtocol):
     @override
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take one header, with its name in lower case; trailers are dropped.
+
+        Args:
+            name: the header's name, as sent.
+            value: its value.
 
         Raises:
             ValueError: there are too many headers or trailers; the request is then answered with an

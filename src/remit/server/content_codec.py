@@ -34,6 +34,8 @@ _DECODING_ERRORS = (zlib.error, brotli.error, zstd.ZstdError, EOFError)
 def coding_of(header: bytes | None) -> str:
     """Return the content coding that a ``content-encoding`` header names; empty for none.
 
+    Case and blanks do not matter; ``identity`` counts as none.
+
     Args:
         header: value of the header; ``None`` if it is missing.
 
@@ -91,6 +93,8 @@ async def read_decoded(
 ) -> bytes:
     """Read a whole request body and decode it.
 
+    The coding is checked before anything is read.
+
     Args:
         receive: the ASGI function of the request.
         headers: headers of the request, names in lower case.
@@ -99,8 +103,9 @@ async def read_decoded(
         share: counts the bytes; ``None`` to count none.
 
     Raises:
-        HttpError: as :func:`~remit.server.replies.read_body`, :func:`coding_of` and
-            :func:`decoded`.
+        HttpError: 415, the coding is not supported; 413, the body is too long; 408, it did not
+            arrive in time; 400, it is not valid in its coding; 429 or 503, there is no room for it;
+            499, the client disconnected.
     """
     coding = coding_of(headers.get(b"content-encoding"))
     body = await read_body(receive, headers.get(b"content-length"), most, timeout_s, share)

@@ -47,7 +47,9 @@ class Current:
     """An ASGI application that passes requests to the application opened last.
 
     Creation opens the root, sets up logging, and changes limits of garbage collection, thread
-    switches and the allocator for the process.
+    switches and the allocator for the process. :meth:`reload` replaces the application,
+    :meth:`leave` and :meth:`drain` prepare the end. The ASGI lifespan starts and stops the
+    application.
 
     Args:
         options: options of the server.
@@ -137,7 +139,10 @@ class Current:
         """Return True if the root must be opened again.
 
         True if policy or prices changed after it was opened, or if the first tenant was made. Reads
-        the ledger.
+        the ledger. Blocks.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if self._has_tenants() and isinstance(self._app, App):
             return True

@@ -33,6 +33,9 @@ _PURPOSE = b"remit device sign-in v1"
 class DeviceCodes:
     """The issued codes of one root.
 
+    Nothing is stored: :meth:`read` and :meth:`user_code_of` check the signature that :meth:`issue`
+    made. So a code cannot be revoked by itself.
+
     Args:
         secret: the root's random secret.
     """
@@ -41,7 +44,10 @@ class DeviceCodes:
         self._secret = hmac.digest(secret, _PURPOSE, hashlib.sha256)
 
     def issue(self) -> tuple[str, str]:
-        """Return a new device code and its user code, as ``XXXX-XXXX-XXXX``. Nothing is stored."""
+        """Return a new device code and its user code, as ``XXXX-XXXX-XXXX``. Nothing is stored.
+
+        The device code expires after ten minutes.
+        """
         start = "".join(secrets.choice(_LETTERS) for _ in range(_RANDOM))
         user_code = start + self._checked(start, int(time.time()) // LASTS_S)
         claims = {"user_code": user_code, "until": time.time() + LASTS_S,

@@ -87,7 +87,8 @@ class DeviceSignIn:
     """The endpoints of Claude Code's gateway protocol other than model calls.
 
     Serves the sign-in of devices (RFC 8628) and managed settings, and forwards telemetry. Codes are
-    signed and not stored; only the virtual key of an approved device is.
+    signed and not stored; only the virtual key of an approved device is. The times of the latest
+    polls are kept in memory, so that devices do not poll too often.
 
     Args:
         runtime: the open root.
@@ -107,7 +108,12 @@ class DeviceSignIn:
         self._polled: dict[str, float] = {}
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """Return the handlers, keyed by method and path; none unless ``devices`` is set."""
+        """Return the handlers, keyed by (method, path); none unless ``issuer`` and ``devices`` are
+        set.
+
+        The paths are ``/protocol``, the OAuth endpoints, ``/managed/settings`` and the three of
+        telemetry.
+        """
         if not (self._settings.issuer and self._settings.devices):
             return {}
         return {

@@ -63,7 +63,11 @@ def served_paths() -> str:
 def split_prefix(path: str) -> tuple[tuple[str, ...], str]:
     """Return the dialects that a path may be of, and the path without its prefix.
 
-    ``/openai/v1/vector_stores`` gives ``("openai",)`` and ``/vector_stores``.
+    ``/openai/v1/vector_stores`` gives ``("openai",)`` and ``/vector_stores``. A path without the
+    name of a dialect gives both, ``openai`` first.
+
+    Args:
+        path: path of a request.
     """
     for dialect in _PREFIXES:
         if path.startswith(f"/{dialect}/"):
@@ -98,6 +102,9 @@ def deployment_of(path: str) -> tuple[str, str]:
     ``/openai/chat/completions``. ``/v1beta/models/gemini-2.5-pro:streamGenerateContent`` gives
     ``gemini-2.5-pro`` and ``/v1beta/models:generateContent``, as do the paths of Vertex. Vertex's
     ``rawPredict`` of Anthropic's models gives ``/v1/messages``, as does Bedrock's ``invoke``.
+
+    Args:
+        path: path of a request; a path of another form is returned unchanged.
     """
     if (named := _GEMINI.fullmatch(path)) is not None:
         publisher, model, verb = named.groups()

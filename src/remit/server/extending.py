@@ -42,6 +42,8 @@ class ExtensionRoutes(Protocol):
     """The endpoints of one distribution.
 
     The distribution's entry point makes the object; the server asks for the paths once.
+    :meth:`answer` answers the ``POST`` requests to :meth:`paths`, the handlers of :meth:`cards` all
+    others. :meth:`aclose` comes last.
     """
 
     def paths(self) -> Iterator[str]:
@@ -55,7 +57,8 @@ class ExtensionRoutes(Protocol):
     ) -> None:
         """Answer a request after the caller was authenticated and the body read.
 
-        The answer is written to ``request``; nothing is returned.
+        The answer is written to ``request``; nothing is returned. The request was counted and its
+        caller authenticated before; errors other than HttpError are answered with 500 or 503.
 
         Args:
             caller: the authenticated request.

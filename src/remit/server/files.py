@@ -23,7 +23,12 @@ from remit.server.upload import read_form
 
 
 class Files:
-    """The endpoints of files. Uploads and deletions are recorded; reads are not.
+    """The endpoints of files.
+
+    Uploads and deletions are recorded; reads are not.
+
+    The handlers raise HttpError for refusals, which the application answers. A deletion also erases
+    the recorded upload.
 
     Args:
         door: passes requests to providers, and knows the owners.
@@ -33,7 +38,10 @@ class Files:
         self._door = door
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """Return the handlers that upload and list files, keyed by (method, path)."""
+        """Return the handlers that upload and list files, keyed by (method, path).
+
+        Each serves both dialects; the paths have the prefixes of both.
+        """
         return {
             (method, path): handler
             for path in paths_of("/files")

@@ -57,9 +57,10 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an ASGI 3 request; requests that are not HTTP pass unchanged.
 
-        The scope that is passed on holds identity, token and context of the caller. An
-        :class:`HttpError` is answered, not raised; after the beginning of a stream it ends the
-        stream.
+        The scope that is passed on holds identity, token and context of the caller, except on the
+        open path. Answers get headers that forbid caching. An :class:`HttpError` is answered, not
+        raised; after the beginning of a stream it ends the stream. Other errors of the application
+        are let through.
         """
         if scope["type"] != "http":
             await self._app(scope, receive, send)

@@ -32,7 +32,9 @@ class Call:
     uvicorn's part of the protocol uses the attributes that its own cycles have.
 
     The path is direct: there is no ASGI scope. A body above a limit pauses reading until
-    :meth:`read`.
+    :meth:`read`. The connection makes an instance for each request, starts its handler as a task
+    with :meth:`start`, and feeds its body; the handler reads and answers. All methods belong to one
+    event loop.
 
     Args:
         connection: the connection, whose parser has read the headers.
@@ -140,7 +142,10 @@ class Call:
     async def read(self, length: bytes | None, most: int, timeout_s: float, share: Share) -> bytes:
         """Return the whole body, as :meth:`Request.read`.
 
-        Before this method is called, reading pauses after a few kilobytes of the body.
+        Call it once.
+
+        Before this method is called, reading pauses after a few kilobytes of the body. If the
+        client expects ``100 Continue``, that is sent.
 
         Args:
             length: value of the ``content-length`` header; ``None`` for a chunked body.
@@ -149,7 +154,8 @@ class Call:
             share: the caller's share of memory, which counts the body.
 
         Raises:
-            HttpError: as for :meth:`Request.read`.
+            HttpError: 413, the body is too long; 408, too slow; 429 or 503, memory is short.
+            CancelledError: the client disconnected.
         """
         if self._connection.flow.read_paused and not self._connection.pipeline:
             self._connection.flow.resume_reading()
@@ -195,6 +201,9 @@ class Call:
 
         Args:
             answer: status, body, content type and further headers.
+
+        Raises:
+            ValueError: a header contains a control character.
         """
         status, body, kind, headers = answer
         if status in WITHOUT_BODY:
@@ -216,13 +225,22 @@ class Call:
         Args:
             status: the HTTP status.
             headers: headers of the stream.
+
+        Raises:
+            ValueError: a header contains a control character.
         """
         head = self._head(status, headers)
         head.append(_CHUNKS + b"\r\n" if self._chunked else b"\r\n")
         self._unsent = b"".join(head)
 
     def write(self, data: bytes) -> None:
-        """Send data of the stream; empty data is ignored."""
+        """Send data of the stream; empty data is ignored.
+
+        The first data is sent together with the headers. Nothing is sent to a client that is gone.
+
+        Args:
+            data: a piece of the stream, as a chunk if the client speaks HTTP/1.1.
+        """
         if data:
             self._put(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 

@@ -34,7 +34,8 @@ class HttpServer(Server):
 
     The first SIGTERM or SIGINT reports not ready but takes calls for ``server.notice_s`` seconds;
     then new calls are refused, and calls in flight may end within ``server.drain_s`` seconds. A
-    second signal cancels calls in flight, and their records say so.
+    second signal cancels calls in flight, and their records say so. :meth:`reload` opens the root
+    again, also by itself when the policy or the prices have changed. Run it with uvicorn's ``run``.
 
     Args:
         current: the application.
@@ -119,7 +120,10 @@ class HttpServer(Server):
     def from_elsewhere(self, work: Callable[[], Any]) -> None:
         """Run ``work`` in the event loop; called from another thread.
 
-        Nothing is done before the server runs. The result of ``work`` is dropped.
+        Nothing is done before the server runs. The result of ``work`` is dropped. Does not wait.
+
+        Args:
+            work: takes no arguments.
         """
         if self._loop is not None:
             self._loop.call_soon_threadsafe(work)

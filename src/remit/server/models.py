@@ -31,6 +31,8 @@ class ModelListing:
     """The models that a caller may use. Lists of providers are cached for a minute.
 
     A provider that does not answer in time contributes only models that Remit knows itself.
+    :meth:`models` and :meth:`model` answer requests, in one event loop. The lists are shared by all
+    callers, and each sees its own part.
 
     Args:
         runtime: the open root.
@@ -55,6 +57,7 @@ class ModelListing:
 
         Raises:
             HttpError: the caller is refused, as by :meth:`Authenticator.caller`.
+            LedgerError: the ledger cannot be read.
         """
         shape = shape_of(scope)
         found = await self._of(await self._authenticator.caller(scope), shape)

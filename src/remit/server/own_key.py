@@ -20,7 +20,7 @@ def own_key_routes(
     """Return the handler that shows callers their own key, keyed by (method, path).
 
     Any valid key may read itself, whatever its role. The answer has its rights, owners and
-    accounts, the widest account last.
+    accounts, the widest account last. Reading records nothing.
 
     Args:
         budgeter: reads the accounts that pay for the key's calls.

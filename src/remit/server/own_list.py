@@ -32,18 +32,22 @@ async def list_own(
 ) -> None:
     """Answer with the caller's own objects in a provider's list.
 
-    At most ``_MAX_PAGES`` pages of the provider are read to fill one page of the answer.
+    At most 100 pages of the provider are read to fill one page of the answer. The provider's error,
+    or an answer that is no list, is sent unchanged. Nothing is recorded.
 
     Args:
         door: reads the provider's pages, and knows the owners.
         endpoint: endpoint of the list.
         kind: kind of the objects.
-        scope: the ASGI request, whose query limits the page.
+        scope: the ASGI request, whose query limits the page (``limit``, 20 by default) and says
+            where it begins.
         send: takes the answer.
         shown: changes the text of each object in the answer.
 
     Raises:
-        HttpError: as :meth:`ProviderDoor.caller` and :meth:`ProviderDoor.fetch`.
+        HttpError: as :meth:`ProviderDoor.caller`, :meth:`ProviderDoor.provider_for` and
+            :meth:`ProviderDoor.fetch`.
+        LedgerError: the ledger cannot be read.
     """
     caller = await door.caller(scope)
     provider_id = door.provider_for(endpoint)

@@ -47,6 +47,9 @@ from remit.server.upload import FormUpload, read_form
 class PassThrough:
     """The endpoints of requests that call no model.
 
+    :meth:`find` gives the handlers; these raise HttpError for refusals, which the application
+    answers.
+
     Args:
         door: passes requests to providers, and knows the owners.
     """
@@ -56,6 +59,11 @@ class PassThrough:
 
     def find(self, scope: Scope) -> dict[str, Handler]:
         """Return the handlers of a request's path, keyed by method; empty if none is passed on.
+
+        A path of both dialects belongs to the one that the request's headers show.
+
+        Args:
+            scope: ASGI's scope of the request.
 
         Raises:
             HttpError: 403, the path manages the provider's account, gives out its credentials, or

@@ -51,15 +51,19 @@ _MAX_LIST_BYTES = 32 * 1024 * 1024
 class ProviderDoor:
     """Access to files, batches and responses that providers store.
 
+    :meth:`caller`, :meth:`find` and :meth:`require_own` check a request, :meth:`change` and
+    :meth:`delete` send and record it, :meth:`fetch` and :meth:`relay` read without a record. Every
+    method that reads the ledger raises LedgerError if that fails.
+
+    Args:
+        runtime: the open root.
+        authenticator: authenticates each request.
+
     Attributes:
         batches: the batches of the root.
         objects: the owners of stored objects.
         settings: limits of bodies.
         timeouts: limits of waits for a provider.
-
-    Args:
-        runtime: the open root.
-        authenticator: authenticates each request.
     """
 
     def __init__(self, runtime: Runtime, authenticator: Authenticator) -> None:
@@ -77,11 +81,14 @@ class ProviderDoor:
         )  # fmt: skip
 
     async def caller(self, scope: Scope) -> AuthenticatedRequest:
-        """Authenticate a request, and return it with its caller.
+        """Authenticate a request, count it under the caller's key, and return it with its caller.
+
+        Args:
+            scope: ASGI's scope of the request.
 
         Raises:
-            HttpError: 401 or 429 as :meth:`Authenticator.caller`; 403, the role may not call
-                models.
+            HttpError: 400, 401, 429 or 503 as :meth:`Authenticator.caller`; 403, the role may not
+                call models.
         """
         caller = await self._authenticator.caller(scope)
         if not caller.identity.may("call"):
@@ -120,6 +127,8 @@ class ProviderDoor:
         """Return the id of the provider for an endpoint: the one named like its dialect, else the
         first.
 
+        Only providers that are reached over HTTP and have the endpoint count.
+
         Args:
             endpoint: the endpoint that stores the objects.
 
@@ -151,7 +160,8 @@ class ProviderDoor:
     ) -> PromptResponse:
         """Have a provider delete an object, then erase the content of its entries.
 
-        Content that other entries show as well stays.
+        Content that other entries show as well stays. The row of the object's owner is deleted with
+        the record of the call.
 
         Args:
             caller: the authenticated owner.
@@ -165,6 +175,7 @@ class ProviderDoor:
 
         Raises:
             HttpError: as :meth:`change`; 409, some of the content is archived or cannot be erased.
+            LedgerError: the entry that made the object cannot be read, or the content not erased.
         """
         response = await self.change(
             caller, found.provider_id, body, method="DELETE", path=path,
@@ -201,6 +212,7 @@ class ProviderDoor:
         Raises:
             HttpError: 404, there is no such object, another caller owns it, or its provider has no
                 such collection, as it speaks the other dialect.
+            LedgerError: the ledger cannot be read.
         """
         owner = owner_of(caller.identity)
         found = await asyncio.to_thread(self.objects.find, object_id, kind, owner)
@@ -233,6 +245,7 @@ class ProviderDoor:
 
         Raises:
             HttpError: 404, a text names an object of another caller.
+            LedgerError: the ledger cannot be read.
         """
         owner = owner_of(caller.identity)
         named = objects_named(body, PASSED_NAMES) if body is not None else []
@@ -273,6 +286,8 @@ class ProviderDoor:
     ) -> PromptResponse:
         """Pass a request to a provider, and record it as a call.
 
+        The call is made once, without retries; an idempotency key of the client is ignored.
+
         Args:
             caller: the authenticated caller.
             provider_id: id of the provider.
@@ -288,8 +303,11 @@ class ProviderDoor:
             The response, which is the provider's reply also if that is an error.
 
         Raises:
-            HttpError: nothing was sent, the upload was refused or cut off, the provider did not
-                answer or refused Remit's key, or the record cannot be written (503).
+            HttpError: 400, a header is invalid; 404, the provider is not configured; 402, 403, 429
+                or 503, the gateway refuses the call, so nothing was sent; 502 or 504, the provider
+                did not answer, or refused Remit's key; the upload was refused or cut off; or 503,
+                the record cannot be written.
+            CancelledError: the client disconnected.
         """
         provider = self._provider(provider_id)
         request = self.request(caller, body)
@@ -406,6 +424,8 @@ class ProviderDoor:
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
     """A hook that changes the rows of owners in the transaction that records a call.
+
+    Immutable; the gateway calls it in the transaction of the ``EXCHANGE``.
 
     Attributes:
         change: called with the transaction, the id of the ``EXCHANGE`` and the provider's answer.

@@ -73,6 +73,15 @@ class HttpError(Exception):
         retry_after_s: seconds after which to try again.
         close: True to close the connection because part of the request is unread.
         headers: more headers of the answer.
+
+    Attributes:
+        status: HTTP status.
+        code: error code; the answer has it in lower case.
+        message: sentence for people.
+        param: the field or header; ``None`` for none.
+        retry_after_s: seconds; ``None`` if a retry at once is as good.
+        close: True to close the connection.
+        headers: more headers of the answer.
     """
 
     def __init__(
@@ -99,8 +108,10 @@ class HttpError(Exception):
 def refusal_of(error: BaseException) -> HttpError:
     """Return the answer to a request that ended with any exception; log unexpected exceptions.
 
-    A cancelled task is uncancelled, so that it can answer and end normally. The message never
-    quotes an unexpected exception. An HttpError is returned unchanged.
+    An HttpError is returned unchanged. A cancelled task is uncancelled, so that it can answer and
+    end normally, with 503 ``shutting_down``. A database that does not answer, and a machine out of
+    resources, give 503; any other exception gives 500 ``internal_error``, whose message never
+    quotes it.
 
     Args:
         error: the exception that ended the request.
@@ -126,7 +137,7 @@ def refusal_of(error: BaseException) -> HttpError:
 
 
 def invalid(param: str, message: str) -> HttpError:
-    """Return the 400 for a request with an invalid field.
+    """Return (not raise) the 400 ``invalid_request`` for a request with an invalid field.
 
     Args:
         param: name of the field.
@@ -136,17 +147,21 @@ def invalid(param: str, message: str) -> HttpError:
 
 
 def shutting_down() -> HttpError:
-    """Return (not raise) the 503 for requests after the server began to shut down; clients may
-    retry in a second.
+    """Return (not raise) the 503 for requests after the server began to shut down.
+
+    Clients may retry in a second; the connection closes.
     """
     said = "The server is shutting down; try again in a moment."
     return HttpError(503, "shutting_down", said, retry_after_s=1, close=True)
 
 
 def no_record(error: RemitError) -> HttpError:
-    """Return the 503 for a request whose record could not be written, and log the reason.
+    """Return (not raise) the 503 for a request whose record could not be written; log the reason.
 
     A ledger that was rolled back needs an operator, so that error carries no retry time.
+
+    Args:
+        error: the error of the write.
     """
     _log.error("a record could not be made: %s", error.message)
     if isinstance(error, LedgerRollbackError):  # A retry cannot succeed.

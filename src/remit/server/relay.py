@@ -31,7 +31,13 @@ _HEADERS = (
 
 
 class Relay:
-    """The stream of an answer. The gateway calls ``take`` and ``pass_on``, the server the rest.
+    """The stream of an answer.
+
+    The gateway calls ``take`` and ``pass_on``, the server the rest.
+
+    The object serves one call: after the call, :meth:`finish`, :meth:`all_at_once` or
+    :meth:`break_off` ends the stream. Nothing is sent before the first event that belongs to an
+    answer.
 
     Args:
         body: the client's request.
@@ -98,8 +104,12 @@ class Relay:
     def pass_on(self, raw: bytes) -> bool:
         """Send complete events in the client's dialect, none of which is the last.
 
+        Args:
+            raw: the events, as the provider sent them.
+
         Returns:
-            False if they were not sent: then :meth:`take` must handle each event.
+            False if they were not sent: then :meth:`take` must handle each event. That is so before
+                the answer began, for a translated stream, and while earlier data is unsent.
         """
         return self.started and self._writer is None and self._request.offer(raw)
 
@@ -171,7 +181,8 @@ class Relay:
     def finish(self, response: PromptResponse) -> None:
         """Send the end of the stream, after the exchange was recorded.
 
-        The provider's last event is sent, or an error event for a failed call.
+        The provider's last event is sent, or an error event for a failed call. The call's headers
+        go first, as a comment.
 
         Args:
             response: the call's response.

@@ -44,7 +44,8 @@ _KEY = "recorded"  # In place of each provider's key, which no request contains.
 class ReplayServer(LoopbackServer):
     """A server on a loopback port that replays a recorded run, until it is closed.
 
-    Creation starts the server in a background thread. Any key is accepted.
+    Creation starts the server in a background thread. Any key is accepted. A scratch ledger in a
+    temporary directory takes the entries of the replay, and is deleted by :meth:`close`.
 
     Args:
         recording: the run. Its ledger stays open, and is only read.
@@ -55,6 +56,7 @@ class ReplayServer(LoopbackServer):
 
     Raises:
         RemitError: the port is in use.
+        ConfigError: the settings cannot be used.
     """
 
     def __init__(

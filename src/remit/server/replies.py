@@ -58,6 +58,8 @@ async def read_body(
 ) -> bytes:
     """Return the whole body of an ASGI request.
 
+    The whole body is in memory afterwards.
+
     Args:
         receive: ASGI's function.
         length: value of the ``content-length`` header; ``None`` without it.
@@ -131,13 +133,24 @@ async def next_message(receive: Receive, timeout_s: float) -> MutableMapping[str
 
 
 async def disconnected(receive: Receive) -> None:
-    """Return once the client has disconnected."""
+    """Return once the client has disconnected.
+
+    Args:
+        receive: ASGI's function; messages before the end are dropped.
+    """
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def first_of(wanted: Awaitable[bytes], gone: asyncio.Future[None] | None) -> bytes:
-    """Return the wanted bytes; empty, and nothing more is awaited, if ``gone`` is done first."""
+    """Return the wanted bytes; empty, and nothing more is awaited, if ``gone`` is done first.
+
+    The unfinished work is then cancelled. An error of ``wanted`` is raised.
+
+    Args:
+        wanted: gives the bytes.
+        gone: ends the wait; ``None`` for no such end.
+    """
     if gone is None:
         return await wanted
     task = asyncio.ensure_future(wanted)
@@ -212,7 +225,8 @@ def refusal(shape: Shape, error: HttpError) -> Answer:
 def limits_of(error: HttpError) -> Headers:
     """Return the headers of an error, with ``retry-after`` and ``connection`` if they apply.
 
-    ``retry-after`` is in whole seconds, at least 1.
+    ``retry-after`` is in whole seconds, at least 1; ``connection: close`` follows from
+    :attr:`HttpError.close`.
 
     Args:
         error: the error to answer.

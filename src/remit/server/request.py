@@ -21,6 +21,9 @@ from remit.server.shares import Share
 class Request(Protocol):
     """A request, and the place where its answer is written.
 
+    An answer is either :meth:`answer`, or :meth:`begin`, any number of :meth:`write` and
+    :meth:`offer`, and :meth:`end`.
+
     Attributes:
         path: the path of the URL, without its query.
         query: the query of the URL, as the client wrote it; empty for none.
@@ -78,11 +81,19 @@ class Request(Protocol):
         ...
 
     def write(self, data: bytes) -> None:
-        """Send data of the answer."""
+        """Send data of the answer.
+
+        Args:
+            data: bytes of the body; they are sent in the order of the calls.
+        """
         ...
 
     def offer(self, data: bytes) -> bool:
-        """Send data of the answer; return False, sending nothing, if earlier data is unsent."""
+        """Send data of the answer; return False, sending nothing, if earlier data is unsent.
+
+        Args:
+            data: a piece of the answer.
+        """
         ...
 
     def end(self, data: bytes = b"") -> None:
@@ -108,6 +119,8 @@ Handler = Callable[[Request], Awaitable[None]]
 
 class AsgiRequest:
     """A :class:`Request` on any ASGI server. Data is sent by :meth:`drain` only.
+
+    :meth:`serve` runs a handler with it.
 
     Args:
         scope: ASGI's scope.

@@ -53,6 +53,8 @@ def socket_routes(calls: ModelCalls, max_body_bytes: int) -> dict[str, SocketHan
 class ResponsesSocket:
     """The conversation on one WebSocket.
 
+    :meth:`serve` is called once. The remembered conversation ends with the connection.
+
     Args:
         calls: answers the calls.
         socket: the client's socket, whose handshake is not answered yet.
@@ -63,8 +65,8 @@ class ResponsesSocket:
         self._calls = calls
         self._socket = socket
         self._max_bytes = max_body_bytes
-        self._last_id = ""  # of the response that only this connection remembers
-        self._items: list[bytes] = []  # JSON texts: the items up to that response, its own included
+        self._last_id = ""  # Id of the response that only this connection remembers.
+        self._items: list[bytes] = []  # JSON texts of items up to that response, its own included.
 
     async def serve(self) -> None:
         """Answer the handshake, then each message until the connection closes.

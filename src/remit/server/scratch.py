@@ -22,6 +22,9 @@ def scratch_folder(prefix: str) -> Iterator[str]:
 
     Args:
         prefix: beginning of the directory's name, in the system's temporary directory.
+
+    Raises:
+        OSError: the directory or its lock cannot be made.
     """
     for place in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         _remove_unused(place)

@@ -31,7 +31,8 @@ def serve(
     """Serve a root until SIGTERM or SIGINT; then let calls end, and return. Blocks.
 
     SIGHUP reads the configuration again. ``PROMETHEUS_MULTIPROC_DIR`` is set meanwhile if there are
-    several workers and the variable is not set.
+    several workers and the variable is not set. SIGHUP is ignored until the server runs. The socket
+    is closed at the end.
 
     Args:
         root: directory of an existing root.

@@ -22,6 +22,10 @@ _SMALL = 65_536  # Shorter bodies are not counted, because connections are limit
 class Shares:
     """Counts of the requests in flight and of their bytes, by key or by tenant.
 
+    One key may have three quarters of all calls and of the memory for bodies. :class:`Share`
+    counts; this object holds the counts. Making it raises the memory limit of the process to six of
+    the longest bodies, if it is lower. For one event loop.
+
     Args:
         most_calls: largest number of calls in flight in this process.
         most_body_bytes: longest body.
@@ -49,6 +53,8 @@ class Shares:
 
 class Share:
     """The place and the body bytes of one request, until :meth:`end`.
+
+    Nothing is counted before :meth:`begin`.
 
     Args:
         shares: the counts of the application that answers.
@@ -140,8 +146,9 @@ class Share:
         self._holding.resize(size)
 
     def end(self) -> None:
-        """Release the place and the bytes of the request, also in the shares above; repeated calls
-        have no effect.
+        """Release the place and the bytes of the request, also in the shares above.
+
+        Repeated calls have no effect.
         """
         key, shares = self._key, self._shares
         if self._above is not None:

@@ -33,6 +33,8 @@ _OWN_FILES = 64  # Files of the ledger, of logs and of libraries.
 class Options:
     """The options of ``remit serve``.
 
+    Immutable, and can be sent to another process.
+
     Attributes:
         root: directory of the root.
         dev: authenticate nobody.
@@ -138,7 +140,8 @@ def set_limits(config: Config, settings: ServerSettings) -> None:
     """Set the limits of ``[server]`` for the connections of this process.
 
     Open connections keep some of the old limits. Header, body and stall limits are set on the class
-    :class:`Connection`.
+    :class:`Connection`, so they apply to every server of the process. The soft limit of open files
+    may be raised (:func:`most_connections`).
 
     Args:
         config: uvicorn's configuration, changed in place.
@@ -158,7 +161,8 @@ def most_connections(wanted: int) -> int:
     """Return the number of connections, at most ``wanted``, that file descriptors allow.
 
     Each client's connection needs a second one to a provider. The soft limit of this process is
-    raised to its hard limit first. A lower result than ``wanted`` is logged once.
+    raised to its hard limit first. A lower result than ``wanted`` is logged once. The result is
+    cached for each number.
 
     Args:
         wanted: the configured number.

@@ -49,6 +49,10 @@ _FORGOTTEN = (200, 204, 404, 405, 501)
 class StoredChats:
     """The endpoints of stored chat completions.
 
+    Completions are read from the record, never from the provider. A deletion is passed on to the
+    provider first, and erases the recorded content. The handlers raise HttpError for refusals,
+    which the application answers.
+
     Args:
         ledger: holds the completions.
         door: authenticates callers, knows the owners, and passes deletions to providers.

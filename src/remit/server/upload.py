@@ -24,7 +24,7 @@ class FormUpload:
     """A form on its way from a client to a provider.
 
     The provider gets the last bytes only after the whole form was read and allowed, so it never has
-    a form that Remit refuses.
+    a form that Remit refuses. Iterate :meth:`pieces` once, which reads the form from the client.
 
     Args:
         body: reads the form.
@@ -59,6 +59,8 @@ class FormUpload:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield the bytes of the form as they arrive.
+
+        May be iterated once. Each piece is checked before it is yielded.
 
         Raises:
             ProviderError: :attr:`refused` says why the form is not sent to its end.
@@ -100,6 +102,9 @@ async def read_form(
 ) -> tuple[Body, FormUpload | None]:
     """Return the form of a request; a long one has arrived in part, and comes with its upload.
 
+    A form of at most 1 MiB, or with a content coding, is read and checked as a whole; its second
+    value is None.
+
     Args:
         settings: limits of bodies.
         endpoint: the endpoint of the request.
@@ -108,8 +113,9 @@ async def read_form(
         allow: checks text fields, now or while the upload is sent.
 
     Raises:
-        HttpError: 400, the form is malformed; 413, it is too long; what ``allow`` raises; and as
-            :func:`~remit.server.content_codec.read_decoded`.
+        HttpError: 400, the form is malformed or its ``content-type`` invalid; 413, it is too long;
+            408, 415, 429, 499 or 503 as :func:`~remit.server.content_codec.read_decoded`; and what
+            ``allow`` raises.
     """
     kind, most = caller.text(b"content-type"), settings.max_upload_bytes
     length = caller.headers.get(b"content-length", b"")

@@ -35,7 +35,9 @@ SocketHandler = Callable[["WebSocket"], Awaitable[None]]
 class WebSocket:
     """A WebSocket of one client, from its handshake to its close.
 
-    For the connection it takes the place of a call in progress.
+    For the connection it takes the place of a call in progress. The handler accepts or refuses the
+    handshake, then receives and sends until it returns. A client that answers no ping for 30 s is
+    disconnected.
 
     Args:
         connection: the client's connection, whose request is the handshake.
@@ -116,7 +118,9 @@ class WebSocket:
         return True
 
     def refuse(self, error: HttpError) -> None:
-        """Answer the handshake with an HTTP refusal, after which the connection closes.
+        """Answer the handshake with an HTTP refusal.
+
+        The connection closes once the handler has returned.
 
         Args:
             error: the refusal, answered in the dialect of the path.
@@ -133,10 +137,11 @@ class WebSocket:
     async def receive(self) -> bytes | None:
         """Return the next text message in UTF-8; None after the close of the connection.
 
+        Waits without a limit. None is also returned if no message waits after :meth:`end_soon`.
         Reading from the client resumes if it was paused for unread messages.
         """
         while not self._messages:
-            if self._protocol.state is not State.OPEN:
+            if self._protocol.state is not State.OPEN or self._ends_soon:
                 return None
             self._reader = self._connection.loop.create_future()
             await self._reader
@@ -190,7 +195,10 @@ class WebSocket:
         return self._ends_soon
 
     def end_soon(self) -> None:
-        """Close the connection after the answer in progress, because the server stops."""
+        """Ask the handler to end after the answer in progress, because the server stops.
+
+        Sets :attr:`ends_soon` and wakes the reader; the handler closes the connection.
+        """
         self._ends_soon = True
         self._wake()
 

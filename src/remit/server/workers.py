@@ -38,7 +38,7 @@ class Workers:
     """Worker processes that share one listening socket.
 
     A worker that dies is replaced, with a growing pause. No worker outlives this process: each is
-    killed when the process ends in any way.
+    killed when the process ends in any way. :meth:`run` is called once.
 
     Args:
         count: number of workers.

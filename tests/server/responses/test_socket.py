@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.frames import Frame, Opcode
+from websockets.frames import CloseCode, Frame, Opcode
 from websockets.sync.client import ClientConnection, connect
 
 from tests.server.conftest import QUICK
@@ -316,6 +317,26 @@ def test_a_revoked_key_ends_its_connection(served: Served) -> None:
         served.revoke(key)
         with pytest.raises(ConnectionClosed):
             connection.recv(timeout=60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_server_that_reloads_or_ends_closes_an_idle_connection(
+    tmp_path: Path, strict: Strict, number: signal.Signals
+) -> None:
+    toml = QUICK + "\n[server]\ndrain_s = 600\n"
+    with (
+        serving(tmp_path / "root", strict.url, toml=toml) as served,
+        _socket(served) as connection,
+    ):
+        *_, end = _ask(connection, model=GPT, input="[[say a wren]]")
+        assert "a wren" in _text(end)
+        served.process.send_signal(number)
+        with pytest.raises(ConnectionClosed) as closed:
+            connection.recv(timeout=60)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == CloseCode.GOING_AWAY
+        if number == signal.SIGTERM:  # A second signal would end the server at once.
+            assert served.process.wait(60) == 0
 
 
 def test_a_budget_holds(served: Served) -> None:

@@ -28,13 +28,17 @@ UNKNOWN_OUTCOME = "unknown_outcome"
 class ApprovalError(ConflictError):
     """A request does not exist or is closed, or the person may not decide it in this way.
 
-    Nothing was recorded.
+    Nothing was recorded. The subclass of ConflictError that deciding, permitting and reading
+    approvals raise.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
     """A request for approval in its present state.
+
+    Immutable: later decisions do not change it. :meth:`usable` compares the expiry with the present
+    time at each call.
 
     Attributes:
         request_id: id of the ``APPROVAL_REQUESTED`` entry.
@@ -91,7 +95,10 @@ class Approval:
         return self.state == "granted" and not self.used_by and not is_expired(self.expires_at)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes by name as plain data; content is shown as it was read."""
+        """Return the attributes by name as plain data; content is shown as it was read.
+
+        The keys are the names above, in that order.
+        """
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -150,13 +157,18 @@ def approval_of(
     """Return a request in its present state.
 
     A grant or denial decides; before it, the order's end makes the request ``void``. Signatures
-    that have expired are not listed while the request is pending.
+    that have expired are not listed while the request is pending. Only a granted request is
+    searched for its use. ``agent_id`` is the agent that planned the order; the requesting agent if
+    there is no order.
 
     Args:
         ledger: the ledger, from which the order's end and the use of the grant are read.
         request: the ``APPROVAL_REQUESTED`` entry.
         answers: people's answers to the request, in ledger order.
         people: number of people who must grant the request.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     data = request.metadata
     provenance = data["provenance"]
@@ -240,6 +252,9 @@ def person_of_session(ledger: LedgerClient, session_id: str) -> str:
     Args:
         ledger: contains the session.
         session_id: the session; empty also if it was never started.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     starts = ledger.query(
         session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
@@ -261,6 +276,9 @@ def key_person(ledger: LedgerClient, key_id: str) -> str:
     Args:
         ledger: ledger of the root, which records how keys were made. Read-only.
         key_id: id of the key.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     person, maker, before = key_id, key_id, math.inf
     while made := key_creation(ledger, maker, before):
@@ -274,12 +292,16 @@ def key_creation(ledger: LedgerClient, key_id: str, before: float = math.inf) ->
     """Return the ``KEY_CREATED`` entry of a key's latest secret; None if there is none.
 
     None also if ``key_id`` is not in the form of a key's id. An entry that only changes the key's
-    permissions gave nobody a secret, so it does not count.
+    permissions gave nobody a secret, so it does not count. Entries whose writer was not permitted
+    to make keys are ignored.
 
     Args:
         ledger: the ledger.
         key_id: the key's id.
         before: a sequence number; only earlier entries are considered.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     if not key_id.startswith(_KEY_ID_PREFIX):
         return None
@@ -347,6 +369,9 @@ def arguments_hash(arguments: Mapping[str, Any]) -> str:
     Arguments that JCS cannot express (an integer beyond 2**53) are hashed as JSON text with sorted
     keys. The hash reveals something about content, so entries contain it as content.
 
+    Args:
+        arguments: the arguments of a tool call.
+
     Raises:
         InvalidInputError: the arguments cannot be expressed as JSON.
     """
@@ -356,6 +381,9 @@ def arguments_hash(arguments: Mapping[str, Any]) -> str:
 @dataclass(frozen=True, slots=True)
 class Permit:
     """The grant of one action.
+
+    Immutable, and no lock: several programs may hold a permit of the same grant, and the first
+    :meth:`begin` that commits uses it up. :meth:`instead_of` gives the arguments to run with.
 
     Attributes:
         request: the ``APPROVAL_REQUESTED`` entry.
@@ -380,6 +408,9 @@ class Permit:
 
         Args:
             wanted: the arguments with which the caller would run the tool.
+
+        Raises:
+            InvalidInputError: ``wanted`` cannot be expressed as JSON.
         """
         requested = self.request.metadata["arguments"]
         if isinstance(requested, Erased) or arguments_hash(requested) != arguments_hash(wanted):
@@ -396,7 +427,8 @@ class Permit:
 
         The function returns an empty text if the intent was written and the permit is thereby used
         up. Otherwise it writes nothing and returns the reason: the action differs from the grant,
-        or the grant is expired, used or not valid.
+        or the grant is expired, used or not valid. The function may be run again if its transaction
+        is repeated.
 
         Args:
             intent: the entry, with the tool, the arguments and the idempotency key. The field
@@ -404,6 +436,12 @@ class Permit:
             tool_digest: hash of the tool's present definition (:attr:`remit.Tool.digest`).
             prepare: prepares the entry for writing, such as
                 :meth:`remit.ledger.LedgerClient.prepare`.
+
+        Raises:
+            InvalidInputError: the arguments of ``intent`` cannot be expressed as JSON, or the entry
+                cannot be recorded.
+            LedgerError: raised by the function: the database refuses a statement; the transaction
+                then fails.
         """
         request_id = self.request.id
         intent.metadata["approval"] = request_id

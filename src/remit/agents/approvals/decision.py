@@ -62,8 +62,8 @@ def granted_action(
     Raises:
         ApprovalError: the requested arguments were erased, or an earlier answer changed them and
             ``arguments`` is None.
-        InvalidInputError: the arguments of this request cannot be changed, or the new ones do not
-            fit the tool's schema.
+        InvalidInputError: the arguments of this request cannot be changed, or the new ones are
+            not JSON, or do not fit the tool's schema.
     """
     tool_id, wanted = request.metadata["tool_id"], request.metadata["arguments"]
     if isinstance(wanted, Erased):
@@ -101,6 +101,9 @@ def granted_action(
 
 def decision_entry(event_type: str, request: LedgerEntry, data: Mapping[str, Any]) -> LedgerEntry:
     """Return the entry of a person's answer, not yet written.
+
+    The decision is the event type without ``APPROVAL_``; the entry's tier is ``ho1``. Writes
+    nothing and checks nothing.
 
     Args:
         event_type: one of :data:`ANSWER_EVENTS`.
@@ -158,6 +161,7 @@ def append_decision(
 
     Raises:
         ApprovalError: the work order has ended, and the request is not about an unknown outcome.
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     for entry_id, record in tx.execute(_ANSWERS, (approval.request_id,)):
         if entry_id not in seen and _is_valid(record):
@@ -207,7 +211,8 @@ def represented_approver(
     """Return the approver for whom a person decides by a delegation in force.
 
     Empty if the person decides in their own right: they are one of the tool's ``approvers``, or the
-    tool names none. Read-only.
+    tool names none. Read-only. Delegations are not passed on. Names are compared by
+    :func:`comparable_name`.
 
     Args:
         ledger: the ledger with the delegations.
@@ -217,6 +222,7 @@ def represented_approver(
 
     Raises:
         ApprovalError: the person is no approver of the tool, and no approver delegates to them.
+        LedgerError: the ledger cannot be read.
     """
     policy = settings.tools.get(tool_id)
     if policy is None or not policy.approvers:
@@ -257,6 +263,7 @@ def require_new_vote(
     Raises:
         ApprovalError: the voter requested the action or has granted it already; or several people
             must grant the tool and the voter is a key that names no person.
+        LedgerError: the ledger cannot be read.
     """
     if approval.tool_id not in settings.tools:
         return
@@ -303,6 +310,9 @@ def comparable_name(name: str) -> str:
     """Return a person's name in the form in which names are compared.
 
     Case, character width, spaces and invisible characters make no difference.
+
+    Args:
+        name: the name as written.
     """
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return " ".join("".join(c for c in plain if c.isprintable() or c.isspace()).split())

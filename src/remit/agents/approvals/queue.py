@@ -56,6 +56,7 @@ def action_fields(tool: Tool | None, arguments: Mapping[str, Any]) -> dict[str, 
     """Return the fields with which a request identifies its action, in addition to the arguments.
 
     The fields are ``arguments_hash``, and for a present tool ``tool_digest`` and ``parameters``.
+    The hash is content, because it reveals something about the arguments.
 
     Args:
         tool: the tool as presently defined; None if the program no longer has it.
@@ -91,6 +92,8 @@ class ApprovalQueue:
             # If problem is empty, the intent is recorded, and the tool may run.
 
     New requests are announced to the webhook of the settings, by a thread that :meth:`close` stops.
+    :meth:`decide` and :meth:`delegate` write people's answers; the other methods except
+    :meth:`request` write nothing. An object may be used by several threads.
 
     Args:
         ledger: the ledger.
@@ -131,10 +134,15 @@ class ApprovalQueue:
     def list(self, *, session_id: str | None = None, limit: int = 100) -> Iterator[Approval]:
         """Yield requests in any state, latest first.
 
+        Nothing is read before the first iteration.
+
         Args:
             session_id: requests of one session; None for all.
             limit: maximum number of ``APPROVAL_REQUESTED`` entries read; malformed ones are
                 skipped.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         for entry in self._ledger.query(
             event_type="APPROVAL_REQUESTED", session_id=session_id, order="desc", limit=limit
@@ -150,6 +158,7 @@ class ApprovalQueue:
 
         Raises:
             ApprovalError: the ledger contains no such request.
+            LedgerError: the ledger cannot be read.
         """
         return self._approval(self._request(request_id))
 
@@ -181,6 +190,7 @@ class ApprovalQueue:
 
         Raises:
             InvalidInputError: the arguments cannot be recorded.
+            LedgerError: the ledger cannot be read or written.
         """
         fields, wanted = action_fields(tool, arguments), arguments_hash(arguments)
         requester = requested_by or person_of_session(self._ledger, session_id)
@@ -231,6 +241,9 @@ class ApprovalQueue:
             key_id: id of the caller's virtual key; empty if the caller has none.
             user_id: the caller's user id; may be empty.
             name: the caller's name, used if the ids name no person.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         person = key_person(self._ledger, key_id) if key_id else ""
         return (user_id or key_id or name) if person == key_id else person
@@ -240,6 +253,9 @@ class ApprovalQueue:
 
         Does nothing if no webhook is configured. The message contains the arguments only if
         ``[approvals] webhook_content`` is set.
+
+        Args:
+            request_id: id of the request; its entry is read when the message is sent.
         """
         if self._webhook is not None:
             self._webhook.send(request_id, functools.partial(self._message, request_id))
@@ -262,6 +278,7 @@ class ApprovalQueue:
 
         Raises:
             ApprovalError: there is no such request, or it is not granted.
+            LedgerError: the ledger cannot be read.
         """
         request = self._request(request_id)
         for entry in self._answers(request_id):
@@ -288,7 +305,8 @@ class ApprovalQueue:
 
         If a tool needs several people, each grant is an ``APPROVAL_SIGNED``, until the last of them
         grants the same arguments (``APPROVAL_GRANTED``). One denial (``APPROVAL_DENIED``) is final.
-        A final decision makes the orders due that wait for it. The tool itself is not run here.
+        A final decision makes the orders due that wait for it. The tool itself is not run here. If
+        another answer is written at the same time, the answers are read and checked again.
 
         Args:
             request_id: id of the ``APPROVAL_REQUESTED`` entry.
@@ -310,6 +328,7 @@ class ApprovalQueue:
                 arguments were erased, or an earlier answer has changed them.
             InvalidInputError: the arguments cannot be changed or do not fit the schema; ``until``
                 is past or too late; ``by`` contains a NUL character or a lone surrogate.
+            LedgerError: the ledger cannot be read or written.
         """
         if not comparable_name(by):
             raise ApprovalError(
@@ -384,6 +403,8 @@ class ApprovalQueue:
         Raises:
             InvalidInputError: a name is missing or not a plain text, both names are the same
                 person's, or the end is too late.
+            LedgerError: the ledger cannot be written.
+            TypeError: ``until`` has no time zone.
         """
         require_plain_text("by", by)
         require_plain_text("to", to)

@@ -34,7 +34,8 @@ class Webhook:
 
     Each message is tried up to four times, with at most 10 s for an attempt. A message that cannot
     be delivered is logged and dropped: the ledger holds the request. Answers 3xx and 4xx other than
-    429 are final.
+    429 are final. A :class:`Webhook` never raises for a receiver that fails. A secret after
+    ``whsec_`` that is not base64 is used as text.
 
     Args:
         url: http or https address of the receiver; redirects are not followed.
@@ -58,6 +59,9 @@ class Webhook:
 
     def send(self, message_id: str, message: Callable[[], Mapping[str, Any]]) -> None:
         """Queue a message and return; if 1,000 messages wait, log and drop it.
+
+        If the message cannot be delivered within four attempts, or ``message`` raises, that is
+        logged and the message is dropped. After :meth:`close` no new thread starts.
 
         Args:
             message_id: id that the receiver sees in each attempt, to recognise a repetition.

@@ -38,6 +38,9 @@ async def complete_attempt(
         turn_entry_id: id of the ``TURN_RECORDED`` that answers the order; empty for none.
         figures: numbers and ids that an order of another kind than ``turn`` produced; None for
             none.
+
+    Raises:
+        LedgerError: the ledger cannot be written.
     """
 
     def act(tx: Transaction, row: Row) -> None:
@@ -57,6 +60,9 @@ async def cancel_attempt(ledger: LedgerClient, claim: Row, by: str = "") -> bool
         ledger: the ledger.
         claim: the order's row as the worker claimed it.
         by: the person who cancelled; recorded unless empty.
+
+    Raises:
+        LedgerError: the ledger cannot be written.
     """
 
     def act(tx: Transaction, row: Row) -> None:
@@ -92,6 +98,9 @@ async def fail_attempt(
         again: True if another attempt can help.
         new_session: True to make the next attempt in a new session, because this session's turn has
             ended.
+
+    Raises:
+        LedgerError: the ledger cannot be written.
     """
 
     def act(tx: Transaction, row: Row) -> None:
@@ -120,6 +129,9 @@ async def park_attempt(ledger: LedgerClient, claim: Row, request_ids: Sequence[s
         ledger: the ledger.
         claim: the order's row as the worker claimed it.
         request_ids: ids of the requests for approval.
+
+    Raises:
+        LedgerError: the ledger cannot be written.
     """
 
     def act(tx: Transaction, row: Row) -> None:
@@ -167,6 +179,9 @@ def set_aside(tx: Transaction, row: Row, code: str, message: str) -> None:
         row: the order's row.
         code: error code of the failure.
         message: the failure in words; content.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     tx.append(entries.ended(row, "FAILED", error_code=code, error_message=message))
     rows.change(tx, row, state="failed", worker="", held_by="")

@@ -54,6 +54,10 @@ _TAKEN = "SELECT DISTINCT executor_id FROM {}.workflow_status WHERE status = 'PE
 class DbosEngine:
     """An engine that hands out orders through DBOS.
 
+    :meth:`announce` enqueues a ready order, :meth:`hand_out` runs an executor until its worker is
+    draining. The engine changes no order by itself, except that a claim sets the row to running or
+    held.
+
     Args:
         ledger: a ledger on PostgreSQL.
         settings: ``[worker]``.
@@ -88,6 +92,9 @@ class DbosEngine:
         Args:
             tx: the transaction that makes the order ready.
             row: the order's row.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         if not self._has_schema:
             (found,) = tx.execute(
@@ -111,6 +118,9 @@ class DbosEngine:
         :meth:`Taker.begin`. Announces due orders and puts back workflows of dead workers. A
         database that does not answer is logged and tried again. At the end waits for running
         orders, at most ``drain_s`` seconds, and stops DBOS.
+
+        Args:
+            worker: the worker; orders begin in its event loop.
 
         Raises:
             InvalidInputError: DBOS is not installed.

@@ -16,6 +16,9 @@ def submitted(
 ) -> LedgerEntry:
     """Return the ``ORDER_SUBMITTED`` of a submission, not yet written.
 
+    Optional fields are the key, user, model, due time, limits and ``forked_from``. The task becomes
+    content.
+
     Args:
         order_id: the order.
         session_id: the order's session.

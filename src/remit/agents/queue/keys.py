@@ -28,6 +28,8 @@ def bind_to_key(ledger: LedgerClient, wanted: Submission, name_or_id: str) -> Su
         NotFoundError: there is no such key.
         ConflictError: the key is revoked or expired.
         InvalidInputError: the key may not make calls or use the agent, or belongs to another user.
+        LedgerError: the ledger cannot be read.
+        AuthUnavailableError: the keys cannot be read.
     """
     keys = KeyStore(ledger)
     key = keys.current(keys.find(name_or_id).key_id)
@@ -56,6 +58,8 @@ def principal_of(ledger: LedgerClient, user_id: str, subject_id: str, key_id: st
     Raises:
         NotFoundError: there is no such key.
         InvalidInputError: the user or the data subject is not a valid id.
+        LedgerError: the ledger cannot be read.
+        AuthUnavailableError: the keys cannot be read.
     """
     if not key_id:
         return Principal(user_id, subject_id)

@@ -40,13 +40,19 @@ _SET_NEXT_START = (
 class Lanes:
     """The limits of one queue within one transaction; one lane for each limited key or model.
 
-    Making the object releases held orders whose lanes have room: their rows become ready.
+    Making the object releases held orders whose lanes have room: their rows become ready. At most
+    200 orders are released for each lane. :meth:`full` and :meth:`room` read the limits,
+    :meth:`take` counts a start in memory, :meth:`write` stores the starts. Later changes of other
+    transactions are not seen.
 
     Args:
         tx: the transaction.
         queue: the queue's name.
         queues: ``[worker.queues]``: settings keyed by queue.
         engine: receives the orders that a lane releases.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
 
     def __init__(
@@ -76,19 +82,23 @@ class Lanes:
 
         Args:
             row: the order's row; nothing is counted.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         return next((lane for lane in self._lanes(row) if not self._room_of(lane)), "")
 
     def take(self, row: Row) -> None:
         """Count an order that starts against the limits of its queue, key and model.
 
-        Changes only this object; :meth:`write` stores the starts.
-
         Changes only this object; :meth:`write` stores the starts. Whether a limit allows the start
         is not checked.
 
         Args:
             row: the order's row.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         for lane in ("all", f"key:{row.key_id}", f"model:{row.model_id}"):
             self._running[lane] += 1
@@ -102,6 +112,11 @@ class Lanes:
     def write(self) -> None:
         """Store the next permitted start of each lane that a started order used, in the
         transaction.
+
+        Call it once, after the last :meth:`take`; nothing is stored without a started order.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         self._tx.execute_many(_SET_NEXT_START, list(self._started.items()))
 

@@ -45,6 +45,8 @@ _MAX_LIMIT = 10**12
 class Row(NamedTuple):
     """A row of the table ``orders``: ids, numbers and states, no content.
 
+    Immutable; a row is changed by :func:`remit.agents.queue.rows.change`.
+
     Attributes:
         order_id: the order.
         seq: sequence number of its ``ORDER_SUBMITTED``.
@@ -94,6 +96,8 @@ class Row(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """Work for a worker.
+
+    Immutable. ``task`` is stored with lone surrogates replaced.
 
     Attributes:
         agent_id: the agent that does the work.
@@ -169,6 +173,8 @@ class Submission:
 @dataclass(frozen=True, slots=True)
 class OrderStatus:
     """The present state of an order.
+
+    Immutable; later changes of the order are not seen.
 
     Attributes:
         order_id: the order.

@@ -45,7 +45,12 @@ def row_matches_ledger(ledger: LedgerClient, claim: Row) -> bool:
 
 
 def stated(entry: LedgerEntry, seq: int) -> dict[str, Any]:
-    """Return the columns of an order's row that its ``ORDER_SUBMITTED`` at ``seq`` states."""
+    """Return the columns of an order's row that its ``ORDER_SUBMITTED`` at ``seq`` states.
+
+    Args:
+        entry: the ``ORDER_SUBMITTED``.
+        seq: its sequence number, which is the row's.
+    """
     values = {name: entry.metadata.get(name, "") for name in _STATED}
     return {"order_id": entry.submission_id, "seq": seq, "stop": 0, **values}
 

@@ -42,6 +42,9 @@ _DEFAULT_LIMIT = 100
 class OrderQueue:
     """The orders of a ledger.
 
+    Every method that changes an order writes its entry and its row in one transaction and returns
+    the id or the new status. An object may be used by several threads.
+
     Args:
         ledger: the ledger, with the queue's tables in its database.
         settings: ``[worker]``.
@@ -78,7 +81,8 @@ class OrderQueue:
     def submit(self, wanted: Submission, *, by: str, key: str = "") -> str:
         """Submit an order and return its id, once its entry and its row are durable.
 
-        One transaction appends ``ORDER_SUBMITTED`` and inserts the row.
+        One transaction appends ``ORDER_SUBMITTED`` and inserts the row. The due time and limits are
+        not compared when a key is repeated.
 
         Args:
             wanted: the work.
@@ -89,6 +93,7 @@ class OrderQueue:
         Raises:
             InvalidInputError: the key was used for another kind, task or user, or contains a NUL
                 character or a lone surrogate.
+            LedgerError: the ledger cannot be read or written.
         """
         order_id, put = self.prepare(wanted, by=by, key=key)
         self._ledger.transact(put)
@@ -108,6 +113,7 @@ class OrderQueue:
         Raises:
             InvalidInputError: the recorded work differs.
             NotFoundError: there is no such order.
+            LedgerError: the ledger cannot be read.
         """
         data = self.submission(order_id).metadata
         if isinstance(data["task"], Erased):
@@ -170,6 +176,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the task was erased.
+            LedgerError: the ledger cannot be read or written.
         """
         submission = self.submission(order_id)
         data = submission.metadata
@@ -200,6 +207,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order, or the text is not in the form of an order's id.
             LedgerFormatError: the order is open in the ledger, but has no row.
+            LedgerError: the ledger cannot be read.
         """
         require_id(order_id)
         found = self._ledger.select(
@@ -219,7 +227,7 @@ class OrderQueue:
 
         Without ``state``, orders that are neither completed nor cancelled are listed, in the order
         in which they start: by priority, then by age. Completed or cancelled orders are listed
-        latest first.
+        latest first. The list is read as it is iterated; without ``state``, in one query.
 
         Args:
             queue: orders of one queue; all if empty.
@@ -230,6 +238,7 @@ class OrderQueue:
 
         Raises:
             InvalidInputError: the state or the cursor is unknown; raised at the first iteration.
+            LedgerError: the ledger cannot be read.
         """
         if state and state not in STATES:
             raise InvalidInputError(
@@ -259,7 +268,8 @@ class OrderQueue:
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the number of orders by queue and state, without completed and cancelled ones.
 
-        Queues and states without orders are absent.
+        Queues and states without orders are absent. Queues and states are in alphabetical order.
+        Orders set aside count as ``failed``.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -274,8 +284,12 @@ class OrderQueue:
     def submission(self, order_id: str) -> LedgerEntry:
         """Return the ``ORDER_SUBMITTED`` of an order, with its content.
 
+        Args:
+            order_id: id of the order.
+
         Raises:
             NotFoundError: there is no such order, or the text is not in the form of an order's id.
+            LedgerError: the ledger cannot be read.
         """
         require_id(order_id)
         found = self._ledger.query(submission_id=order_id, event_type="ORDER_SUBMITTED", limit=1)
@@ -296,6 +310,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             TimeoutError: the order has not ended in time.
+            LedgerError: the ledger cannot be read.
         """
         await asyncio.to_thread(self.get, order_id)
         end = None if timeout_s is None else time.monotonic() + timeout_s
@@ -329,6 +344,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the order is completed or cancelled.
+            LedgerError: the ledger cannot be read or written.
         """
 
         def act(tx: Transaction, row: Row) -> None:
@@ -358,6 +374,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the order runs, waits for a person, is paused, or has ended.
+            LedgerError: the ledger cannot be read or written.
         """
 
         def act(tx: Transaction, row: Row) -> None:
@@ -379,6 +396,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the order is not paused.
+            LedgerError: the ledger cannot be read or written.
         """
 
         def act(tx: Transaction, row: Row) -> None:
@@ -403,6 +421,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the order is not set aside.
+            LedgerError: the ledger cannot be read or written.
         """
 
         def act(tx: Transaction, row: Row) -> None:

@@ -38,6 +38,8 @@ _WAKE = (
 class Taker(Protocol):
     """A worker, as an engine sees it. Methods are called in the worker's event loop.
 
+    The engine asks for :meth:`room`, starts orders by :meth:`begin`, and waits by :meth:`nudged`.
+
     Attributes:
         seat: the name of its lease.
         queues: the queues that it serves, in order of preference.
@@ -77,6 +79,8 @@ class Engine(Protocol):
     """The component that hands out each ready order to one worker.
 
     An engine only announces and claims; the ledger and the table ``orders`` hold the orders.
+    :meth:`announce` is called in the transaction that makes an order ready, and :meth:`hand_out`
+    runs as long as a worker does.
     """
 
     def announce(self, tx: Transaction, row: Row) -> None:
@@ -103,6 +107,9 @@ def promote(tx: Transaction, engine: Engine) -> None:
     Args:
         tx: the transaction.
         engine: receives the announcements.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     for row in rows_of(tx.execute(_DUE, (tx.now_ms,))):
         engine.announce(tx, change(tx, row, state="ready"))
@@ -114,6 +121,9 @@ def insert(tx: Transaction, row: Row) -> None:
     Args:
         tx: the transaction.
         row: the row; its id must be new.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     tx.execute_many(_INSERT, [row])
 
@@ -124,6 +134,9 @@ def delete(tx: Transaction, order_id: str) -> None:
     Args:
         tx: a transaction of the ledger.
         order_id: id of the order.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     tx.execute_many("DELETE FROM orders WHERE order_id = ?", [(order_id,)])
 
@@ -135,6 +148,9 @@ def change(tx: Transaction, row: Row, **values: Any) -> Row:
         tx: the transaction.
         row: the row as it was read; names the order.
         values: new values, keyed by column.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     sets = ", ".join(f"{name} = ?" for name in values)
     tx.execute_many(
@@ -154,6 +170,9 @@ def read_row(tx: Transaction, order_id: str) -> Row | None:
     Args:
         tx: a transaction of the ledger.
         order_id: id of the order.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     found = rows_of(tx.execute(f"SELECT {COLUMNS} FROM orders WHERE order_id = ?", (order_id,)))
     return found[0] if found else None
@@ -167,6 +186,9 @@ def claimed_row(tx: Transaction, claim: Row) -> Row | None:
     Args:
         tx: a transaction of the ledger.
         claim: the row as the worker claimed it.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     row = read_row(tx, claim.order_id)
     is_claimed = row is not None and (row.state, row.worker, row.attempts) == (
@@ -181,6 +203,9 @@ def session_started(tx: Transaction, session_id: str) -> bool:
     Args:
         tx: a transaction of the ledger.
         session_id: id of the session.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     return bool(tx.execute(_SESSION_START, (session_id,)))
 
@@ -191,6 +216,9 @@ def any_decided(tx: Transaction, request_ids: Sequence[str]) -> bool:
     Args:
         tx: a transaction of the ledger.
         request_ids: ids of the ``APPROVAL_REQUESTED`` entries.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     return any(tx.execute(_DECISION, (name,)) for name in request_ids)
 
@@ -204,5 +232,8 @@ def wake(tx: Transaction, request_id: str) -> None:
     Args:
         tx: the transaction.
         request_id: id of the request for approval.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     tx.execute_many(_WAKE, [(f"%{request_id}%",)])

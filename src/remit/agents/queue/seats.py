@@ -36,6 +36,9 @@ def new_seat(queues: tuple[str, ...]) -> str:
 class Seats:
     """The workers of a ledger.
 
+    A seat is the lease name of a worker. The object holds no state of its own; every method reads
+    the database.
+
     Args:
         ledger: the ledger, with the leases in its database.
         leases: grants the leases.
@@ -50,7 +53,10 @@ class Seats:
 
         Each has ``worker`` (its name), ``queues``, ``host`` (empty if unknown), ``pid`` (0 if
         unknown), ``running`` (number of its orders) and ``draining`` (True if it was asked to end).
-        Workers that ended or died are absent once their lease is over.
+        Workers that ended or died are absent once their lease is over. Ordered by lease name.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         running = dict(
             self._ledger.select(
@@ -79,6 +85,9 @@ class Seats:
 
         Args:
             worker: beginning of the worker's name; empty for all.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         seats = self._leases.holders(f"{_PREFIX}{worker}")
         return sum(self._leases.request_stop(seat) for seat in seats)
@@ -88,6 +97,9 @@ class Seats:
 
         Args:
             seat: lease name of the worker.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return [name for (name,) in self._ledger.select(_STOP_REQUESTS, (seat,))]
 
@@ -106,6 +118,9 @@ class Seats:
         Args:
             tx: the transaction.
             worker: the dead worker's lease name.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         if self._leases.is_held(worker, tx):
             return []

@@ -43,6 +43,8 @@ _Attempt = tuple[str, int]
 class TableEngine:
     """An engine that hands out orders from the table ``orders``.
 
+    :meth:`announce` does nothing, because a claim finds ready rows by itself.
+
     Args:
         ledger: the ledger, with the table in its database.
         settings: ``[worker]``, with the limits of the queues.
@@ -60,7 +62,12 @@ class TableEngine:
         """Give orders to a worker until it is draining.
 
         Claims orders by changing their rows, and starts each by :meth:`Taker.begin`. Logs database
-        errors and tries again after a second. Returns without waiting for the started orders.
+        errors and tries again after a second. Returns without waiting for the started orders. An
+        idle worker polls every 0.2 s. After an error, orders of a claim whose answer was lost are
+        found and started.
+
+        Args:
+            worker: the worker; orders begin in its event loop.
         """
         tasks: dict[asyncio.Task[None], _Attempt] = {}
         in_doubt = False
@@ -99,6 +106,9 @@ class TableEngine:
 
         Args:
             queues: names of the queues. A delayed order counts whatever its queue.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         marks = ", ".join("?" * len(queues))
         rest = f"AND queue IN ({marks}) LIMIT 1"
@@ -122,6 +132,9 @@ class TableEngine:
             worker: name of the lease that the worker holds.
             queues: the queues.
             limit: maximum number of orders.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         rows.promote(tx, self)
         taken: list[Row] = []

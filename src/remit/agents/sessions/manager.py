@@ -1,4 +1,4 @@
-"""One session: its start, its turns and its end in the ledger."""
+"""A session: its start, its turns and its end in the ledger."""
 
 from __future__ import annotations
 
@@ -61,6 +61,8 @@ _SELECT_MARKS = (
 class Turn:
     """User message and response of one turn.
 
+    Immutable. Erased texts are placeholders.
+
     Attributes:
         turn_number: number of the turn in its session, from 1.
         user_message: the user's message.
@@ -94,7 +96,9 @@ def new_session_id() -> str:
 class SessionManager:
     """The start, turns and end of one session.
 
-    Making the object reads and writes nothing.
+    Making the object reads and writes nothing. :meth:`start`, :meth:`aadd_turn` and :meth:`end`
+    write entries. The number of turns, the turns and the effects are read once and cached until
+    :meth:`refresh`. The object locks nothing: the caller holds the session's lease.
 
     Args:
         ledger: records the session; a handle of tier ``ho2`` in a runtime.
@@ -107,6 +111,8 @@ class SessionManager:
         session_id: id of the session, given or new.
         principal: user, person and key of the session; of a recorded session once :meth:`has_begun`
             has read it.
+        threads_seen: sequence numbers of the ledger's latest ``THREAD_OPENED``, ``THREAD_CLOSED``
+            and ``ERASURE`` at the last :meth:`refresh` with marks; None before.
 
     Raises:
         InvalidInputError: the id does not have the form ``SES-…``.
@@ -147,6 +153,7 @@ class SessionManager:
 
         Raises:
             NotFoundError: the session was never started, belongs to another agent, or was archived.
+            LedgerError: the ledger cannot be read.
         """
         if not self.has_begun():
             raise NotFoundError(
@@ -161,6 +168,7 @@ class SessionManager:
 
         Raises:
             NotFoundError: the session belongs to another agent, or was archived.
+            LedgerError: the ledger cannot be read.
         """
         started = next(
             self._ledger.query(
@@ -205,6 +213,7 @@ class SessionManager:
 
         Raises:
             LedgerError: the entry cannot be written.
+            InvalidInputError: the entry cannot be recorded.
         """
         return self._written(self.start_entry())
 
@@ -235,6 +244,9 @@ class SessionManager:
         """Return True if the session has a ``SESSION_END`` entry.
 
         A session that was continued after its end counts as ended.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return latest_of(self._ledger, self.session_id, "SESSION_END") is not None
 
@@ -246,6 +258,7 @@ class SessionManager:
 
         Raises:
             NotFoundError: no turn was recorded, or its response was erased.
+            LedgerError: the ledger cannot be read.
         """
         (turn,) = self._read("TURN_RECORDED") or (None,)
         if turn is None or isinstance(turn.metadata["response"], Erased):
@@ -269,6 +282,9 @@ class SessionManager:
         """Number of recorded turns; 0 before the first.
 
         Read from the ledger once, until :meth:`refresh`.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if self._turn_count is None:
             latest = latest_of(self._ledger, self.session_id, "TURN_RECORDED")
@@ -280,13 +296,16 @@ class SessionManager:
 
         Args:
             tx: that transaction.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         return Marks(*tx.execute(_SELECT_MARKS, (self.session_id,) * 4)[0])
 
     def refresh(self, marks: Marks | None = None) -> bool:
         """Discard cached state that another process may have changed.
 
-        Call it while the session is locked.
+        Call it while the session is locked. Sets ``threads_seen`` in any case. Reads nothing.
 
         Args:
             marks: result of :meth:`read_marks`; None discards everything.
@@ -314,7 +333,8 @@ class SessionManager:
     ) -> str:
         """Write ``TURN_RECORDED`` and return its id, once it is durable.
 
-        The entry and the other writes form one transaction.
+        The entry and the other writes form one transaction. The cached number of turns, turns and
+        effects include the new turn afterwards.
 
         Args:
             user_message: the user's message.
@@ -328,6 +348,7 @@ class SessionManager:
         Raises:
             NotFoundError: the session was never started, belongs to another agent, or was archived.
             LedgerError: the entry cannot be written.
+            InvalidInputError: a text cannot be recorded.
         """
         entry = self._ledger.prepare(
             self._turn_entry(user_message, response, outcome, effects),
@@ -346,6 +367,9 @@ class SessionManager:
         """Effects of tools in the latest turn that the next prompt must report.
 
         Empty without a turn, and if they were erased. Read once, until :meth:`refresh`.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if self._effects is None:
             (turn,) = self._read("TURN_RECORDED") or (None,)
@@ -357,7 +381,13 @@ class SessionManager:
         """Return the latest turns, at most ``limit``, oldest first.
 
         Turns that were read already are reused until :meth:`refresh`. Erased texts appear as
-        placeholders.
+        placeholders. Forgets cached turns that are older than these.
+
+        Args:
+            limit: largest number of turns.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if self._turns is not None and len(self._turns) >= limit:
             del self._turns[: len(self._turns) - limit]
@@ -386,6 +416,9 @@ class SessionManager:
         Returns:
             ``llm_calls``, ``input_tokens``, ``output_tokens``, ``total_tokens`` and ``cost_usd``,
             which is None if the price of an exchange with tokens is unknown.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         for entry in self._ledger.query(
             session_id=self.session_id,
@@ -413,6 +446,7 @@ class SessionManager:
 
         Raises:
             LedgerError: the entry cannot be written.
+            InvalidInputError: the entry cannot be recorded.
         """
         entry = self._entry(
             "SESSION_END",
@@ -467,6 +501,7 @@ def response_of(ledger: LedgerPort, turn_entry_id: str) -> dict[str, Any]:
 
     Raises:
         EntryNotFoundError: the ledger has no such entry.
+        LedgerError: the ledger cannot be read.
     """
     if not turn_entry_id:
         return {"response": None, "outcome": ""}
@@ -481,6 +516,9 @@ def latest_of(ledger: LedgerPort, session_id: str, event_type: str) -> LedgerEnt
         ledger: contains the session.
         session_id: the session.
         event_type: the type.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     found = ledger.query(
         session_id=session_id, event_type=event_type, order="desc", limit=1, with_content=False

@@ -16,6 +16,8 @@ _CALLS_LOOKED_AT = 10_000
 class SessionOverview:
     """The overview of a session.
 
+    Immutable; later turns are not seen.
+
     Attributes:
         session_id: the session.
         agent_id: its agent.
@@ -46,9 +48,15 @@ class SessionOverview:
 def list_sessions(ledger: LedgerPort, *, limit: int | None = None) -> Iterator[SessionOverview]:
     """Yield overviews of sessions with an agent, latest start first.
 
+    Sessions of model calls without an agent are left out. Nothing is read before the first
+    iteration.
+
     Args:
         ledger: contains the sessions.
         limit: maximum number of sessions; None for all.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     for entry in ledger.query(
         event_type="SESSION_START", order="desc", limit=limit, with_content=False
@@ -66,6 +74,9 @@ def sessions_with_calls(ledger: LedgerPort, *, limit: int) -> list[SessionOvervi
     Args:
         ledger: contains the sessions.
         limit: maximum number of sessions.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     latest = list(list_sessions(ledger, limit=limit))
     ids = {session.session_id for session in latest}
@@ -87,11 +98,16 @@ def sessions_with_calls(ledger: LedgerPort, *, limit: int) -> list[SessionOvervi
 
 
 def session_overview(ledger: LedgerPort, session_id: str) -> SessionOverview | None:
-    """Return the overview of a session; None if the ledger does not contain it.
+    """Return the overview of a session; None if the ledger has no ``SESSION_START`` of it.
+
+    So the result is also None for a session that consists of model calls without an agent.
 
     Args:
         ledger: contains the session.
         session_id: the session.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     for entry in ledger.query(
         session_id=session_id, event_type="SESSION_START", limit=1, with_content=False

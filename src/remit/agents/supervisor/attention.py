@@ -47,6 +47,8 @@ _BYTES_PER_TOKEN = 4  # An estimate; the budget counts the request exactly.
 class Candidate:
     """A text that may be worth showing.
 
+    Immutable.
+
     Attributes:
         kind: ``policy``, ``thread``, or ``session`` (an open thread of another session).
         ref: an entry id, a thread id, or a file.
@@ -80,7 +82,10 @@ def choose(
     """Return what to show of a conversation and its candidates, and the record of the selection.
 
     The first value is the ``assembled_context`` of templates: ``turns``, oldest first, ``pushed``
-    and ``threads``, best first. The second names what was shown and omitted, and why.
+    and ``threads``, best first. The second names what was shown (``turns_shown``, ``shown``) and
+    omitted (``left_out``, with ``why``: ``window``, ``budget`` or ``score``). At most 20 omissions
+    are named; ``left_out_more`` counts the others. The latest turns that fit are shown. A candidate
+    with a score below 0.2, or with more tokens than remain, is omitted; later ones may still fit.
 
     Args:
         turns: latest turns, oldest first.
@@ -88,7 +93,7 @@ def choose(
         candidates: candidates in any order.
         settings: the token budget of the candidates.
         turn_tokens: the token budget of the turns.
-        now: the time for scores.
+        now: the time for scores, with a time zone.
     """
     kept, dropped = _fitting(turns, turn_tokens)
     shown: list[dict[str, Any]] = []
@@ -210,11 +215,15 @@ def proposed_entries(services: Services, order: WorkOrder) -> list[LedgerEntry]:
 
     Each successful call of :func:`open_thread` gives a ``THREAD_OPENED``, and each of
     :func:`close_thread` a ``THREAD_CLOSED``, unless the session does not know the thread: such a
-    call is skipped.
+    call is skipped. A ``due`` that is not an ISO 8601 date is left out. Threads that an order
+    opened earlier in the same order cannot be closed by it. Nothing is written.
 
     Args:
         services: the collaborators of the session's supervisor.
         order: the ended order.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     journal, turn_number = services.journal, services.session.turn_count + 1
     entries: list[LedgerEntry] = []
@@ -258,6 +267,9 @@ def known_threads(services: Services, *, own: bool) -> list[Candidate]:
     Args:
         services: the collaborators of the session's supervisor.
         own: True to include threads of the session itself, before those from the tier above.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     session_id = services.session.session_id
     context = services.agent.context
@@ -282,6 +294,9 @@ def open_threads(
         session_id: only threads of this session; None for all.
         agent_id: only threads of this agent; None for all.
         most: number of latest threads that are examined, open or closed.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     opened = list(
         ledger.query(
@@ -334,6 +349,7 @@ async def consolidate(services: Services, orders: StandaloneOrders) -> WorkOrder
         LeaseBusyError: another process works on the same order.
         OrderRecordError: the recorded input of the interrupted order was erased.
         LedgerError: an entry could not be written.
+        LeaseLostError: another process took the order over.
     """
     session, journal = services.session, services.journal
     turns = session.recent_turns(services.config.context_turns)

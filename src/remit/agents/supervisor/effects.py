@@ -23,7 +23,13 @@ def carried_effects(services: Services) -> tuple[Effect, ...]:
     """Return the effects that the session's next prompt must report, with people's decisions.
 
     These are the effects that the latest turn left. Before the first turn of a sub-agent's session,
-    its caller's effects are returned. Read-only.
+    its caller's effects are returned. Read-only. Effects of erased turns are missing.
+
+    Args:
+        services: the parts with which the session runs.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     session, ledger = services.session, services.ledger
     if session.turn_count or not session.principal.callers:
@@ -57,6 +63,9 @@ def remaining_effects(
             repeated.
         answered: True if the answer was delivered; then only open outcomes remain: unknown, not
             repeatable, and not decided by a person.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     own: list[Effect] = []
     asked_again: dict[str, str] = {}
@@ -93,6 +102,9 @@ def unknown_effects(ledger: LedgerPort, order: WorkOrder, agent: Responder) -> l
         ledger: a handle that may read the order's entries.
         order: the order.
         agent: the agent whose worker ran it.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     history = OrderHistory(ledger, order.wo_id, order.session_id)
     found = _of_order(ledger, history, agent.worker.is_repeatable)
@@ -110,6 +122,9 @@ def session_effects(ledger: LedgerPort, session_id: str) -> list[Effect]:
     Args:
         ledger: a handle that may read the session.
         session_id: the sub-agent's session.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     turns = ledger.query(session_id=session_id, event_type="TURN_RECORDED", order="desc", limit=1)
     turn = next(iter(turns), None)

@@ -65,6 +65,9 @@ class Outcome(NamedTuple):
 class Exclusions:
     """The names that one session excludes.
 
+    :meth:`refresh` reads :attr:`names` from the ledger, and :meth:`observe` adds to them and holds
+    the entry in the journal. A name stays excluded until the session ends.
+
     Args:
         journal: journal of the session's supervisor.
         substitutes: substitutes, keyed by dimension: ``model``, ``tool`` or ``contract``.
@@ -115,16 +118,19 @@ class Exclusions:
             self.names = tuple(dict.fromkeys(entry.metadata["name"] for entry in present))
 
     def observe(self, work_order_id: str, *dimensions: str) -> None:
-        """Exclude names that keep failing; hold the ``SIGNAL_OBSERVED`` for the next write.
+        """Exclude names that keep failing; hold the ``SIGNAL_OBSERVED`` in the journal for its next
+        write.
 
-        If the settings cannot be read, log a warning and exclude nothing.
-
-        Only the session's latest orders are examined. Names that are excluded already are not
-        recorded again.
+        The names join :attr:`names` at once. Only the session's latest orders, at most 100, and its
+        latest 50 uses are examined. Names that are excluded already are not recorded again. If the
+        settings cannot be read, a warning is logged and nothing is excluded.
 
         Args:
-            work_order_id: the order that just ended.
+            work_order_id: the order that just ended; named in the entry.
             dimensions: ``model``, ``tool`` or ``contract``, to check only these; all by default.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         plans = self._entries("WO_PLANNED", _MAX_ORDERS)
         for dimension in dimensions or ("model", "tool", "contract"):
@@ -173,6 +179,13 @@ def exclusion_entries(ledger: LedgerPort, session_id: str) -> Iterator[LedgerEnt
     """Yield the ``SIGNAL_OBSERVED`` entries with which a session excluded a name, oldest first.
 
     Entries before the session's latest end are included; entries that are not authentic are not.
+
+    Args:
+        ledger: a handle that may read the session.
+        session_id: the session.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     signals = ledger.query(session_id=session_id, event_type="SIGNAL_OBSERVED", with_content=False)
     for entry in filter(is_authentic, signals):

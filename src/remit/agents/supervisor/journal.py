@@ -33,6 +33,9 @@ _TURN_FIELDS = (
 class SupervisorJournal(Journal):
     """The journal of one session's supervisor, which also numbers its work orders.
 
+    Entries are returned unwritten by :meth:`planned`, or held until the next write by
+    :meth:`checked`.
+
     Args:
         ledger: receives the entries, in tier ``ho2``.
         session_id: session of the entries.
@@ -58,6 +61,9 @@ class SupervisorJournal(Journal):
 
         Args:
             latest: the session's latest ``WO_PLANNED``; None without one.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if latest is None:
             return 0
@@ -79,10 +85,14 @@ class SupervisorJournal(Journal):
     def next_number(self, number: int) -> int:
         """Return the next number whose order id no entry uses. Read-only.
 
-        A client can name an order that was never planned, so used ids are skipped.
+        A client can name an order that was never planned, so used ids are skipped. The number is
+        not reserved.
 
         Args:
             number: number of the latest numbered order; 0 for none.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         number += 1
         while self.has(work_order_id=work_order_id(self.session_id, number)):
@@ -187,16 +197,23 @@ class SupervisorJournal(Journal):
 
         Args:
             which: fields of :meth:`remit.ledger.LedgerPort.query`.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return any(True for _ in self.ledger.query(**which, limit=1, with_content=False))
 
     def shown(self, wo_id: str) -> str:
         """Return the texts that an order's calls showed the model: prompts and tool results.
 
-        Joined by spaces; the model's own messages are left out.
+        Joined by spaces; the model's own messages are left out. Content blocks appear as their
+        Python representation.
 
         Args:
             wo_id: the order.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         prompts = (
             exchange.metadata["prompt"]
@@ -213,6 +230,8 @@ class SupervisorJournal(Journal):
 @dataclass(frozen=True, slots=True)
 class RecordedOrder:
     """An order of a turn in its present state, and its place in the plan.
+
+    Immutable.
 
     Attributes:
         order: the order.
@@ -234,7 +253,13 @@ class RecordedOrder:
 
     @property
     def plan_step(self) -> PlanStep:
-        """The step that the order was planned from."""
+        """The step that the order was planned from.
+
+        Fields that the order took from its turn are not in its input.
+
+        Raises:
+            InvalidInputError: a recorded limit is not a number in range.
+        """
         order, limits = self.order, self.order.constraints
         given = {name: v for name, v in order.input_context.items() if name not in _TURN_FIELDS}
         return PlanStep(
@@ -257,6 +282,8 @@ class RecordedOrder:
 @dataclass(frozen=True, slots=True)
 class UnfinishedTurn:
     """The recorded part of a turn without ``TURN_RECORDED``.
+
+    Immutable; read at one moment. Its properties read no ledger.
 
     Attributes:
         turn_number: number of the turn.
@@ -295,7 +322,13 @@ class UnfinishedTurn:
 
     @property
     def plan(self) -> Plan | None:
-        """The recorded plan of the turn; None if no plan was recorded."""
+        """The recorded plan of the turn; None if no plan was recorded.
+
+        Further attempts and steps of the supervisor are left out.
+
+        Raises:
+            InvalidInputError: the recorded steps do not form a plan.
+        """
         found = [
             one for one in self.orders if one.attempt == 1 and one.step not in SUPERVISOR_STEPS
         ]
@@ -305,7 +338,12 @@ class UnfinishedTurn:
         return Plan(tuple(one.plan_step for one in found), answering[0] if answering else "")
 
     def find(self, step: str, attempt: int) -> RecordedOrder | None:
-        """Return the order of a step and attempt; None if there is none."""
+        """Return the order of a step and attempt; None if there is none.
+
+        Args:
+            step: name of the step.
+            attempt: number of the attempt, from 1.
+        """
         return next((o for o in self.orders if (o.step, o.attempt) == (step, attempt)), None)
 
 
@@ -318,6 +356,9 @@ def handed_to(ledger: LedgerPort, session_id: str, latest: LedgerEntry | None) -
         ledger: contains the session.
         session_id: the session.
         latest: the session's latest ``WO_PLANNED``; None if it has none.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     if (
         latest is not None and latest.metadata.get("turn_number") is None
@@ -349,6 +390,7 @@ def unfinished_turn(
 
     Raises:
         OrderRecordError: the entries of an order are not valid.
+        LedgerError: the ledger cannot be read.
     """
     number = turns_recorded + 1
     latest = latest or latest_of(ledger, session_id, "WO_PLANNED")

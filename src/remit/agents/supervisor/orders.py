@@ -39,6 +39,10 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 class StandaloneOrders:
     """The standalone orders of one session: work outside its turns.
 
+    :meth:`arun` and :meth:`aresume` have the worker execute an order, :meth:`attached` lets an
+    external program do the work, :meth:`acancel` ends an order. Each holds the order's lease while
+    it works. The object holds no state of orders.
+
     Args:
         services: the collaborators of the session's supervisor.
     """
@@ -86,6 +90,7 @@ class StandaloneOrders:
             OrderRecordError: the recorded input of the order was erased.
             LeaseBusyError: another process works on the order.
             LedgerError: an entry could not be written.
+            LeaseLostError: another process took the order over in the meantime.
         """
         step = self._without_handoffs(step)
         wo_id = self.order_id(key or secrets.token_hex(8))
@@ -123,6 +128,10 @@ class StandaloneOrders:
         Raises:
             InvalidInputError: the key is invalid, belongs to other work, or its order has ended.
             LeaseBusyError: another process works on the order.
+            LedgerError: the ledger cannot be written.
+            OrderRecordError: the recorded input of the order was erased, or its entries form no
+                order.
+            LeaseLostError: another process took the order over in the meantime.
         """
         step = self._without_handoffs(step)
         wo_id = self.order_id(key or secrets.token_hex(8))
@@ -177,6 +186,9 @@ class StandaloneOrders:
         Raises:
             InvalidInputError: this session has no such standalone order.
             LeaseBusyError: another process works on the order.
+            LedgerError: the ledger cannot be written.
+            OrderRecordError: the recorded input was erased, or the entries form no order.
+            LeaseLostError: another process took the order over in the meantime.
         """
         async with self._services.alone(f"order:{wo_id}") as lease:
             return await self._run(held_to(self._known(wo_id), step), lease, on_event)
@@ -186,9 +198,14 @@ class StandaloneOrders:
 
         An ended order is returned unchanged.
 
+        Args:
+            wo_id: id of the order.
+
         Raises:
             InvalidInputError: this session has no such standalone order.
             LeaseBusyError: another process works on the order.
+            LedgerError: the ledger cannot be written.
+            OrderRecordError: the entries form no order.
         """
         async with self._services.alone(f"order:{wo_id}"):
             order = self._known(wo_id)

@@ -26,7 +26,9 @@ SUPERVISOR_STEPS = ("scope", "verify", "consolidate", "direct", *HANDOFF_STEPS)
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """One work order of a plan.
+    """A work order of a plan.
+
+    Immutable.
 
     Attributes:
         name: name, unique in the plan.
@@ -98,6 +100,8 @@ class PlanStep:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Steps, one of which gives the answer.
+
+    Immutable: :meth:`within` and :meth:`giving` return changed copies.
 
     Attributes:
         steps: the steps.
@@ -236,6 +240,9 @@ def for_another_attempt(
 
     Returns:
         The step, and a new context with the results under ``prior_results``.
+
+    Raises:
+        LedgerError: the entries of the earlier attempt cannot be read.
     """
     if not (results := before.tool_results()):
         return step, dict(context)
@@ -262,6 +269,9 @@ _FILE = "HO2/documents/classification.json"
 class Treatment(BaseModel, extra="forbid", frozen=True):
     """The treatment of messages with a certain classification.
 
+    Immutable, read from JSON; another key, or a value of another type, raises pydantic's
+    ValidationError.
+
     Attributes:
         when: accepted values, keyed by label; every label must match.
         tools: True if the answer may use tools.
@@ -275,7 +285,8 @@ class Treatment(BaseModel, extra="forbid", frozen=True):
     def applied_to(self, step: PlanStep) -> PlanStep:
         """Return the answering step; without its tools if the treatment forbids them.
 
-        The step keeps its tools if its acceptance demands one (``tools_used``).
+        The step keeps its tools if its acceptance demands one (``tools_used``). Otherwise the same
+        step is returned.
 
         Args:
             step: the agent's answering step.
@@ -288,6 +299,9 @@ class Treatment(BaseModel, extra="forbid", frozen=True):
 class ClassificationRules(BaseModel, extra="forbid", frozen=True):
     """Treatments, of which the first match applies.
 
+    Immutable, read from JSON; another key raises pydantic's ValidationError. :meth:`installed`
+    reads the file of the root's packages.
+
     Attributes:
         rules: the treatments, in the order of their precedence.
     """
@@ -298,8 +312,14 @@ class ClassificationRules(BaseModel, extra="forbid", frozen=True):
     def installed(cls, files: InstalledFiles) -> Self:
         """Return the rules of a root's packages; no rules in a root of an earlier version.
 
+        Args:
+            files: the installed files of the root, from which ``HO2/documents/classification.json``
+                is read.
+
         Raises:
             ConfigError: the file does not contain rules.
+            ChangedFileError: the file is missing or differs from the installed content, or the
+                table of owners cannot be read.
         """
         if _FILE not in files.paths("HO2/documents/"):
             return cls()

@@ -301,6 +301,9 @@ def answer_text(order: WorkOrder) -> str:
 
     Args:
         order: a work order; its state does not matter.
+
+    Raises:
+        JsonTextError: data is nested too deep.
     """
     result: Any = order.output_result
     if isinstance(result, Mapping) and isinstance(result.get("text"), str):
@@ -324,6 +327,8 @@ def _folded(text: str) -> str:
 class QualityGate:
     """A check of ended orders against markers of failure, claim patterns and criteria.
 
+    :meth:`reasons` is the only method; it writes nothing. An object may check any number of orders.
+
     Args:
         error_markers: beginnings of texts that are failures.
         claim_patterns: regular expressions of claims that need a tool, without regard to case.
@@ -342,16 +347,21 @@ class QualityGate:
             ) from error
 
     def reasons(self, order: WorkOrder, shown: Callable[[], str] = str) -> list[str]:
-        """Return the reasons to reject an order's result; empty to accept.
+        """Return the reasons to reject an order's result, as sentences; empty to accept.
 
         The result must meet the order's acceptance criteria, and those of ``DEFAULT_CRITERIA`` that
-        the order does not change. The error of an order that was not completed is the only reason.
+        the order does not change. If the order was not completed, its error is the only reason. If
+        an answer is required and empty, that is the only reason. An answer that the provider
+        filtered is rejected.
 
         Args:
             order: the ended order.
-            shown: returns further text that the model was shown, such as its prompt pack. Called
-                only if the answer states a figure, date or id that neither the order's input nor a
-                tool result contains.
+            shown: returns further text that the model was shown, such as its prompt pack; no text
+                by default. Called only if the answer states a figure, date or id that neither the
+                order's input nor a tool result contains; its errors are let through.
+
+        Raises:
+            JsonTextError: the result is nested too deep.
         """
         if order.state is not WorkOrderState.COMPLETED:
             error = order.error or {}

@@ -53,8 +53,11 @@ LOOP_FAILURES = frozenset(
 class TurnPendingError(RemitError):
     """The session's last turn waits for a person, so that no new turn can begin.
 
-    Attributes:
+    Args:
         request_ids: ids of the ``APPROVAL_REQUESTED`` entries that wait for a decision.
+
+    Attributes:
+        request_ids: these ids.
     """
 
     def __init__(self, request_ids: tuple[str, ...]) -> None:
@@ -75,6 +78,12 @@ class TurnCancelledError(RemitError):
 class TurnFailedError(RemitError):
     """The turn has no output, because it failed or waits for a person.
 
+    :attr:`TurnResult.output` raises it, and inside a turn the failure of its loop.
+
+    Args:
+        code: ``error_code`` of the turn; empty while it waits.
+        detail: ``error_detail`` of the turn.
+
     Attributes:
         code: ``error_code`` of the turn; empty while it waits.
         detail: ``error_detail`` of the turn.
@@ -94,6 +103,9 @@ class TurnFailedError(RemitError):
 @dataclass(frozen=True, slots=True)
 class TurnResult(Generic[OutputT]):
     """A turn that was delivered, or that waits for a person.
+
+    Immutable. Exactly one of an answer, a failure (:attr:`failed`) and a wait (:attr:`waiting`)
+    applies.
 
     Attributes:
         response: text for the user: the agent's answer, or a sentence that explains why there is
@@ -189,6 +201,9 @@ def may_be_repeated(order: WorkOrder) -> bool:
     """Return True if a person or program may request another attempt at a failed order.
 
     False for an order that has not failed, and after a timeout or an unknown outcome of a tool.
+
+    Args:
+        order: the order as it ended.
     """
     failed = order.state is WorkOrderState.FAILED
     return failed and (order.error or {}).get("code") not in _UNCERTAIN_FAILURES
@@ -197,7 +212,9 @@ def may_be_repeated(order: WorkOrder) -> bool:
 def loop_failure(error: Exception) -> tuple[str, str]:
     """Return the recorded code and message of a failed loop.
 
-    An unexpected error is logged; its message is recorded only if it is Remit's own.
+    An unexpected error is logged; its message is recorded only if it is Remit's own. The code is
+    the error's own for a TurnFailedError or ContractError, the class name for another RemitError,
+    and ``internal_error`` otherwise.
 
     Args:
         error: the error that ended the loop.

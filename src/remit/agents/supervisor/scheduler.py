@@ -41,6 +41,10 @@ _DEPENDENCY_FAILURE = "a step that it waits for did not give a result"
 class Scheduler:
     """The runner of one turn's work orders; an order starts when its dependencies are completed.
 
+    :meth:`run`, :meth:`retry` and :meth:`run_plan` plan orders, or find the recorded ones, and
+    return what runs them. :meth:`end_all` ends those that nobody will resume. Making the object
+    reads the carried effects from the ledger.
+
     Args:
         services: the collaborators of the session's supervisor.
         guard: raises an error if this process has lost the turn.
@@ -55,6 +59,9 @@ class Scheduler:
         last_number: number of the latest planned order.
         contracts: contracts that the turn has loaded, newest versions, keyed by contract id.
         carried: effects of tools that the turn took over from earlier ones.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
 
     def __init__(
@@ -90,6 +97,8 @@ class Scheduler:
     def hand_over(self, path: Sequence[str]) -> bool:
         """Hand the turn over along a path of agents; changes only this object.
 
+        Each handover clears :attr:`contracts`.
+
         Args:
             path: agent ids, each a handoff of the one before.
 
@@ -109,6 +118,9 @@ class Scheduler:
 
         Args:
             answered: True if the answer was delivered; then only open outcomes remain.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         unknown = [order for order in self.orders if order.has_unknown]
         if answered and self._before is None and not (self.carried or unknown):
@@ -125,6 +137,9 @@ class Scheduler:
 
         Args:
             except_order: id of an order whose calls are left out; empty for none.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         found: list[Effect] = []
         for order in self.orders:
@@ -139,6 +154,9 @@ class Scheduler:
 
         Results are in the order of orders and calls. Results of unfinished orders are read
         from the ledger.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         found: list[Mapping[str, Any]] = []
         for order in self.orders:
@@ -175,7 +193,8 @@ class Scheduler:
 
         The order then has ended, or waits for a person. A recorded order of the step and attempt is
         continued, and an ended one returned as it is. Failures that a model or tool caused may
-        exclude it.
+        exclude it. The step is planned at once; its ``WO_PLANNED`` is written with the first write
+        of the run. Errors other than those of reading are raised by the awaitable.
 
         Args:
             step: the step.
@@ -209,6 +228,11 @@ class Scheduler:
             context: joins the step's input.
             attempt: number of the new attempt.
             listen: receives the events.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+            RemitError: raised by the awaitable, as :meth:`run` does.
+            UnknownToolError: the program no longer has a tool that the earlier attempt used.
         """
         history = OrderHistory(self._journal.ledger, rejected.wo_id, rejected.session_id)
         worker = self.agent.worker
@@ -377,10 +401,12 @@ class Scheduler:
 
         Appends a ``WO_FAILED`` with ``cancelled`` for each.
 
-        Work of sub-agents that has not ended is cancelled too.
+        Work of sub-agents that has not ended is cancelled too. An order that was only planned gets
+        the entry here; a begun one from its worker.
 
         Raises:
             LedgerError: an entry could not be written.
+            OrderRecordError: the entries of an order do not form an order.
         """
         for order in self.orders:
             if order.ended:

@@ -60,6 +60,8 @@ class ContextPort(Protocol):
 class Responder:
     """An agent that answers a session: its own agent, or one that it was handed over to.
 
+    Immutable.
+
     Attributes:
         agent_id: recorded name of the agent.
         answer: the answering step without a planner: contract, tools, limits.
@@ -94,6 +96,9 @@ class Responder:
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """The collaborators of one session's supervisor.
+
+    Immutable, apart from its journal, gate and exclusions, which are made at first use and shared
+    by all turns of the session.
 
     Attributes:
         agent: agent of the session.
@@ -177,7 +182,8 @@ class Services:
     ) -> AsyncIterator[Lease]:
         """Hold the lease ``name`` while the block runs, and yield it.
 
-        Waits for the session to begin first. The lease is released at the end.
+        Waits for the session to begin first. The lease is released at the end. The block's errors
+        are let through, and so are errors of the write that begins the session.
 
         Args:
             name: the lease, such as ``session:SES-…``.
@@ -187,6 +193,7 @@ class Services:
 
         Raises:
             LeaseBusyError: another process holds the lease for longer than ``wait_s``.
+            LedgerError: the ledger cannot be written.
         """
         async with self.leases.hold(name, wait_s=self.wait_s, on_stop=on_stop, read=read) as lease:
             if self.starting is not None:

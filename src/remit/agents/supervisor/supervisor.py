@@ -37,7 +37,13 @@ _ABANDONED = "(The turn was interrupted before there was an answer.)"
 
 
 class HO2Supervisor:
-    """The supervisor of one session. Every step of its turns is a work order.
+    """The supervisor of one session.
+
+    Every step of its turns is a work order.
+
+    :meth:`ahandle_turn`, :meth:`aresume` and :meth:`acancel` hold the session's lease, so that one
+    turn runs at a time over all processes. What the supervisor knows of the session is read again
+    if another process has changed it.
 
     Args:
         services: the collaborators of the session.
@@ -75,7 +81,8 @@ class HO2Supervisor:
         first, as interrupted. A turn that waits for a person blocks the session until it is decided
         or cancelled. ``TURN_RECORDED`` is appended unless the turn waits; a cancelled turn is
         recorded as such. A failure of a model or of the loop raises nothing: the result is a notice
-        or a degraded answer.
+        or a degraded answer. If the task is cancelled, the turn is recorded as cancelled and
+        CancelledError is raised again.
 
         Args:
             user_message: the user's message.
@@ -89,6 +96,9 @@ class HO2Supervisor:
             TurnCancelledError: somebody requested a stop.
             LeaseBusyError: another process works on the session for too long.
             LedgerError: an entry could not be written; nothing further was done.
+            LeaseLostError: another process may have taken over the session in the meantime.
+            OrderRecordError: the entries of the unfinished turn do not form orders.
+            NotFoundError: the session belongs to another agent, or was archived.
         """
         user_message = sound_text(user_message)
         if not user_message.strip():
@@ -127,6 +137,7 @@ class HO2Supervisor:
             TurnCancelledError: somebody requested a stop.
             LeaseBusyError: another process works on the session.
             LedgerError: an entry could not be written.
+            LeaseLostError: another process may have taken over the session in the meantime.
         """
 
         async with self._held() as lease:
@@ -156,6 +167,9 @@ class HO2Supervisor:
         Raises:
             LeaseBusyError: another process works on the session; request a stop there.
             LedgerError: an entry could not be written.
+            LeaseLostError: another process may have taken over the session in the meantime.
+            OrderRecordError: the entries of the unfinished turn do not form orders.
+            TurnCancelledError: somebody requested a stop meanwhile.
         """
 
         async with self._held() as lease:
@@ -170,6 +184,11 @@ class HO2Supervisor:
 
         Does nothing unless ``[supervisor] consolidate`` is set. See
         :func:`remit.agents.supervisor.attention.consolidate`.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
+            LeaseBusyError: another process works on the same order.
+            OrderRecordError: the recorded input of the interrupted order was erased.
         """
         if self._services.config.consolidate:
             await consolidate(self._services, self.orders)

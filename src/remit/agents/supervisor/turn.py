@@ -64,6 +64,10 @@ _DIRECT = "direct"
 class TurnRun:
     """A turn in progress and its intermediate results.
 
+    :meth:`run` answers; if it raises, :meth:`degrade` answers without the plan. :meth:`result` is
+    valid afterwards. The caller records the turn and sets ``entry_id``. Events go to the listener
+    as they happen; its errors are logged and ignored.
+
     Args:
         services: the collaborators of the session's supervisor.
         threads: returns the open threads that the session knows.
@@ -127,17 +131,20 @@ class TurnRun:
         """Answer the message, or leave the turn waiting for a person.
 
         Runs the turn's orders and records verdicts. A rejected last attempt appends an
-        ``ESCALATION`` and leaves a notice as response.
-
-        At most ``max_retries`` further attempts are made, and none if another attempt cannot end
-        differently (:func:`~remit.agents.supervisor.result.can_change`). A failed classification
-        does not fail the turn.
+        ``ESCALATION`` and leaves a notice as response. At most ``max_retries`` further attempts are
+        made, and none if another attempt cannot end differently
+        (:func:`~remit.agents.supervisor.result.can_change`). A failed classification does not fail
+        the turn. An error of the planner is let through.
 
         Raises:
-            TurnFailedError: the machinery around the model failed; :meth:`degrade` can still
+            TurnFailedError: the machinery around the model failed, the planner took too long, or
+                the turn was interrupted after its loop had failed; :meth:`degrade` can still
                 answer.
-            InvalidInputError: the planner's plan is not valid for the agent.
-            LedgerError: an entry could not be written.
+            InvalidInputError: the planner returned no Plan, or a plan that is not valid for the
+                agent.
+            ContractError: the contract or its required context cannot be loaded.
+            RemitError: the guard's error, if this process has lost the turn.
+            LedgerError: an entry could not be read or written.
         """
         if self._before is not None and self._before.find(_DIRECT, 1) is not None:
             raise TurnFailedError("interrupted", "The loop failed before the interruption.")
@@ -254,6 +261,7 @@ class TurnRun:
 
         Raises:
             LedgerError: an entry could not be written.
+            RemitError: the guard's error, if this process has lost the turn.
         """
         code, message = loop_failure(error)
         self._degraded = True
@@ -312,7 +320,14 @@ class TurnRun:
         self._park(before.waiting_for)
 
     def result(self) -> TurnResult:
-        """Return the result of a turn that was recorded, or that waits for a person."""
+        """Return the result of a turn that was recorded, or that waits for a person.
+
+        An answer that no longer fits the output type makes the turn a failed one with
+        ``output_schema_invalid`` and without output.
+
+        Raises:
+            LedgerError: results of tools cannot be read.
+        """
         orders = self.scheduler.orders
         requests = self.scheduler.waiting_for() if self.waiting else ()
         output = self._output_of(self._delivered)

@@ -29,7 +29,9 @@ def canonical_arguments(
     """Return the arguments of a call as JSON data, with defaults filled in.
 
     A value without a JSON form is replaced by the given one, or left out if none was given. A
-    function without a readable signature has only the defaults of the schema.
+    function without a readable signature has only the defaults of the schema. Enums, dates,
+    decimals, bytes, models, dataclasses and sets become plain values, so that equal arguments give
+    equal data. Errors are not raised for a signature or a value that cannot be read.
 
     Args:
         prepared: the arguments as the function takes them.

@@ -86,6 +86,7 @@ def tool(
         ToolError: the function has no docstring and no description is given, or it is a generator
             function or a class; a parameter has no type or a type that JSON cannot express, or is
             variadic; the id, an example or a limit is not valid.
+        InvalidInputError: the price is not a valid amount.
     """
     names = sys._getframe(1).f_locals  # Types may be local to the caller.
 

@@ -43,16 +43,19 @@ def is_tool_id(name: str) -> bool:
 class ToolError(RemitError):
     """A failure of a tool, or of its definition; a model is shown the message.
 
-    A function of a tool raises this error to tell the model why it failed. The call is recorded
-    with the status ``error``.
+    A function of a tool raises this error to tell the model why it failed. The call is then
+    recorded with the status ``error``. Making a tool that is not valid raises it, too.
     """
 
 
 class ToolUnavailableError(ToolError):
     """A tool that is out of order, whatever its arguments; sessions may continue without the tool.
 
+    A subclass of ToolError. A call that raises it counts as the tool's own fault.
+
     Attributes:
         is_outcome_unknown: True if the call was sent and may have taken effect; False by default.
+            The raiser sets it on the error.
     """
 
     is_outcome_unknown = False
@@ -93,7 +96,9 @@ class Successor(Protocol):
 class SubAgent(Protocol):
     """An agent that is used as a tool, as the worker sees it.
 
-    Each call has a session of its own, found by the call's idempotency key.
+    Each call has a session of its own, found by the call's idempotency key. :attr:`is_repeatable`
+    and :meth:`effects` tell what a repeated or interrupted call can have done, and :meth:`cancel`
+    ends its work.
     """
 
     @property
@@ -104,7 +109,8 @@ class SubAgent(Protocol):
     async def cancel(self, idempotency_key: str) -> None:
         """End the unfinished work of one call, which will not be continued.
 
-        The end is recorded in the sub-agent's session.
+        The end is recorded in the sub-agent's session. Does nothing if the call has no unfinished
+        work.
 
         Args:
             idempotency_key: key of the tool call.
@@ -113,6 +119,8 @@ class SubAgent(Protocol):
 
     def effects(self, idempotency_key: str) -> Sequence[Effect]:
         """Return the effects of the agent's tools in a call, including those of its sub-agents.
+
+        Read from the ledger; empty if the call began no session.
 
         Args:
             idempotency_key: key of the tool call.
@@ -123,6 +131,9 @@ class SubAgent(Protocol):
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A function that agents may use. Calling the tool calls the function.
+
+    Immutable. A lone surrogate in the description is replaced. On a class, a tool whose function's
+    first parameter is ``self`` is bound to the object like a method.
 
     Attributes:
         tool_id: 1 to 64 letters, digits, ``_`` and ``-``.
@@ -250,14 +261,14 @@ class Tool:
     def prepared(self, arguments: Any) -> Mapping[str, Any]:
         """Return arguments as the function takes them: checked, and converted by ``prepare``.
 
-        Without ``prepare``, the schema is checked and the arguments are returned unchanged. An
-        error that ``prepare`` raises is passed on.
+        Without ``prepare``, the schema is checked and the arguments are returned unchanged.
 
         Args:
             arguments: JSON values by name.
 
         Raises:
-            ToolError: the arguments are not an object, or do not fit; the message names the place.
+            ToolError: the arguments are not an object, do not fit, or are nested too deep; the
+                message names the place. Other errors that ``prepare`` raises are let through.
         """
         if not isinstance(arguments, Mapping):
             raise ToolError(f"The arguments are a {type(arguments).__name__}, not an object.")
@@ -285,7 +296,10 @@ class Tool:
         """Return arguments in canonical form: equal for calls with the same meaning.
 
         They are converted as for a call, and defaults are filled in. Arguments that do not fit are
-        returned unchanged.
+        returned unchanged. No error is raised.
+
+        Args:
+            arguments: the arguments as the model gave them.
         """
         try:
             return canonical_arguments(
@@ -296,6 +310,8 @@ class Tool:
 
     def lacks(self, deps: Any) -> str:
         """Return why ``deps`` does not fit the tool and the tools in ``behind``; empty if it fits.
+
+        Tools in ``behind`` are checked first; the sentence names the tool.
 
         Args:
             deps: the turn's ``deps``; None if it has none.
@@ -359,7 +375,8 @@ _Deps = TypeVar("_Deps")
 class Context(Generic[_Deps]):
     """The context of one call, for a tool with a parameter of this type.
 
-    ``Context[Shop]`` also requires that the turn's ``deps`` is a ``Shop``.
+    ``Context[Shop]`` also requires that the turn's ``deps`` is a ``Shop``. Immutable.
+    :func:`current_call` returns it inside a tool that does not take it as a parameter.
 
     Attributes:
         tool_id: the tool.

@@ -110,6 +110,8 @@ _SERVICE_STATUSES = frozenset({401, 403, 407, 408, 429})
 class ToolResult:
     """The result of a tool call.
 
+    Immutable.
+
     Attributes:
         status: ``ok``; ``error`` if the tool raised or the arguments do not fit; ``timeout``;
             ``refused`` if the call was not allowed; ``waiting`` if its sub-agent waits for a person
@@ -132,6 +134,8 @@ class ToolResult:
 
 class ToolDispatcher:
     """The tools of a runtime: given ones, and the ones of installed distributions.
+
+    Installed tools are cached after their first import. Making the object imports nothing.
 
     Args:
         tools: the tools. Other ids are looked up as entry points of the group ``remit.tools``,
@@ -163,6 +167,11 @@ class ToolDispatcher:
     def tools(self, tool_ids: Iterable[str]) -> list[Tool]:
         """Return the tools with these ids, in this order; import them if needed.
 
+        Imported tools are cached. Blocks while a distribution is imported.
+
+        Args:
+            tool_ids: ids of own tools or of installed distributions.
+
         Raises:
             UnknownToolError: there is no tool with one of the ids.
             ToolError: an installed distribution offers a tool that cannot be used.
@@ -178,23 +187,29 @@ class ToolDispatcher:
 
         Raises:
             InvalidInputError: the caller is the background loop itself.
+            RuntimeError: importing an installed tool raised an error that is no ``Exception``.
         """
         return run_blocking(self.aexecute(tool_id, arguments, call=call))
 
     async def aexecute(
         self, tool_id: str, arguments: Mapping[str, Any], *, call: Context[Any] | None = None
     ) -> ToolResult:
-        """Run a tool and return its result; only the cancellation of the caller is raised.
+        """Run a tool and return its result; its failures become results, not errors.
 
         Nothing is recorded here. Invalid arguments, an unknown tool and exceptions of the tool
-        become results with an error. A tool that exceeds its time limit is abandoned: the thread of
-        a function continues, a coroutine is cancelled, and closed if it ignores that. Either may
-        still take effect.
+        become results with an error. Output is converted to JSON, cut at the limit, and stripped of
+        known secrets. A tool that exceeds its time limit is abandoned: the thread of a function
+        continues, a coroutine is cancelled, and closed if it ignores that. Either may still take
+        effect. The same happens if the caller is cancelled, and CancelledError is raised; a
+        sub-agent is then waited for, at most 10 s.
 
         Args:
             tool_id: the tool.
             arguments: JSON values by name.
             call: the context that :func:`current_call` returns to the tool; may be None.
+
+        Raises:
+            RuntimeError: importing an installed tool raised an error that is no ``Exception``.
         """
         tool = self._tools.get(tool_id)
         if tool is None:
@@ -346,7 +361,13 @@ def is_own_fault(error: BaseException) -> bool:
     """Return True if an exception shows that the tool itself is broken, whatever its arguments.
 
     HTTP answers 401, 403, 407, 408 and 429 count as the tool's fault, other 4xx do not. Of further
-    exceptions, the ones that arguments alone can cause do not count.
+    exceptions, the ones that arguments alone can cause do not count. Errors that arguments alone
+    can cause are RemitErrors, ValueError, TypeError, LookupError, ArithmeticError, file errors such
+    as FileNotFoundError, RecursionError and MemoryError. :class:`ToolUnavailableError` always
+    counts.
+
+    Args:
+        error: the exception of a call.
     """
     if isinstance(error, ToolUnavailableError):
         return True

@@ -38,6 +38,8 @@ _text: TypeAdapter[Any] = TypeAdapter(Any)
 class Illustrated:
     """A result with images, for models that accept images.
 
+    Immutable. A tool may return it; the dispatcher takes it apart.
+
     Attributes:
         value: the result, in which each image is mentioned.
         images: content blocks of the type ``image``.
@@ -52,7 +54,9 @@ def json_output(result: Any, limit: int) -> tuple[Any, str]:
 
     The note names what was converted or cut, to follow "The tool ran;"; it is empty if nothing was.
     Pydantic models, dataclasses, enums, dates, times, UUIDs, decimals, paths and tuples are
-    converted without a note. A value without a JSON form is converted, never refused.
+    converted without a note. A value without a JSON form is converted, never refused. Errors of the
+    value's own code end the conversion of that part and are named in the note. A generator is
+    closed after its part.
 
     Args:
         result: the tool's return value.

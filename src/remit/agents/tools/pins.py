@@ -27,6 +27,8 @@ _NESTED_FIELDS = ("annotations", "execution", "_meta")
 def stated_hashes(stated: Mapping[str, Any]) -> dict[str, str]:
     """Return the SHA-256 (64 lower-case hex digits) of each field that a server states of a tool.
 
+    Fields whose value is None are left out.
+
     Args:
         stated: :attr:`remit.Tool.stated`. Each key of its ``annotations``, ``execution`` and
             ``_meta`` is a field of its own, such as ``annotations.readOnlyHint``.
@@ -50,6 +52,8 @@ def _hash(value: Any) -> str:
 @dataclass(frozen=True, slots=True)
 class OfferedText:
     """A text of a server that is not a tool, in the form in which definitions are pinned.
+
+    Immutable, with the attributes of :class:`remit.Tool` that :class:`Pins` compares.
 
     Attributes:
         tool_id: the id of its pin, see :class:`Pin`.
@@ -79,7 +83,7 @@ Offered = Tool | OfferedText
 class Pin:
     """A recorded definition of a server's tool or text: an accepted one, or a change of it.
 
-    Only a tool whose present definition equals the accepted one may be called.
+    Only a tool whose present definition equals the accepted one may be called. Immutable.
 
     Attributes:
         entry_id: id of the ``TOOL_PINNED`` entry; empty before it is written.
@@ -134,7 +138,10 @@ class Pin:
         return str(found["description"]), parameters, stated
 
     def lines(self) -> list[str]:
-        """Return the definition as lines of text, for people and for a diff."""
+        """Return the definition as lines of text, for people and for a diff.
+
+        The first line names the server. Keys are sorted, so equal definitions give equal lines.
+        """
         if (found := self.read()) is None:
             return [f"server: {self.origin}", "the definition was erased"]
         description, parameters, stated = found
@@ -157,6 +164,8 @@ class Pin:
 @dataclass(slots=True)
 class PinnedTool:
     """A tool's pin, and a differing definition that waits for a person.
+
+    Mutable, a snapshot of the ledger.
 
     Attributes:
         server: name of the MCP server.
@@ -215,6 +224,9 @@ INSTRUCTIONS = ":instructions"
 class Pins:
     """The pins of a ledger, for all MCP servers: recorded definitions that may be called.
 
+    :meth:`check` and :meth:`accept` write ``TOOL_PINNED`` entries. Each method reads the ledger
+    anew and blocks. Entries whose writer was not permitted to pin are ignored.
+
     Args:
         ledger: the ledger of the root; pins are its ``TOOL_PINNED`` entries.
         permitted: returns the tools that installed packages permit, as their manifests name them.
@@ -232,11 +244,16 @@ class Pins:
         A tool without a pin is pinned, unless its server differs from the one pinned under this
         name or a package names another definition. A differing definition is recorded once as a
         change that a person can accept. Each pin and change is a ``TOOL_PINNED`` entry. Blocks.
+        Each refused tool has a ``reason``. If another process pins at the same time, the comparison
+        is repeated. Errors of ``permitted`` are let through.
 
         Args:
             server: name of the server in the configuration.
             origin: the server's command line or URL, see :class:`Pin`.
             tools: the offered definitions.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         offered = list(tools)
         permitted: dict[str, set[str]] = {}
@@ -255,6 +272,9 @@ class Pins:
 
         Args:
             server: name of the MCP server; empty for all.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         states, _ = self._states(server)
         return sorted(states.values(), key=lambda state: (state.server, state.tool_id))
@@ -268,6 +288,7 @@ class Pins:
 
         Raises:
             ConflictError: no such tool has changed.
+            LedgerError: the ledger cannot be read.
         """
         wanted = {tool_id, f"{server}__{tool_id}"}
         found = [
@@ -294,6 +315,7 @@ class Pins:
 
         Raises:
             ConflictError: the name is missing, or a definition has changed again or was accepted.
+            LedgerError: the ledger cannot be read or written.
         """
         if not by.strip():
             raise ConflictError(

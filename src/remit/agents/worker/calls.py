@@ -51,7 +51,7 @@ def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any
 
     Blank and absent arguments become ``{}``, and so does ``null`` for a tool without parameters. A
     text that is nearly JSON is repaired. Unusable arguments are returned as ``{"_unparsed":
-    text}``. The schema itself is not checked here.
+    text}``. The schema itself is not checked here. Nothing is raised.
 
     Args:
         given: the ``input`` of a model's ``tool_use`` block: an object, or ``{"_unparsed": text}``
@@ -177,7 +177,7 @@ def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     Arguments that were refused become ``{}``, and names that cannot be tool ids are replaced,
     because some servers refuse such a conversation. The tool's result names the reason of the
-    refusal.
+    refusal. The blocks have the order of the answer; blocks other than tool calls are copied.
 
     Args:
         blocks: the blocks of the answer, which are not changed.
@@ -214,6 +214,9 @@ def shorten(messages: Sequence[Message], max_tokens: int) -> list[Message]:
     Args:
         messages: the conversation.
         max_tokens: the limit, in estimated tokens.
+
+    Raises:
+        JsonTextError: the conversation is nested too deep.
     """
     result = list(messages)
     size = len(dump(result))
@@ -255,6 +258,12 @@ def result_text(result: ToolResult) -> str:
     """Return a tool's result as text for the model.
 
     A failure becomes ``status: error``. A note precedes the output; data become JSON.
+
+    Args:
+        result: the result, with redacted output.
+
+    Raises:
+        JsonTextError: the output is nested too deep.
     """
     if result.status != "ok":
         return f"{result.status}: {result.error}"
@@ -295,6 +304,9 @@ _MAX_TOKENS_PER_BYTE, _MAX_FIXED_TOKENS = 4, 20_000
 
 class ModelCalls:
     """The model calls of one order, made through the gateway.
+
+    :meth:`request` gives the contract's request, :meth:`prepare` counts a call and completes its
+    request, and :meth:`answer` notes its end. The caller sends the request itself.
 
     Args:
         run: the run of the order.
@@ -374,7 +386,8 @@ class ModelCalls:
         """Return the request of the order's next call, and count the call.
 
         ``max_tokens`` is cut to the order's remaining tokens. Held entries are written with the
-        call's first entry. Pass the response to :meth:`answer`.
+        call's first entry. Pass the response to :meth:`answer`. The buffer of the order is passed
+        on as ``ahead``.
 
         Args:
             request: the request from :meth:`request`.
@@ -409,12 +422,17 @@ class ModelCalls:
     def answer(self, response: PromptResponse, messages: Sequence[Message]) -> Answer:
         """Note the ``LLM_CALL`` of a call that has ended; return the model's answer.
 
+        A call that failed sets :attr:`met_fault`; so does a fallback after a failure. The entry is
+        held for the next write, before the failure is raised.
+
         Args:
             response: the gateway's response to a request of :meth:`prepare`.
             messages: the conversation of that request.
 
         Raises:
             WorkFailedError: the call failed.
+            LedgerError: the ledger cannot be read.
+            InvalidInputError: the entry cannot be recorded.
         """
         succeeded = response.outcome is RouteOutcome.SUCCESS
         self.initial_tokens, self._remaining = None, response.budget_remaining

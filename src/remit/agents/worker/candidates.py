@@ -68,6 +68,8 @@ Correct = Callable[[str], str]
 class Choice:
     """The result of choosing a tool for a message; tools are named by id.
 
+    Immutable. An empty choice names nothing.
+
     Attributes:
         chosen: the tool; empty if the choice is unclear.
         names: names in the message that no argument takes; the tool's result must contain them.

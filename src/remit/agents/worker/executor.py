@@ -33,7 +33,11 @@ _CANCELLED = WorkFailedError("cancelled", "the order was cancelled")
 
 
 class BudgetPort(Protocol):
-    """The part of a budgeter that the worker uses."""
+    """The part of a budgeter that the worker uses.
+
+    :meth:`allocation` sets the limits of an order, :meth:`check` says whether it may begin, and
+    :meth:`paid` charges for a tool.
+    """
 
     def allocation(
         self, scope: BudgetScope, limits: BudgetLimits, by: str
@@ -82,7 +86,12 @@ class BudgetPort(Protocol):
 
 
 class HO1Executor:
-    """Executes the work orders of an agent. All components are injected.
+    """Executes the work orders of an agent.
+
+    All components are injected.
+
+    :meth:`aexecute` runs an order, :meth:`attach` gives it to another program, :meth:`acancel` ends
+    it. The object holds no state of orders and may execute several at once.
 
     Args:
         gateway: makes the model calls.
@@ -144,10 +153,14 @@ class HO1Executor:
     def execute(self, work_order: WorkOrder, *, on_event: EventSink | None = None) -> WorkOrder:
         """Run :meth:`aexecute` for callers without an event loop; block until the order ends.
 
-        Arguments, result and errors are those of :meth:`aexecute`.
+        Args:
+            work_order: as for :meth:`aexecute`.
+            on_event: receives text and tool events; None for no listener.
 
         Raises:
             InvalidInputError: the caller is the background loop itself.
+            OrderRecordError: the order was never dispatched, or is given in an ended state.
+            LedgerError: the ledger cannot be read or written; the order stays open.
         """
         return run_blocking(self.aexecute(work_order, on_event=on_event))
 
@@ -169,14 +182,15 @@ class HO1Executor:
         Recorded model answers and tool results are read back, not produced again. A tool call
         without a recorded end follows the tool's ``on_unknown`` policy. Every step is an entry:
         ``WO_EXECUTING``, ``LLM_CALL``, ``TOOL_INTENT``, ``TOOL_CALL``, ``APPROVAL_REQUESTED``,
-        ``WO_COMPLETED`` or ``WO_FAILED``. A cancelled task records the order as failed
-        (``cancelled``), then is cancelled.
+        ``WO_COMPLETED`` or ``WO_FAILED``. Any other error, also of a tool or of ``on_event``, and
+        the order's time limit make the order failed; they are not raised. A cancelled task records
+        the order as failed (``cancelled``), then CancelledError is raised again.
 
         Args:
             work_order: in state ``dispatched``, or ``executing`` if it was interrupted.
             on_event: receives text and tool events; None for no listener.
-            guard: called before each step that cannot be undone; raises if the order is no longer
-                this caller's. None for no check.
+            guard: called before each step that cannot be undone; raises a RemitError if the order
+                is no longer this caller's. None for no check.
             fresh: True if the caller has seen that nothing but the plan is recorded.
             buffer: holds the caller's unwritten entries, which are written before the order's; None
                 for none.
@@ -189,12 +203,13 @@ class HO1Executor:
 
         Returns:
             The order, completed or failed. An order that waits for a person stays ``executing``,
-            with the requests in ``waiting_for``. An order with a recorded end is returned as
-            recorded.
+                with the requests in ``waiting_for``. An order with a recorded end is returned as
+                recorded.
 
         Raises:
             OrderRecordError: the order was never dispatched, or is given in an ended state.
-            LedgerError: the ledger cannot be written; the order stays open.
+            LedgerError: the ledger cannot be read at the start, or cannot be written; the order
+                stays open.
             RemitError: the error of ``guard``; nothing more is recorded, and the order is left to
                 its present owner.
         """
@@ -239,13 +254,18 @@ class HO1Executor:
         return tool.is_repeatable
 
     def versions_before(self, name: str, aside: Collection[str]) -> Sequence[str]:
-        """Return the contract version that replaces an excluded one, in a sequence.
+        """Return the contract version that replaces an excluded one, as a sequence of at most one
+        name.
 
-        Empty if no version does, or if the given one was removed.
+        Empty if no version does, or if the given one cannot be loaded.
 
         Args:
             name: the contract, ``contract@version``.
             aside: names of all contracts that are set aside.
+
+        Raises:
+            ValueError: ``name`` contains no valid version.
+            ChangedFileError: the table of installed files cannot be read.
         """
         contract_id, _, version = name.partition("@")
         try:
@@ -264,7 +284,7 @@ class HO1Executor:
     ) -> AttachedOrder:
         """Return a dispatched or interrupted order for another program to execute.
 
-        Writes nothing; :meth:`AttachedOrder.begin` does.
+        Writes nothing; :meth:`AttachedOrder.begin` does. The order's entries are read.
 
         Args:
             work_order: the order.
@@ -274,6 +294,7 @@ class HO1Executor:
 
         Raises:
             OrderRecordError: the order was never dispatched, or has ended.
+            LedgerError: the order's entries cannot be read.
         """
         return AttachedOrder(self, _executing(work_order), guard, buffer, gate)
 
@@ -282,6 +303,9 @@ class HO1Executor:
 
         Args:
             work_order: the order; its entries are read.
+
+        Raises:
+            LedgerError: the order's entries cannot be read.
         """
         return OrderRun(self, work_order).cost()
 
@@ -289,11 +313,16 @@ class HO1Executor:
         """End a dispatched or interrupted order that will not be resumed, and its sub-agents' work.
 
         Appends ``WO_FAILED`` with the error code ``cancelled``. A person is asked about calls with
-        an unknown outcome. An order with a recorded end is returned as recorded.
+        an unknown outcome. An order with a recorded end is returned as recorded. Errors of a
+        sub-agent's cancellation are let through.
+
+        Args:
+            work_order: the order, in a state that has not ended.
 
         Raises:
             OrderRecordError: the order was never dispatched, or is given in an ended state.
             LedgerError: an entry could not be written.
+            InvalidInputError: an entry cannot be recorded.
         """
         run = OrderRun(self, _executing(work_order))
         if (ended := run.history.ended) is not None:

@@ -28,8 +28,9 @@ _NO_TEXT_CRITERIA = {"non_empty": False, "failures_are_told": False}
 class AttachedOrder:
     """An executing order whose steps another program takes.
 
-    The program calls models through the gateway's endpoints in the order's name. Its tools run
-    here, so intents, results, refusals and approvals are recorded as for any order.
+    The program calls models through the gateway's endpoints in the order's name. Its tools run here
+    by :meth:`use`, so intents, results, refusals and approvals are recorded as for any order. Call
+    :meth:`begin` first and :meth:`end` last. Making the object reads the order's entries.
 
     Args:
         services: the worker.
@@ -40,6 +41,9 @@ class AttachedOrder:
 
     Attributes:
         order: the order.
+
+    Raises:
+        LedgerError: the order's entries cannot be read.
     """
 
     def __init__(
@@ -109,7 +113,9 @@ class AttachedOrder:
     async def use(self, tool_id: str, arguments: Any, call_id: str) -> ToolResult:
         """Run a tool and return its result; repeat a recorded result of the same call.
 
-        A tool that the order may not use is refused, and the refusal is recorded.
+        A tool that the order may not use is refused, and the refusal is recorded. Results are
+        remembered: a repeated call of this process runs nothing. Concurrent calls of one id wait
+        for each other. All entries are durable when the method returns or raises.
 
         Args:
             tool_id: the tool.
@@ -122,6 +128,9 @@ class AttachedOrder:
             WorkParkedError: a person must decide first; then call again.
             WorkFailedError: the call began before, must not be repeated, and its outcome is
                 unknown.
+            LedgerError: the ledger cannot be read.
+            OrderRecordError: the recorded result was erased.
+            RemitError: the error of the guard, if the order is no longer this process's.
         """
         if not call_id or "/" in call_id:
             raise InvalidInputError(f"{call_id!r} is not a valid id of a tool call.")

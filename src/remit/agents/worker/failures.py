@@ -13,7 +13,7 @@ _log = logging.getLogger("remit.worker")
 
 
 class WorkFailedError(RemitError):
-    """A failure that ends the order.
+    """A failure that ends the order; the worker turns it into ``WO_FAILED``.
 
     Args:
         code: the error code.
@@ -31,6 +31,11 @@ class WorkFailedError(RemitError):
 class WorkParkedError(RemitError):
     """The order waits for a person's decision.
 
+    The worker then leaves the order open.
+
+    Args:
+        request_ids: ids of the ``APPROVAL_REQUESTED`` entries; at least one.
+
     Attributes:
         request_ids: ids of the ``APPROVAL_REQUESTED`` entries.
     """
@@ -45,6 +50,10 @@ class WorkParkedError(RemitError):
 
 def failure_of(error: Exception) -> WorkFailedError:
     """Return the recorded failure for an exception; log one that is not foreseen.
+
+    The codes are the error's own for a WorkFailedError or ContractError, ``record_erased`` for an
+    OrderRecordError, ``tool_not_allowed`` for an UnknownToolError or ToolError, otherwise
+    ``internal_error``, without the error's message.
 
     Args:
         error: the error that ended the order.

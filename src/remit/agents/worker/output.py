@@ -21,7 +21,10 @@ _STEP = 20  # A partial text is parsed again after growing by a twentieth.
 
 
 class OutputSchema:
-    """The output schema of one order.
+    """The output schema of one order, and the text of the answer that streams at present.
+
+    :meth:`begin` and :meth:`take` follow the stream; :meth:`problem`, :meth:`data` and
+    :meth:`repair` treat the complete answer.
 
     Args:
         schema: JSON Schema of the answer.
@@ -56,6 +59,9 @@ class OutputSchema:
         """Take the next piece of the streamed text, and emit the partial data if it parses.
 
         A long text is parsed again only after growing by a twentieth.
+
+        Args:
+            text: what arrived since the last call.
         """
         self._text += text
         if len(self._text) < self._next:
@@ -74,7 +80,7 @@ class OutputSchema:
 
         The text must be JSON and pass the check, or the schema without one.
 
-        The check runs in a thread, as it may take long.
+        The check runs in a thread, as it may take long. Errors of the check are let through.
 
         Args:
             text: text of the answer, with or without a code fence around the JSON.

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 class Permissions:
     """Requests for approval, grants and payments of the tool calls of one order.
 
+    :meth:`ask` finds a person's decision or requests it, :meth:`begin` records and pays an intent.
+    Decisions are those that the order's history has loaded.
+
     Args:
         run: the run of the order.
 
@@ -50,7 +53,9 @@ class Permissions:
     ) -> tuple[ToolResult | None, Permit | None]:
         """Return a person's decision on a call: a refusal for the model, or a permit.
 
-        One of the two is None. A new request is recorded (``APPROVAL_REQUESTED``) if there is none.
+        One of the two is None. If nobody has decided, the listener gets an ``ApprovalNeeded``, and
+        a request is recorded (``APPROVAL_REQUESTED``) unless there is one. A grant of another
+        action gives a permit, which refuses the action when it begins.
 
         Args:
             tool: the tool.
@@ -63,6 +68,8 @@ class Permissions:
 
         Raises:
             WorkParkedError: nobody has decided yet.
+            InvalidInputError: the arguments cannot be expressed as JSON.
+            LedgerError: the ledger cannot be read or written.
         """
         kind = _request_kind(began)
         requests = [
@@ -127,6 +134,9 @@ class Permissions:
         Args:
             tool: the tool; a grant of another definition does not count.
             key: the call's idempotency key.
+
+        Raises:
+            LedgerError: the requests or decisions cannot be read.
         """
         return any(
             _attempt(request) == (key, "approval", 0)
@@ -140,6 +150,9 @@ class Permissions:
 
         Args:
             key: idempotency key of the call.
+
+        Raises:
+            LedgerError: the decisions cannot be read.
         """
         if (edit := self._history.edit(key)) is None:
             return ""
@@ -150,7 +163,9 @@ class Permissions:
         """Write a tool's intent and charge its price, in one transaction; return why it is refused.
 
         If refused, nothing is written. An empty text means that the tool may run. The price is
-        charged once for all attempts of a call.
+        charged once for all attempts of a call. The reason of a refusal comes from the permit or
+        the budgets. ``price_usd`` is added to the intent's metadata, and to :attr:`paid` once the
+        price is charged.
 
         Args:
             intent: the ``TOOL_INTENT``.
@@ -159,6 +174,7 @@ class Permissions:
 
         Raises:
             LedgerError: the entry could not be written.
+            InvalidInputError: the intent cannot be recorded.
         """
         began = self._history.intents[intent.metadata["idempotency_key"]]
         price = nano_of(tool.price_usd) if tool.price_usd and not began else 0
@@ -230,7 +246,7 @@ class Repeats:
 
     Earlier calls are those of work without an answer, given to the order as effects, and the
     order's own calls with an unknown outcome. Each is matched once. A person's denial applies to
-    all equal calls.
+    all equal calls. Everything is in memory; making the object reads the order's history.
 
     Args:
         effects: effects of earlier work, given to the order.
@@ -291,6 +307,8 @@ class Repeats:
 
     def add(self, tool: Tool, effect: Effect) -> None:
         """Add an ended call with an unknown outcome, or the effects of a failed sub-agent.
+
+        A call that the tool may repeat, or that is known already, is not added.
 
         Args:
             tool: the tool.

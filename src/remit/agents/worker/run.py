@@ -71,6 +71,9 @@ CALL_FIELDS = (
 class OrderRun:
     """The run of one order in state ``executing``: its state and its steps.
 
+    Making the object reads the order's recorded steps. :meth:`work` takes the steps; :meth:`end`,
+    :meth:`park` or :meth:`cancel` concludes them. An object is used for one run only.
+
     Args:
         services: the worker.
         order: the order.
@@ -86,6 +89,9 @@ class OrderRun:
 
     Attributes:
         is_lost: True once ``guard`` has raised: the order is another worker's.
+
+    Raises:
+        LedgerError: the recorded steps cannot be read.
     """
 
     def __init__(
@@ -146,7 +152,11 @@ class OrderRun:
         """Raise the error of a failed write, or the guard's if the order is no longer this
         worker's.
 
-        Sets ``is_lost`` in the second case.
+        Sets ``is_lost`` in the second case. Waits for nothing.
+
+        Raises:
+            LedgerError: an earlier write of the order failed.
+            RemitError: the guard's error.
         """
         self.journal.buffer.check()
         if self._guard is None:
@@ -170,16 +180,25 @@ class OrderRun:
         """Begin the order; return an awaitable of its result, which takes the remaining steps.
 
         The result is data under a contract's output schema, otherwise an object with ``text``,
-        ``finish_reason`` and ``tool_results``. Calls models and tools, and notes their entries.
+        ``finish_reason`` and ``tool_results``; with an output schema of the order also ``output``,
+        after a handover ``handed_to``, and with a text that code wrote ``printed``. Calls models
+        and tools, and notes their entries. Errors of the beginning are raised by the call, the
+        others by the awaitable. Errors of the gateway and of ``on_event`` are let through.
 
         Args:
             contract: the newest version of the contract, if the caller has loaded it.
 
         Raises:
-            WorkFailedError: the order cannot be completed.
+            WorkFailedError: the order cannot be completed; its code says why.
             WorkParkedError: the order waits for a person.
-            ContractError: the contract or its prompt pack cannot be used.
+            ContractError: the contract or its prompt pack cannot be used, or was changed after the
+                order began.
+            OrderRecordError: a recorded answer or result that is needed was erased.
             UnknownToolError: a tool of the order does not exist.
+            ToolError: an installed tool cannot be used.
+            InvalidInputError: an entry cannot be recorded.
+            RemitError: the guard's error, if the order is no longer this worker's.
+            LedgerError: the ledger cannot be read or written.
         """
         order = self.order
         if order.wo_type is WorkOrderType.TOOL_CALL:
@@ -210,6 +229,10 @@ class OrderRun:
 
         Args:
             pinned: versions and digests of contract and prompt pack, recorded with the entry.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+            InvalidInputError: an entry cannot be recorded.
         """
         if self.history.began is None:
             self.journal.note("WO_EXECUTING", **pinned)
@@ -236,6 +259,9 @@ class OrderRun:
 
         ``cost_usd`` is None if nothing has a known price, or if tokens were used at an unknown
         price. ``elapsed_ms`` is the time since this process began to execute the order.
+
+        Raises:
+            LedgerError: the usage cannot be read.
         """
         # A tool may call models too, whose usage only the ledger shows.
         used = self.calls.used if not self.toolbox.calls else None
@@ -290,6 +316,8 @@ class OrderRun:
 
     async def cancel(self, error: WorkFailedError) -> WorkOrder:
         """End an order that will not be resumed, and its sub-agents' unfinished work.
+
+        Begins the order again first. Errors of a sub-agent's cancellation are let through.
 
         Args:
             error: the recorded reason.

@@ -55,7 +55,10 @@ _REPETITION_NOTE = (
 
 
 class Toolbox:
-    """Runs the tools that one order may use.
+    """Runs the tools that one order may use, with their permissions, limits and records.
+
+    :meth:`answer` runs the calls of a model's answer, :meth:`use` a single call. Recorded calls of
+    the order are known from the start and are not run again.
 
     Args:
         run: the run of the order.
@@ -111,7 +114,11 @@ class Toolbox:
         return bool(self._sub_sessions) or self._has_unknown
 
     def usage(self) -> Usage:
-        """Return the prices of the tools that ran, and the usage of their sub-agents."""
+        """Return the prices of the tools that ran, and the usage of their sub-agents.
+
+        Raises:
+            LedgerError: the usage of a sub-agent cannot be read.
+        """
         used = Usage()
         for price in self._permissions.paid:
             used.pay(price)
@@ -122,7 +129,8 @@ class Toolbox:
     async def cancel_sub_agents(self) -> None:
         """End the work of sub-agents that have not answered and will not be continued.
 
-        Their sessions record the end. A sub-agent whose tool no longer exists is skipped.
+        Their sessions record the end. A sub-agent whose tool no longer exists is skipped. Their
+        errors are let through.
         """
         for key, tool_id in self._history.open_sub_agents.items():
             tool = self._tool(tool_id)
@@ -134,6 +142,7 @@ class Toolbox:
 
         Raises:
             UnknownToolError: a tool does not exist.
+            ToolError: an installed tool cannot be used.
         """
         offered = self._allowed
         if self.withheld:
@@ -149,8 +158,8 @@ class Toolbox:
     ) -> list[dict[str, Any]]:
         """Run the calls of an answer concurrently; return their tool_result blocks, in order.
 
-        Each call is recorded, see :meth:`use`. Calls that need no decision run even if another call
-        waits for a person.
+        Each call is recorded, see :meth:`use`. All calls are run to their end, even if another call
+        waits for a person or raises. The first successful handoff is noted in ``handed_to``.
 
         Args:
             blocks: the ``tool_use`` blocks.
@@ -160,6 +169,9 @@ class Toolbox:
         Raises:
             WorkParkedError: a call waits for a person; it names all waiting requests.
             WorkFailedError: a call must not be repeated, and its outcome is unknown.
+            OrderRecordError: a recorded result was erased.
+            RemitError: the guard's error, if the order is no longer this worker's.
+            LedgerError: the ledger cannot be read or written.
         """
         keys = [f"{self._order.wo_id}/{exchange_entry_id}/{n}" for n in range(len(blocks))]
         outcomes = await asyncio.gather(
@@ -210,7 +222,9 @@ class Toolbox:
 
         The ``TOOL_INTENT`` is durable before the tool runs, and pays its price. The ``TOOL_CALL``
         is submitted or held afterwards. A call that repeats an earlier effect gets its recorded
-        result.
+        result. Arguments that are not usable, tools that are not allowed, limits, budgets and
+        denials give a result with the status ``error`` or ``refused``. Events of the call go to the
+        listener. An unknown outcome makes a request to a person, if the tool's policy is ``ask``.
 
         Args:
             tool_id: the tool.
@@ -221,6 +235,10 @@ class Toolbox:
             WorkParkedError: the call waits for a person.
             WorkFailedError: the call must not be repeated, and its outcome is unknown.
             OrderRecordError: the recorded result was erased.
+            UnknownToolError: the order allows a tool that does not exist.
+            ToolError: an installed tool cannot be used.
+            RemitError: the guard's error, if the order is no longer this worker's.
+            LedgerError: the ledger cannot be read or written.
         """
         self._repeats.forget(key)
         if (before := self._history.tool_calls.get(key)) is not None:
@@ -343,10 +361,12 @@ class Toolbox:
 
         Called when the order ends, failed or not, because nothing continues its calls afterwards.
         Appends an ``APPROVAL_REQUESTED`` for each call about which nobody was asked. Calls whose
-        arguments were erased, and calls of tools that no longer exist, are skipped.
+        arguments were erased, and calls of tools that no longer exist, are skipped. Held entries
+        are written first.
 
         Raises:
             LedgerError: an entry could not be written.
+            InvalidInputError: recorded arguments cannot be expressed as JSON.
         """
         if not self._begun:
             return

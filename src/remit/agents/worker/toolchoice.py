@@ -36,6 +36,8 @@ _ARGUMENTS = "PRC-TOOLARGUMENTS-001"
 class ToolChooser:
     """Chooses the tool that a message calls for, and runs it.
 
+    :meth:`choose` is called once for an order.
+
     Args:
         run: the run of the order.
 
@@ -50,11 +52,12 @@ class ToolChooser:
         self.choice = Choice()
 
     async def choose(self, tools: Sequence[Tool], message: str) -> list[dict[str, Any]]:
-        """Run at most one tool; return its id, status and result in words, in a list.
+        """Run at most one tool; return its id, status and result in words, as a list of one object.
 
         Makes up to two model calls, for the tool and for its arguments. The list is empty if no
         tool fits. A recorded choice of the order is repeated. The status is ``absent`` if the
         result does not contain a name of the message, otherwise that of the :class:`ToolResult`.
+        The object has ``tool_id``, ``status`` and ``text``.
 
         Args:
             tools: the tools of the order.
@@ -63,6 +66,10 @@ class ToolChooser:
         Raises:
             WorkParkedError: the call waits for a person.
             WorkFailedError: the model refused or gave no answer, or a call must not be repeated.
+            OrderRecordError: a recorded answer or result was erased.
+            ContractError: the contract of a question cannot be used.
+            RemitError: the guard's error, if the order is no longer this worker's.
+            LedgerError: the ledger cannot be read or written.
         """
         earlier = self._run.history.last_tool_use()
         if earlier is not None and not isinstance(earlier.metadata["arguments"], Erased):

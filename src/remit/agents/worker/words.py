@@ -95,6 +95,9 @@ def stem(word: str) -> str:
     """Return the stem of a word; synonyms have the same stem.
 
     The result is in lower case. Short words, and words without a known ending, are their own stem.
+
+    Args:
+        word: the word, in any case.
     """
     word = word.lower()
     short = _ENDINGS.sub("", word)
@@ -112,6 +115,9 @@ def content_stems(words: Iterable[str]) -> list[str]:
     """Return the stems of the content words; a negation is joined to the word it negates.
 
     Words of grammar, and words that only ask to be shown something, are left out.
+
+    Args:
+        words: the words of a text, in order.
     """
     found: list[str] = []
     for word in words:

@@ -37,6 +37,8 @@ _ADVICE = (
 class Effect:
     """A call of a tool in work without an answer, or with an unknown outcome.
 
+    Immutable.
+
     Attributes:
         tool_id: the tool.
         arguments: the arguments as JSON text; cut after 64,000 characters.
@@ -132,6 +134,9 @@ def action_of(tool_id: str, arguments: Any) -> str:
     Args:
         tool_id: the tool.
         arguments: JSON data.
+
+    Raises:
+        JsonTextError: the arguments are nested too deep.
     """
     action = {"arguments": arguments, "tool_id": tool_id}
     try:
@@ -182,6 +187,9 @@ def with_decision(effect: Effect, ledger: LedgerPort) -> Effect:
     Args:
         effect: the effect; without a request it has no decision.
         ledger: a handle that may read decisions.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     if not effect.request_id or effect.decision:
         return effect

@@ -78,7 +78,7 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRejected:
-    """Event: the quality gate rejected the answer; listeners discard its streamed text.
+    """Event: the quality gate rejected the answer, so listeners discard its streamed text.
 
     Attributes:
         reasons: reasons of the gate.
@@ -103,6 +103,8 @@ class Degraded:
 @dataclass(frozen=True, slots=True)
 class ApprovalNeeded:
     """Event: a tool call waits for a person.
+
+    Immutable.
 
     Attributes:
         request_id: id of the ``APPROVAL_REQUESTED`` entry, for ``remit approve``.

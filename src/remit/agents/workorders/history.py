@@ -18,6 +18,8 @@ from remit.ledger import Erased, LedgerEntry, LedgerPort, is_authentic
 class Answer:
     """A model's answer, from a provider or from the ledger.
 
+    Immutable.
+
     Attributes:
         text: the text of the answer.
         blocks: content blocks, tool calls included.
@@ -34,17 +36,25 @@ class Answer:
 
 
 class OrderHistory:
-    """The recorded steps of an order; each kind is read once, on first use.
+    """The recorded steps of an order; each kind is read from the ledger once, on first use.
 
     The worker reads completed calls of models and tools from here instead of repeating them. Only
     exchanges of a worker in the order's own session count, because a client of the gateway can name
-    any order and must not become its memory. Exchanges made over HTTP are ignored.
+    any order and must not become its memory. Exchanges made over HTTP are ignored. Every property
+    raises LedgerError if the ledger cannot be read. Later entries are not seen.
 
     Args:
         ledger: a handle that may read the order's ``ho1`` entries.
         wo_id: the order.
         session_id: the session of the order.
         fresh: True if the caller knows that the order has no entries; then nothing is read.
+
+    Attributes:
+        began: the first ``WO_EXECUTING``; None if the order has not begun, and then everything else
+            is empty.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
 
     def __init__(
@@ -65,9 +75,13 @@ class OrderHistory:
             )  # fmt: skip
 
     def load(self) -> OrderHistory:
-        """Read now everything that a worker needs to continue the order; return the history.
+        """Read intents, calls, requests, decisions and exchanges now; return the history itself.
 
-        Afterwards these properties cost no query and show no later entry.
+        Afterwards these properties cost no query and show no later entry. Nothing is read for an
+        order that has not begun.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if self.began is not None:
             _ = self.intents, self.tool_calls, self.requests, self.decisions, self.llm_calls
@@ -75,7 +89,11 @@ class OrderHistory:
 
     @cached_property
     def ended(self) -> LedgerEntry | None:
-        """The ``WO_COMPLETED`` or ``WO_FAILED`` entry; None if the order has not ended."""
+        """The ``WO_COMPLETED`` or ``WO_FAILED`` entry; None if the order has not ended.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         for event_type in ("WO_COMPLETED", "WO_FAILED"):
             for entry in self._query(event_type, limit=1):
                 return entry
@@ -137,6 +155,9 @@ class OrderHistory:
 
         A grant counts before a denial. Requests without a decision are absent; decisions of writers
         without permission are ignored.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         found: dict[str, LedgerEntry] = {}
         if self.requests:
@@ -157,6 +178,9 @@ class OrderHistory:
 
         Args:
             key: idempotency key of the call.
+
+        Raises:
+            LedgerError: the decisions cannot be read.
         """
         if not self.decisions:
             return None
@@ -180,7 +204,11 @@ class OrderHistory:
 
     @property
     def untouched(self) -> bool:
-        """True if nobody has decided a request since a worker last took up the order."""
+        """True if nobody has decided a request since a worker last took up the order.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         taken_up = max(
             (_seq(entry) for entry in
              self._query("WO_EXECUTING", order="desc", limit=1, with_content=False)),
@@ -223,6 +251,7 @@ class OrderHistory:
 
         Raises:
             OrderRecordError: the content of that answer, or of its messages, was erased.
+            LedgerError: the ledger cannot be read.
         """
         if not self._exchanges:
             return None
@@ -245,6 +274,9 @@ class OrderHistory:
         """Return the latest ``TOOL_INTENT`` or ``APPROVAL_REQUESTED``; None if there is none.
 
         The entry has its content.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         found = [
             entry
@@ -282,6 +314,9 @@ class OrderHistory:
         """Return the effect of each call that began, keyed by idempotency key, oldest first.
 
         Calls of sub-agents are not included.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return {
             key: effect_of(
@@ -296,6 +331,9 @@ class OrderHistory:
         Returns:
             Objects with ``tool_id``, ``status``, ``arguments``, ``output`` and ``error``, oldest
             first. Erased values are None, or empty for ``error``.
+
+        Raises:
+            LedgerError: the calls cannot be read.
         """
         found = []
         for start in {entry.metadata["idempotency_key"]: entry for entry in self._begun}.values():

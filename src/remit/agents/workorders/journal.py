@@ -34,7 +34,8 @@ class WriteBuffer:
     """The writes of one piece of work: those held back, and those in progress, in order.
 
     A held write joins the transaction of the next write that must happen anyway: the entry of a
-    tool's intent, or the gateway's ``DISPATCH``. Consecutive journals share a buffer.
+    tool's intent, or the gateway's ``DISPATCH``. Consecutive journals share a buffer. The buffer
+    belongs to one event loop.
 
     Attributes:
         held: entries and functions of a transaction, lost unless a later transaction takes them.
@@ -54,7 +55,10 @@ class WriteBuffer:
         return self.take_held()
 
     def take_held(self) -> list[Write]:
-        """Return and clear the held writes, for a transaction that is submitted at once."""
+        """Return and clear the held writes, for a transaction that is submitted at once.
+
+        Waits for nothing.
+        """
         held, self.held = self.held, []
         return held
 
@@ -71,7 +75,8 @@ class WriteBuffer:
         """Wait until all writes in progress are durable; raise the error of the first one that
         failed.
 
-        The other writes are waited for too. Writes that are held are not sent.
+        The other writes are waited for too. Writes that are held are not sent. Afterwards no write
+        counts as in progress.
         """
         if not self._under_way:
             return
@@ -97,8 +102,10 @@ class WriteBuffer:
 class Journal:
     """A writer of entries about one session or one work order.
 
-    When :meth:`write` or :meth:`flush` returns, everything submitted or held before is durable. A
-    crash removes entries from the end of the sequence only. Both methods raise LedgerWriteError.
+    When :meth:`write` or :meth:`flush` returns, everything submitted or held before is durable.
+    :meth:`note` and :meth:`hold` keep entries for the next write, so they are lost if none follows.
+    A crash removes entries from the end of the sequence only. Both waiting methods raise
+    LedgerWriteError.
 
     Args:
         ledger: receives the entries.
@@ -113,6 +120,7 @@ class Journal:
     Attributes:
         buffer: the writes held back and in progress.
         prompts_used: ids of prompt packs for the entries made from now on.
+        agent_class: class of the agent in entries made from now on.
     """
 
     def __init__(
@@ -177,6 +185,7 @@ class Journal:
 
         Raises:
             LedgerError: this or an earlier write failed.
+            InvalidInputError: the entry cannot be recorded.
         """
         return await self.write_all([self.entry(event_type, work_order_id, **metadata)])
 
@@ -189,6 +198,7 @@ class Journal:
 
         Raises:
             LedgerError: one of these or an earlier write failed.
+            InvalidInputError: an entry cannot be recorded; nothing is submitted.
         """
         write = self.submit(*writes)
         await self.buffer.settle()
@@ -197,11 +207,15 @@ class Journal:
     def submit(self, *writes: Write) -> asyncio.Future[list[Any]]:
         """Submit the held writes and then ``writes`` in one transaction, without waiting.
 
+        Args:
+            writes: entries, and functions that take the transaction.
+
         Returns:
             A future of the results in order: ids of entries, results of functions.
 
         Raises:
             LedgerError: an earlier write has failed, so that nothing may follow it.
+            InvalidInputError: an entry cannot be recorded.
         """
         self.buffer.check()
         return self._submit([*map(self._prepared, writes)] if self._subject_id else writes)
@@ -220,11 +234,14 @@ class Journal:
 
         Raises:
             InvalidInputError: the entry cannot be recorded in this form.
+            LedgerError: the ledger cannot be read.
         """
         self.buffer.held.append(self.prepared_entry(self.entry(event_type, **metadata)))
 
     def hold(self, *writes: Write, buffer: WriteBuffer | None = None) -> None:
         """Hold writes for the next transaction that must happen anyway.
+
+        Function writes are not checked.
 
         Args:
             writes: entries, and functions of a transaction.
@@ -243,6 +260,7 @@ class Journal:
 
         Raises:
             InvalidInputError: the entry cannot be recorded in this form.
+            LedgerError: the ledger cannot be read.
         """
         return self.ledger.prepare(entry, subject_id=self._subject_id)
 
@@ -436,13 +454,17 @@ def trace_hash(
 ) -> str:
     """Return the SHA-256 over the concatenated ``entry_hash`` texts of the orders' ``ho1`` entries.
 
-    The entries are in ledger order. Anyone with the ledger can recompute the hash.
+    The entries are in ledger order. Anyone with the ledger can recompute the hash. The result is 64
+    lower-case hex digits; that of nothing if the orders have no entries.
 
     Args:
         ledger: contains the entries.
         work_order_ids: the orders.
         before: id of the entry that contains the hash; later entries, such as a late answer to an
             abandoned call, are excluded. None includes all.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     end = None if before is None else int(before[4:], 16)
     entries = [
@@ -463,6 +485,9 @@ def trace_hash_of(tx: Transaction, work_order_ids: Sequence[str]) -> str:
     Args:
         tx: the transaction.
         work_order_ids: the orders.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     marks = ", ".join("?" * len(work_order_ids))
     rows = tx.execute(

@@ -76,6 +76,8 @@ class OrderRecordError(RemitError, ValueError):
 class WorkOrderConstraints:
     """Limits of an order. None and 0 mean that only the configuration limits it.
 
+    Immutable.
+
     Attributes:
         prompt_contract_id: contract of the order's prompts.
         token_budget: largest sum of tokens.
@@ -113,6 +115,8 @@ class WorkOrderConstraints:
 @dataclass(frozen=True, slots=True)
 class WorkOrderCost:
     """Usage of an order so far.
+
+    Immutable.
 
     Attributes:
         input_tokens: tokens sent to models.
@@ -162,6 +166,8 @@ class WorkOrderCost:
 @dataclass(frozen=True, slots=True)
 class WorkOrder:
     """A piece of delegated work. Immutable: a transition returns a new object.
+
+    :meth:`moved_to` is the only way to another state.
 
     Attributes:
         wo_id: id of the order.
@@ -262,6 +268,9 @@ def work_order_id(session_id: str, sequence: int) -> str:
 class Usage:
     """The sum of exchanges.
 
+    Mutable: :meth:`add`, :meth:`count`, :meth:`pay` and :meth:`include` add to the sum. Prices are
+    summed exactly, as decimals.
+
     Args:
         exchanges: ``EXCHANGE`` entries to begin with.
 
@@ -335,6 +344,8 @@ class Usage:
 class Caller:
     """The tool call that a sub-agent's session answers.
 
+    Immutable.
+
     Attributes:
         session_id: session of the calling agent.
         work_order_id: order that made the call.
@@ -369,6 +380,8 @@ class Caller:
 class Principal:
     """The user, person and key that a session works for.
 
+    Immutable.
+
     Raises:
         InvalidInputError: the user or the person is longer than an id may be, or contains
             characters that not every database stores.
@@ -401,7 +414,11 @@ class Principal:
     def charged_to(self) -> tuple[str, ...]:
         """Accounts that calls are charged to as well as those of the session.
 
-        They belong to the key, and to the sessions and orders of the callers.
+        They are the key's, and then those of the sessions, orders and agents of the callers,
+        outermost first.
+
+        Raises:
+            InvalidInputError: an id of a recorded caller cannot name an account.
         """
         own = BudgetScope(key_id=self.key_id).path if self.key_id else ()
         return own + tuple(
@@ -435,6 +452,9 @@ def callers_of(ledger: LedgerPort, session_id: str) -> tuple[Caller, ...]:
     Args:
         ledger: contains the sessions.
         session_id: the session.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     found: list[Caller] = []
     while (caller := _caller_of(ledger, session_id)) is not None and caller not in found:
@@ -459,6 +479,9 @@ def tools_usage(ledger: LedgerPort, session_id: str) -> Usage:
     Args:
         ledger: a handle that may read the session and its sub-agents' sessions.
         session_id: the session.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     used, seen = Usage(), set()
     for entry in ledger.query(session_id=session_id, event_type="TOOL_INTENT", with_content=False):
@@ -477,6 +500,9 @@ def session_usage(ledger: LedgerPort, session_id: str) -> Usage:
     Args:
         ledger: contains the session.
         session_id: the session.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     used = Usage(ledger.query(session_id=session_id, event_type="EXCHANGE", with_content=False))
     used.include(tools_usage(ledger, session_id))

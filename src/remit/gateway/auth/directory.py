@@ -34,6 +34,8 @@ _SCOPES = (
 class Owner:
     """A user, team or organisation. Unknown values are empty.
 
+    Immutable. ``scope`` is the name of its budget account, such as ``team:payments``.
+
     Attributes:
         kind: ``user``, ``team`` or ``organisation``.
         id: the id that keys and budgets use.
@@ -69,7 +71,8 @@ class Directory:
     """Declared users, teams and organisations, and those that keys and budgets name.
 
     An id works without a declaration and then has no name. A name is content: erasing its entry
-    removes the name and leaves the id usable.
+    removes the name and leaves the id usable. :meth:`declare` and :meth:`rename` write; the other
+    methods read, and block. Threads may share an object; the declared names are cached.
 
     Args:
         ledger: the ledger that contains the names, keys and budgets.
@@ -91,6 +94,9 @@ class Directory:
     ) -> Owner:
         """Give a user, team or organisation its first name; writes one ``OWNER_NAMED`` entry.
 
+        If another process declares a name at the same time, the check is repeated. Errors of
+        ``in_transaction`` undo everything.
+
         Args:
             kind: the kind of owner.
             id_: at most 128 printable characters; keys and budgets name the owner by this id.
@@ -105,6 +111,7 @@ class Directory:
         Raises:
             InvalidInputError: a value cannot be used.
             ConflictError: the owner is already declared.
+            LedgerError: the ledger cannot be read or written.
         """
 
         def check(known: Owner | None) -> None:
@@ -133,6 +140,7 @@ class Directory:
         Raises:
             InvalidInputError: the name, the kind or ``by`` cannot be used.
             NotFoundError: the owner is not declared.
+            LedgerError: the ledger cannot be read or written.
         """
         before: list[Owner] = []
 
@@ -151,6 +159,9 @@ class Directory:
         """Return the declared owners, keyed by scope such as ``team:payments``. Blocks.
 
         The result is cached until a name is declared or content is erased.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         ((latest,),) = self._ledger.select(_LATEST, ())
         ((erased,),) = self._ledger.select(
@@ -177,6 +188,13 @@ class Directory:
         """Return the owners of a kind, sorted by id. Blocks.
 
         Owners that are declared, or named by an unrevoked key or a budget, are included.
+
+        Args:
+            kind: ``user``, ``team`` or ``organisation``.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+            AuthUnavailableError: the row of a key is damaged.
         """
         found = {owner.id: owner for owner in self.declared().values() if owner.kind == kind}
         ids = {getattr(key, f"{kind}_id") for key in self._keys()}
@@ -187,10 +205,18 @@ class Directory:
         return [found[id_] for id_ in sorted(found)]
 
     def find(self, kind: OwnerKind, id_: str) -> Owner:
-        """Return one owner, declared or not. Blocks.
+        """Return one owner, declared or not.
+
+        Blocks.
+
+        Args:
+            kind: the kind of owner.
+            id_: the owner's id.
 
         Raises:
             NotFoundError: the owner is not declared, and no unrevoked key or budget names it.
+            AuthUnavailableError: the row of a key is damaged.
+            LedgerError: the ledger cannot be read.
         """
         known = {owner.id: owner for owner in self.list(kind)}
         if id_ not in known:
@@ -210,6 +236,10 @@ class Directory:
             For each owner the fields of :meth:`Owner.to_dict`, ``keys``, ``users`` and ``teams``
             (ids that its keys name), ``budget`` (None without one), ``spent_usd``, ``spent_tokens``
             and ``limit_usd``. Without a budget the spending is the sum of its keys' budgets.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+            AuthUnavailableError: the row of a key is damaged.
         """
         budgets, keys = {state.scope: state for state in states}, self._keys()
         found = []
@@ -237,9 +267,18 @@ class Directory:
         return found
 
     def names(self, key: VirtualKey) -> dict[str, str]:
-        """Return ``user_name``, ``team_name`` and ``organisation_name`` of a key. Blocks.
+        """Return ``user_name``, ``team_name`` and ``organisation_name`` of a key.
 
-        A name is empty if the owner is not declared or its name is erased.
+        Blocks.
+
+        A name is empty if the key has no such owner, the owner is not declared or its name is
+        erased.
+
+        Args:
+            key: the key.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         declared, found = self.declared(), {}
         for kind in get_args(OwnerKind):
@@ -249,7 +288,15 @@ class Directory:
         return found
 
     def scope_names(self) -> dict[str, str]:
-        """Return the names of keys and declared owners, keyed by budget scope. Blocks."""
+        """Return the names of keys and declared owners, keyed by budget scope.
+
+        Blocks.
+
+        Revoked keys are included; owners without a name are left out.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         rows = self._ledger.select("SELECT key_id, name FROM virtual_keys", ())
         named = {BudgetScope(key_id=key_id).key: str(name) for key_id, name in rows}
         declared = self.declared().items()
@@ -298,10 +345,19 @@ class Directory:
 def shown_keys(
     keys: Iterable[VirtualKey], directory: Directory, budgeter: TokenBudgeter
 ) -> Iterator[dict[str, Any]]:
-    """Yield the description of each key for people.
+    """Yield the description of each key for people, in the given order.
 
     Each is :meth:`VirtualKey.to_dict` with ``user_name``, ``team_name``, ``organisation_name``,
-    ``limits`` (the limits that are set) and ``budget`` (None without one).
+    ``limits`` (the limits that are set) and ``budget`` (None without one). Budgets are read once,
+    at the first iteration.
+
+    Args:
+        keys: the keys.
+        directory: gives the names of owners.
+        budgeter: gives the budgets.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     states = {state.scope: state for state in budgeter.list("key:")}
     for key in keys:
@@ -317,9 +373,14 @@ def shown_keys(
 def scope_of(kind: str, id_: str) -> str:
     """Return the budget scope of an owner, such as ``team:payments``.
 
+    Nothing is looked up.
+
     Args:
         kind: ``user``, ``team`` or ``organisation``.
         id_: the owner's id.
+
+    Raises:
+        InvalidInputError: ``id_`` is empty.
     """
     ids: dict[str, Any] = {f"{kind}_id": id_}
     return BudgetScope(**ids).key
@@ -328,7 +389,8 @@ def scope_of(kind: str, id_: str) -> str:
 def id_of(name: str) -> str:
     """Return an id made from a name: ``Payments & Billing`` becomes ``payments-billing``.
 
-    The id is empty if the name contains no letter or digit that ASCII can express.
+    The id is empty if the name contains no letter or digit that ASCII can express. Different names
+    may give the same id.
     """
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")

@@ -35,7 +35,11 @@ PERMISSIONS: frozenset[str] = frozenset().union(*ROLES.values())
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The permissions of a caller. An empty tuple allows everything, except for ``pass_through``.
+    """The permissions of a caller.
+
+    An empty tuple allows everything, except for ``pass_through``.
+
+    Immutable.
 
     Attributes:
         name: a name for people.
@@ -70,6 +74,8 @@ class Grant:
 class Identity(Grant):
     """An authenticated caller, with the permissions of the caller's key.
 
+    Immutable. Every ``may`` method also requires the permission of ``within``.
+
     Attributes:
         expires_at: ISO 8601, UTC; empty if the identity does not expire.
         session_id: the only session that the caller's token is valid for; empty for any.
@@ -83,7 +89,14 @@ class Identity(Grant):
     within: Identity | None = None
 
     def may_use_model(self, model_id: str) -> bool:
-        """Return True if calls may go to ``model_id``, the provider's full id of the model."""
+        """Return True if calls may go to ``model_id``, the provider's full id of the model.
+
+        The id must be listed or match a pattern, case-sensitively; without a list every model may
+        be used. The limits of ``within`` apply too.
+
+        Args:
+            model_id: the provider's full id of the model, without the provider.
+        """
         if self.within is not None and not self.within.may_use_model(model_id):
             return False
         return (
@@ -105,7 +118,8 @@ class Identity(Grant):
     def may_pass(self, row: PassedPath, *, unpriced: bool = False) -> bool:
         """Return True if a request that calls no model may be passed on to a provider.
 
-        A request that changes nothing may always be.
+        A request that changes nothing may be passed on without a pattern, unless ``unpriced`` is
+        asked. The limits of ``within`` apply too.
 
         Args:
             row: the request.
@@ -117,8 +131,12 @@ class Identity(Grant):
         return within and (is_listed or not (row.changes or unpriced))
 
     def may(self, permission: str) -> bool:
-        """Return True if the role has a permission of :data:`PERMISSIONS`. An unknown role has
-        none.
+        """Return True if the role, and that of ``within``, has a permission.
+
+        An unknown role has none.
+
+        Args:
+            permission: one of :data:`PERMISSIONS`.
 
         Raises:
             InvalidInputError: the permission does not exist.
@@ -134,10 +152,16 @@ class Identity(Grant):
 
 
 class AuthProvider(Protocol):
-    """A checker of tokens, such as the store of virtual keys."""
+    """A checker of tokens, such as the store of virtual keys.
+
+    Called for each request; must not block.
+    """
 
     def authenticate(self, token: str | None) -> Identity:
         """Return the identity that ``token`` belongs to.
+
+        Args:
+            token: the secret; None if the request has none.
 
         Raises:
             AuthenticationError: the token is missing, unknown, expired or revoked.

@@ -25,6 +25,8 @@ _log = logging.getLogger("remit.auth")
 class AuthLimits:
     """Settings of ``[auth]``, in seconds and above 0.
 
+    Immutable.
+
     Attributes:
         revocation_s: a change by another process takes effect here within this time; the database
             is read twice as often.
@@ -59,10 +61,12 @@ _UNKNOWN: _Known = -1, (), 0
 
 
 class KeyCache:
-    """The valid keys: neither revoked nor expired, refreshed by a thread.
+    """The valid keys: neither revoked nor expired, refreshed by a thread until :meth:`close`.
 
     A lookup never waits for the database. The thread reads one number there, the epoch, and fetches
-    the keys that changed since. If the database cannot be read for too long, every key is refused.
+    the keys that changed since, twice within ``revocation_s``. If the database cannot be read for
+    ``stale_after_s``, every key is refused. Making the object reads all keys and starts the thread;
+    it does not survive a fork.
 
     Args:
         ledger: the ledger whose database contains the keys.
@@ -71,6 +75,7 @@ class KeyCache:
 
     Raises:
         LedgerError: the keys cannot be read.
+        AuthUnavailableError: the row of a key is damaged.
     """
 
     def __init__(
@@ -93,7 +98,10 @@ class KeyCache:
         self._thread.start()
 
     def by_secret(self, digest: bytes) -> Identity | None:
-        """Return the owner of the secret with this SHA-256 digest; None if no valid key has it.
+        """Return the identity of the valid key with a secret; None if no valid key has it.
+
+        Args:
+            digest: the SHA-256 of the secret, 32 bytes.
 
         Raises:
             AuthUnavailableError: the cache is too old, closed, or was made before a fork.
@@ -112,13 +120,14 @@ class KeyCache:
     def by_id(
         self, key_id: str, marked: str | None = None, since_ms: int | None = None
     ) -> Identity | None:
-        """Return the owner of a valid key; None if the key is invalid or an argument excludes it.
+        """Return the identity of a valid key; None if the key is invalid or an argument excludes
+        it.
 
         Args:
             key_id: the key.
             marked: the mark of a secret of the key that must still be valid; None for the current
                 one.
-            since_ms: milliseconds since 1970 after which the key must not have been rotated; None
+            since_ms: milliseconds since 1970; None is returned if the key was rotated later. None
                 to accept any rotation.
 
         Raises:
@@ -135,10 +144,13 @@ class KeyCache:
         return next((identity for _, identity, end in secrets if time.time() < end), None)
 
     def refresh(self) -> None:
-        """Fetch the keys that changed since the last refresh.
+        """Fetch the keys that changed since the last refresh; the first time, all valid keys.
+
+        All are fetched again if the database is older than the cache.
 
         Raises:
             LedgerError: the keys cannot be read.
+            AuthUnavailableError: the row of a key is damaged.
         """
         with self._refreshing:
             began, newest = time.monotonic(), self._newest
@@ -161,12 +173,18 @@ class KeyCache:
     def apply(self, rows: Iterable[KeyRow]) -> None:
         """Apply rows that this process or another wrote. Rows older than the known ones are
         ignored.
+
+        Args:
+            rows: rows of keys, in any order.
         """
         with self._changing:
             self._put(rows)
 
     def close(self) -> None:
-        """Refuse every key from now on, end the thread and wait for its end."""
+        """Refuse every key from now on, end the thread and wait for its end.
+
+        Harmless if called twice; a forked process does not wait.
+        """
         self._stop.set()
         self._good_until = -math.inf
         if self._pid == os.getpid():

@@ -53,7 +53,8 @@ class KeyStore(Closeable):
     ledger records the hash too, so a key inserted into the table is detected.
 
     Each change is one transaction with its ledger entry. A change takes effect at once in this
-    process and within ``limits.revocation_s`` in every other.
+    process and within ``limits.revocation_s`` in every other. Threads may share a store; it does
+    not survive a fork if it has limits.
 
     Args:
         ledger: the ledger that contains and records the keys.
@@ -62,6 +63,7 @@ class KeyStore(Closeable):
 
     Raises:
         LedgerError: the database cannot be used.
+        AuthUnavailableError: the row of a key is damaged, and ``limits`` are given.
     """
 
     def __init__(self, ledger: LedgerClient, limits: AuthLimits | None = None) -> None:
@@ -116,6 +118,9 @@ class KeyStore(Closeable):
 
         Reads only memory. A miss is not counted as a refusal.
 
+        Args:
+            token: the secret; None if the request has none.
+
         Raises:
             AuthUnavailableError: as :meth:`authenticate`.
         """
@@ -156,6 +161,8 @@ class KeyStore(Closeable):
         Raises:
             NotFoundError: no key has this id or name.
             ConflictError: the key is revoked or expired.
+            AuthUnavailableError: the row of the key is damaged.
+            LedgerError: the ledger cannot be read.
         """
         row = KeyRow.find(self._ledger.select, key_id)
         row.require_live()
@@ -191,6 +198,9 @@ class KeyStore(Closeable):
         """Create a key; writes one ``KEY_CREATED`` entry, with the secret's hash and not the
         secret.
 
+        The key's row is inserted in the same transaction and is valid here at once. An error of
+        ``in_transaction`` undoes everything.
+
         Args:
             name: at most 128 printable characters; no other unrevoked key may have it.
             role: a name of :data:`remit.gateway.auth.ROLES`.
@@ -206,8 +216,10 @@ class KeyStore(Closeable):
             The id, the name and the secret, which cannot be read again.
 
         Raises:
-            InvalidInputError: a value cannot be used.
+            InvalidInputError: a value cannot be used, the expiry is past, or ``in_transaction``
+                returned a key that the entry has already.
             ConflictError: another key has the name.
+            LedgerError: the ledger cannot be written.
         """
         secret, shown, hash_ = new_secret(self._tenant())
         made = VirtualKey(
@@ -250,6 +262,10 @@ class KeyStore(Closeable):
             include_revoked: include revoked keys too.
             begin: the first name; no earlier name is returned.
             limit: largest number of keys; all if left out.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+            AuthUnavailableError: the row of a key is damaged.
         """
         condition = "" if include_revoked else "AND revoked = ''"
         most = "" if limit is None else f"LIMIT {limit}"
@@ -259,17 +275,26 @@ class KeyStore(Closeable):
         return [KeyRow.of(row).key for row in rows]
 
     def find(self, name_or_id: str) -> VirtualKey:
-        """Return the key with this id or name. Blocks.
+        """Return the key with this id or name.
 
-        Of keys with the same name, the unrevoked one is returned.
+        Blocks.
+
+        Of keys with the same name, the unrevoked one is returned, otherwise the latest.
+
+        Args:
+            name_or_id: the key.
 
         Raises:
             NotFoundError: no key has this id or name.
+            AuthUnavailableError: the row of the key is damaged.
+            LedgerError: the ledger cannot be read.
         """
         return KeyRow.find(self._ledger.select, name_or_id).key
 
     def budget_scope(self, owner: str, name: str, *, agent: str = "") -> BudgetScope:
         """Return the budget scope of an owner.
+
+        A key is looked up in the database; the other owners need not exist.
 
         Args:
             owner: ``key``, ``session``, ``user``, ``team`` or ``organisation``.
@@ -278,7 +303,10 @@ class KeyStore(Closeable):
 
         Raises:
             NotFoundError: no such key exists.
-            InvalidInputError: ``agent`` is given for an owner other than a session.
+            InvalidInputError: ``agent`` is given for an owner other than a session, or ``name`` is
+                empty.
+            AuthUnavailableError: the row of the key is damaged.
+            LedgerError: the ledger cannot be read.
         """
         if owner == "session":
             return BudgetScope(name, agent_id=agent or None)
@@ -307,6 +335,8 @@ class KeyStore(Closeable):
         Raises:
             NotFoundError: no key has this id or name.
             InvalidInputError: ``reason`` or ``requested_by`` cannot be recorded.
+            LedgerError: the ledger cannot be written.
+            AuthUnavailableError: the row of the key is damaged.
         """
         if reason:
             check_text("reason", reason, _MAX_REASON_CHARS)
@@ -345,6 +375,8 @@ class KeyStore(Closeable):
             ConflictError: the key is revoked or expired, or was rotated before and ``once`` is set.
             InvalidInputError: the grace period is negative or too long, or ``requested_by`` cannot
                 be recorded.
+            LedgerError: the ledger cannot be written.
+            AuthUnavailableError: the row of the key is damaged.
         """
         if not grace_s >= 0:
             raise InvalidInputError("The grace period must be 0 seconds or more.")
@@ -393,6 +425,8 @@ class KeyStore(Closeable):
             NotFoundError: no key has this id or name.
             ConflictError: the key is revoked or expired.
             InvalidInputError: a pattern covers no path, or ``requested_by`` cannot be recorded.
+            LedgerError: the ledger cannot be written.
+            AuthUnavailableError: the row of the key is damaged.
         """
         check_text("requested_by", requested_by)
         given = {"pass_through": pass_through, "pass_through_unpriced": pass_through_unpriced}

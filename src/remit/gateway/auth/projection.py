@@ -73,7 +73,11 @@ KEYS = Projection(
 
 
 def check_epoch(select: Select) -> Iterator[Finding]:
-    """Yield a finding unless ``key_epoch`` is the number of the latest change of a key."""
+    """Yield a finding unless ``key_epoch`` is the number of the latest change of a key.
+
+    Args:
+        select: runs a query on the ledger's database.
+    """
     changes = [changed for (changed,) in select("SELECT changed FROM virtual_keys", ())]
     latest = max((number for number in changes if type(number) is int), default=0)
     epochs = [row[0] for row in select(KeyRow.EPOCH, ())]

@@ -48,6 +48,8 @@ _Moment = Annotated[int, Field(ge=0, lt=_END_MS)]
 class AgentClaims:
     """The claims of a token.
 
+    Immutable. Absent texts are empty.
+
     Attributes:
         agent_id: the agent in whose name the bearer calls.
         work_order_id: the only work order that the token is valid for; empty for any.
@@ -79,7 +81,8 @@ class AgentTokens:
     """Issues and checks tokens; nothing is stored.
 
     A token is ``rat1.`` + base64url(RFC 8785 JSON of the claims) + ``.`` + base64url(HMAC-SHA256
-    over everything before that dot), without padding and at most 512 characters long.
+    over everything before that dot), without padding and at most 512 characters long. Everybody
+    with the secret can issue tokens.
 
     Args:
         secret: at least 32 random bytes, see :func:`remit.gateway.auth.agent_secret`.
@@ -144,7 +147,12 @@ class AgentTokens:
         return token
 
     def verify(self, token: str | None) -> AgentClaims:
-        """Return the claims of a valid token. The key that it names is not checked.
+        """Return the claims of a valid token.
+
+        The key that it names is not checked.
+
+        Args:
+            token: the token; None if the request has none.
 
         Raises:
             AuthenticationError: the token is missing, malformed, signed with another secret, or
@@ -178,6 +186,9 @@ class AgentTokens:
 class AgentTokenProvider:
     """Authenticates agents by their tokens.
 
+    :meth:`authenticate` returns the identity of a token's agent. The object stores nothing and can
+    be used from several threads.
+
     Args:
         tokens: checks the tokens.
         keys: finds virtual keys. A token issued for a key ends when the key is revoked, expires or
@@ -198,6 +209,12 @@ class AgentTokenProvider:
 
     def authenticate(self, token: str | None) -> Identity:
         """Return the identity of the agent that the token names, or the owner of another token.
+
+        An agent's identity has the role ``agent``, is limited to the token's agent, session, order,
+        tier and models, and acts within its key. Reads only memory.
+
+        Args:
+            token: the token; None if the request has none.
 
         Raises:
             AuthenticationError: the token, or the key behind it, is not valid.
@@ -240,6 +257,9 @@ def agent_secret(root: Root) -> bytes:
 
     The file contains the bytes in hex, with mode 0600. If several processes create it at the same
     time, all get the same secret. Deleting the file ends every agent token.
+
+    Args:
+        root: the root.
 
     Raises:
         RemitError: the file is readable by others, damaged, or cannot be read or created.

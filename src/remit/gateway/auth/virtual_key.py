@@ -45,8 +45,12 @@ MAX_KEY_CHARS = _HOSTS_CHARS + 33
 def duration_of(text: str) -> timedelta:
     """Return the duration in a text such as ``30d``, ``12h``, ``15m`` or ``90s``.
 
+    Args:
+        text: a number of at most 9 digits and ``s``, ``m``, ``h`` or ``d``.
+
     Raises:
         InvalidInputError: the text has another form.
+        OverflowError: the duration is longer than Python can express.
     """
     if (found := _DURATION.fullmatch(text)) is None:
         raise InvalidInputError(
@@ -58,10 +62,13 @@ def duration_of(text: str) -> timedelta:
 def expiry_of(text: str) -> datetime:
     """Return the time that a duration from now, or an ISO date or time, stands for.
 
-    A time without a zone is UTC.
+    A time without a zone is UTC. The time may be past.
+
+    Args:
+        text: a duration as for :func:`duration_of`, or an ISO 8601 date or time.
 
     Raises:
-        InvalidInputError: the text has another form.
+        InvalidInputError: the text has another form, or the time is out of range.
     """
     try:
         if _DURATION.fullmatch(text):
@@ -79,6 +86,8 @@ def expiry_of(text: str) -> datetime:
 class NewKey:
     """A new key or a rotated one, with its secret. The secret cannot be read again.
 
+    Immutable; ``repr`` does not show the secret.
+
     Attributes:
         key_id: the id of the key.
         name: the name of the key.
@@ -95,6 +104,7 @@ class VirtualKey(Grant):
     """The public part of a key. Times are ISO 8601, UTC; a missing time is empty.
 
     The ``key_id`` stays the same over rotations. The ``name`` is unique among unrevoked keys.
+    Immutable; a copy of a row, without the secret and its hash.
 
     Attributes:
         prefix: the first characters of the secret.
@@ -133,11 +143,12 @@ class VirtualKey(Grant):
         return Identity(**grant, expires_at=self.expires)
 
     def checked(self) -> VirtualKey:
-        """Return the key itself.
+        """Return the key itself, if all its values can be used.
 
         Raises:
             InvalidInputError: a text is empty, too long or not printable, the role or a tier does
-                not exist, the name looks like a key's id, or the expiry has passed.
+                not exist, a pattern of passed requests covers no path, the name looks like a key's
+                id, or the expiry has passed.
         """
         check_text("name", self.name)
         if self.name.startswith(_ID_PREFIX):
@@ -177,6 +188,8 @@ _COLUMNS = (*(item.name for item in fields(VirtualKey)), "hash", "old_hash", "ch
 class KeyRow:
     """A row of ``virtual_keys``.
 
+    Immutable. :attr:`SELECT` reads all columns, in the order of :attr:`COLUMNS`.
+
     Attributes:
         key: the public part.
         hash: SHA-256 of the secret, hex.
@@ -196,6 +209,11 @@ class KeyRow:
     @classmethod
     def of(cls, row: Sequence[Any]) -> KeyRow:
         """Return the row in a result of :attr:`SELECT`.
+
+        The identity's values are not checked.
+
+        Args:
+            row: the columns, in the order of :attr:`COLUMNS`.
 
         Raises:
             AuthUnavailableError: the row is damaged, so the caller that it authenticates is
@@ -230,6 +248,7 @@ class KeyRow:
         Raises:
             NotFoundError: no key has this id or name.
             AuthUnavailableError: the row is damaged.
+            LedgerError: the query fails.
         """
         # No name has unprintable characters, and some engines refuse to search for them.
         rows = (
@@ -269,6 +288,9 @@ class KeyRow:
 def new_secret(tenant: str = "") -> tuple[str, str, str]:
     """Return a new random secret, the part of it that may be shown, and its SHA-256 in hex.
 
+    The secret is ``sk-remit-``, for a tenant its name and ``_``, and 43 characters (256 random
+    bits). The prefix and four of these characters may be shown. Nothing is stored.
+
     Args:
         tenant: name of the tenant that the key belongs to; empty for the host.
     """
@@ -281,7 +303,10 @@ def new_secret(tenant: str = "") -> tuple[str, str, str]:
 def tenant_of_key(token: str | None) -> str:
     """Return the tenant that a key names; empty for a key of the host and for any other text.
 
-    The key is not checked.
+    The key and the tenant are not looked up.
+
+    Args:
+        token: the secret; None gives an empty text.
     """
     if token is None or len(token) <= _HOSTS_CHARS or not token.startswith(_PREFIX):
         return ""
@@ -313,6 +338,8 @@ def _check_pattern(pattern: str) -> None:
 def check_text(what: str, value: object, longest: int = _MAX_CHARS, of: str = "key") -> None:
     """Check that a value is one line of printable characters without spaces at its ends.
 
+    Returns nothing.
+
     Args:
         what: the name of the value, for the message.
         value: the value.
@@ -335,6 +362,12 @@ def check_text(what: str, value: object, longest: int = _MAX_CHARS, of: str = "k
 def items_of(what: str, values: Sequence[str]) -> tuple[str, ...]:
     """Return the values as a tuple without duplicates, in their order.
 
+    The items are not checked.
+
+    Args:
+        what: name of the list, for the message.
+        values: the values.
+
     Raises:
         InvalidInputError: the values are one text instead of a list.
     """
@@ -350,6 +383,9 @@ def now_text() -> str:
 
 def time_text(moment: str | datetime | None) -> str:
     """Return a time as ISO 8601 in UTC to the microsecond, which sorts as text; empty for None.
+
+    Args:
+        moment: an aware ``datetime``, or ISO 8601 with a zone; None for no time.
 
     Raises:
         InvalidInputError: the value is not a time, or has no zone.

@@ -50,6 +50,8 @@ _LINE_BYTES = 64 * 1024 * 1024
 class Batches:
     """Batches that are planned here, polled at their providers, and settled after their end.
 
+    :meth:`settle` runs once at a time for each batch; :meth:`aclose` ends it.
+
     Args:
         ledger: the ledger that records the results and whose database contains the batches.
         planner: checks new batches and computes their bounds.
@@ -82,13 +84,17 @@ class Batches:
     async def poll(self, owner: str = "") -> int:
         """Ask the providers for the state of open batches and settle the ended ones.
 
-        A batch that cannot be settled now is logged and stays open.
+        Batches are asked one after the other, oldest first. A batch that cannot be settled now is
+        logged and stays open.
 
         Args:
             owner: restricts the poll to the batches of one owner; empty for all batches.
 
         Returns:
             The number of batches that stay open.
+
+        Raises:
+            LedgerError: the batches cannot be read.
         """
         rows = await asyncio.to_thread(self._rows, owner=owner)
         for row in rows:
@@ -102,8 +108,9 @@ class Batches:
         """Record and settle the results of one batch if it has ended, expired or disappeared.
 
         Each result gets a ``DISPATCH`` and an ``EXCHANGE``; then the rows of the batch and its
-        reservation are deleted. An open or unknown batch is left as it is. Concurrent calls for one
-        batch share the work. If the caller is cancelled, the work continues.
+        reservation are deleted. An open or unknown batch is left as it is, and so is a batch whose
+        provider is not registered here. Concurrent calls for one batch share the work. If the
+        caller is cancelled, the work continues.
 
         Args:
             batch_id: id of the batch's row.
@@ -111,8 +118,8 @@ class Batches:
                 charged at their bound.
 
         Raises:
-            ProviderError: the provider cannot be asked.
-            LedgerError: the results could not be recorded; the batch stays open.
+            ProviderError: the provider cannot be asked, or its results cannot be read.
+            LedgerError: the results could not be read or recorded; the batch stays open.
         """
         task = self._settling.get(batch_id)
         if gone and task is not None:
@@ -125,7 +132,10 @@ class Batches:
         await asyncio.shield(task)
 
     async def aclose(self) -> None:
-        """Cancel the settling of batches and wait until transactions in progress have ended."""
+        """Cancel the settling of batches and wait until transactions in progress have ended.
+
+        The callers of :meth:`settle` are cancelled too; the batches stay open.
+        """
         tasks = list(self._settling.values())
         for task in tasks:
             task.cancel()

@@ -21,7 +21,17 @@ _OF_KEY = ("name", "role", "user_id", "team_id", "organisation_id")
 
 
 def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
-    """Yield each difference of ``batches``, ``batch_lines`` and their holds from the ledger."""
+    """Yield each difference of ``batches``, ``batch_lines`` and their holds from the ledger.
+
+    A finding is the sequence number of the entry, or None, and a sentence. Nothing is repaired.
+
+    Args:
+        ledger: the ledger.
+        select: runs a query.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
     rows = [Row(*row) for row in select(f"SELECT {', '.join(Row._fields)} FROM batches", ())]
     entries = entries_of(select, (row.entry_id for row in rows))
     kept = "SELECT object_id, entry_id, provider_id FROM provider_objects WHERE kind = 'batch'"

@@ -39,6 +39,8 @@ def place(dialect: Dialect, number: int) -> Place:
 def read_line(dialect: Dialect, text: bytes, endpoint_path: str) -> tuple[str, Body]:
     """Return the custom id and the body of one request.
 
+    Members that the dialect does not name are ignored.
+
     Args:
         dialect: the provider's dialect.
         text: the JSON text of the request.
@@ -82,7 +84,16 @@ _ENDPOINTS: dict[str, Endpoint] = {
 
 
 def answer_of(dialect: Dialect, endpoint: Endpoint, text: bytes) -> ProviderResponse | Failure:
-    """Return the answer or failure that one line of results contains."""
+    """Return the answer or failure that one line of results contains.
+
+    A line without an answer gives a :class:`Failure` with the provider's code: for Anthropic
+    ``BATCH_`` and the type of the result, for OpenAI the code of the error, or ``PROVIDER_ERROR``.
+
+    Args:
+        dialect: the provider's dialect.
+        endpoint: the endpoint of the request, by which the answer is read.
+        text: the line, as JSON text.
+    """
     value = object_of(text)
     if dialect == "anthropic":
         result = value.get("result")

@@ -40,9 +40,15 @@ _MAX_LINES = 100_000
 class BatchRefusedError(InvalidInputError):
     """A batch that cannot be sent.
 
+    Nothing was sent or written.
+
     Args:
         code: the error code, as in the refusals of calls.
         message: the fault, with its line.
+        param: the field at fault.
+
+    Attributes:
+        code: the error code.
         param: the field at fault.
     """
 
@@ -55,6 +61,9 @@ class BatchRefusedError(InvalidInputError):
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
     """A checked batch. Once its provider accepts it, the plan writes its rows.
+
+    Immutable. The gateway calls the plan itself in the transaction that records the accepted batch;
+    see :class:`~remit.gateway.values.OnRecord`.
 
     Attributes:
         provider_id: the provider.
@@ -93,6 +102,9 @@ class BatchPlan:
             exchange_id: id of the ``EXCHANGE``.
             attempt: the attempt that created the batch.
             answer: the provider's answer.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         batch_id = id_of(answer)
         if not batch_id:
@@ -118,6 +130,8 @@ class BatchPlan:
 
 class Planner:
     """Plans batches before they are sent.
+
+    :meth:`plan` is the only method. Nothing is cached.
 
     Args:
         ledger: the ledger that knows raised bounds, files and responses.
@@ -155,6 +169,7 @@ class Planner:
             BatchRefusedError: there are no requests or more than 100,000, a request is malformed,
                 two have one custom id, the key may not use a model, a provider is not set up, or a
                 request names a file or response of another owner or continues a conversation.
+            LedgerError: the ledger cannot be read.
         """
         if not texts or len(texts) > _MAX_LINES:
             where = "requests" if dialect == "anthropic" else "input_file_id"

@@ -40,6 +40,9 @@ _Ended = tuple[str, str, Call, Attempt, ProviderResponse | Failure, Bill]
 class Results:
     """Records and settles the results of batches. Every method blocks.
 
+    :meth:`texts` reads the requests, :meth:`record` records results, and :meth:`finish` ends the
+    batch.
+
     Args:
         ledger: records the results.
         budgeter: settles the results.
@@ -70,7 +73,15 @@ class Results:
         self._epoch = epoch
 
     def texts(self, row: Row, dialect: Dialect) -> dict[str, bytes]:
-        """Return the exact text of each request that is not erased, keyed by custom id."""
+        """Return the exact text of each request that is not erased, keyed by custom id.
+
+        Args:
+            row: the batch.
+            dialect: ignored; the texts have the form of the provider's dialect.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         found: dict[str, bytes] = {}
         texts = self._ledger.exact(row.entry_id).get("prompt")
         for text in texts if isinstance(texts, list) else []:

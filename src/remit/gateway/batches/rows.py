@@ -27,6 +27,8 @@ NO_PRICE = -1
 class Row(NamedTuple):
     """A row of ``batches``.
 
+    Immutable.
+
     Attributes:
         batch_id: id of the ``EXCHANGE``, a slash, and the provider's id.
         provider_id: the provider.
@@ -46,6 +48,8 @@ class Row(NamedTuple):
 
 class LineRow(NamedTuple):
     """The columns of ``batch_lines`` that describe a request.
+
+    Immutable.
 
     Attributes:
         position: place in the batch, from 0.
@@ -75,7 +79,12 @@ def line_name(batch_id: str, custom_id: str) -> str:
 
 
 def caller_text(request: PromptRequest, identity: Identity) -> str:
-    """Return the JSON text of a batch's caller for its row. The text contains no person's name."""
+    """Return the JSON text of a batch's caller for its row. The text contains no person's name.
+
+    Args:
+        request: the request that created the batch.
+        identity: the caller.
+    """
     caller: dict[str, Any] = {name: getattr(request, name) or "" for name in _CALLER}
     caller["subject_id"] = ""  # The audit expects the key in the rows of every version.
     caller["identity"] = {name: getattr(identity, name) for name in _OWNERS}

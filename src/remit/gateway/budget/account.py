@@ -37,6 +37,8 @@ _LONGEST_AHEAD_S = {"day": 3 * _DAY_S, "week": 15 * _DAY_S, "month": 63 * _DAY_S
 class Account:
     """A row of the table ``budgets``, changed in memory.
 
+    The fields have the names of :data:`FIELDS`. No method reads or writes the database.
+
     Args:
         row: the values of :data:`FIELDS`.
 
@@ -61,7 +63,14 @@ class Account:
         return BudgetStatus(*[getattr(self, name) for name in FIELDS])
 
     def spend(self, usage: TokenUsage) -> None:
-        """Charge usage to the account."""
+        """Charge usage to the account.
+
+        Tokens and cost are added, up to :data:`MAX_COUNT`. Usage without a price counts as an
+        unpriced call if it has tokens. Reservations and turns do not change.
+
+        Args:
+            usage: tokens and cost.
+        """
         self.spent_tokens = min(self.spent_tokens + usage.total, MAX_COUNT)
         if usage.cost_nano is None:
             self.unpriced_calls += usage.total > 0
@@ -72,8 +81,14 @@ class Account:
         """Begin the window that contains ``now`` if the current one has ended; return True if it
         began.
 
+        A new window sets spending, reservations and turns to 0 and has the next number. An account
+        without windows returns False.
+
         Args:
             now: seconds since 1970.
+
+        Raises:
+            InvalidInputError: this machine does not know the account's time zone.
         """
         if not self.window_end or now < self.window_end:
             return False
@@ -91,6 +106,9 @@ class Account:
 
         Args:
             now: seconds since 1970.
+
+        Raises:
+            InvalidInputError: this machine does not know the account's time zone.
         """
         if self.window_end - now <= _LONGEST_AHEAD_S[self.period]:
             return False
@@ -99,7 +117,17 @@ class Account:
         return True
 
     def admits(self, amount: Amount, turns: int) -> bool:
-        """Return True if no limit refuses the amount. If False, :meth:`refusal` decides."""
+        """Return True if no limit refuses the amount.
+
+        If False, :meth:`refusal` decides.
+
+        An amount without an upper bound gives False, and so does one without a price under a limit
+        in US dollars.
+
+        Args:
+            amount: upper bound of the call.
+            turns: number of calls to count.
+        """
         limit = self.token_limit
         if limit is not None and self.spent_tokens + self.reserved_tokens + amount.tokens > limit:
             return False
@@ -118,7 +146,7 @@ class Account:
         )  # fmt: skip
 
     def changing(self) -> tuple[int | str, ...]:
-        """Return the values of :data:`CHANGING`, then the scope."""
+        """Return the values of :data:`CHANGING`, each at most :data:`MAX_COUNT`, then the scope."""
         values = (
             self.spent_tokens, self.reserved_tokens, self.turns, self.spent_nano,
             self.reserved_nano, self.unpriced_calls, self.minute, self.minute_requests,
@@ -129,7 +157,11 @@ class Account:
         return (*values, self.scope)
 
     def is_short_of(self, amount: Amount) -> bool:
-        """Return True if the unspent amount, reservations ignored, is less than ``amount``."""
+        """Return True if the unspent amount, reservations ignored, is less than ``amount``.
+
+        Args:
+            amount: tokens and nano-dollars; an unknown price counts as 0.
+        """
         tokens, nano = self.token_limit, self.nano_limit
         return (tokens is not None and self.spent_tokens + amount.tokens > tokens) or (
             nano is not None and self.spent_nano + (amount.nano or 0) > nano
@@ -139,6 +171,10 @@ class Account:
         self, amount: Amount, turns: int, allow_unpriced: bool, wait_s: Callable[[], float]
     ) -> BudgetRefusedError | None:
         """Return the error with which the account refuses ``amount``; None if it does not refuse.
+
+        The error is returned, not raised. Limits are examined in this order: calls, requests per
+        minute, bounds, tokens per minute, tokens, US dollars. A limit that only reservations of
+        others exceed gives ``BUDGET_BUSY``, unless another limit refuses for good.
 
         Args:
             amount: upper bound of the call.

@@ -31,7 +31,10 @@ _RAISE = (
 class Accounts:
     """Accounts that are loaded, reserved on, settled and written back within one transaction.
 
-    The caller has the ledger's write lock, so no other process changes them in between.
+    The caller has the ledger's write lock, so no other process changes them in between. All changes
+    are in memory until :meth:`write`, except that a new window appends an entry at once. Every
+    method that loads an account raises LedgerError if a query fails, and InvalidInputError if this
+    machine does not know the time zone of an account.
 
     Args:
         ask: runs a query; results are read lazily.
@@ -67,7 +70,16 @@ class Accounts:
         self._raised.ask(self._ask)
 
     def load(self, scopes: Iterable[str]) -> None:
-        """Read the accounts that are not loaded yet."""
+        """Read the accounts that are not loaded yet.
+
+        A scope without an account is remembered as such.
+
+        Args:
+            scopes: names of the scopes; duplicates are ignored.
+
+        Raises:
+            LedgerError: the query fails.
+        """
         missing = [key for key in dict.fromkeys(scopes) if key not in self._accounts]
         self._accounts.update(dict.fromkeys(missing))
         for start in range(0, len(missing), _MAX_MARKS):
@@ -97,6 +109,8 @@ class Accounts:
 
         Raises:
             BudgetRefusedError: a limit would be exceeded, or no account exists; nothing is held.
+            InvalidInputError: this machine does not know the time zone of an account.
+            LedgerError: a query or the entry of a window fails.
         """
         accounts = self._open(path)
         model = None if amount.model is None else (*amount.model, payer_of(path))
@@ -131,6 +145,10 @@ class Accounts:
             path: scopes that pay.
             amount: upper bound of the call.
             turns: number of calls to count.
+
+        Raises:
+            InvalidInputError: this machine does not know the time zone of an account.
+            LedgerError: a query fails.
         """
         accounts = self._open(path)
         model = None if amount.model is None else (*amount.model, payer_of(path))
@@ -185,7 +203,13 @@ class Accounts:
                 self._append(window_entry(passed, account.status(), begun=begun))
 
     def cancel(self, hold: Hold) -> None:
-        """Undo a hold of this transaction, in memory."""
+        """Undo a hold of this transaction, in memory.
+
+        Call it only before :meth:`write`.
+
+        Args:
+            hold: a result of :meth:`reserve`.
+        """
         for key in hold.scopes:
             if (account := self._accounts[key]) is not None:
                 account.reserved_tokens -= hold.tokens
@@ -204,6 +228,9 @@ class Accounts:
         Args:
             hold: the reservation.
             usage: tokens and cost.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         known, windows = self._accounts, hold.windows
         if not known.keys() >= set(hold.scopes):
@@ -228,6 +255,14 @@ class Accounts:
         """Charge usage without a hold and return the existing accounts of ``scopes``.
 
         No limit is checked. :meth:`write` stores the change.
+
+        Args:
+            scopes: names of the scopes; those without an account are left out.
+            usage: tokens and cost.
+
+        Raises:
+            InvalidInputError: this machine does not know the time zone of an account.
+            LedgerError: a query fails.
         """
         charged = self._open(scopes)
         for account in charged:
@@ -239,13 +274,28 @@ class Accounts:
     def statuses(self, scopes: Iterable[str]) -> list[BudgetStatus]:
         """Return the existing accounts of ``scopes`` in that order, without moving their
         windows.
+
+        Args:
+            scopes: keys of the scopes; those without an account are left out.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         wanted = list(scopes)
         self.load(wanted)
         return [account.status() for key in wanted if (account := self._accounts[key]) is not None]
 
     def remaining(self, scopes: Iterable[str]) -> int | None:
-        """Return the fewest tokens remaining under any token limit; None without one."""
+        """Return the fewest tokens remaining under any token limit; None without one.
+
+        Reservations count as used.
+
+        Args:
+            scopes: names of loaded scopes.
+
+        Raises:
+            KeyError: a scope is not loaded.
+        """
         left = [
             account.token_limit - account.spent_tokens - account.reserved_tokens
             for key in scopes
@@ -254,7 +304,13 @@ class Accounts:
         return min(left, default=None)
 
     def write(self) -> None:
-        """Write the changed accounts and raised bounds to their tables."""
+        """Write the changed accounts and raised bounds to their tables.
+
+        Does nothing without a change. A second call writes only later changes.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
+        """
         changed = [account for account in self._accounts.values() if account and account.dirty]
         if not changed and not self._to_raise:
             return
@@ -269,7 +325,17 @@ class Accounts:
 
 
 def of_now(states: Iterable[BudgetStatus], clock: Clock) -> list[BudgetStatus]:
-    """Return the states as of now: a window that has ended is replaced by an empty one."""
+    """Return the states as of now: a window that has ended is replaced by an empty one.
+
+    Nothing is written.
+
+    Args:
+        states: the accounts as they are stored.
+        clock: the ledger or a transaction, for the time.
+
+    Raises:
+        InvalidInputError: this machine does not know the time zone of an account.
+    """
     found = list(states)
     wall_s = clock.wall_ms / 1000 if any(state.window_end for state in found) else 0
     for place, state in enumerate(found):

@@ -35,6 +35,8 @@ _USAGE = tuple(one.table for one in USAGE_TABLES)
 class Difference:
     """A figure of an account that differs between the tables and the ledger.
 
+    Immutable.
+
     Attributes:
         scope: the account, or the model of a raised bound.
         field: the column; ``row`` if the whole row is missing or superfluous.
@@ -67,6 +69,8 @@ class UsageDifference(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class BudgetAudit:
     """The result of an audit of budgets.
+
+    Immutable. ``calls`` does not count for :attr:`equal`.
 
     Attributes:
         scopes: number of accounts.
@@ -101,6 +105,9 @@ def audit_budgets(
 ) -> BudgetAudit:
     """Compare the tables of budgets, calls in flight and usage with the ledger. Blocks.
 
+    Problems of calls and holds are reported, never repaired. A sound audit stores its sums as a
+    mark.
+
     Args:
         ledger: the ledger.
         repair: replace wrong rows of budgets, raised bounds and usage by those of the ledger, in
@@ -111,6 +118,9 @@ def audit_budgets(
 
     Returns:
         The differences, also if they were repaired.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
     """
     audit = audit_tables(
         ledger, _TABLES, mark="accounts", since_mark=since_mark, repair=repair, progress=progress
@@ -135,7 +145,11 @@ def audit_budgets(
 
 
 def check_holds(select: Select) -> Iterator[Finding]:
-    """Yield a finding for each row of ``holds`` that is not a hold, which no entry states."""
+    """Yield a finding for each row of ``holds`` that is not a hold, which no entry states.
+
+    Args:
+        select: runs a query on the ledger's database.
+    """
     for name, text in select("SELECT reservation_id, hold FROM holds", ()):
         if Hold.read_exact(text) is None:
             yield None, f"holds: the hold of {readable(name)} cannot be read"
@@ -144,10 +158,15 @@ def check_holds(select: Select) -> Iterator[Finding]:
 def carried_accounts(ledger: LedgerClient, end: int) -> dict[str, Any]:
     """Return the sums of the entries before ``end``, for the ``ARCHIVED`` entry of their removal.
 
-    Only accounts that changed since the previous archive are included.
+    Only accounts that changed since the previous archive are included. Nothing is written.
+
+    Args:
+        ledger: the ledger.
+        end: sequence number of the first entry that is not counted.
 
     Raises:
         LedgerFormatError: an entry cannot be added up.
+        LedgerError: the ledger cannot be read.
     """
     before = carried_marks(ledger).get("scopes", {})
     ranges = ledger.archived_ranges()

@@ -30,7 +30,9 @@ class TokenBudgeter:
     """Reserves, settles and reports the budgets of sessions, work orders, agents and keys.
 
     Limits hold under any concurrency: a reservation is checked and taken under the ledger's write
-    lock, in the transaction that also writes the ``DISPATCH``.
+    lock, in the transaction that also writes the ``DISPATCH``. Each method that takes ``tx`` joins
+    that transaction, or makes one and blocks. Threads may share an object. Raised bounds are cached
+    for a second.
 
     Args:
         ledger: records limits and stores the accounts.
@@ -43,7 +45,11 @@ class TokenBudgeter:
         self._raised = RaisedBounds()
 
     def accounts(self, tx: Transaction) -> Accounts:
-        """Return the accounts of a transaction; the caller calls their ``write``."""
+        """Return the accounts of a transaction; the caller calls their ``write``.
+
+        Args:
+            tx: the transaction, in which the accounts are read and written.
+        """
         return Accounts(tx.ask, tx, tx.execute_many, tx.append, allow_unpriced=self._allow_unpriced)
 
     def allocate(
@@ -59,7 +65,7 @@ class TokenBudgeter:
         """Set the limits of the narrowest scope named and return the ``BUDGET_ALLOCATED`` id.
 
         All earlier limits of the scope are replaced. A change of the window begins a new window
-        with no spending; otherwise the spending stays.
+        with no spending; otherwise the spending stays. Limits below the spending are accepted.
 
         Args:
             scope: the scope.
@@ -72,6 +78,7 @@ class TokenBudgeter:
 
         Raises:
             InvalidInputError: a limit is negative.
+            LedgerError: the ledger cannot be written.
         """
         if limits is None:
             if token_limit is None:
@@ -95,22 +102,34 @@ class TokenBudgeter:
         return lambda tx: _allocate(tx, scope, limits, by)
 
     def check(self, scope: BudgetScope, amount: Amount | None = None) -> BudgetCheckResult:
-        """Return whether a call of this size would be allowed now. Blocks.
+        """Return whether a call of this size would be allowed now.
 
-        Holds and writes nothing.
+        Blocks.
+
+        Holds and writes nothing. The result has the reason of a refusal and the fewest tokens that
+        remain.
 
         Args:
             scope: the scopes that pay; ``requested_tokens`` is the size if ``amount`` is None.
             amount: the size.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return self.check_path(scope.path, amount or Amount(scope.requested_tokens))
 
     def check_path(self, path: Sequence[str], amount: Amount) -> BudgetCheckResult:
-        """Return the result of :meth:`check` for given scopes. Blocks.
+        """Return the result of :meth:`check` for given scopes.
+
+        Blocks.
 
         Args:
             path: keys of the scopes that pay, the narrowest last.
             amount: the size.
+
+        Raises:
+            InvalidInputError: this machine does not know the time zone of an account.
+            LedgerError: the ledger cannot be read.
         """
         accounts = Accounts(
             self._ledger.select,
@@ -148,6 +167,8 @@ class TokenBudgeter:
         Raises:
             BudgetRefusedError: a limit would be exceeded, or no scope has a budget; nothing is
                 held.
+            LedgerError: the ledger cannot be written.
+            InvalidInputError: this machine does not know the time zone of an account.
         """
 
         def call(tx: Transaction) -> None:
@@ -167,12 +188,17 @@ class TokenBudgeter:
     ) -> DebitResult:
         """Replace a reservation by the real usage on every scope that held it, and delete the hold.
 
-        An unknown or settled reservation changes nothing and gives a failed result.
+        An unknown or settled reservation changes nothing and gives a failed result. The result has
+        the remaining tokens and the narrowest scope's spending.
 
         Args:
             reservation_id: the id given to :meth:`reserve`.
             usage: tokens and cost.
             tx: the transaction to join; None for a new one.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
+            ValueError: the stored hold is damaged.
         """
 
         def call(tx: Transaction) -> DebitResult:
@@ -198,6 +224,9 @@ class TokenBudgeter:
         Args:
             reservation_id: the id given to :meth:`reserve`.
             tx: the transaction to join; None for a new one.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
         """
         self.settle(reservation_id, TokenUsage(0, 0, cost_nano=0), tx=tx)
 
@@ -212,7 +241,8 @@ class TokenBudgeter:
     ) -> DebitResult:
         """Charge usage outside the gateway; writes a ``BUDGET_DEBIT``.
 
-        Calls through the gateway are charged there and recorded by their ``EXCHANGE``.
+        Calls through the gateway are charged there and recorded by their ``EXCHANGE``. No hold is
+        involved; turns do not change.
 
         Args:
             scope: the scopes that pay.
@@ -224,6 +254,7 @@ class TokenBudgeter:
         Raises:
             BudgetRefusedError: the scope has no budget, or, with ``enforce``, a limit would be
                 exceeded; nothing is charged.
+            LedgerError: the ledger cannot be written.
         """
         metadata: dict[str, Any] = {
             "scope": scope.key,
@@ -318,9 +349,18 @@ class TokenBudgeter:
         return allocate
 
     def status(self, scope: BudgetScope) -> builtins.list[BudgetStatus]:
-        """Return every existing account on the scope's path, widest first. Blocks. Writes nothing.
+        """Return every existing account on the scope's path, widest first.
+
+        Blocks. Writes nothing.
 
         An account whose window has ended is returned with an empty new window.
+
+        Args:
+            scope: the scope.
+
+        Raises:
+            InvalidInputError: this machine does not know the time zone of an account.
+            LedgerError: the ledger cannot be read.
         """
         return self.states(scope.path)
 
@@ -331,12 +371,28 @@ class TokenBudgeter:
 
         Args:
             scopes: names of scopes, such as ``key:key-1f``.
+
+        Raises:
+            InvalidInputError: this machine does not know the time zone of an account.
+            LedgerError: the ledger cannot be read.
         """
         accounts = Accounts(self._ledger.select, self._ledger)
         return of_now(accounts.statuses(scopes), self._ledger)
 
     def list(self, prefix: str = "") -> builtins.list[BudgetStatus]:
-        """Return the accounts whose scope begins with ``prefix``, sorted by scope. Blocks."""
+        """Return the accounts whose scope begins with ``prefix``, sorted by scope.
+
+        Blocks.
+
+        An account whose window has ended is returned with an empty new window.
+
+        Args:
+            prefix: beginning of the scopes, such as ``key:``; empty for all.
+
+        Raises:
+            InvalidInputError: this machine does not know the time zone of an account.
+            LedgerError: the ledger cannot be read.
+        """
         sql = f"SELECT {', '.join(FIELDS)} FROM budgets"
         if prefix:
             sql += " WHERE substr(scope, 1, ?) = ?"

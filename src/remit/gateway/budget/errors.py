@@ -13,7 +13,14 @@ BUSY_S = 1.0
 
 
 class BudgetRefusedError(RemitError):
-    """A reservation would exceed a limit.
+    """A reservation would exceed a limit; nothing was held or charged.
+
+    Args:
+        code: as the attribute.
+        message: the reason, with the next step.
+        remaining: as the attribute.
+        retry_after_s: as the attribute.
+        scope: as the attribute.
 
     Attributes:
         code: ``BUDGET_EXHAUSTED`` (spent), ``BUDGET_BUSY`` (held by other calls), ``TURN_LIMIT``,
@@ -45,7 +52,14 @@ class BudgetRefusedError(RemitError):
 
 
 def busy(path: Sequence[str]) -> BudgetRefusedError:
-    """Return the refusal of a call because other calls already wait for the same budget."""
+    """Return (not raise) the refusal of a call because other calls already wait for the same
+    budget.
+
+    The code is ``BUDGET_BUSY``, with a retry after one second.
+
+    Args:
+        path: the scopes of the call; the last is named.
+    """
     scope = path[-1] if path else ""
     return BudgetRefusedError(
         "BUDGET_BUSY",

@@ -23,6 +23,8 @@ _MAX_PERCENT = 1_000
 class Hold(Struct, forbid_unknown_fields=True, gc=False):
     """The reservation of one call on each of its accounts.
 
+    Not changed once made. :meth:`encode` and :meth:`read` are its form in a column.
+
     Attributes:
         scopes: the accounts.
         tokens: reserved input and output tokens.
@@ -52,7 +54,13 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
         return list(zip(self.scopes, self.windows or (0,) * len(self.scopes), strict=True))
 
     def exceeded_by(self, usage: TokenUsage) -> list[str]:
-        """Return which of ``tokens`` and ``cost`` exceed the bound."""
+        """Return which of ``tokens`` and ``cost`` exceed the bound, in this order.
+
+        Empty if neither does, or if the call had no upper bound. A missing price exceeds nothing.
+
+        Args:
+            usage: the billed usage.
+        """
         if not self.bounded:
             return []
         tokens_over = usage.input_tokens + usage.output_tokens > self.tokens
@@ -60,7 +68,13 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
         return ["tokens"] * tokens_over + ["cost"] * cost_over
 
     def raised_by(self, usage: TokenUsage) -> int | None:
-        """Return the percentage to which a bill raises the model's bound; None if it does not."""
+        """Return the percentage to which a bill raises the model's bound; None if it does not.
+
+        The percentage is relative to the unraised bound, rounded up, and at most 1,000.
+
+        Args:
+            usage: the billed usage.
+        """
         if self.model is None or not self.exceeded_by(usage):
             return None
         parts = [(usage.total, self.tokens)]
@@ -70,8 +84,12 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
         return min(percent, _MAX_PERCENT)
 
     def overrun(self, usage: TokenUsage) -> dict[str, Any]:
-        """Return the metadata of an ``EXCHANGE`` whose bill exceeds its bound; empty for any
-        other.
+        """Return the metadata of an ``EXCHANGE`` whose bill exceeds its bound; empty for any other.
+
+        The keys are ``over_bound`` and, if the bill raises the bound of a model, ``raised_bound``.
+
+        Args:
+            usage: the billed usage.
         """
         if not (over := self.exceeded_by(usage)):
             return {}
@@ -89,7 +107,11 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
 
     @classmethod
     def read(cls, text: str) -> Hold | None:
-        """Return the hold in a column; None if the text is not a hold."""
+        """Return the hold in a column; None if the text is not a hold.
+
+        Args:
+            text: the column's text, of this or an older version.
+        """
         try:
             hold = _decode(text)
         except (ValueError, TypeError):
@@ -101,7 +123,10 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
         """Return the hold if the text is what :meth:`encode` wrote, in this or an older version.
 
         Older versions wrote the first fields only: each new field was added at the end. Any other
-        text is not a hold, although :meth:`read` may understand it.
+        text is not a hold, although :meth:`read` may understand it. None for such a text.
+
+        Args:
+            text: the column's text.
         """
         hold = cls.read(text)
         if hold is None:
@@ -121,7 +146,11 @@ _decode = msgspec.json.Decoder(Hold).decode
 
 
 def payer_of(path: Sequence[str]) -> str:
-    """Return the account of a path whose bounds a bill raises: the key's, else the first."""
+    """Return the account of a path whose bounds a bill raises: the key's, else the first.
+
+    Args:
+        path: scopes that pay; empty gives an empty text.
+    """
     for scope in path:
         if scope.startswith("key:"):
             return scope
@@ -133,13 +162,20 @@ def row_of(raised: Sequence[str]) -> tuple[str, str]:
 
     The second one names cause and account too. Rows of older versions name neither, and raise
     nothing any more.
+
+    Args:
+        raised: provider and model of the bound, then its cause and account, if known.
     """
     provider_id, model_id, *more = raised
     return provider_id, f"{model_id} [{'] ['.join(more)}]" if more else model_id
 
 
 class RaisedBounds:
-    """The percentages to which bounds are raised, cached for one second."""
+    """The percentages to which bounds are raised, cached for one second.
+
+    :meth:`ask` sends the query, :meth:`of` reads its result, :meth:`raise_to` changes the cache
+    alone. The table is written by :class:`~remit.gateway.budget.accounts.Accounts`.
+    """
 
     def __init__(self) -> None:
         self._percents: dict[tuple[str, str], int] = {}
@@ -147,15 +183,27 @@ class RaisedBounds:
         self._read_at = -math.inf
 
     def ask(self, ask: _Ask) -> None:
-        """Send the query for the raised bounds if the cache is older than one second."""
+        """Send the query for the raised bounds if the cache is older than one second.
+
+        Args:
+            ask: sends a query without waiting for the answer.
+        """
         now = monotonic()
         if now - self._read_at > _FRESH_S:
             self._read_at = now
             self._asked = ask("SELECT provider_id, model_id, percent FROM raised_bounds", ())
 
     def of(self, raised: tuple[str, ...] | None, ask: _Ask) -> int:
-        """Return the percentage of one bound, given as provider, model, cause and account; else
-        100.
+        """Return the percentage to which one bound is raised; 100 if it is not raised.
+
+        Sends the query first if the cache is old.
+
+        Args:
+            raised: provider, model, cause and account; None gives 100.
+            ask: runs a query.
+
+        Raises:
+            LedgerError: the query fails.
         """
         if raised is None:
             return 100
@@ -166,6 +214,12 @@ class RaisedBounds:
         return self._percents.get(row_of(raised), 100)
 
     def raise_to(self, raised: tuple[str, ...], percent: int) -> None:
-        """Note a raised bound in this process's cache."""
+        """Note a raised bound in this process's cache.
+
+        Args:
+            raised: provider and model of the bound, then its cause and account, if known.
+            percent: the percentage of the unraised bound; a lower one than the known one is
+                ignored.
+        """
         row = row_of(raised)
         self._percents[row] = max(percent, self._percents.get(row, 100))

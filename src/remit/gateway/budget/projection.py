@@ -37,7 +37,16 @@ HOLDS = "SELECT hold FROM holds UNION ALL SELECT hold FROM in_flight WHERE hold 
 
 
 def carried_marks(ledger: LedgerClient) -> dict[str, Any]:
-    """Return the sums of the archived entries, as the latest ``ARCHIVED`` entries carry them."""
+    """Return the sums of the archived entries, as the latest ``ARCHIVED`` entries carry them.
+
+    Empty if nothing was archived. The form is that of :func:`carried_of`.
+
+    Args:
+        ledger: the ledger.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
     mark: dict[str, Any] = {}
     scopes: dict[str, Any] = {}
     for one in ledger.archived_ranges():
@@ -48,6 +57,8 @@ def carried_marks(ledger: LedgerClient) -> dict[str, Any]:
 
 def carried_of(rows: Callable[[Projection], list[Row]]) -> dict[str, Any]:
     """Return folded rows in the form that ``ARCHIVED`` entries carry.
+
+    The keys are ``scopes``, ``raised``, ``owners`` and ``outstanding``.
 
     Args:
         rows: returns the folded rows of one of :data:`MONEY`.

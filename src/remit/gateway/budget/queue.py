@@ -57,7 +57,7 @@ class WaitingRoom:
     that refused it. The first of a queue retries when a call on its scope is settled in this
     process, and from time to time because other processes settle too. A new call goes behind the
     calls that already wait on one of its scopes. Between processes there is no order. Nothing is
-    recorded while a call waits.
+    recorded while a call waits. :meth:`freed` tells the room that a reservation was released.
 
     Args:
         wait_ms: longest wait in milliseconds; then the refusal is final.
@@ -74,6 +74,9 @@ class WaitingRoom:
 
     async def admit(self, scopes: Sequence[str], reserve: Callable[[bool], Awaitable[_T]]) -> _T:
         """Return the result of ``reserve`` once it is not refused as busy.
+
+        Errors of ``reserve`` other than a busy refusal are let through. A cancelled caller leaves
+        the queue.
 
         Args:
             scopes: the accounts of the call.
@@ -119,9 +122,14 @@ class WaitingRoom:
             del last  # The traceback would keep the call alive until a garbage collection.
 
     def freed(self, scopes: Iterable[str]) -> None:
-        """Wake the first waiting call of each scope in ``scopes``. Thread-safe.
+        """Wake the first waiting call of each scope in ``scopes``.
+
+        Thread-safe.
 
         Call this when a reservation on the scopes was released.
+
+        Args:
+            scopes: names of the scopes; those on which no call waits are ignored.
         """
         if not self.queues:
             return

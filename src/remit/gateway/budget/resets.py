@@ -12,12 +12,20 @@ __all__ = ["reset_metadata", "window_entry"]
 
 
 def reset_metadata(period: str, time_zone: str, end: int) -> dict[str, str]:
-    """Return the metadata that describes a window: period, time zone and end."""
+    """Return the metadata that describes a window: period, time zone and end.
+
+    Args:
+        period: name of the window's length, such as ``month``.
+        time_zone: name of the time zone.
+        end: end of the window, in seconds since 1970.
+    """
     return {"window": period, "time_zone": time_zone, "window_end": _utc(end)}
 
 
 def window_entry(passed: BudgetStatus, now: BudgetStatus, *, begun: bool) -> LedgerEntry:
     """Return the entry that begins or shortens a window, with its limits and the earlier spending.
+
+    Not yet written; a ``BUDGET_ALLOCATED`` with the decision ``RESET`` or ``WINDOW_SHORTENED``.
 
     Args:
         passed: the account before the change.

@@ -35,6 +35,9 @@ class LeaseLostError(RemitError):
 class Lease:
     """A lease that :meth:`remit.gateway.leases.LeaseManager.hold` took.
 
+    The manager extends the lease in the background while its block runs; :meth:`check` says whether
+    it is still held.
+
     Args:
         name: the leased name.
         owner: the holder, as the table stores it.
@@ -78,17 +81,27 @@ class Lease:
             )
 
     def release_in(self, tx: Transaction) -> None:
-        """Delete the lease's row in a transaction.
+        """Delete the lease's row in a transaction, unless another holder has it.
 
         The caller sets :attr:`released` after the commit.
+
+        Args:
+            tx: the transaction.
+
+        Raises:
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         tx.execute_many(_RELEASE, [(self.name, self.owner)])
 
     def require_in(self, tx: Transaction) -> None:
         """Check in a transaction that the lease's row still names this holder.
 
+        Args:
+            tx: the transaction.
+
         Raises:
             LeaseLostError: another process took the lease, or the row is gone.
+            LedgerError: the database refuses a statement; the transaction then fails.
         """
         if not tx.execute(
             "SELECT 1 FROM leases WHERE name = ? AND owner = ?", (self.name, self.owner)
@@ -124,7 +137,8 @@ class LeaseManager:
 
     A lease is free at once if its process is known to be dead. A process known to live keeps its
     lease, however long it is suspended. For a process that cannot be observed from here, the
-    lease's expiry decides.
+    lease's expiry decides. :meth:`hold` takes a lease, :meth:`request_stop` asks its holder to
+    stop. The object holds no state of leases.
 
     Args:
         ledger: the ledger whose database contains the leases.
@@ -148,7 +162,8 @@ class LeaseManager:
 
         The lease is a row of the table ``leases``. The row is extended in the background and
         deleted at the end of the block. A lost lease does not end the block; see
-        :meth:`Lease.check`.
+        :meth:`Lease.check`. Another task of this process counts as another holder. Errors of the
+        block are let through.
 
         Args:
             name: such as ``session:SES-…``.
@@ -181,11 +196,15 @@ class LeaseManager:
     def hold_blocking(self, name: str) -> Iterator[Lease]:
         """Hold ``name`` while the block runs, in code without an event loop.
 
-        Does not wait for another holder.
+        Does not wait for another holder. The lease is extended by the background loop.
+
+        Args:
+            name: such as ``session:SES-…``.
 
         Raises:
             LeaseBusyError: another process holds it.
             LedgerError: the lease could not be written.
+            InvalidInputError: the caller is the background loop itself.
         """
         held = self.hold(name, wait_s=0)
         lease = run_blocking(held.__aenter__())
@@ -197,9 +216,14 @@ class LeaseManager:
     def is_held(self, name: str, tx: Transaction | None = None) -> bool:
         """Return True if a process holds ``name`` now.
 
+        Blocks.
+
         Args:
             name: the name.
             tx: the transaction to read in; None to read outside one.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         clock: Transaction | LedgerClient = self._ledger if tx is None else tx
         read = self._ledger.select if tx is None else tx.execute
@@ -211,6 +235,12 @@ class LeaseManager:
 
         The names are sorted. A holder that cannot be parsed is None. Leases that are free are left
         out.
+
+        Args:
+            prefix: beginning of the names; empty for all.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         rows = self._ledger.select(
             "SELECT name, owner, until_ms FROM leases WHERE name >= ? AND name < ? ORDER BY name",
@@ -227,6 +257,12 @@ class LeaseManager:
 
         Sets a mark on the lease, which the holder reads about twice a second. Does not wait for the
         holder's end.
+
+        Args:
+            name: the leased name.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
         """
 
         def ask(tx: Transaction) -> bool:

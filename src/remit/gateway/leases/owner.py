@@ -21,12 +21,14 @@ _START_FIELD = 19
 class Owner:
     """The identity of a process, distinct from every other and from later ones with the same pid.
 
-    A pid is reused after its process has ended, but never with the same start time, boot and pid
-    namespace.
+    Immutable. A pid is reused after its process has ended, but never with the same start time, boot
+    and pid namespace.
 
     Attributes:
+        host: name of the machine.
         boot: id of the machine's boot; empty if the system has none.
         namespace: the pid namespace.
+        pid: the process id.
         start: start time of the process, in ticks since the boot.
         token: seconds since 1970 when the owner was made, and a random part that distinguishes
             owners in one process.
@@ -71,6 +73,8 @@ class Owner:
 
     def is_surely_dead(self, *, one_machine: bool = False) -> bool:
         """Return True if the process has ended; False if that cannot be observed from here.
+
+        A zombie counts as ended.
 
         Args:
             one_machine: True if the ledger is used on this machine only, so a process of another

@@ -43,6 +43,9 @@ _UNNAME_BATCH = "UPDATE batches SET caller = ? WHERE batch_id = ? AND caller = ?
 class Recovery:
     """Settles calls that will not be finished.
 
+    :meth:`run` is called from time to time by any process of the ledger; the lock of the
+    transaction keeps two from settling the same call.
+
     Args:
         ledger: the ledger whose database contains the rows.
         budgeter: settles their reservations.
@@ -64,7 +67,14 @@ class Recovery:
         self._given_up: dict[str, str] = {}
 
     def give_up(self, dispatch_entry_id: str, why: BaseException) -> None:
-        """Note why an answer that came here cannot be recorded, for the reason of its orphan."""
+        """Note why an answer that came here cannot be recorded, for the reason of its orphan.
+
+        Kept in memory, for at most 1,000 calls; nothing is written.
+
+        Args:
+            dispatch_entry_id: the call.
+            why: the error; only its type is kept.
+        """
         if len(self._given_up) < _MAX_ABANDONED:
             self._given_up[dispatch_entry_id] = (
                 f"The answer came, but could not be put on record ({type(why).__name__})"
@@ -79,6 +89,9 @@ class Recovery:
         Args:
             policy: whether reservations are charged or released.
             lease_ms: milliseconds for renewals after an outage.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         self._hide_names()
         now = self._ledger.now_ms

@@ -42,7 +42,7 @@ class Renewal:
     """Renews the leases of one gateway's long calls in a thread.
 
     The thread lives only while calls are in flight. A call that ends within a third of its lease is
-    never renewed.
+    never renewed. An object is known to :func:`is_out` by its owner while it exists.
 
     Args:
         ledger: the ledger whose database contains the rows in flight.
@@ -88,10 +88,12 @@ class Renewal:
         return dispatch_entry_id in self._renewed if dispatch_entry_id else bool(self._renewed)
 
     def renew(self) -> None:
-        """Renew every lease of which a third has passed. Blocks.
+        """Renew every lease of which a third has passed, and the claims of this owner.
 
-        A failure is logged and retried later. Once the ledger is closed no call can be recorded, so
-        all calls are forgotten.
+        Blocks.
+
+        A failure is logged and retried later, not raised. Once the ledger is closed no call can be
+        recorded, so all calls are forgotten.
         """
         now = time.monotonic()
         due = now - self._lease_ms / 3000

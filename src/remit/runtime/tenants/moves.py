@@ -56,6 +56,8 @@ _ID = re.compile("[0-9a-f]{8}", re.ASCII)
 class MovePlan:
     """A move: ``moving.json`` while it runs, ``moved-ID.json`` until the old ledger is removed.
 
+    Immutable. The properties only derive names; no file is read.
+
     Attributes:
         before: the tenant's file with the old place.
         after: the tenant's file with the new place.
@@ -70,6 +72,8 @@ class MovePlan:
     def of(cls, value: Any, root: Path) -> Self:
         """Return the plan in a JSON value.
 
+        The tenant's key is not compared.
+
         Args:
             value: content of the plan's file.
             root: directory of the tenant's root.
@@ -77,6 +81,7 @@ class MovePlan:
         Raises:
             ValueError: the value is not a plan of this root.
             KeyError: a member is missing.
+            TypeError: a member has another type.
         """
         if not _ID.fullmatch(value["move_id"]):  # Names of files and schemas contain the id.
             raise ValueError("its move_id is not one")
@@ -102,6 +107,8 @@ class MovePlan:
     def places(self, host: TenantHost, root: Root) -> tuple[Place, Place, Place]:
         """Return three places: the old one, the same ledger after its renaming, and the new one.
 
+        Nothing is opened.
+
         Args:
             host: host of the tenant.
             root: root of the tenant.
@@ -116,13 +123,16 @@ def hold_open(tenant: Tenant) -> contextlib.AbstractContextManager[None]:
     """Return a context manager that keeps a tenant from being moved or removed.
 
     Several servers of the machine may hold a tenant at once. A move or removal waits for all of
-    them, for a limited time, and changes nothing if one still holds the tenant then.
+    them, for a limited time, and changes nothing if one still holds the tenant then. The locks are
+    of files in the tenant's root; servers of other machines are not seen. The system releases them
+    if the process dies.
 
     Args:
         tenant: the tenant that the server opens.
 
     Raises:
         RemitError: on entry, if the tenant is being moved or removed.
+        OSError: on entry, if the file of the lock cannot be opened.
     """
     return _locked_for(tenant.root, ".open.lock", fcntl.LOCK_SH)
 
@@ -149,9 +159,15 @@ def changing(host: TenantHost, name: str) -> Iterator[tuple[Tenant, VerifierKey]
 
     An interrupted change is recovered first.
 
+    Args:
+        host: host of the tenant.
+        name: name of the tenant.
+
     Raises:
         RemitError: there is no such tenant, it is being changed, or its key is not the recorded
             one.
+        LedgerError: a ledger cannot be read, or an interrupted change not be recovered.
+        OSError: the file of the lock cannot be opened.
     """
     root = find_tenant(host.root, name).root
     with _locked_for(root, ".move.lock", fcntl.LOCK_EX, lambda: recover_move(host, root)):
@@ -179,6 +195,8 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple
         RemitError: there is no such tenant, another process changes it, the ledger cannot be moved
             there, or a server still serves the tenant. The old ledger is in use again.
         LedgerError: a database cannot be used. The old ledger is in use again.
+        ConfigError: the tenant's ``remit.toml`` is invalid.
+        OSError: a file of the tenant's root cannot be made or removed.
     """
     with changing(host, name) as (tenant, _):
         root = tenant.root
@@ -257,7 +275,18 @@ def _finish_move(host: TenantHost, root: Root, plan: MovePlan) -> None:
 
 
 def recover_move(host: TenantHost, root: Root) -> None:
-    """Finish a move that was decided; otherwise delete the copy and restore the old ledger."""
+    """Finish a move that was decided; otherwise delete the copy and restore the old ledger.
+
+    The caller holds the tenant's lock. Nothing is done without a plan.
+
+    Args:
+        host: host of the tenant.
+        root: root of the tenant.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+        RemitError: the plan is damaged, or the tenant's key is not the recorded one.
+    """
     path = TenantFile.moving_path(root.path)
     if (plan := read_plan(MovePlan.of, path)) is None:
         return
@@ -291,6 +320,7 @@ def remove_old_places(host: TenantHost, name: str) -> list[str]:
         RemitError: the tenant is being changed, or its ledger does not verify or lacks an entry of
             an old one; nothing was removed.
         LedgerError: an old ledger belongs to another tenant, or cannot be removed.
+        OSError: the plan of a move cannot be deleted.
     """
     with changing(host, name) as (tenant, key):
         plans = old_plans(tenant.root)
@@ -304,7 +334,20 @@ def remove_old_places(host: TenantHost, name: str) -> list[str]:
 
 
 def remove_old_place(host: TenantHost, root: Root, plan: MovePlan, key: VerifierKey) -> None:
-    """Remove the old ledger of a move, record that, and delete the plan."""
+    """Remove the old ledger of a move, record that, and delete the plan.
+
+    A ledger that does not exist is recorded as removed. The caller holds the tenant's lock.
+
+    Args:
+        host: host of the tenant.
+        root: root of the tenant.
+        plan: the move.
+        key: the tenant's key, as the host recorded it, to which the ledger must belong.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+        LedgerKeyError: the ledger belongs to another key, or to none; nothing was deleted.
+    """
     Place(plan.aside, root, host.path).remove(key)
     host.record(
         OLD_PLACE_REMOVED, plan.after.name,
@@ -333,6 +376,8 @@ def _require_copied(aside: Place, tenant: Tenant) -> None:
 def old_plans(root: Root) -> list[MovePlan]:
     """Return the moves of a tenant whose old ledgers were not removed, in order of their ids.
 
+    A move that runs is left out.
+
     Args:
         root: root of the tenant.
 
@@ -351,6 +396,10 @@ def old_plans(root: Root) -> list[MovePlan]:
 
 def read_plan(parse: Callable[[Any, Path], _P], path: Path) -> _P | None:
     """Return the plan in a file of a tenant's root; ``None`` if there is no such file.
+
+    Args:
+        parse: returns the plan in a JSON value; takes the value and the directory of the root.
+        path: the file.
 
     Raises:
         RemitError: the file is damaged, or of another tenant.

@@ -27,13 +27,16 @@ __all__ = ["ListedTenant", "list_names", "listed_tenant"]
 class ListedTenant:
     """A tenant as its host sees it.
 
+    Immutable.
+
     Attributes:
         name: name of the tenant.
         head: last head of its log that the host recorded; ``None`` if it recorded none.
-        state: ``served``, ``moving``, ``removing``, ``removed``, ``unfinished``, or ``damaged``.
+        state: ``served``, ``moving``, ``removing``, ``removed``, ``unfinished`` (its creation was
+            interrupted), or ``damaged``.
         tenant: its root and file; ``None`` if it is removed, unfinished or damaged.
-        old_places: old ledgers of moves that still exist.
-        removal: the entry of its removal.
+        old_places: old ledgers of moves that still exist, as text for people.
+        removal: the entry of its removal; ``None`` without one.
     """
 
     name: str
@@ -67,6 +70,9 @@ def list_names(host: Root, ledger: LedgerClient) -> list[str]:
     Args:
         host: root of the host.
         ledger: ledger of the host, which records removals.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     return sorted({*tenant_names(host), *removals(ledger)})
 
@@ -74,12 +80,18 @@ def list_names(host: Root, ledger: LedgerClient) -> list[str]:
 def listed_tenant(host: Root, ledger: LedgerClient, name: str) -> ListedTenant:
     """Return one tenant; a damaged one has the state ``damaged``, and no error is raised.
 
-    A tenant with neither root nor removal is also ``damaged``.
+    A tenant with neither root nor removal is also ``damaged``. Nothing is changed: an interrupted
+    move or removal stays so.
 
     Args:
         host: root of the host.
         ledger: ledger of the host.
         name: name of the tenant.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+        RemitError: the name is invalid.
+        TlogError: a recorded head is malformed.
     """
     removed = ledger.query(event_type=REMOVED, submission_id=name, limit=1)
     removal, head = next(iter(removed), None), latest_head(ledger, name)

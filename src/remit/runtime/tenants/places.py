@@ -27,7 +27,9 @@ _POLL_S = 0.05
 class Place:
     """A file, or a schema of a PostgreSQL database, that holds a tenant's ledger or will hold it.
 
-    Each method raises :class:`LedgerError` if the ledger or its database cannot be used.
+    Immutable; no connection is held. The methods block. Each raises :class:`LedgerError` if the
+    ledger or its database cannot be used, and RemitError if :attr:`location` does. Whatever is
+    removed must belong to the tenant's key, or bear the comment of an unfinished move.
 
     Attributes:
         file: the tenant's file, which names the place.
@@ -57,6 +59,8 @@ class Place:
     def exists(self) -> bool:
         """Return True if the file or schema exists.
 
+        Whether it is a ledger is not checked.
+
         Raises:
             LedgerError: the name of the schema is invalid, or the database cannot be used.
         """
@@ -66,6 +70,8 @@ class Place:
 
     def make(self, mark: str) -> None:
         """Make the schema, or the directory of the file; the ledger itself is not made.
+
+        An existing directory stays; a schema that exists with the same comment is kept.
 
         Args:
             mark: comment of the schema, by which :meth:`remove_unfinished` recognises it.
@@ -131,6 +137,7 @@ class Place:
 
         Raises:
             LedgerKeyError: the ledger belongs to another key, or to none.
+            LedgerError: the ledger cannot be read.
         """
         if not self.exists():
             return False
@@ -165,11 +172,14 @@ class Place:
     def remove_unfinished(self, mark: str, owner: VerifierKey) -> None:
         """Delete an unfinished copy: a schema with comment ``mark``, or an empty or own file.
 
-        Another schema or ledger stays.
+        Another schema or ledger stays. Nothing there is no error.
 
         Args:
             mark: the comment that :meth:`make` gave the schema.
             owner: the tenant's key, which an own file names.
+
+        Raises:
+            LedgerError: the schema or file cannot be read or deleted.
         """
         if self.database:
             ledgers.drop_schema(self.database, self.file.ledger, mark)
@@ -181,12 +191,16 @@ class Place:
 def locked(path: Path, how: int, wait_s: float = 0.0) -> Iterator[bool]:
     """Hold a file lock for the block; yield False if it was not acquired in time.
 
-    The block runs in either case. The system releases the lock if the process dies.
+    The block runs in either case. The system releases the lock if the process dies. Waiting blocks
+    the thread, and looks every 0.05 seconds. The file stays.
 
     Args:
         path: path of the lock's file, which is made.
         how: ``fcntl.LOCK_EX`` or ``fcntl.LOCK_SH``.
         wait_s: longest wait for other processes, in seconds.
+
+    Raises:
+        OSError: the file cannot be opened.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -210,6 +224,8 @@ def locked(path: Path, how: int, wait_s: float = 0.0) -> Iterator[bool]:
 def drained(root: Root, name: str, wait_s: float) -> Iterator[None]:
     """Keep the servers of this machine from opening a tenant during the block.
 
+    Servers close the tenant themselves when they see the plan.
+
     Args:
         root: root of the tenant, with a plan that keeps others from opening it.
         name: name of the tenant.
@@ -217,6 +233,7 @@ def drained(root: Root, name: str, wait_s: float) -> Iterator[None]:
 
     Raises:
         RemitError: a server still serves the tenant.
+        OSError: the file of the lock cannot be opened.
     """
     with locked(root.path / ".open.lock", fcntl.LOCK_EX, wait_s) as is_free:
         if not is_free:

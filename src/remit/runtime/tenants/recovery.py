@@ -18,7 +18,13 @@ from remit.runtime.tenants.tenant import TenantHost, removals, root_of, tenants_
 
 
 def interrupted_tenants(host: Root) -> list[str]:
-    """Return the names of tenants with a move or removal that runs or was interrupted, in order."""
+    """Return the names of tenants with a move or removal that runs or was interrupted, in order.
+
+    Only directories are read.
+
+    Args:
+        host: root of the host.
+    """
     found = (tenants_with(host, of) for of in (TenantFile.moving_path, TenantFile.removing_path))
     return sorted({name for names in found for name in names})
 
@@ -26,8 +32,16 @@ def interrupted_tenants(host: Root) -> list[str]:
 def recover_tenants(host: TenantHost) -> dict[str, RemitError]:
     """Recover all interrupted tenants, as :func:`recover_tenant`.
 
+    Those with a running change are left alone.
+
+    Args:
+        host: the host, whose ledger records what was finished.
+
     Returns:
         The errors of tenants that could not be recovered, keyed by name.
+
+    Raises:
+        OSError: a file of a tenant's root cannot be opened or deleted.
     """
     failed: dict[str, RemitError] = {}
     for name in interrupted_tenants(host.root):
@@ -50,6 +64,8 @@ def recover_tenant(host: TenantHost, name: str) -> None:
 
     Raises:
         RemitError: a plan is damaged or of another tenant, or a ledger or root cannot be changed.
+        LedgerError: a ledger cannot be used.
+        OSError: a file of the tenant's root cannot be opened or deleted.
     """
     root = root_of(host.root, name)
     for path, recover in (
@@ -77,6 +93,7 @@ def removed_before(host: TenantHost, name: str) -> tuple[int, str, str] | None:
     Raises:
         RemitError: another process is removing the tenant, or its root cannot be deleted.
         LedgerError: the tenant's ledger cannot be removed.
+        OSError: a file of the tenant's root cannot be opened or deleted.
     """
     entry = removals(host.ledger).get(name)
     if entry is None:

@@ -34,6 +34,8 @@ def remove_tenant(
 ) -> tuple[int, str, str]:
     """Remove a tenant: its ledger, its old ledgers, and its root with its keys.
 
+    The name is recorded for ever. Servers of this machine are waited for.
+
     Args:
         host: host of the tenant.
         name: name of the tenant, which no other tenant can have afterwards.
@@ -51,6 +53,7 @@ def remove_tenant(
             the export cannot be written; nothing was changed.
         LedgerError: a ledger cannot be used. If the removal is recorded by then, the next
             `remit tenant` command finishes it.
+        OSError: a file of the tenant's root cannot be made or deleted.
     """
     if not reason.strip():
         raise InvalidInputError("A removal requires a reason, which is recorded.")
@@ -99,7 +102,19 @@ def _removal_in(value: Any, root: Path) -> tuple[TenantFile, str, str]:
 
 
 def recover_removal(host: TenantHost, root: Root) -> None:
-    """Finish a removal that is recorded; otherwise delete its plan."""
+    """Finish a removal that is recorded; otherwise delete its plan.
+
+    The caller holds the tenant's lock. Nothing is done without a plan.
+
+    Args:
+        host: host of the tenant.
+        root: root of the tenant.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+        RemitError: the plan is damaged, or the root cannot be deleted; the next recovery tries
+            again.
+    """
     path = TenantFile.removing_path(root.path)
     if (plan := read_plan(_removal_in, path)) is None:
         return
@@ -135,7 +150,16 @@ def _erase(host: TenantHost, root: Root, file: TenantFile) -> None:
 
 
 def remove_empty(path: Path) -> None:
-    """Delete the empty directory of a removed tenant, and a link that leads to it."""
+    """Delete the empty directory of a removed tenant, and a link that leads to it.
+
+    A path that does not exist is no error.
+
+    Args:
+        path: the directory, or a link to it.
+
+    Raises:
+        OSError: the directory is not empty, or cannot be deleted.
+    """
     if path.exists():
         path.resolve().rmdir()
     if path.is_symlink():

@@ -46,6 +46,8 @@ _LEDGER = "ledger.db"
 class TenantHost:
     """A host, opened by a process that changes its tenants.
 
+    Immutable; the caller closes the ledger.
+
     Attributes:
         root: root of the host.
         ledger: ledger of the host, opened with its key.
@@ -62,6 +64,8 @@ class TenantHost:
 
     def record(self, event: str, tenant: str, reason: str, *, once: str = "", **data: Any) -> str:
         """Write an entry about a tenant to the host's ledger; return its id.
+
+        The entry is durable when this returns.
 
         Args:
             event: event type, whose last word is the decision.
@@ -87,6 +91,8 @@ class TenantHost:
 class Tenant:
     """A tenant of a host.
 
+    Immutable; a move gives a new one.
+
     Attributes:
         root: root of the tenant, below the host's.
         file: content of the root's ``tenant.json``.
@@ -102,7 +108,10 @@ class Tenant:
 
     @property
     def place(self) -> str:
-        """Place of its ledger for people: a path, schema or URL without passwords."""
+        """Place of its ledger for people: a path, schema or URL without passwords.
+
+        No connection is made.
+        """
         return place_of(self.file)
 
 
@@ -125,6 +134,10 @@ def place_of(file: TenantFile) -> str:
 
 def root_of(host: Root, name: str) -> Root:
     """Return the root of a present or future tenant; its directory need not exist.
+
+    Args:
+        host: root of the host.
+        name: name of the tenant.
 
     Raises:
         RemitError: the name is invalid.
@@ -185,6 +198,8 @@ def find_tenant(host: Root, name: str) -> Tenant:
 def list_tenants(host: Root) -> list[Tenant]:
     """Return all complete tenants, by name. Incomplete ones are left out.
 
+    Their ledgers are not opened.
+
     Args:
         host: root of the host.
 
@@ -222,6 +237,9 @@ def create_tenant(host: TenantHost, name: str, *, database: str = "") -> Tenant:
             tenant; ``database`` is not a PostgreSQL URL; or the root or ledger cannot be made, in
             which case a repetition completes it.
         LedgerKeyError: the host has no ledger key.
+        PackageError: a shipped package cannot be installed.
+        LedgerError: a ledger cannot be made or written.
+        OSError: a directory cannot be made.
     """
     root, ledger = root_of(host.root, name), host.ledger
     if TenantFile.read(host.root.path) is not None:
@@ -272,6 +290,7 @@ def recorded_key(ledger: LedgerClient, name: str) -> VerifierKey | None:
 
     Raises:
         TlogError: the recorded key is malformed.
+        LedgerError: the ledger cannot be read.
     """
     for entry in ledger.query(event_type="TENANT_CREATED", submission_id=name, tier=None, limit=1):
         return VerifierKey.parse(entry.metadata["verifier_key"])
@@ -290,6 +309,7 @@ def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
     Raises:
         RemitError: the host recorded no such tenant, another key, or the tenant's removal.
         LedgerKeyError: the file of the key is damaged, or belongs to another log.
+        LedgerError: the host's ledger cannot be read.
     """
     _require_not_removed(ledger, tenant.name)
     recorded = recorded_key(ledger, tenant.name)
@@ -316,6 +336,9 @@ def removals(ledger: LedgerClient) -> dict[str, LedgerEntry]:
 
     Args:
         ledger: ledger of the host.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     return {str(entry.submission_id): entry for entry in ledger.query(event_type=REMOVED)}
 
@@ -333,6 +356,8 @@ def open_log(
 ) -> LedgerClient:
     """Open the ledger of a tenant; the caller closes it.
 
+    The ledger is refused if its owner is not the key in the tenant's root.
+
     Args:
         tenant: the tenant.
         signing: True to open it with its private key.
@@ -341,6 +366,7 @@ def open_log(
 
     Raises:
         LedgerError: the ledger cannot be opened.
+        RemitError: the tenant is being moved or removed, or its settings cannot be read.
     """
     settings = load_settings(tenant.root.config).settings.ledger
     if lock_timeout_s is not None:
@@ -401,7 +427,7 @@ def export_tenant(
 
     Raises:
         RemitError: the directory is not empty or cannot be written, or a package's file leads out
-            of the tenant's root.
+            of the tenant's root; or an error of :func:`take_checkpoint`.
         LedgerError: an error of :func:`take_checkpoint` or of the export.
     """
     try:
@@ -433,6 +459,8 @@ def export_tenant(
 
 def save(value: Mapping[str, Any], path: Path) -> None:
     """Write JSON to a file of a tenant's root, durably and atomically, readable by its owner only.
+
+    An existing file is replaced only when the new content is on the disk.
 
     Args:
         value: the content, as JSON values.

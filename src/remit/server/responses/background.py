@@ -24,7 +24,10 @@ class Background:
     """Calls that run independently of the requests that began them.
 
     Each call holds a lease while it runs. Other processes see by the lease that it runs, and ask
-    for its end through the lease.
+    for its end through the lease. :meth:`begin` starts a call and returns at once, :meth:`run`
+    makes one in the caller's task, and :meth:`cancel` ends one of any process. :meth:`aclose` ends
+    the begun calls of this process. A process begins at most 1,000 calls at a time. Use an instance
+    in one event loop.
 
     Args:
         gateway: makes the calls.
@@ -39,7 +42,8 @@ class Background:
     async def begin(self, request: PromptRequest, identity: Identity) -> bytes:
         """Begin a call; return the ``response`` object as soon as the dispatch is recorded.
 
-        The call continues in a task after the return.
+        The call continues in a task after the return. The errors of the call after that are
+        recorded and logged.
 
         Args:
             request: the request, whose keeper is a :class:`ResponseCall`.
@@ -75,14 +79,21 @@ class Background:
     ) -> PromptResponse:
         """Run a call under its lease, and return its response.
 
+        A lease that another process holds is not waited for.
+
         Args:
             request: the request, whose keeper is a :class:`ResponseCall`.
             identity: the caller.
             sink: receives the events of the call.
 
+        Returns:
+            The response, also of a call that failed.
+
         Raises:
-            CancelledError: another request stopped the call; the stop is recorded.
+            CancelledError: another request stopped the call, or the task was cancelled; the end is
+                recorded.
             LeaseBusyError: another process runs the call.
+            LedgerError: the ledger cannot be written.
         """
         call: ResponseCall = request.keeper
         task = asyncio.current_task()
@@ -110,16 +121,23 @@ class Background:
 
         Args:
             response_id: id of the response.
+
+        Raises:
+            LedgerError: the lease cannot be read.
         """
         return self._leases.is_held(_lease(response_id))
 
     async def cancel(self, response_id: str) -> bool:
         """Ask the process that runs a call to stop it; return False if none runs it.
 
-        Waits for the end of the call for at most ten seconds; True is returned after that too.
+        Waits for the end of the call for at most ten seconds; True is returned after that too. The
+        lease is checked every 0.05 seconds. Does not block the event loop.
 
         Args:
             response_id: id of the response.
+
+        Raises:
+            LedgerError: the lease cannot be read or marked.
         """
         name = _lease(response_id)
         if not await asyncio.to_thread(self._leases.request_stop, name):
@@ -135,7 +153,10 @@ class Background:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def aclose(self) -> None:
-        """Cancel all running calls of this process; each is recorded."""
+        """Cancel all running calls of this process; each is recorded.
+
+        Waits until the calls have ended; their errors are not raised.
+        """
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -51,6 +51,10 @@ _FROM_RECORD = "items that the provider does not keep, from the record"
 class ResponseCall:
     """The state of one call; implements :class:`remit.gateway.values.Keeper`.
 
+    The gateway calls :meth:`body_for` before each attempt, :meth:`ids_ahead` before it sends the
+    body, and :meth:`on_record` when it records the last attempt. An instance serves one call and is
+    used in one event loop.
+
     Args:
         turns: reads recorded turns.
         body: the client's body.
@@ -64,8 +68,9 @@ class ResponseCall:
         response_id: id of an answer that Remit makes. An answer of a provider of this dialect keeps
             the provider's id.
         created: beginning of the call, in seconds since 1970.
-        cancelled: True if another request stopped the call.
-        replied: the ``response`` object for the client; empty if the provider's own is sent.
+        cancelled: True if another request stopped the call; :meth:`Background.run` sets it.
+        replied: JSON text of the ``response`` object for the client; empty if the provider's own is
+            sent, and before :meth:`on_record`.
     """
 
     def __init__(
@@ -119,6 +124,8 @@ class ResponseCall:
     def asked(self) -> ModelCall:
         """The client's request in neutral form, without its input.
 
+        Read once.
+
         Raises:
             DialectError: the body is not a valid request.
         """
@@ -132,7 +139,9 @@ class ResponseCall:
         """Return the body to send to a provider.
 
         The earlier turns are added unless the provider stores them itself. With ``truncation:
-        auto`` the oldest items that do not fit the model are left out.
+        auto`` the oldest items that do not fit the model are left out. Each change of the client's
+        body is noted in the new body. The earlier turns are read in a thread, and no text of the
+        client's own items is changed.
 
         Args:
             provider_id: id of the provider.
@@ -141,6 +150,7 @@ class ResponseCall:
 
         Raises:
             CannotContinueError: earlier turns were erased, or are too long.
+            LedgerError: the ledger cannot be read.
         """
         body = await self._unfolded(provider_id, speaks)
         if speaks or window is None or body.value.get("truncation") != "auto":
@@ -220,7 +230,8 @@ class ResponseCall:
     ) -> Sequence[KeptId]:
         """Add to the metadata of the ``EXCHANGE``, and return the ids that lead to it.
 
-        Sets :attr:`replied` if the client gets an object that Remit makes.
+        Sets :attr:`replied` if the client gets an object that Remit makes. An answer that cannot be
+        translated leaves :attr:`replied` empty; no error is raised.
 
         Args:
             metadata: metadata of the entry, changed in place.
@@ -328,6 +339,8 @@ class ResponseCall:
     def unfinished(self, status: str, error: dict[str, Any] | None = None) -> bytes:
         """Return the JSON text of a ``response`` object without an answer.
 
+        Values of the client's request are repeated in it, as far as Remit can read them.
+
         Args:
             status: status of the object, such as ``queued``.
             error: the object's error; ``None`` without one.
@@ -355,6 +368,9 @@ def input_of(body: Body) -> list[bytes]:
 
     Args:
         body: body of a request.
+
+    Raises:
+        JsonTextError: the body is not valid JSON.
     """
     place = spans(body.raw, ("input",)).get("input")
     return [] if place is None else items_in(body.raw[slice(*place)])

@@ -45,6 +45,11 @@ _PUT = (
 class Conversations:
     """The endpoints of conversations.
 
+    :meth:`templates` gives the handlers for the server's table of paths. Each handler takes the ids
+    of the path, then scope, ``receive`` and ``send`` of ASGI, sends the answer, and raises
+    HttpError for a refusal. Each change appends a ``CONVERSATION_CHANGED``. The object holds no
+    state of conversations, so any process may serve them.
+
     Args:
         ledger: holds their entries.
         turns: reads the entries.
@@ -65,7 +70,10 @@ class Conversations:
         self._settings = settings
 
     def templates(self) -> dict[tuple[str, str], ObjectHandler]:
-        """Return the handlers of conversations, keyed by (method, path template)."""
+        """Return the handlers of conversations, keyed by (method, path template).
+
+        Paths with the prefix ``/openai`` are included.
+        """
         found: dict[tuple[str, str], ObjectHandler] = {}
         for path in paths_of("/conversations", "openai"):
             one, items = f"{path}/{{id}}", f"{path}/{{id}}/items"
@@ -127,6 +135,8 @@ class Conversations:
 
         Raises:
             HttpError: 404, there is no such conversation, or another caller owns it.
+            LedgerError: the ledger cannot be read.
+            HttpError: 404, the entry is archived.
         """
         turn = None
         if name.startswith("conv_"):
@@ -238,6 +248,9 @@ class Conversations:
         Args:
             call: the ``EXCHANGE`` of the deleted call.
             caller: the caller who deleted it.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         name = call.metadata.get("conversation_id", "")
         head = self._turns.find(name, owner_of(caller.identity)) if name else None
@@ -331,6 +344,8 @@ _REASONS = {
 async def caller_of(authenticator: Authenticator, scope: Scope) -> AuthenticatedRequest:
     """Authenticate a request for stored things, and return it with its caller.
 
+    Each lookup of a key reads the ledger's database.
+
     Args:
         authenticator: finds the caller.
         scope: ASGI's scope of the request.
@@ -364,6 +379,11 @@ def too_long(error: TooLongError) -> HttpError:
 def read_object(raw: bytes) -> dict[str, Any]:
     """Return the members of a body; none for an empty body.
 
+    The members are parsed values; the text is not kept.
+
+    Args:
+        raw: the body as received, without a content encoding.
+
     Raises:
         HttpError: 400, the body is not a JSON object.
     """
@@ -375,6 +395,9 @@ def read_object(raw: bytes) -> dict[str, Any]:
 
 def metadata_of(value: Mapping[str, Any]) -> dict[str, str] | None:
     """Return the ``metadata`` of a body; ``None`` if the body has none.
+
+    Args:
+        value: the parsed members of the body.
 
     Raises:
         HttpError: 400, a value of the metadata is not a text.

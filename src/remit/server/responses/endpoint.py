@@ -39,12 +39,20 @@ _DELETE_IDS = "DELETE FROM response_ids WHERE response_id = ? AND entry_id = ?"
 class Responses:
     """The stored responses of a root, and the turns that new calls continue.
 
+    :meth:`kept` and :meth:`require_own` check the ids that a new call names; :meth:`templates`
+    gives the handlers of stored responses and conversations. Each handler takes the ids of the
+    path, then scope, ``receive`` and ``send`` of ASGI, sends the answer, and raises HttpError for a
+    refusal.
+
     Args:
         ledger: holds the recorded turns.
         authenticator: authenticates the caller.
         background: runs calls whose clients do not wait for the answer.
         door: passes deletions to providers.
         settings: limits of bodies.
+
+    Attributes:
+        background: the argument; callers begin background calls with it.
     """
 
     def __init__(
@@ -75,6 +83,7 @@ class Responses:
             HttpError: 400, the request is invalid or continues too much, or a turn or item that it
                 names does not exist, has failed, still runs or was erased; 404, the conversation
                 does not exist, or the turn is archived.
+            LedgerError: the ledger cannot be read.
         """
         body: Body = request.body
         owner, previous, referred = owner_of(identity), None, {}
@@ -104,6 +113,8 @@ class Responses:
     async def require_own(self, request: PromptRequest, identity: Identity) -> None:
         """Check the stored things that a compaction or a count of tokens names.
 
+        Nothing is written.
+
         The call is sent as it is, so that only the provider's own memory can be continued.
 
         Args:
@@ -111,8 +122,10 @@ class Responses:
             identity: the caller, who must own them.
 
         Raises:
-            HttpError: a response or an item does not exist for this caller, cannot be continued, or
-                is a conversation, which only Remit stores.
+            HttpError: 400, the body names a conversation, which only Remit stores, or a response or
+                an item that does not exist for this caller, has failed, still runs or was erased;
+                404, the response is archived.
+            LedgerError: the ledger cannot be read.
         """
         body, owner = request.body, owner_of(identity)
         if body.value.get("conversation") is not None:
@@ -340,7 +353,7 @@ class Responses:
 
 
 def _conversation_id(given: Any) -> str:
-    """Return the id in ``"conv_…"`` or ``{"id": "conv_…"}``; raise HttpError 400 otherwise."""
+    """Return the id in a text or in an object with an ``id``; raise HttpError 400 otherwise."""
     found = given.get("id") if type(given) is dict else given
     if type(found) is not str:
         raise invalid("conversation", "conversation must be an id or an object with an id.")

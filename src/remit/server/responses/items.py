@@ -30,6 +30,7 @@ def items_of(text: Any) -> list[bytes]:
 
     Raises:
         ErasedItemsError: an item was erased.
+        JsonTextError: the input is a text that is not a valid JSON list.
     """
     if text is None:
         return []
@@ -45,10 +46,13 @@ def items_of(text: Any) -> list[bytes]:
 def items_in(text: bytes) -> list[bytes]:
     """Return the items of an input as sent; a JSON string becomes a user's message.
 
-    Any other JSON has no items.
+    Any other JSON has no items. The elements are not parsed.
 
     Args:
         text: JSON text of a request's ``input``.
+
+    Raises:
+        JsonTextError: the text begins as a list and is not a valid one.
     """
     text = text.strip()
     if text[:1] == b"[":
@@ -66,6 +70,7 @@ def output_of(answer: Any) -> list[bytes]:
 
     Raises:
         ErasedItemsError: the object was erased.
+        JsonTextError: the text is not valid JSON.
     """
     if isinstance(answer, Erased):
         raise ErasedItemsError
@@ -78,6 +83,8 @@ def output_of(answer: Any) -> list[bytes]:
 
 def array(items: Iterable[bytes]) -> bytes:
     """Return the items as one JSON list.
+
+    The texts are not checked.
 
     Args:
         items: exact texts of the items.
@@ -92,6 +99,9 @@ def type_of(item: bytes) -> str:
 
     Args:
         item: exact text of the item.
+
+    Raises:
+        JsonTextError: the text is not valid JSON.
     """
     value = load(item)
     if type(value) is not dict:
@@ -107,6 +117,9 @@ def id_of(item: bytes) -> str:
 
     Args:
         item: exact text of the item.
+
+    Raises:
+        JsonTextError: the text is not valid JSON.
     """
     value = load(item)
     found = value.get("id") if type(value) is dict else None
@@ -117,10 +130,14 @@ def portable(items: Sequence[bytes], *, same_provider: bool) -> list[bytes]:
     """Return the items of a turn that may be sent to a provider.
 
     Another provider than the turn's gets no reasoning items, which may be encrypted, and no ids.
+    Without an id, an item is otherwise unchanged; the order is kept.
 
     Args:
         items: the items of the turn.
         same_provider: True if the provider answered that turn.
+
+    Raises:
+        JsonTextError: an item is not valid JSON.
     """
     if same_provider:
         return list(items)
@@ -141,6 +158,9 @@ def fitting(items: Sequence[bytes], room: int) -> list[bytes]:
     Args:
         items: all items, oldest first.
         room: number of bytes; an image or document counts as at most 12,000.
+
+    Raises:
+        JsonTextError: an item is not valid JSON.
     """
     sizes = [min(len(item), _MEDIA_BYTES) if b";base64," in item else len(item) for item in items]
     roles = [_role_of(item) for item in items]
@@ -174,6 +194,9 @@ def listed(item: bytes, identity: str) -> bytes:
     Args:
         item: exact text of the item.
         identity: the id if the item has none.
+
+    Raises:
+        JsonTextError: the text is not valid JSON.
     """
     value = load(item)
     if type(value) is not dict:
@@ -195,7 +218,8 @@ def page(items: Sequence[bytes], query: str) -> bytes:
     """Return a page of a list as JSON, by ``limit``, ``order`` and ``after`` of a query.
 
     By default the page has twenty items, the latest first (``desc``). At most 100 items are on a
-    page.
+    page. The result has ``first_id``, ``last_id`` and ``has_more``; the ids are ``null`` for an
+    empty page.
 
     Args:
         items: all items, oldest first, each with an id.
@@ -203,6 +227,7 @@ def page(items: Sequence[bytes], query: str) -> bytes:
 
     Raises:
         HttpError: 400, a value of the query is invalid.
+        JsonTextError: an item is not valid JSON.
     """
     asked = {name: values[-1] for name, values in parse_qs(query).items()}
     order, after = asked.get("order", "desc"), asked.get("after")

@@ -23,11 +23,15 @@ _PARTS = {
 def stream_of(text: bytes, after: int = -1) -> bytes:
     """Return the events of a response as wire bytes; the last one holds ``text`` unchanged.
 
-    The last event is sent in any case.
+    The last event is sent in any case. Line breaks in ``text`` are removed, because an event's data
+    is one line.
 
     Args:
         text: exact text of a ``response`` object.
         after: last sequence number that the client has; -1 for none.
+
+    Raises:
+        JsonTextError: the text is not valid JSON.
     """
     value = load(text)
     wire: list[bytes] = []

@@ -50,9 +50,13 @@ State = Literal["out", "lost", "ended"]
 class Turn:
     """A recorded turn: its input and its answer.
 
+    Immutable.
+
+    The properties read the metadata of :attr:`entry`; the content is read by :class:`Turns`.
+
     Attributes:
         entry: the ``EXCHANGE``, or the entry that added items to a conversation; for a call without
-            an answer, the ``DISPATCH``.
+            an answer, the ``DISPATCH``. Without content.
         state: ``out`` while the call runs, ``lost`` if its process died before the answer, else
             ``ended``.
         session_id: session of the turn.
@@ -74,7 +78,10 @@ class Turn:
 
     @property
     def failed(self) -> bool:
-        """True if the turn has no answer to continue."""
+        """True if the turn has no answer to continue.
+
+        An interrupted answer counts as a failure.
+        """
         return bool(self.entry.metadata.get("outcome", "success") != "success")
 
     @property
@@ -84,7 +91,12 @@ class Turn:
 
 
 class Turns:
-    """Reader of recorded turns. Its methods block: do not call them on the event loop.
+    """Reader of recorded turns.
+
+    Its methods block: do not call them on the event loop.
+
+    Nothing is written, and nothing is remembered between two calls: each reads the ledger's
+    database anew. One instance can be used from several threads.
 
     Args:
         ledger: holds the turns.
@@ -105,6 +117,7 @@ class Turns:
 
         Raises:
             HttpError: 404, the turn is archived.
+            LedgerError: the ledger cannot be read.
         """
         if not is_plain_text(identity):
             return None
@@ -132,6 +145,7 @@ class Turns:
 
         Raises:
             HttpError: 404, the turn is archived.
+            LedgerError: the ledger cannot be read.
         """
         turn = self.find(identity, owner, session_id)
         if turn is not None and turn.state == "ended":
@@ -147,6 +161,7 @@ class Turns:
 
         Raises:
             ErasedItemsError: the object was erased.
+            LedgerError: the ledger cannot be read.
         """
         exact = self._ledger.exact(turn.entry.id, ("replied", "answer"))
         text = exact.get("replied", exact.get("answer") if turn.native else None)
@@ -159,6 +174,10 @@ class Turns:
 
         Args:
             turn: the turn; failed turns, and those of another dialect, have no such id.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+            JsonTextError: the recorded answer is not valid JSON.
         """
         meta = turn.entry.metadata
         if turn.failed or not turn.native or meta.get("stored") is False:
@@ -183,6 +202,8 @@ class Turns:
 
         Raises:
             ErasedItemsError: another item was erased.
+            LedgerError: the ledger cannot be read.
+            JsonTextError: the recorded input or answer is not valid JSON.
         """
         meta = turn.entry.metadata
         inputs = next((name for name in ("items", "asked") if name in meta), "prompt")
@@ -202,12 +223,15 @@ class Turns:
     def chain(self, last: Turn) -> list[Turn]:
         """Return a turn and all turns before it, oldest first.
 
+        The entries are read without content, one query each.
+
         Args:
             last: the newest turn.
 
         Raises:
             LedgerFormatError: a turn continues one that is not older.
             EntryNotFoundError: a turn before it does not exist.
+            LedgerError: the ledger cannot be read.
         """
         turns = [last]
         while turns[-1].before:
@@ -236,7 +260,7 @@ class Turns:
         Raises:
             CannotContinueError: an item was erased.
             TooLongError: the items are longer than ``MAX_BYTES``.
-            HttpError: 404, a turn of the chain is archived.
+            LedgerError: the ledger cannot be read.
         """
         found: list[bytes] = []
         size = 0
@@ -292,6 +316,7 @@ class Turns:
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
             TooLongError: the items are longer than ``MAX_BYTES``.
+            LedgerError: the ledger cannot be read.
         """
         chain = self.chain(last)
         removed, places = _removed(chain)
@@ -309,6 +334,7 @@ class Turns:
 
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
+            LedgerError: the ledger cannot be read.
         """
         chain = self.chain(last)
         _, removed = _removed(chain)
@@ -331,6 +357,7 @@ class Turns:
 
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
+            LedgerError: the ledger cannot be read.
         """
         chain = self.chain(last)
         _, removed = _removed(chain)
@@ -371,6 +398,7 @@ class Turns:
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
             TooLongError: the items are longer than ``MAX_BYTES``.
+            LedgerError: the ledger cannot be read.
         """
         found: list[bytes] = []
         size = 0
@@ -396,6 +424,7 @@ class Turns:
 
         Raises:
             HttpError: 404, the turn is archived.
+            LedgerError: the ledger cannot be read.
         """
         turn = self.find(identity, owner, session_id)
         if turn is None or turn.state != "ended":
@@ -461,6 +490,8 @@ def _removed(chain: Sequence[Turn]) -> tuple[set[str], set[str]]:
 def unanswered(turn: Turn, identity: str, status: str) -> bytes:
     """Return the ``response`` object of a call that has no recorded answer.
 
+    Without a recorded error code, the error says that the process died.
+
     Args:
         turn: the turn.
         identity: id of the response.
@@ -485,5 +516,9 @@ def unanswered(turn: Turn, identity: str, status: str) -> bytes:
 
 
 def text_of(value: Any) -> str:
-    """Return ``value`` if it is a string, else an empty string."""
+    """Return ``value`` if it is a string, else an empty string.
+
+    Args:
+        value: any value.
+    """
     return value if type(value) is str else ""

@@ -32,6 +32,9 @@ def name_of(value: Any) -> str:
     """Return an id or name as valid UTF-8 text, cut to ``MAX_ID_CHARS`` characters.
 
     The ids of a refused call were never checked, so they can have any type, length and content.
+
+    Args:
+        value: the id or name; ``None`` becomes an empty text, and any other value its ``str``.
     """
     text = value if isinstance(value, str) else "" if value is None else str(value)
     return text[:MAX_ID_CHARS].encode("utf-8", "replace").decode("utf-8")
@@ -40,7 +43,8 @@ def name_of(value: Any) -> str:
 class SecretFilter(logging.Filter):
     """A filter that redacts secrets in a record's message, exception and extra fields.
 
-    The record is changed in place, so no later handler sees the secret.
+    The record is changed in place, so no later handler sees the secret. No record is dropped. An
+    instance has no state and can be used from several threads.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -123,7 +127,7 @@ class CallLog:
     """An observer of the gateway that logs one line at INFO for each ended call.
 
     The fields are ids, numbers and codes. The text of an error is only in the ledger, because it
-    may quote the request.
+    may quote the request. Add an instance to :attr:`LLMGateway.observers`.
 
     Args:
         logger: the logger; ``remit.calls`` if left out.
@@ -133,7 +137,11 @@ class CallLog:
         self._logger = logger or logging.getLogger("remit.calls")
 
     def __call__(self, report: CallReport) -> None:
-        """Log one ended call at INFO; do nothing if that level is off."""
+        """Log one ended call at INFO; do nothing if that level is off.
+
+        Args:
+            report: the ended call.
+        """
         logger = self._logger
         if not logger.isEnabledFor(logging.INFO):
             return

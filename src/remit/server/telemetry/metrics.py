@@ -45,7 +45,9 @@ _Pair = tuple[str, str]
 class CallMetrics:
     """Counters of ended calls; an observer of :attr:`LLMGateway.observers`.
 
-    Counts appear after the next :meth:`flush`; :meth:`render` flushes first.
+    Counts appear after the next :meth:`flush`; :meth:`render` flushes first. :meth:`watch` names
+    the sources of further numbers, and :meth:`of_tenant` makes an observer that counts by tenant.
+    All methods may be called from any thread.
 
     Clients choose model names, so the number of labels is limited. A model gets a label of its own
     after it has answered, or if ``known`` confirms it, until there are ``max_models``. Other calls
@@ -61,13 +63,13 @@ class CallMetrics:
         known: returns True if a provider has a model, for calls that failed; for example, if it has
             a price.
 
-    Raises:
-        ConfigError: ``PROMETHEUS_MULTIPROC_DIR`` was set too late, or names no directory.
-
     Attributes:
         shared: True if several processes count together.
         in_progress: HTTP requests that are being answered; the server sets it.
         refused_key: called by the server for each HTTP request without a valid key.
+
+    Raises:
+        ConfigError: ``PROMETHEUS_MULTIPROC_DIR`` was set too late, or names no directory.
     """
 
     def __init__(
@@ -144,7 +146,16 @@ class CallMetrics:
         self.refused_key = self._refused_keys.inc
 
     def __call__(self, report: CallReport) -> None:
-        """Count one ended call. The count is shown after the next :meth:`flush`."""
+        """Count one ended call.
+
+        The count is shown after the next :meth:`flush`.
+
+        The call is added to sums in memory; every 10,000 calls with the same labels are flushed at
+        once.
+
+        Args:
+            report: the ended call.
+        """
         response = report.response
         outcome = response.outcome
         code = response.error_code or ""
@@ -186,7 +197,8 @@ class CallMetrics:
         """Return an observer for a tenant's gateway that counts the tenant's calls and their cost.
 
         The first ``max_models`` tenants get a label of their own; all further ones share
-        ``_other``. A replayed or refused call counts as a call, without tokens and cost.
+        ``_other``. A replayed or refused call counts as a call, without tokens and cost. The series
+        of tenants exist from the first call of this method on, and are counted without a flush.
 
         Args:
             name: name of the tenant.
@@ -249,7 +261,9 @@ class CallMetrics:
     ) -> None:
         """Set the functions that are called whenever the metrics are read.
 
-        A function that is left out stays as it was.
+        A function that is left out stays as it was. The functions are called in the thread of the
+        reader. An error of ``in_flight_calls`` or ``ledger_entries`` is logged and leaves out the
+        number; an error of ``breakers`` is raised by :meth:`refresh`.
 
         Args:
             breakers: returns the root's circuit breakers, keyed by (provider, model). If several

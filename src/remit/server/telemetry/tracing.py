@@ -67,6 +67,8 @@ def context_from_headers(traceparent: str | None, tracestate: str | None = None)
 def with_parent(context: object | None) -> Iterator[None]:
     """Make calls routed in the block children of a trace.
 
+    The block's tasks and threads see the parent if they copy the context variables.
+
     Args:
         context: a result of :func:`context_from_headers`, or any OpenTelemetry context; ``None``
             changes nothing.
@@ -87,7 +89,8 @@ def set_up_tracing(endpoint: str = "", service_name: str = "") -> SdkTracerProvi
     The provider is not the global one of the process. Each process needs its own, made after a
     fork; ``shutdown()`` sends the queued spans. OpenTelemetry's ``OTEL_…`` variables set what the
     arguments leave out: endpoint, headers, TLS, compression, timeouts, service name, resource,
-    sampling, batches and limits.
+    sampling, batches and limits. No span is sent, and the collector is not contacted, before the
+    first batch.
 
     Args:
         endpoint: URL of the collector; ``/v1/traces`` is added if it has no path. Empty: the
@@ -167,13 +170,18 @@ def tracing_observer(
 ) -> Callable[[CallReport], None] | None:
     """Return an observer that makes one span for each ended call.
 
+    A span has the ids of the call and its entries, the model, the usage, the cost and the kind of
+    error. It begins when the call arrived. The names follow the conventions ``gen_ai.*``, and
+    Remit's own begin with ``remit.``.
+
     Args:
         tracer_provider: receives the spans; the process's global provider if left out.
         capture_content: True to put prompts, answers and error texts on the spans. Content that has
             left Remit cannot be erased.
 
     Returns:
-        ``None`` without OpenTelemetry, with a warning in the log.
+        The function, for :attr:`LLMGateway.observers`; ``None`` without OpenTelemetry, with a
+            warning in the log.
     """
     if not _installed:
         _log.warning("calls are not traced: OpenTelemetry is not installed. %s", _INSTALL)

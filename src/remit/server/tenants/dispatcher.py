@@ -56,6 +56,8 @@ _COOKIE = b"remit_tenant"
 def has_tenants(root: Path) -> bool:
     """Return True if a root has tenants, so that a :class:`Dispatcher` is needed.
 
+    Incomplete tenants count.
+
     Args:
         root: directory of the host's root.
     """
@@ -66,7 +68,9 @@ class Dispatcher:
     """An ASGI application in front of the host's :class:`App` and those of its tenants.
 
     A request names its tenant by its key, by an agent's token with a header, or by the console's
-    cookie. ``/healthz`` and ``/readyz`` belong to the process.
+    cookie. ``/healthz`` and ``/readyz`` belong to the process. It has the interface of
+    :class:`App`, so a server runs either. :meth:`start` comes before the first request,
+    :meth:`stop` after the last, and all methods belong to one event loop.
 
     Args:
         app: the host's application.
@@ -144,6 +148,9 @@ class Dispatcher:
         """Serve a WebSocket with the application of the tenant that its key names.
 
         A socket without a tenant's key is the host's. A tenant that cannot be opened answers 503.
+
+        Args:
+            socket: the connection, whose handshake was not answered yet.
         """
         name, token = tenant_and_token(socket.headers)
         try:
@@ -234,7 +241,11 @@ class Dispatcher:
         return login_cookie(secret).read(scope["headers"]) is not None
 
     async def start(self) -> None:
-        """Start the host's application, and the tasks that record heads and close idle tenants."""
+        """Start the host's application, and the tasks that record heads and close idle tenants.
+
+        Tenants are not opened. Heads are read every ten seconds, and idle tenants are looked for
+        every second.
+        """
         await self._host.start()
         self._running = [
             asyncio.create_task(self._take_heads()), asyncio.create_task(self._close_idle())
@@ -253,6 +264,8 @@ class Dispatcher:
     async def stop(self, *, at_once: bool = True) -> None:
         """Stop the tenants, record the last heads of their logs, and stop the host.
 
+        No request may be in flight any more.
+
         Args:
             at_once: cancel background responses, which are recorded as ended; else wait for them.
         """
@@ -265,7 +278,11 @@ class Dispatcher:
         await self._host.stop(at_once=at_once)
 
     def is_behind(self) -> bool:
-        """Return :meth:`App.is_behind` of the host; changed tenants are reopened here."""
+        """Return :meth:`App.is_behind` of the host; changed tenants are reopened here.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         return self._host.is_behind()
 
     def end_streams(self) -> None:
@@ -342,6 +359,7 @@ def selection_cookie(tenant: str, *, secure: bool) -> tuple[bytes, bytes]:
     """Return the header that sets or deletes a browser's selection of a tenant's console.
 
     The selection grants no access: the login is another cookie, which only that tenant can sign.
+    The cookie lasts until the browser is closed. The name is not checked.
 
     Args:
         tenant: name of the tenant; empty to delete the selection.

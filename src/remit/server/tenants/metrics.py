@@ -15,6 +15,9 @@ __all__ = ["TenantMetrics"]
 class TenantMetrics(CallMetrics):
     """A view of one tenant's series in the host's metrics; counts nothing itself.
 
+    It takes the place of :class:`CallMetrics` in the tenant's application if several processes
+    count together: then only the host's object can read the shared files.
+
     Args:
         host: the host's metrics.
         tenant: name of the tenant.
@@ -51,8 +54,12 @@ class TenantMetrics(CallMetrics):
 
     @override
     def render(self, tenant: str = "") -> tuple[bytes, str]:
-        """Return the host's metrics of this tenant only, and their content type; ``tenant`` is
-        ignored.
+        """Return the host's metrics of this tenant only, and their content type.
+
+        Blocks as the host's method does.
+
+        Args:
+            tenant: ignored.
         """
         return self._host.render(self._tenant)
 

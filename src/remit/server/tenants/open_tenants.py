@@ -48,7 +48,12 @@ _OF_KEY = "SELECT 1 FROM virtual_keys WHERE hash = ? OR old_hash = ?"
 
 
 class OpenTenant:
-    """An open tenant. A ``with`` block keeps it open.
+    """An open tenant.
+
+    A ``with`` block keeps it open.
+
+    Blocks of several requests may overlap. :class:`OpenTenants` calls :meth:`stop` when no block is
+    open; the object cannot be used afterwards.
 
     Args:
         name: name of the tenant.
@@ -96,6 +101,13 @@ class OpenTenant:
 class OpenTenants:
     """The tenants of one host that are open in this process.
 
+    :meth:`of` and :meth:`of_visitor` return a tenant and open it if needed; the caller uses it in a
+    ``with`` block. Two requests for a closed tenant open it once. At most ``most`` tenants are
+    open: the one that was not used for the longest time is closed to make room. After a failure,
+    the tenant is refused for a second. At most 200 requests wait for tenants, 100 for any one of
+    them. Ledgers are opened and read in eight threads; the methods belong to one event loop, except
+    :meth:`take_heads`, which blocks.
+
     Args:
         host: root of the host.
         most: largest number of open tenants.
@@ -128,7 +140,10 @@ class OpenTenants:
 
     @property
     def all(self) -> Mapping[str, OpenTenant]:
-        """The open tenants of this process, keyed by name."""
+        """The open tenants of this process, keyed by name.
+
+        The mapping changes as tenants are opened and closed.
+        """
         return self._open
 
     async def of(self, name: str, token: str) -> OpenTenant | None:
@@ -177,8 +192,9 @@ class OpenTenants:
     async def close_idle(self) -> None:
         """Close tenants that are idle, moved, removed, or have a new policy or new prices.
 
-        A tenant is idle after fifteen minutes without requests. Requests in flight end first. The
-        next request opens a tenant again.
+        A tenant is idle after fifteen minutes without requests. It gets no new request, and its
+        requests in flight end first: this method does not wait for them. The next request opens a
+        tenant again. A tenant whose ledger cannot be read stays open.
         """
         await asyncio.gather(
             *(self._close_if_unused(name, one) for name, one in self._open.items())
@@ -194,7 +210,10 @@ class OpenTenants:
             self._close(name)
 
     def end_streams(self) -> None:
-        """End the live pages of all consoles."""
+        """End the live pages of all consoles.
+
+        The tenants stay open.
+        """
         for one in self._open.values():
             one.app.end_streams()
 

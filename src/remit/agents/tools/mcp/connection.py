@@ -39,6 +39,10 @@ Transport = Callable[[Callable[[str], None]], AbstractAsyncContextManager[Any]]
 class Connection:
     """A session with a server. Its start begins when the object is created.
 
+    A thread-safe handle: :meth:`submit` runs work in the session, :meth:`retire` and :meth:`stop`
+    end it, :meth:`join` waits. A session that ended is not opened again. A server that sends 10,000
+    messages without an answer is disconnected. Questions of the server to a person are declined.
+
     Args:
         name: the server's name, for messages.
         transport: opens the streams.
@@ -74,7 +78,7 @@ class Connection:
         """Run work with the session; return its future. Cancelling the future cancels the work.
 
         The future raises ToolUnavailableError if the session has ended, and otherwise the work's
-        error.
+        error. The work is submitted even if the session is retired.
 
         Args:
             work: takes the client; runs in the background loop.
@@ -93,12 +97,14 @@ class Connection:
         start_background(self._end())
 
     def join(self, patience_s: float) -> None:
-        """Wait for the end; cancel the session after ``patience_s`` seconds, and wait again.
+        """Wait until the session has ended; cancel it after ``patience_s`` seconds, and wait once
+        more as long.
 
-        Does not wait if called from the background loop.
+        Returns even if the session still runs then. Does not wait if called from the background
+        loop.
 
         Args:
-            patience_s: seconds to wait before the session is cancelled.
+            patience_s: seconds of each of the two waits.
         """
         with contextlib.suppress(InvalidInputError):  # A loop cannot wait for itself.
             run_blocking(self._ended(patience_s))

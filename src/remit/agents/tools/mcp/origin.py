@@ -20,7 +20,9 @@ def mcp_origin(settings: McpServerSettings, redacted: Callable[[str], str]) -> s
     """Return a server's command line or URL without secrets, for the ledger.
 
     Values of arguments and query fields whose names look secret become ``[secret]``. A text over
-    2,000 characters is cut, and ends with its SHA-256.
+    2,000 characters is cut, and ends with its SHA-256. User name, password and fragment of a URL
+    are removed. A command line is quoted as for a shell, with `` in CWD`` at its end if a folder is
+    set.
 
     Args:
         settings: the server's settings.

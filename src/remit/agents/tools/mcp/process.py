@@ -58,6 +58,9 @@ os.execv(sys.argv[2], sys.argv[2:])
 class ServerProcess:
     """A server's process in its own process group; started by :meth:`streams`.
 
+    Making the object starts nothing. On Linux the process ends when the thread that started it
+    ends.
+
     Args:
         settings: the server's settings.
         environment: the process's environment variables, in place of this process's.
@@ -94,6 +97,8 @@ class ServerProcess:
 
         To stop it, its stdin is closed, then its process group gets SIGTERM and at last SIGKILL,
         each after ``stop_timeout_s``. Call it once. The server runs in a process group of its own.
+        Text on stdout that is no message is dropped. A message longer than ``max_message_bytes``
+        ends the streams.
 
         Args:
             ended: called once when no more messages will come, with the reason; empty if the server

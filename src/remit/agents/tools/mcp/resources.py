@@ -43,7 +43,7 @@ async def context_tools(client: Client, reserved: set[str]) -> list[Offered]:
     """Return the tools for a server's resources and prompts, as far as it offers any.
 
     Asks the server for the first page of each list. A list that is empty, or that the server
-    refuses, counts as not offered.
+    refuses, counts as not offered. Errors other than the server's refusals are let through.
 
     Args:
         client: the connected client.
@@ -89,7 +89,7 @@ async def call_context_tool(
     """Return the result of a tool of :func:`context_tools`, as JSON or as text.
 
     Calls the server. The server's lists and the prompt's text are compared with their pins; new
-    ones are pinned. Images come as an :class:`Illustrated`.
+    ones are pinned. Images come as an :class:`Illustrated`. A list shows changed items as pinned.
 
     Args:
         client: the connected client.
@@ -98,8 +98,10 @@ async def call_context_tool(
         texts: the pins of the server's texts.
 
     Raises:
-        ToolError: the prompt or the resource differs from its pin.
+        ToolError: the prompt or the resource differs from its pin, or an item of a list has no key.
+        KeyError: ``uri`` or ``name`` is missing in ``arguments``.
         MCPError: the server refuses the request.
+        LedgerError: a pin cannot be read or recorded.
     """
     if name == "list_resources":
         found = await asyncio.to_thread(texts.lists, await text_lists(client, prompts=False))

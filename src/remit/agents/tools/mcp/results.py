@@ -60,7 +60,8 @@ def tool_output(result: CallToolResult, questions: Sequence[str] = ()) -> Any:
     """Return a tool's answer: its data, its texts, or both if they differ.
 
     Media become short notes; images that a provider accepts are attached, at most 20, as an
-    :class:`Illustrated`.
+    :class:`Illustrated`. Texts that only repeat the data are left out. A dict with ``text`` and
+    ``structuredContent`` holds both; declined questions are added.
 
     Args:
         result: the server's answer.
@@ -196,10 +197,12 @@ def mcp_schema(schema: Any) -> Any:
     Servers may use older drafts with boolean ``exclusiveMinimum`` and ``required``, and lists in
     ``items``. A schema without such parts is unchanged, so that its pin stays the same. Regular
     expressions are removed because a hostile one could block this process; the server checks
-    arguments itself.
+    arguments itself. Values under ``enum``, ``const``, ``default`` and ``examples`` are not
+    converted.
 
     Args:
-        schema: a JSON value; it is not changed.
+        schema: a JSON value; it is not changed. A value that is no object or list is returned as it
+            is.
     """
     if isinstance(schema, list):
         return [mcp_schema(item) for item in schema]

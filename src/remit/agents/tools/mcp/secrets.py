@@ -18,6 +18,9 @@ _MIN_CHARS = 6  # Shorter values (a port, "true") occur in many other texts.
 class McpSecrets:
     """The values of a server's ``env`` and ``headers``.
 
+    :meth:`filled` reads the environment and remembers what it filled in; :meth:`redacted` removes
+    these values from texts. Remembered values are never forgotten.
+
     Args:
         server: the server's name, for messages.
     """
@@ -29,7 +32,8 @@ class McpSecrets:
     def filled(self, values: Mapping[str, SecretStr]) -> dict[str, str]:
         """Return values with each ``${VARIABLE}`` replaced from the environment.
 
-        Results of at least 6 characters are remembered as secrets, for :meth:`redacted`.
+        Results of at least 6 characters are remembered as secrets, for :meth:`redacted`. The words
+        of a value are remembered, too.
 
         Args:
             values: the configured values, keyed by name.
@@ -47,6 +51,9 @@ class McpSecrets:
         ``[secret]``.
 
         Longer values are replaced first.
+
+        Args:
+            text: the text, which is not changed itself.
         """
         for value in sorted(self._known, key=len, reverse=True):
             text = text.replace(value, "[secret]")

@@ -64,7 +64,9 @@ class McpServer(Closeable):
 
     The server is started when its tools are first requested; after its death, by the next call. The
     operator, not the server, decides which tools are admitted and which may be repeated. An open
-    server is closed when the process exits.
+    server is closed when the process exits. :meth:`tools` starts the server, :meth:`close` ends it.
+    A connection inherited from a parent process is not used. Methods may be called from any thread
+    but the background loop's.
 
     Args:
         name: the server's name; the ids of its tools begin with it.
@@ -126,6 +128,7 @@ class McpServer(Closeable):
         Raises:
             ToolError: the server does not start or answer in time, or two tools would have the same
                 id.
+            LedgerError: the ledger cannot be read or written.
         """
         self._closed = False
         return [self._shown(tool) for tool in self._checked_tools()]
@@ -134,10 +137,11 @@ class McpServer(Closeable):
         """Return the refused tools and other texts of the server, by id. Blocks.
 
         Starts the server if needed, and compares all its definitions and texts with the pins, see
-        :meth:`tools`. Empty without pins.
+        :meth:`tools`. Empty without pins. Opens a closed server again.
 
         Raises:
             ToolError: as for :meth:`tools`.
+            LedgerError: the ledger cannot be read or written.
         """
         self._closed = False
         self._checked_tools()
@@ -148,7 +152,8 @@ class McpServer(Closeable):
         """End the connection and wait for the end.
 
         A server that was started here is ended with all its children. Calls are refused until
-        :meth:`tools` is called again.
+        :meth:`tools` is called again. Does nothing if no server runs. Blocks at most about eight
+        times ``stop_timeout_s``.
         """
         self._end()
         self._join()

@@ -35,6 +35,8 @@ class PinnedTexts:
 
     A text is pinned at its first use. A later difference is refused until a person accepts it: a
     list shows the pinned text, a changed prompt or resource raises ToolError. Every method blocks.
+    :meth:`refused` names the texts that differed at their last comparison; the object remembers
+    them.
 
     Args:
         server: name of the server in the configuration.
@@ -85,6 +87,10 @@ class PinnedTexts:
 
         Args:
             found: the items of each list as the server sent them, keyed by request.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
+            ToolError: a list is malformed, as for :meth:`listed`.
         """
         return {request: self.listed(request, items) for request, items in found.items()}
 
@@ -147,7 +153,8 @@ class PinnedTexts:
     def require_resource(self, uri: str) -> None:
         """Raise ToolError if a resource's description differs from its pin.
 
-        Judged by the latest list that :meth:`listed` compared.
+        Judged by the latest list that :meth:`listed` compared. Reads no ledger; a resource that no
+        list contained is accepted.
 
         Args:
             uri: the resource.

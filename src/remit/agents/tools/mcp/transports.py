@@ -46,9 +46,7 @@ async def web_streams(
     """Open the message streams to an MCP endpoint; close them at the end of the context.
 
     There is no time limit for an answer; the caller sets it. A longer or compressed answer ends
-    with an error of the HTTP client.
-
-    There is no time limit for an answer; the caller sets it.
+    with an error of the HTTP client. Nothing is sent before the first message.
 
     Args:
         url: the endpoint.
