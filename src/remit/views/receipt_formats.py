@@ -140,10 +140,8 @@ def _capsule(
         and any(one["decision"] == "DENIED" for one in receipt.approvals)
     )
     verdict = {"success": "executed", "failure": "errored", "blocked": "denied"}[receipt.outcome]
-    if receipt.decision == "escalate":
-        verdict = "hitl_dispatched"
     disposition: dict[str, Any] = {
-        "decision": {"denied": "reject", "hitl_dispatched": "needs_input"}.get(verdict, "accept"),
+        "decision": "reject" if verdict == "denied" else "accept",
         "approver": "human" if is_human else "policy", "human_disposed": is_human,
         "verdict_class": verdict,
     }  # fmt: skip

@@ -17,7 +17,6 @@ from remit.ledger import Extract, LedgerEntry, entry_id, is_authentic
 
 __all__ = ["Receipt", "read_receipts"]
 
-_BLOCKED = {"refused": "deny", "waiting": "escalate"}
 _APPROVALS = ("APPROVAL_SIGNED", "APPROVAL_GRANTED", "APPROVAL_DENIED")
 _RULES = (
     ("SESSION_START", "package_id"), ("EXCHANGE", "policy_epoch"),
@@ -42,7 +41,8 @@ class Receipt:
         count: number of actions that the index of the run names.
         previous: the entry that ends the action before; empty for the first action.
         kind: ``tool`` or ``model``.
-        actor: ``agent``, ``human`` or ``system``, and the actor's id.
+        actor: ``agent`` and its id; ``human`` and the user's id if a key or session of a user acted
+            without a work order.
         agent_id: the agent.
         model: the model that chose the tool, or that was called; empty if no record names it.
         tool: the tool's id; the provider's id for a model call.
@@ -51,7 +51,7 @@ class Receipt:
         result: hex digits of the commitment to the result or answer; empty without one.
         policy: the recorded rules: versions and digests of package, contract, prompt pack,
             settings and tool, and the policy epoch.
-        decision: ``allow``, ``deny``, ``escalate`` or ``require-approval``.
+        decision: ``allow``, ``deny`` or ``require-approval``.
         approvals: the decisions of persons, oldest first: ``decision``, ``by``, ``at``, and
             ``expires`` and ``on_behalf_of`` if they are recorded.
         outcome: ``success``, ``failure`` or ``blocked``.
@@ -139,8 +139,7 @@ def _receipt(extract: Extract, number: int, rows: Sequence[Sequence[int]]) -> Re
     approvals = [*_approvals(own, intent.get("approval"))]
     is_granted = "approval" in intent and any(one["decision"] == "GRANTED" for one in approvals)
     decision = "require-approval" if is_granted else "allow"
-    if outcome == "blocked":
-        decision = _BLOCKED.get(str(meta.get("status")), "deny")
+    decision = "deny" if outcome == "blocked" else decision
     admitted = [one["timestamp"] for one in own if one["event_type"] in ("DISPATCH", "TOOL_INTENT")]
     asked, answered = ("arguments", "result") if kind == "tool" else ("prompt", "response")
     return Receipt(
@@ -178,13 +177,11 @@ def _named(metadata: Mapping[str, Any], name: str) -> str:
 
 
 def _actor(metadata: Mapping[str, Any], start: Mapping[str, Any], agent_id: str) -> tuple[str, str]:
-    """Return the kind and id of the actor: a worker's agent, else a key's user, else the key."""
-    if _named(metadata, "work_order_id"):
-        return "agent", agent_id or "unnamed"
-    if user := _named(metadata, "user_id") or _named(start, "user_id"):
+    """Return the kind and id of the actor: a user who acts without an order, else the agent."""
+    user = _named(metadata, "user_id") or _named(start, "user_id")
+    if user and not _named(metadata, "work_order_id"):
         return "human", user
-    key_id = _named(metadata, "key_id") or _named(start, "key_id")
-    return "system", key_id or agent_id or "unnamed"
+    return "agent", agent_id or "unnamed"
 
 
 def _model(metadata: Mapping[str, Any], last: Mapping[str, Mapping[str, Any]]) -> str:
@@ -218,7 +215,7 @@ def _outcome(end: Mapping[str, Any]) -> tuple[str, str]:
         return "failure", "outcome_unknown"
     if event == "TOOL_CALL":
         status = str(meta.get("status"))
-        outcome = "blocked" if status in _BLOCKED else "success" if status == "ok" else "failure"
+        outcome = {"ok": "success", "refused": "blocked"}.get(status, "failure")
     else:
         status = str(meta.get("error_code") or meta.get("outcome"))
         outcome = "success" if meta.get("outcome") == "success" else "failure"
