@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 _LINE_CHARS = 100
 # Metadata that the line of an entry shows; of other entries, the first three values.
-_SHOWN = {"EXCHANGE": ("model_id", "input_tokens", "output_tokens", "cost_usd", "latency_ms")}
+_SHOWN = {
+    "EXCHANGE": ("model_id", "input_tokens", "output_tokens", "cost_usd", "latency_ms"),
+    "TOOL_CALL": ("tool_id", "status"),
+}
 
 
 def _only(text: str) -> Any:
