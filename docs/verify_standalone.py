@@ -324,25 +324,13 @@ def check_extract(data: dict, vkey: str) -> str:
     leads = climb(0, size, sorted(records)) == root and not hashes
     need(leads, "extract-root", "records and hashes do not lead to the checkpoint's root")
     said = f"complete: all {len(own)} entries of {said}, in the {size} that {origin!a} signed"
-    return "\n".join([said, *action_lines(of["entry"], actions, own)]) if "entry" in of else said
-
-def action_lines(name: str, actions: list, own: dict) -> list:
-    """The place of an action in its run, and what each of its records adds in plain values."""
-    ends = [entry_id(row[0]) for row in actions]
-    place = ends.index(name)
-    lines = [f"action {place + 1} of {len(ends)}, after {ends[place - 1] if place else 'none'}"]
-    known = {}
-    for _, record in sorted(own.items()):
-        meta, said = record["metadata"], []
-        given = meta.get("provenance")
-        for key, value in {**(given if type(given) is dict else {}), **meta}.items():
-            if key in ("arguments", "result") and type(value) is dict: value = value.get("$content")
-            if type(value) not in (str, int) or known.get(key) == value: continue
-            known[key] = value
-            said.append(f"{key}={value!a}")
-        lines.append(f"{record['id']} {record['timestamp']} {record['event_type']!a}: "
-                     f"{', '.join(said)}")
-    return lines
+    if "entry" in of:
+        ends = [entry_id(row[0]) for row in actions]
+        place = ends.index(of["entry"])
+        said += f"\naction {place + 1} of {len(ends)}, after {ends[place - 1] if place else 'none'}"
+        for one in own.values(): said += (f"\n{one['id']} {one['timestamp']} {one['event_type']!a} "
+                                          f"{json.dumps(one['metadata'])}")
+    return said
 
 class Export:
     """The lines of an export, each held to its conditions."""

@@ -81,7 +81,7 @@ def test_an_operator_hands_out_a_refund_and_an_auditor_checks_it(tmp_path: Path)
     alone = standalone(file, "--key", key)
     assert alone.returncode == 0, alone.stderr
     assert "action 4 of 9" in alone.stdout
-    assert "decided_by='Ada'" in alone.stdout
+    assert '"decided_by": "Ada"' in alone.stdout
     assert alone.stdout.endswith("VERIFIED\n")
     with_remit = run_remit("ledger", "verify", "--file", file, "--key", key, cwd=tmp_path)
     assert with_remit.returncode == 0, with_remit.stderr
