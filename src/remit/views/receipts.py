@@ -41,8 +41,8 @@ class Receipt:
         count: number of actions that the index of the run names.
         previous: the entry that ends the action before; empty for the first action.
         kind: ``tool`` or ``model``.
-        actor: ``agent`` and its id; ``human`` and the user's id if a key or session of a user acted
-            without a work order.
+        actor: ``agent`` and its id, or the id of its key; ``human`` and the user's id if a user
+            acted without a key.
         agent_id: the agent.
         model: the model that chose the tool, or that was called; empty if no record names it.
         tool: the tool's id; the provider's id for a model call.
@@ -112,7 +112,9 @@ class Receipt:
 
 
 def read_receipts(extract: Extract) -> list[Receipt]:
-    """Return the receipts of all actions in an extract, in ledger order; none for a range.
+    """Return the receipts of the actions whose records are in an extract, in order.
+
+    A range has no receipts.
 
     Args:
         extract: the verified extract of a run or of one action.
@@ -121,7 +123,7 @@ def read_receipts(extract: Extract) -> list[Receipt]:
     return [
         _receipt(extract, number, rows)
         for number, row in enumerate(rows, 1)
-        if row[0] in extract.records
+        if extract.records.keys() >= {*row}
     ]
 
 
@@ -134,12 +136,11 @@ def _receipt(extract: Extract, number: int, rows: Sequence[Sequence[int]]) -> Re
     start, intent = last.get("SESSION_START", {}), last.get("TOOL_INTENT", {})
     origin, agent_id = extract.signed.checkpoint.origin, _named(meta, "agent_id")
     sent = next((one for one in reversed(own) if one["event_type"] == "DISPATCH"), None)
-    tool, target = _tool(meta, sent, origin) if kind == "model" else _server(meta, origin)
+    tool, target = _provider(meta, sent, origin) if kind == "model" else _server(meta, origin)
     outcome, code = _outcome(end)
     approvals = [*_approvals(own, intent.get("approval"))]
     is_granted = "approval" in intent and any(one["decision"] == "GRANTED" for one in approvals)
-    decision = "require-approval" if is_granted else "allow"
-    decision = "deny" if outcome == "blocked" else decision
+    decision = "deny" if outcome == "blocked" else "require-approval" if is_granted else "allow"
     admitted = [one["timestamp"] for one in own if one["event_type"] in ("DISPATCH", "TOOL_INTENT")]
     asked, answered = ("arguments", "result") if kind == "tool" else ("prompt", "response")
     return Receipt(
@@ -177,10 +178,12 @@ def _named(metadata: Mapping[str, Any], name: str) -> str:
 
 
 def _actor(metadata: Mapping[str, Any], start: Mapping[str, Any], agent_id: str) -> tuple[str, str]:
-    """Return the kind and id of the actor: a user who acts without an order, else the agent."""
-    user = _named(metadata, "user_id") or _named(start, "user_id")
-    if user and not _named(metadata, "work_order_id"):
-        return "human", user
+    """Return the kind and id of the actor: without a work order, the key or else the user."""
+    if not _named(metadata, "work_order_id"):
+        if key_id := _named(metadata, "key_id"):
+            return "agent", key_id
+        if user := _named(metadata, "user_id") or _named(start, "user_id"):
+            return "human", user
     return "agent", agent_id or "unnamed"
 
 
@@ -190,7 +193,7 @@ def _model(metadata: Mapping[str, Any], last: Mapping[str, Mapping[str, Any]]) -
     return next((name for name in names if isinstance(name, str) and name), "")
 
 
-def _tool(
+def _provider(
     metadata: Mapping[str, Any], sent: Mapping[str, Any] | None, origin: str
 ) -> tuple[str, str]:
     """Return the provider of a model call, as tool and as target; the log's name without one."""
