@@ -16,10 +16,9 @@ from remit.kernel.canonical import canonical_json, exact_json, sha256_hex
 from remit.ledger import Erased, LedgerClient
 from remit.views.receipts import Receipt
 
-__all__ = ["PUBLIC_FORMATS", "PublicFormat", "public_receipts"]
+__all__ = ["PublicFormat", "public_receipts"]
 
 PublicFormat = Literal["agentboundary", "agentboundary-0.2", "capsule"]
-PUBLIC_FORMATS: tuple[PublicFormat, ...] = ("agentboundary", "agentboundary-0.2", "capsule")
 
 _NO_ARGUMENTS = sha256_hex(canonical_json({}))
 _CONTENT = {"tool": ("arguments", "result"), "model": ("context_hash", "answer", "response")}
