@@ -152,7 +152,7 @@ $(VENV)/.docs: requirements/docs.txt | $(BIN)/uv
 # wants a newer Python than ours, which pip alone overlooks.
 $(VENV)/.oracles: tests/oracles/requirements.txt $(wildcard tests/oracles/*.txt) | $(VENV)/.dev
 	@$(PYTHON) -m venv $(VENV)/oracles
-	@{ $(call install,$(VENV)/oracles/bin/python,-r tests/oracles/pymerkle.txt -r tests/oracles/sigstore.txt -r tests/oracles/learning.txt) && \
+	@{ $(call install,$(VENV)/oracles/bin/python,-r tests/oracles/pymerkle.txt -r tests/oracles/sigstore.txt -r tests/oracles/learning.txt -r tests/oracles/receipts.txt) && \
 	$(VENV)/oracles/bin/python $(PIP) --ignore-requires-python -r $<; } || echo "Other people's verifiers could not be installed; tests that need them will be skipped."
 	@touch $@
 

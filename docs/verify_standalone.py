@@ -323,7 +323,14 @@ def check_extract(data: dict, vkey: str) -> str:
         return node(climb(start, middle, left), climb(middle, end, seqs[len(left):]))
     leads = climb(0, size, sorted(records)) == root and not hashes
     need(leads, "extract-root", "records and hashes do not lead to the checkpoint's root")
-    return f"complete: all {len(own)} entries of {said}, in the {size} that {origin!a} signed"
+    said = f"complete: all {len(own)} entries of {said}, in the {size} that {origin!a} signed"
+    if "entry" in of:
+        ends = [entry_id(row[0]) for row in actions]
+        place = ends.index(of["entry"])
+        said += f"\naction {place + 1} of {len(ends)}, after {ends[place - 1] if place else 'none'}"
+        for one in own.values(): said += (f"\n{one['id']} {one['timestamp']} {one['event_type']!a} "
+                                          f"{json.dumps(one['metadata'])}")
+    return said
 
 class Export:
     """The lines of an export, each held to its conditions."""

@@ -17,7 +17,7 @@ import pytest
 from remit.agents.admin import admin_tools
 from remit.gateway.auth import ROLES, AuthLimits, KeyStore
 from remit.gateway.budget import BudgetLimits, BudgetScope
-from remit.ledger import LedgerEntry
+from remit.ledger import LedgerEntry, read_extract
 from remit.ledger.tlog import SignedCheckpoint, TlogProof, VerifierKey
 from remit.runtime import Runtime
 from remit.server.api import api_application
@@ -413,6 +413,13 @@ def test_a_stranger_can_verify_what_the_api_gives(api: Api) -> None:
     proof = api.ask(f"GET /api/ledger/entries/{entry_id}/proof")
     assert proof.headers["content-type"].startswith("text/plain")
     TlogProof.parse(proof.body).verify(record.body, key)
+    call = next(iter(api.runtime.ledger.query(event_type="EXCHANGE"))).id
+    receipt = api.ask(f"GET /api/ledger/receipts/{call}")
+    assert receipt.headers["content-type"] == "application/json"
+    assert read_extract(receipt.body, key).of == {"entry": call}
+    capsule = api.ask(f"GET /api/ledger/receipts/{call}", format="capsule").json
+    assert capsule["action_id"] == "SES-AAAAAAAA#1"
+    assert api.ask("GET /api/ledger/receipts/LED-0fffffff").status == 404
 
 
 def test_packages_and_gates(api: Api) -> None:

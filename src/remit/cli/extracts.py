@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def verify_file(file: Path, key: VerifierKey | None, as_json: bool) -> None:
-    """Verify an extract and print its range; exit 1 if it does not hold.
+    """Verify an extract and print its range and the facts of an action; exit 1 if it does not hold.
 
     Args:
         file: path of the extract.
@@ -26,6 +27,7 @@ def verify_file(file: Path, key: VerifierKey | None, as_json: bool) -> None:
         RemitError: the file cannot be read.
     """
     from remit.ledger import LedgerFormatError, read_extract
+    from remit.views import read_receipts
 
     try:
         data = file.read_bytes()
@@ -38,11 +40,14 @@ def verify_file(file: Path, key: VerifierKey | None, as_json: bool) -> None:
              [f"NOT VERIFIED: {error.message}"])  # fmt: skip
         raise SystemExit(1) from None
     head = found.signed.checkpoint
+    receipts = read_receipts(found)
     said = {
         "verified": True, "of": dict(found.of), "entries": len(found.records), "end": found.end,
         "origin": head.origin, "size": head.size, "problems": [],
+        "receipts": [dataclasses.asdict(one) for one in receipts],
     }  # fmt: skip
-    emit(as_json, said, [found.statement])
+    of_action = receipts[0].lines() if "entry" in found.of else ()
+    emit(as_json, said, [found.statement, *of_action])
     if key is None and not as_json:
         note(f"The file states the key {found.members['verifier_key']}. Compare it with the key "
              "that you have from another source, or pass that with --key.")  # fmt: skip

@@ -38,6 +38,7 @@ _COMMANDS = {
     "trace": "remit.cli.trace:trace",
     "replay": "remit.cli.replay:replay",
     "report": "remit.cli.report:report",
+    "receipt": "remit.cli.operations:receipt",
     "trail": "remit.cli.trail:trail",
     "route": "remit.cli.route:route",
     "learn": "remit.cli.learn:learn",

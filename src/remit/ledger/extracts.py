@@ -83,7 +83,8 @@ class Extract:
         head = self.signed.checkpoint
         what = f"entries {self.of['first']} to {self.end - 1}" if "end" in self.of else ""
         for name, value in {**self.run, **self.of}.items() if not what else ():
-            what = f"the entries of {name} {value!r} before {entry_id(self.end)}"
+            kind = "the action" if name == "entry" else name
+            what = f"the entries of {kind} {value!r} before {entry_id(self.end)}"
         return (f"verified: all {len(self.records)} of {what}, in the {head.size} entries that "
                 f"{head.origin} signed")  # fmt: skip
 

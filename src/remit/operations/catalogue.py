@@ -15,7 +15,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "workers": ("worker",),
     "usage": ("usage",),
     "prices": ("price",),
-    "ledger": ("ledger",),
+    "ledger": ("ledger", "receipt"),
     "trail": ("trail",),
     "learning": ("learn",),
     "approvals": ("mcp",),

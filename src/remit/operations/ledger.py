@@ -1,4 +1,4 @@
-"""Operations on the ledger: entries, their proofs, checkpoints, key and counts."""
+"""Operations on the ledger: entries, their proofs, receipts, checkpoints, key and counts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
 
 from remit.kernel.errors import InvalidInputError, NotFoundError, nearest
 from remit.operations.operation import (
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
 
 _LINE_CHARS = 100
 # Metadata that the line of an entry shows; of other entries, the first three values.
-_SHOWN = {"EXCHANGE": ("model_id", "input_tokens", "output_tokens", "cost_usd", "latency_ms")}
+_SHOWN = {
+    "EXCHANGE": ("model_id", "input_tokens", "output_tokens", "cost_usd", "latency_ms"),
+    "TOOL_CALL": ("tool_id", "status"),
+}
 
 
 def _only(text: str) -> Any:
@@ -217,6 +222,55 @@ class ProveEntry(_OfEntry):
         return root.ledger.prove(self.entry_id)
 
 
+class WriteReceipt(Operation):
+    """Write the receipt of a tool action or model call, or all receipts of a run.
+
+    A receipt contains no content. `remit` is an extract, which proves the action and its place in
+    the run; `remit ledger verify --file` checks it. The other formats are for public verifiers, and
+    contain hashes of arguments.
+    """
+
+    command, route, summary = "receipt", "GET /ledger/receipts/{action_id}", "Receipt of an action"
+    media_type, changes, endpoint = "application/json", True, "receipt"
+
+    action_id: str = field(
+        "Entry that ends the action, such as a `TOOL_CALL` or `EXCHANGE`. A session or work order "
+        "gives all of its receipts.", flag="", metavar="ID",
+    )  # fmt: skip
+    format: Literal["remit", "agentboundary", "agentboundary-0.2", "capsule"] = field(
+        "Format of the receipt.", "remit"
+    )
+    out: Path | None = _out()
+    archives: list[Path] = _archives()
+
+    def run(self, root: RootPort, caller: Caller) -> str:
+        """Return the receipt as JSON; a list for a run in a public format.
+
+        An index of the run is recorded and a checkpoint is signed, unless they exist.
+
+        Raises:
+            EntryNotFoundError: the ledger has no such entry or run.
+            InvalidInputError: the entry ends no tool action or model call.
+            LedgerError: the entry belongs to no run, or the index cannot be written.
+        """
+        from remit.ledger import make_extract, read_extract
+        from remit.views import public_receipts, read_receipts
+
+        ledger, name = root.ledger, self.action_id
+        if self.archives:
+            ledger.attach(self.archives)
+        kind = {"LED": "entry", "WO-": "work_order_id"}.get(name[:3], "session_id")
+        whole = make_extract(ledger, {kind: name})
+        if self.format == "remit":
+            return _as_json(whole)
+        if kind == "entry":
+            whole = make_extract(ledger, read_extract(_as_json(whole), None).run)
+        receipts = read_receipts(read_extract(_as_json(whole), None))
+        made = [*public_receipts(ledger, receipts, self.format)]
+        numbers = {one.entry_id: one.number for one in receipts}
+        return _as_json(made[numbers[name] - 1] if kind == "entry" else made)
+
+
 class LatestCheckpoint(Operation):
     """Return the latest signed checkpoint (C2SP tlog-checkpoint) with its cosignatures."""
 
@@ -292,6 +346,10 @@ class CountEntries(Operation):
             yield f"  {found['archived']:>8}  of them archived"
         for name, number in sorted(found["events"].items(), key=lambda one: (-one[1], one[0])):
             yield f"  {number:>8}  {name}"
+
+
+def _as_json(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
 def entry_line(entry: LedgerEntry) -> str:

@@ -18,6 +18,8 @@ from remit.views.learn_report import learning_page, learning_shown, pictures_of
 from remit.views.page import journey_page, page_parts
 from remit.views.periods import PERIODS, instant_of
 from remit.views.places import SESSION_EVENTS
+from remit.views.receipt_formats import public_receipts
+from remit.views.receipts import Receipt, read_receipts
 from remit.views.report import audit_report
 from remit.views.report_page import report_parts, report_script_hash
 from remit.views.text import journey_text
@@ -31,6 +33,7 @@ __all__ = [
     "SESSION_EVENTS",
     "FallbackReason",
     "Fallbacks",
+    "Receipt",
     "Usage",
     "UsageRow",
     "audit_report",
@@ -46,7 +49,9 @@ __all__ = [
     "pictures_of",
     "prompt_journey",
     "prompt_parts",
+    "public_receipts",
     "read_fallbacks",
+    "read_receipts",
     "read_usage",
     "report_parts",
     "report_script_hash",

@@ -154,6 +154,11 @@ async def test_a_call_is_on_record_before_and_after_with_a_receipt(served: Serve
     proof = served.root.parent / "receipt.tlog-proof"
     remit(served.root, "ledger", "prove", call.id, "--out", str(proof))
     assert proof.read_text().startswith("c2sp.org/tlog-proof@v1")
+    handed = json.loads(remit(served.root, "receipt", call.id, "--format", "agentboundary"))
+    assert handed["tool"]["name"] == "reference__test_simple_text"
+    assert handed["target"]["system"] == "reference"
+    assert handed["actor"] == {"type": "agent", "id": call.metadata["key_id"]}
+    assert handed["policy"]["version"] == intent.metadata["tool_digest"][:12]
 
 
 async def test_everything_else_passes_both_ways(served: Served) -> None:

@@ -31,6 +31,7 @@ _MEANINGS = {
     409: "The request conflicts with the present state, such as a name that is taken.",
 }
 _FORMATS = {"text/plain": {"type": "string"}, "text/html": {"type": "string"},
+            "application/json": {"type": ["object", "array"]},
             "application/octet-stream": {"type": "string", "format": "binary"}}  # fmt: skip
 
 _T = TypeVar("_T")
