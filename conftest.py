@@ -27,12 +27,18 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # Temporary files are in memory where 6 GiB of it are free: each fsync of a disk takes milliseconds.
+# The directory is this run's own: each pytest that starts shuts other users, as whom PostgreSQL
+# runs, out of the directory that all runs share.
 _MEMORY = Path("/dev/shm")
-if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK):
-    available = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
-    free = min(shutil.disk_usage(_MEMORY).free, int(available[1]) << 10 if available else 0)
-    if free > 6 << 30:
-        os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
+_OWN_DIRECTORY = ""
+if "TMPDIR" not in os.environ:
+    place = None
+    if os.access(_MEMORY, os.W_OK):
+        available = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
+        free = min(shutil.disk_usage(_MEMORY).free, int(available[1]) << 10 if available else 0)
+        place = _MEMORY if free > 6 << 30 else None
+    _OWN_DIRECTORY = tempfile.mkdtemp(prefix="t", dir=place)
+    os.environ["TMPDIR"] = tempfile.tempdir = _OWN_DIRECTORY
 
 # How long an example takes says how busy the machine is, and nothing about the code. Each run
 # draws other examples; a soak draws twice as many.
@@ -69,6 +75,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items
         if item.get_closest_marker("any_store") is None or "postgresql" not in item.name
     ]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the run's directory of temporary files unless it holds those of a failed test."""
+    if _OWN_DIRECTORY and not any(Path(_OWN_DIRECTORY).glob("pytest-of-*/pytest-*/*/*")):
+        shutil.rmtree(_OWN_DIRECTORY, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
