@@ -47,6 +47,10 @@ class Governance:
         manager: the manager of its packages.
         context: returns the context of the gates under other settings.
         identity: the person; the role must allow `adopt`.
+
+    Attributes:
+        proposals: the proposals of the root.
+        manager: the manager of its packages.
     """
 
     def __init__(
@@ -60,11 +64,18 @@ class Governance:
         self.proposals = Proposals(root, ledger)
         self._root = root
         self._ledger = ledger
-        self._manager = manager
+        self.manager = manager
         self._context = context
         self._identity = identity
 
-    def adopt(self, proposal_id: str, *, reason: str) -> Proposal:
+    def adopt(
+        self,
+        proposal_id: str,
+        *,
+        reason: str,
+        also: Callable[[Transaction], Iterator[LedgerEntry]] = lambda tx: iter(()),
+        back: str | None = None,
+    ) -> Proposal:
         """Install a proposal, or perform its rollback, and begin a policy epoch.
 
         The call appends ``SIGNAL_ADOPTED`` together with the entry of the package, and writes the
@@ -74,6 +85,8 @@ class Governance:
         Args:
             proposal_id: an id as for :meth:`Proposals.get`.
             reason: the person's reason, recorded permanently.
+            also: returns entries to write before, in the same transaction.
+            back: the version that a later rollback installs; ``None`` for the present one.
 
         Returns:
             The proposal, now adopted.
@@ -97,7 +110,7 @@ class Governance:
         self._check_settings(archive)
         key = trusted_root_key(
             self._root, self._ledger, LEARNED_PACKAGES, by=self._identity.name, reason=reason,
-            wait_s=self._manager.settings.lock_timeout_s,
+            wait_s=self.manager.settings.lock_timeout_s,
         )  # fmt: skip
         envelope = sign(archive.digest, archive.manifest, key)
         incoming = IncomingArchive(
@@ -105,9 +118,13 @@ class Governance:
         )
 
         def beside(tx: Transaction) -> Iterator[LedgerEntry]:
-            yield self._decision(tx, proposal, "ADOPTED", reason, version=proposal.version)
+            yield from also(tx)
+            decision = self._decision(tx, proposal, "ADOPTED", reason, version=proposal.version)
+            if back is not None:
+                decision.metadata["previous_version"] = back
+            yield decision
 
-        self._manager.install([incoming], approve=True, extra_entries=beside)
+        self.manager.install([incoming], approve=True, extra_entries=beside)
         self.proposals.archive(proposal.proposal_id).unlink(missing_ok=True)
         return self.proposals.get(proposal.proposal_id)
 
@@ -177,7 +194,7 @@ class Governance:
                 f"{proposal.proposal_id} is {proposal.state.replace('_', ' ')}, not adopted.",
                 next_step="`remit learn proposals --state adopted` lists adopted proposals.",
             )
-        now = self._manager.registry().packages.get(proposal.package_id)
+        now = self.manager.registry().packages.get(proposal.package_id)
         if now is None or now.version != proposal.version:
             there = "is not installed" if now is None else f"is at version {now.version}"
             raise ProposalError(
@@ -192,9 +209,9 @@ class Governance:
             yield self._decision(tx, rollback or proposal, decision, reason, version=back)
 
         if back:
-            self._manager.rollback(proposal.package_id, back, approve=True, extra_entries=beside)
+            self.manager.rollback(proposal.package_id, back, approve=True, extra_entries=beside)
         else:
-            self._manager.remove(proposal.package_id, extra_entries=beside)
+            self.manager.remove(proposal.package_id, extra_entries=beside)
 
     def _known(self, proposal_id: str, reason: str) -> Proposal:
         if not self._identity.may("adopt"):
@@ -240,10 +257,10 @@ class Governance:
                 f"{file} differs from the proposed package: it was changed later.",
                 next_step=f"Find out who changed it. {_AGAIN}",
             )
-        return read_archive(io.BytesIO(data), self._manager.settings)
+        return read_archive(io.BytesIO(data), self.manager.settings)
 
     def _require_current(self, proposal: Proposal) -> None:
-        now = self._manager.registry().packages.get(proposal.package_id)
+        now = self.manager.registry().packages.get(proposal.package_id)
         why = self.proposals.stale(proposal)
         if not why and (now.version if now is not None else "") != proposal.base_version:
             why = (

@@ -194,7 +194,8 @@ class Change:
     ) -> str:
         """Return a unified diff of files with those in force, at most 400 lines.
 
-        Of a file above 64 KiB, only the sizes are named. The diff is empty if nothing differs.
+        Of a file above 64 KiB, and of evidence, only the sizes are named. The diff is empty if
+        nothing differs.
 
         Args:
             installed: the installed files of the root.
@@ -267,7 +268,8 @@ def _learned_version(base: str, number: int) -> str:
 
 
 def _diff(path: str, old: bytes, new: bytes) -> Iterator[str]:
-    if max(len(old), len(new)) > _DIFF_BYTES:
+    # The diff of evidence would hold what an erasure takes out of the evidence.
+    if max(len(old), len(new)) > _DIFF_BYTES or path.endswith(".evidence.json"):
         yield f"{path}: {len(old)} bytes become {len(new)}"
         return
     before, after = (_lines(path, data) for data in (old, new))

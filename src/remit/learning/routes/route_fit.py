@@ -19,17 +19,20 @@ from remit.learning.routes.folds import (
 )
 from remit.learning.routes.ridge import MAX_PROMPTS, GradedPrompt, fit_head
 from remit.learning.statistics import Estimate, one_sided, paired_effect, pairs_needed
-from remit.routing import Weights
+from remit.routing import LearnedHead, Weights
 from remit.routing.learned_head import MILLION
 
-__all__ = ["IN_FORCE", "RULES_FILE", "RouteFit", "fit_route"]
+__all__ = [
+    "EVIDENCE_FILE", "HEAD_FILE", "IN_FORCE", "RULES_FILE", "RouteFit", "fit_route", "route_files",
+]  # fmt: skip
 
 IN_FORCE = "in force"
 """The value of ``saves_against`` if the rules in force have a learned head."""
 
 RULES_FILE = "HOT/routing/learned.json"
 _NANO = 1_000_000_000
-_HEAD_FILE = "HOT/routing/learned.head.json"
+HEAD_FILE = "HOT/routing/learned.head.json"
+EVIDENCE_FILE = "HOT/routing/learned.evidence.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class RouteFit:
 
     @property
     def holds(self) -> list[str]:
-        """Ids of the exchanges whose prompts are in the routing head; empty without a head."""
+        """Ids of the exchanges whose prompts the head was fitted to; empty without a head."""
         head = self.weights.head
         return [] if head is None else [one.exchange_id for one in head.neighbours]
 
@@ -170,11 +173,23 @@ def fit_route(
         },
         weights=Weights.from_document(document, lambda _: head),
         evidence=sorted({entry for one in (*learned, *taken) for entry in one.evidence}),
-        files={
-            RULES_FILE: json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n",
-            _HEAD_FILE: head.encoded,
-        },
+        files=route_files(document, head),
     )
+
+
+def route_files(rules: Mapping[str, Any], head: LearnedHead) -> dict[str, bytes]:
+    """Return the files of a learned route by path: rules, weights and evidence of the head.
+
+    Args:
+        rules: the rules, with ``learned``; the digest of the head is set here.
+        head: the head.
+    """
+    document = {**rules, "learned": {**rules["learned"], "head": head.digest}}
+    return {
+        RULES_FILE: json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n",
+        HEAD_FILE: head.encoded,
+        EVIDENCE_FILE: head.evidence,
+    }
 
 
 def _missing(
