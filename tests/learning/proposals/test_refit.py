@@ -99,7 +99,7 @@ def _decided(place: Path, database: str) -> tuple[str, dict[str, Any]]:
 def test_a_route_stays_in_force_without_the_erased_prompts(place: tuple[str, Path]) -> None:
     database, directory = place
     on_server = database.startswith("postgresql")
-    _erase_in_turn(directory.parent / "root", database if on_server else "", 172, (1, 3, 10))
+    _erase_in_turn(directory.parent / "root", database if on_server else "", 160, (1, 10))
 
 
 @pytest.mark.soak
