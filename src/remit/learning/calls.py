@@ -27,7 +27,6 @@ def open_account(budgeter: TokenBudgeter, by: str) -> None:
     `remit budget` limits the account. An existing account stays as it is.
 
     Args:
-        budgeter: the budgeter of the root.
         by: the acting person or program, for the record.
     """
     if not budgeter.status(LEARNING):
@@ -39,9 +38,6 @@ def is_own_call(metadata: Mapping[str, Any]) -> bool:
 
     Such a call is charged to learning's account, which callers of the gateway cannot name. Its
     outcome says nothing about the contract that it repeats.
-
-    Args:
-        metadata: metadata of the ``EXCHANGE``.
     """
     return not _OWN.isdisjoint(metadata.get("charged_to") or ())
 
@@ -52,10 +48,6 @@ def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
     The request has the session and person of the exchange, so that an erasure of either reaches the
     copy. The request is charged to the account ``session:learning`` too. The fields are
     ``session_id``, ``subject_id`` (``None`` if no person is recorded) and ``charged_to``.
-
-    Args:
-        ledger: the ledger of the exchange.
-        exchange: the ``EXCHANGE`` entry.
     """
     subject = ledger.select(_SUBJECT, (parse_entry_id(exchange.id),))
     return {
@@ -71,7 +63,6 @@ def bound_of(gateway: LLMGateway, request: PromptRequest) -> int:
     No call is made.
 
     Args:
-        gateway: the gateway that knows the prices.
         request: the request, which names provider and model.
 
     Raises:
@@ -91,7 +82,6 @@ def cost_of(ledger: LedgerReader, response: PromptResponse, bound: int) -> int:
     """Return the cost of a call that counts against a learning budget, in nano-dollars.
 
     Args:
-        ledger: the record.
         response: the response; one answered from the record counts its original cost.
         bound: the highest possible cost, counted if the real cost is unknown.
     """

@@ -25,7 +25,6 @@ class ChangedRequests:
     therefore be plain text before and after, or be extended by plain text at its end.
 
     Args:
-        ledger: the ledger of the exchanges.
         installed: the installed files, with the packs of recorded prompts.
         contract: the present contract.
         files: changed files by path, such as those of ``Change.made``; a contract among them

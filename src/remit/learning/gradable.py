@@ -24,8 +24,6 @@ def learnable_contract(
     """Return the newest version of a contract that can be learned about.
 
     Args:
-        ledger: the ledger, with the exchanges of the contract.
-        contracts: the contracts of the root.
         contract_id: id without version.
 
     Raises:
@@ -57,8 +55,6 @@ def gradable_exchanges(
     Learning's own calls, and exchanges with erased content, are left out.
 
     Args:
-        ledger: the record.
-        contract_id: id of the contract.
         version: restricts the exchanges to this version (``None`` for all); exchanges that name no
             version are matched by the version's prompt pack.
     """

@@ -45,10 +45,6 @@ def held_out_sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[st
     """Return for each exchange, in the given order, True if its prompt is held out.
 
     Missing exchanges, and exchanges with erased content, are left out.
-
-    Args:
-        ledger: the ledger of the exchanges.
-        exchange_ids: ids of ``EXCHANGE`` entries.
     """
     ids = list(exchange_ids)
     known = {

@@ -73,12 +73,9 @@ class Replay:
     """The replay of exchanges under one change.
 
     Args:
-        gateway: makes the calls, which are recorded, budgeted and billed.
-        ledger: the ledger of the exchanges.
         ask: returns the request for an exchange under the change; the request names its model.
         grade: grades an answer to an exchange from 0 to 1; returns ``None`` if it cannot. The
             recorded answer is graded by the same function.
-        prices: version of the prices in force.
         kept: the progress of earlier runs; a path is a file to which pairs are appended.
     """
 
@@ -190,7 +187,6 @@ class Replay:
         :func:`is_held_out`.
 
         Args:
-            exchange_ids: ids of exchanges.
             held_out: the wanted side.
         """
         ids = list(exchange_ids)

@@ -61,7 +61,6 @@ class KeptFile:
 
     Args:
         path: the file, to which lines are appended; it need not exist.
-        prices: version of the prices in force.
 
     Attributes:
         lost_nano: 0, because no call is lost: the ledger answers a repeated one.
@@ -115,7 +114,6 @@ class KeptFile:
         file. Missing folders are created.
 
         Args:
-            request: the request.
             exchange_id: id of the exchange that is asked again.
         """
         if not self._run:
@@ -147,10 +145,8 @@ class KeptOnRecord:
     at the first :meth:`read`, not before. Nothing is written here: the gateway records the calls.
 
     Args:
-        ledger: the ledger.
         name: id of the replay's order.
         exchange_ids: all exchanges that the replay may ask.
-        prices: version of the prices in force.
 
     Attributes:
         lost_nano: cost in nano-dollars of calls whose answers are lost; 0 until :meth:`read`.
@@ -191,7 +187,6 @@ class KeptOnRecord:
         The key makes the gateway answer a repeated request from the ledger.
 
         Args:
-            request: the request.
             exchange_id: id of the exchange that is asked again.
         """
         name = self._of(exchange_id)
@@ -245,7 +240,6 @@ def drift(kept: Kept, what: str) -> ConflictError:
     """Return (not raise) the error of a replay that cannot continue because of ``what``.
 
     Args:
-        kept: the progress, which knows the next step.
         what: the change, as part of a sentence.
     """
     return ConflictError(

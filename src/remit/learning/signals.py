@@ -66,9 +66,6 @@ class SignalPolicy(BaseModel):
     def installed(cls, files: InstalledFiles) -> SignalPolicy:
         """Return the signal policy in ``HOT/documents/signals.json``, as a package installed it.
 
-        Args:
-            files: the installed files of the root.
-
         Raises:
             ConfigError: the file is not a policy.
             NotInstalledError: no package installed one.
@@ -79,9 +76,6 @@ class SignalPolicy(BaseModel):
     @classmethod
     def from_json(cls, data: bytes) -> SignalPolicy:
         """Return the policy in the bytes of a JSON file.
-
-        Args:
-            data: the file's bytes.
 
         Raises:
             ConfigError: the file is not a policy, or does not state a margin from 0 to 999 for each
@@ -200,7 +194,6 @@ def read_signals(
 
     Args:
         samples: samples, oldest first.
-        policy: the thresholds.
         before_epoch: samples before this policy epoch are the baseline.
         before: samples before this instant are the baseline; ISO 8601 in UTC, as in ``Sample.at``.
             Without either, the baseline is the first ``policy.reference`` samples of each group.
@@ -283,8 +276,6 @@ def current_signals(
     is only read.
 
     Args:
-        ledger: the ledger.
-        policy: the thresholds.
         since: start of the live samples, ISO 8601; ``None`` for the epoch in force.
         latest: largest number of exchanges, counted from the latest; ``None`` for all. Pass signals
             to :func:`observe` only if all exchanges were read, because intervals need a fixed
@@ -317,12 +308,7 @@ def current_signals(
 
 
 def before_latest(ledger: LedgerReader, latest: int) -> str | None:
-    """Return the id of the exchange before the latest ones; ``None`` if there is none.
-
-    Args:
-        ledger: the ledger.
-        latest: number of latest exchanges.
-    """
+    """Return the id of the exchange before the latest ones; ``None`` if there is none."""
     rows = ledger.select(
         "SELECT id FROM entries WHERE event_type = 'EXCHANGE' ORDER BY seq DESC LIMIT 1 OFFSET ?",
         (latest,),
@@ -337,7 +323,6 @@ def observe(ledger: LedgerClient, signals: Iterable[Signal], *, window: str) -> 
     signal is identified by dimension, name, metric and window.
 
     Args:
-        ledger: the ledger.
         signals: all signals; those that are not crossed are ignored.
         window: the baseline, such as ``epoch 3`` or ``first 200``. Each signal is written once for
             each window.

@@ -39,7 +39,6 @@ class Window:
         """Add a value.
 
         Args:
-            value: the value, 0 to 1.
             raters: the parties that gave it, for a reward; empty for other metrics.
 
         Raises:

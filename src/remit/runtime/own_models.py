@@ -34,9 +34,6 @@ def permit_models(
     permissions of the package stay.
 
     Args:
-        root: the installation.
-        ledger: the root's ledger.
-        loaded: the root's settings.
         models: ``provider/model`` names.
         by: the person who permits the models, for the record.
 

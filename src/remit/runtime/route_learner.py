@@ -285,7 +285,6 @@ def propose_route(runtime: Runtime, found: RouteFit, *, reason: str, by: str) ->
     Args:
         runtime: the open root.
         found: a fit without gaps.
-        reason: the purpose, in words.
         by: the person who proposes.
 
     Raises:
@@ -325,7 +324,6 @@ def grade_recorded(ledger: LedgerClient, references: Mapping[str, str], *, by: s
     """Record a grade for each answer with a reference, unless a reference graded the answer.
 
     Args:
-        ledger: the ledger.
         references: right answers by exchange id.
         by: name of the grader, for the record.
     """
@@ -336,11 +334,7 @@ def grade_recorded(ledger: LedgerClient, references: Mapping[str, str], *, by: s
 
 
 def right_answers(ledger: LedgerClient) -> dict[str, str]:
-    """Return the correct answers by exchange id: answers with the latest reference grade 1.
-
-    Args:
-        ledger: the ledger.
-    """
+    """Return the correct answers by exchange id: answers with the latest reference grade 1."""
     right: dict[str, str] = {}
     for one in feedback_on(ledger):
         if one.source != "reference" or one.target_type != "exchange":

@@ -45,7 +45,6 @@ def corrects(message: str, asked: str) -> bool:
     more, and the question has at least three such words.
 
     Args:
-        message: the user's next message.
         asked: the user's previous message.
     """
     text = " ".join(message.split()).replace("\u2019", "'")

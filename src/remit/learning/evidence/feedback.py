@@ -104,7 +104,6 @@ def give_feedback(
     Earlier feedback of the same party and source on the same target no longer counts.
 
     Args:
-        ledger: the ledger of the target.
         target: an id of any form that :func:`find_target` takes.
         by: name of the giver, for the record; it cannot be erased.
         score: 0 (bad) to 1 (good), rounded to 6 decimals; ``None`` if there is only a label.
@@ -176,7 +175,6 @@ def feedback_on(
     """Yield recorded feedback in ledger order, replaced feedback included.
 
     Args:
-        ledger: the ledger.
         target: an id of any form that :func:`find_target` takes; ``None`` for all feedback.
         after: id of an entry; only later feedback is read.
 
@@ -193,9 +191,6 @@ def rater_of(metadata: dict[str, Any]) -> str:
     """Return the party of feedback: the id of the user, else of the key, else the name.
 
     A party counts once for each target. The text is empty if none is recorded.
-
-    Args:
-        metadata: metadata of a ``FEEDBACK`` entry.
     """
     return str(metadata.get("user_id") or metadata.get("key_id") or metadata.get("by") or "")
 
@@ -282,7 +277,6 @@ def erased_of(select: Execute, metadatas: Iterable[dict[str, Any]]) -> set[str]:
     """Return the commitments (64 hex digits) of these metadata whose content was erased.
 
     Args:
-        select: executes a statement.
         metadatas: metadata as stored, in which content is a commitment (``$content``).
     """
     macs = list({

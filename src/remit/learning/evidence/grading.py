@@ -23,9 +23,7 @@ def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by:
     Appends a ``FEEDBACK`` entry with the source ``reference``.
 
     Args:
-        ledger: the ledger of the target.
         target: an id of any form that :func:`find_target` takes.
-        reference: the right answer.
         by: name of the grader, for the ledger.
 
     Raises:
@@ -43,10 +41,6 @@ def is_reference(answer: str, reference: str) -> bool:
 
     White space at the ends, runs of white space, case, and a final full stop are ignored.
 
-    Args:
-        answer: the answer.
-        reference: the right answer.
-
     Raises:
         InvalidInputError: the reference answer is empty.
     """
@@ -63,9 +57,7 @@ def grade_by_schema(
     Appends a ``FEEDBACK`` entry with the source ``schema``.
 
     Args:
-        ledger: the ledger of the target.
         target: an id of any form that :func:`find_target` takes.
-        schema: the JSON Schema.
         by: name of the grader, for the ledger.
 
     Raises:
@@ -99,10 +91,6 @@ def matches_schema(answer: str, schema: Mapping[str, Any]) -> bool:
 
     An answer that is not JSON does not match; a code fence around it is allowed. The schema must be
     valid.
-
-    Args:
-        answer: text of the answer.
-        schema: the schema.
     """
     try:
         return not first_problem(schema, load_answer(answer))
@@ -118,7 +106,6 @@ def grade_by_test(
     Appends a ``FEEDBACK`` entry with the source ``test``.
 
     Args:
-        ledger: the ledger of the target.
         target: an id of any form that :func:`find_target` takes.
         test: returns a score from 0 to 1, or True if the answer passes. Its exceptions are raised,
             and nothing is written.
@@ -142,7 +129,6 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
     attempt of a decision.
 
     Args:
-        ledger: the ledger of the target.
         target: an id of any form that :func:`find_target` takes.
 
     Raises:

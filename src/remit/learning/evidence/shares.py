@@ -39,9 +39,6 @@ def rater_shares(samples: Iterable[Sample]) -> list[RaterShare]:
     """Return the share of each party in the rewards of some samples, largest first.
 
     Parties without a reward are left out. A sample counts for each of its parties.
-
-    Args:
-        samples: the samples.
     """
     counts = Counter(rater for sample in samples for rater in sample.raters)
     weights = rater_weights(counts)

@@ -53,10 +53,6 @@ class Target:
 
         A key for one session may do so only in that session, and an agent's key only on its own
         exchanges. Other roles may rate everything.
-
-        Args:
-            tx: a transaction of the ledger.
-            identity: the caller.
         """
         if identity.session_id and identity.session_id != self.session_id:
             return False
@@ -74,7 +70,6 @@ def find_target(ledger: LedgerReader, name: str) -> Target:
     """Return the target that an id names.
 
     Args:
-        ledger: the ledger of the target.
         name: `LED-…` of an exchange, its `DISPATCH` or `LLM_CALL`, a turn, an event of a work order
             or a decision; `WO-…`; `DEC-…`; a session's id for its latest turn, or the id with `/N`
             for turn N.

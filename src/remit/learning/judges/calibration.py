@@ -118,8 +118,6 @@ def labels_needed(
         grades: people's grades, 0 to 1.
         judged: the judge's grades of the same answers, in the same order.
         judged_only: the judge's grades of answers without a person's grade.
-        width: wanted width of the interval.
-        confidence: confidence of the interval.
 
     Raises:
         InvalidInputError: the width is not above 0.

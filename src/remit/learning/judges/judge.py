@@ -54,13 +54,6 @@ class Judged:
 class Judge:
     """A model that grades exchanges under ``PRC-JUDGE-001``.
 
-    Args:
-        gateway: makes the calls.
-        ledger: the ledger of the exchanges.
-        contracts: the loader of the contract.
-        provider_id: provider of the model.
-        model_id: the provider's name of the model.
-
     Attributes:
         name: contract, version, provider and model: the party that gives the grades. Another
             version or model is another judge with its own calibration.
@@ -100,7 +93,6 @@ class Judge:
         is not a grade is not recorded as feedback.
 
         Args:
-            exchange_ids: ids of ``EXCHANGE`` entries.
             usd: cost limit of this run in US dollars; ``None`` for none.
             calls: limit of calls of this run; ``None`` for none.
             progress: called with the number done.

@@ -56,7 +56,6 @@ def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport
     few exchanges that people should grade next.
 
     Args:
-        ledger: the ledger with the feedback.
         width: wanted width of the interval of the calibrated mean, for the number of missing
             labels.
 
@@ -120,9 +119,6 @@ def is_uncalibrated(ledger: LedgerReader) -> Callable[[Feedback], bool]:
 
     The judges are read at the first feedback of a judge. Feedback of people and programs gives
     False. The judges are not read again later.
-
-    Args:
-        ledger: the ledger of the feedback.
 
     Raises:
         LedgerError: an entry cannot be read; raised by the function.

@@ -127,12 +127,6 @@ def record_attribution(
 
     Nothing is written without exchanges, or if the contract's latest attribution is equal.
 
-    Args:
-        ledger: the ledger to write.
-        made: the attribution.
-        contract_id: id of the contract.
-        version: version of the contract.
-
     Raises:
         LedgerError: the entry cannot be written.
     """

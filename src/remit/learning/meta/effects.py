@@ -128,10 +128,6 @@ class EffectReader:
     The epoch before the adoption is compared with the epoch that the adoption began. Only untainted
     samples count that the change concerns: those of its contract, those whose model a route chose,
     or all. Other changes between the epochs are included, because this is not an experiment.
-
-    Args:
-        ledger: the ledger.
-        proposals: the proposals of the root.
     """
 
     def __init__(self, ledger: LedgerReader, proposals: Proposals) -> None:
@@ -185,11 +181,7 @@ class EffectReader:
 
 
 def calibrate(effects: Iterable[Effect]) -> Calibration:
-    """Return how many predictions held, failed or are open, with the share that held.
-
-    Args:
-        effects: effects of :class:`EffectReader`.
-    """
+    """Return how many predictions held, failed or are open, with the share that held."""
     found = [one.held for one in effects]
     sequence = ConfidenceSequence()
     for held in found:

@@ -114,7 +114,6 @@ def read_questions(
     do not count. A contract that is no longer installed requires nothing by its schema.
 
     Args:
-        ledger: the record.
         contracts: the loader of the root's contracts, for their output schemas.
         samples: samples, oldest first; all recorded ones if left out.
         contract_id: only this contract; ``None`` for all. Has no effect on given ``samples``.

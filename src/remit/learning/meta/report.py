@@ -80,9 +80,6 @@ def read_report(
     Writes nothing.
 
     Args:
-        ledger: the ledger.
-        proposals: the proposals of the root.
-        contracts: the contracts of the root.
         latest: largest number of exchanges, counted from the latest; ``None`` for all.
     """
     after = None if latest is None else before_latest(ledger, latest)

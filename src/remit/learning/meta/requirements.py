@@ -81,7 +81,6 @@ def unstated(requirements: Iterable[Requirement], prompt: str) -> list[Requireme
     does not matter, and `_`, camel case and punctuation separate words, as in :func:`words`.
 
     Args:
-        requirements: the requirements.
         prompt: all text of the prompt.
     """
     said = f" {' '.join(words(prompt))} "

@@ -18,10 +18,6 @@ def propose_rollbacks(
 
     Each proposal appends a ``SIGNAL_PROPOSED`` entry. Nothing is rolled back.
 
-    Args:
-        learner: the learner that proposes.
-        effects: effects of :class:`EffectReader`.
-
     Returns:
         The proposals, and a sentence for each other disappointing change
         (:attr:`Effect.disappoints`) that tells why no rollback was proposed.

@@ -36,13 +36,6 @@ class PromptLoop:
     """The search for additions to a contract's prompt, and their measurement.
 
     Args:
-        gateway: makes the calls.
-        ledger: the ledger of the exchanges.
-        contracts: the contracts of the root.
-        installed: the installed files of the root.
-        contract_id: id of the contract.
-        grade: grades an answer to an exchange.
-        prices: version of the prices in force.
         kept: folder for the progress of replays, so that an interrupted run can be continued. Its
             parent holds the folders of the contract's other graders.
 
@@ -87,7 +80,6 @@ class PromptLoop:
         Args:
             exchange_ids: ids of exchanges, none of them held out (:func:`is_held_out`); every
                 second one is for validation.
-            purse: the budget, which is charged.
             schema: the schema by which answers are graded; ``None`` without one.
             reflect: provider and model that propose further additions; ``None`` for none.
 
@@ -151,7 +143,6 @@ class PromptLoop:
         recorded as ``EXCHANGE`` entries, and their progress is stored in ``kept``.
 
         Args:
-            additions: the additions.
             exchange_ids: ids of exchanges; those that are not held out are skipped.
             budget_nano: limit of the cost over all runs, in nano-dollars.
             progress: called with the number done and the number in all.
@@ -187,11 +178,8 @@ class PromptLoop:
         The call appends a ``SIGNAL_PROPOSED`` entry and stores the archive; nothing is installed.
 
         Args:
-            learner: the learner that proposes.
-            found: the additions.
             measured: the result of :meth:`measure`.
             learned: ids of the exchanges of the search.
-            reason: the purpose, in words.
 
         Returns:
             The open proposal.

@@ -16,7 +16,6 @@ class Purse:
 
     Args:
         nano: cost limit in nano-dollars.
-        calls: limit of calls.
     """
 
     def __init__(self, nano: int, calls: int) -> None:
@@ -50,9 +49,6 @@ class Purse:
         """Return the nano-dollars and the calls that an expense may reach in all.
 
         Earlier payments of the expense are included. Both numbers may be negative.
-
-        Args:
-            name: name of the expense.
         """
         nano, calls = self._spent.get(name, (0, 0))
         return self.nano - self.spent_nano + nano, self.calls - self.made + calls
@@ -63,8 +59,6 @@ class Purse:
         An earlier payment under the same name is replaced.
 
         Args:
-            name: name of the expense.
             nano: total cost in nano-dollars.
-            calls: total number of calls.
         """
         self._spent[name] = nano, calls

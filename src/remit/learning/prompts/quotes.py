@@ -50,9 +50,6 @@ class Quotes:
         Pieces of known texts may be quoted all the same.
 
         Of a long text every piece of several words is added, of a short one the whole text.
-
-        Args:
-            text: a text of an exchange.
         """
         size = min(_RUN, max(_SHORTEST, len(words(_normal(text)))))
         self._said.update(set(_pieces(text, size)) - self._known)

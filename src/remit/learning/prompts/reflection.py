@@ -36,11 +36,7 @@ class Reflection:
     session and person and is erased with them.
 
     Args:
-        gateway: makes the calls.
-        ledger: the ledger of the exchanges.
         model: provider and model.
-        instructions: the contract's prompt.
-        purse: the budget, which is charged.
 
     Raises:
         InvalidInputError: the model has no price.
@@ -71,9 +67,7 @@ class Reflection:
 
         Args:
             additions: the candidate's additions.
-            exchange_id: id of the exchange.
             answer: the answer under the candidate.
-            grade: its grade, 0 to 1.
 
         Raises:
             SpentError: the budget does not suffice.

@@ -17,7 +17,6 @@ def rules_of(schema: Any, prompt: str) -> list[str]:
 
     Args:
         schema: the schema that answers are graded by; anything but an object requires nothing.
-        prompt: the contract's prompt.
     """
     if not isinstance(schema, Mapping):
         return []

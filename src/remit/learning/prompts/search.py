@@ -58,13 +58,10 @@ class PromptSearch:
     recorded.
 
     Args:
-        ledger: the ledger of the exchanges.
         replay: returns the replay under some additions; each replay has its own file.
-        grade: grades an answer to an exchange.
         propose: returns further additions, given those of the candidate, the exchange's id, the
             answer's grade and the answer; ``None`` if there will be no more.
         quotes: texts that must not be quoted.
-        purse: the budget.
     """
 
     def __init__(
@@ -188,7 +185,6 @@ class PromptSearch:
         Args:
             candidate: not used.
             eval_batch: a batch of :meth:`evaluate` with traces.
-            components_to_update: names of components.
         """
         exchange_id, score, answer = min(eval_batch.trajectories, key=lambda one: one[1])
         record = {"exchange_id": exchange_id, "score": score, "answer": answer}
@@ -207,7 +203,6 @@ class PromptSearch:
         Args:
             candidate: the additions as one text.
             reflective_dataset: the record of :meth:`make_reflective_dataset`.
-            components_to_update: not used.
 
         Returns:
             The additions as one text, the latest ones if there are more than the limit.

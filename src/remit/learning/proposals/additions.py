@@ -24,9 +24,6 @@ def additions_of(pack: str) -> dict[str, str]:
 
     The dictionary follows the text, and is empty without bullets. An id has 8 hex digits. Lines of
     the block that are no bullets are skipped.
-
-    Args:
-        pack: text of a prompt pack.
     """
     found = _BLOCK.search(pack)
     lines = found[0].splitlines() if found else ()

@@ -42,9 +42,6 @@ class Governance:
     and reason. A killed process leaves both or neither; the next command completes the files.
 
     Args:
-        root: the installation.
-        ledger: the root's ledger.
-        manager: the manager of its packages.
         context: returns the context of the gates under other settings.
         identity: the person; the role must allow `adopt`.
 

@@ -137,8 +137,6 @@ class Change:
         and the change. Nothing is written.
 
         Args:
-            installed: the installed files of the root.
-            contracts: the contracts of the root.
             number: number of the package's version.
 
         Raises:
@@ -198,8 +196,6 @@ class Change:
         nothing differs.
 
         Args:
-            installed: the installed files of the root.
-            contracts: the contracts of the root.
             made: files of :meth:`made`.
         """
         lines: list[str] = []

@@ -53,9 +53,6 @@ def forget_erased(
     erasure that was handled.
 
     Args:
-        root: the installation.
-        ledger: the root's ledger.
-        loaded: the root's settings.
         governance: adopts heads in the name of the erasure.
 
     Returns:
@@ -121,12 +118,7 @@ def _take_away(
     """Put a learned package in force without erased content; delete all versions with it.
 
     Args:
-        root: the installation.
-        ledger: the root's ledger.
-        loaded: the root's settings.
-        governance: as for :func:`forget_erased`.
         held: proposals of the package with erased content, latest first, with the erasure.
-        known: all proposals.
     """
     first, erasure_id = min(held, key=lambda one: _number(one[0].version))
     since, package_id = _number(first.version), first.package_id
@@ -185,10 +177,6 @@ def _refit(
     """Adopt the head in force again, fitted without erased prompts.
 
     Args:
-        root: the installation.
-        ledger: the root's ledger.
-        loaded: the root's settings.
-        governance: as for :func:`forget_erased`.
         latest: the latest proposal with erased content.
         back: the version that a later rollback of the new proposal installs.
         rolled_back: returns the entries about the old proposals.

@@ -47,9 +47,6 @@ class Learner:
     The handle is a :class:`~remit.ledger.LedgerReader`, so that learners can use it as one.
 
     Args:
-        root: the installation.
-        ledger: the root's ledger.
-        loaded: the root's settings.
         identity: the owner of the learner; the role must allow `propose`.
 
     Raises:
@@ -89,10 +86,6 @@ class Learner:
         """Return the rows of an SQL statement that both kinds of ledger database understand.
 
         The connection is read-only, so a statement that writes fails.
-
-        Args:
-            sql: the statement, with ``?`` for each parameter.
-            parameters: the values of the parameters, in order.
         """
         return self._ledger.select(sql, parameters)
 
@@ -107,7 +100,6 @@ class Learner:
         See :func:`remit.learning.signals.observe`.
 
         Args:
-            signals: signals; only crossed ones are recorded.
             window: the baseline, such as ``epoch 3``; each signal is recorded once for each window.
         """
         return observe(self._ledger, signals, window=window)
@@ -130,12 +122,10 @@ class Learner:
         installed.
 
         Args:
-            change: the change.
             evidence: ids of the entries behind the proposal, such as exchanges and feedback.
                 Erasing one of them, or changing a grade, makes the proposal stale.
             predicted: the predicted effect; above 0 is better.
             replay: summary of the replay on held-out exchanges, as JSON.
-            reason: the purpose, in words.
             holds: ids of the exchanges whose content is in the package's own bytes, such as the
                 neighbours of a routing head. Erasing one removes the package.
             gate: the always-valid estimate of the same effect, if ``predicted`` is valid for a
@@ -180,12 +170,10 @@ class Learner:
         The call appends a ``SIGNAL_PROPOSED`` entry. Nothing is installed or removed.
 
         Args:
-            adopted: the adopted proposal.
             evidence: ids of the exchanges before and after, as for :meth:`propose`.
             predicted: the predicted gain of the rollback.
             gate: the always-valid estimate of the same gain.
             replay: the realised effect, as JSON.
-            reason: the purpose, in words.
 
         Returns:
             The proposal of the kind ``rollback``, in the state ``open``.

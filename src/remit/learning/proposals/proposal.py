@@ -32,8 +32,6 @@ class ProposalError(ConflictError):
 
     Args:
         code: one of the codes below.
-        message: the fault, as a sentence.
-        next_step: advice; empty for none.
 
     Attributes:
         code: ``not_enough``, ``no_effect``, ``not_found``, ``ambiguous``, ``decided``, ``stale``,
@@ -126,7 +124,6 @@ class Proposals:
 
     Args:
         root: the installation; its folder ``proposals/`` holds the archives.
-        ledger: the root's ledger.
     """
 
     def __init__(self, root: Root, ledger: LedgerClient) -> None:
@@ -208,9 +205,6 @@ class Proposals:
         A proposal is stale if content of its evidence was erased, a grade was changed, or its
         rollback is no longer needed.
 
-        Args:
-            proposal: the proposal.
-
         Raises:
             EntryNotFoundError: an entry of the evidence does not exist.
         """
@@ -232,9 +226,6 @@ class Proposals:
         """Return the number of evidence entries by the id of the key, highest first.
 
         Entries without a key are counted under ``local operator``.
-
-        Args:
-            proposal: the proposal.
 
         Raises:
             EntryNotFoundError: an entry of the evidence does not exist.
@@ -263,11 +254,7 @@ class Proposals:
 
 
 def evidence_digest(entry_ids: Sequence[str]) -> str:
-    """Return ``sha256:`` and the SHA-256 in hex of the ids, in order, one a line.
-
-    Args:
-        entry_ids: ids of entries.
-    """
+    """Return ``sha256:`` and the SHA-256 in hex of the ids, in order, one a line."""
     lines = "".join(f"{one}\n" for one in entry_ids)
     return f"sha256:{sha256_hex(lines.encode())}"
 

@@ -76,13 +76,7 @@ async def calibrate(
     so that an erasure of either reaches the new answers.
 
     Args:
-        gateway: makes the calls, which are recorded.
-        ledger: the ledger of the grades.
-        candidates: the models.
-        prompts: prompts of :func:`graded_prompts`.
         grade: returns the grade of an answer; ``None`` records none.
-        usd: the budget in US dollars.
-        prices: prices of the candidates.
         by: name of the grader, for the ledger.
         source: kind of the grading party.
         max_tokens: output limit of each call.

@@ -50,7 +50,6 @@ def graded_prompts(
     (:func:`rater_weights`).
 
     Args:
-        ledger: the ledger.
         candidates: the route's models; their answers are keyed by candidate, others by the
             exchange's model.
         prices: prices in force. The cost of a candidate's answer at other prices is computed again

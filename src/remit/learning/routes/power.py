@@ -83,7 +83,6 @@ def power_plan(
 
     Args:
         prompts: graded prompts; their models are candidates.
-        candidates: the models of the route.
         saving_usd: the saving to detect in US dollars a call; ``None`` for half of the dearest
             model's mean cost.
         loss: the largest accepted loss of reward; ``None`` for the guard's tolerance.

@@ -151,9 +151,6 @@ def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
     answers had that mean.
 
     Models and tasks are in alphabetical order.
-
-    Args:
-        prompts: graded prompts.
     """
     found: dict[str, dict[str, int]] = {}
     for name in sorted({name for one in prompts for name in one.rewards}):

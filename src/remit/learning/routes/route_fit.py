@@ -182,7 +182,6 @@ def route_files(rules: Mapping[str, Any], head: LearnedHead) -> dict[str, bytes]
 
     Args:
         rules: the rules, with ``learned``; the digest of the head is set here.
-        head: the head.
     """
     document = {**rules, "learned": {**rules["learned"], "head": head.digest}}
     return {

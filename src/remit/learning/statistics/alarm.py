@@ -43,9 +43,6 @@ class Alarm:
     def update(self, x: float) -> bool:
         """Add a live value; return True if the alarm is raised, now or by an earlier value.
 
-        Args:
-            x: the value.
-
         Raises:
             InvalidInputError: the value lies outside the bounds of the baseline.
         """

@@ -72,7 +72,6 @@ class ConfidenceSequence:
         A value between two levels is rounded to the nearer one, and the interval is widened for it.
 
         Args:
-            x: the value.
             weight: above 0, at most 1, and chosen before the value is known. It is not checked: the
                 interval is wrong with any other weight.
 

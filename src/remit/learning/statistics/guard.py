@@ -121,7 +121,6 @@ def pairs_needed(
     The test passes if the lower bound of the mean difference is at least ``-tolerance``.
 
     Args:
-        tolerance: largest accepted loss.
         deviation: root mean square of the differences. If a share s of the rewards differs by 1 in
             either direction, the deviation is √s.
         effect: the true mean difference; above ``-tolerance``.

@@ -70,7 +70,6 @@ def doubly_robust(
         always_valid: True for a betting interval (method `betting`), which is wider and valid at
             every look, for the decision whether to propose. False for an interval for this number
             of samples (method `doubly_robust`), for the predicted effect.
-        confidence: confidence of the interval.
         max_weight: limit of the weights; the result has the number of limited weights.
 
     Raises:
@@ -118,7 +117,6 @@ def cross_fit(
     Args:
         items: the items, in order of time for ``forward``.
         fit: returns a model fitted to items; may receive an empty list with ``forward``.
-        folds: number of folds.
         forward: True for blocks in time.
 
     Returns:

@@ -34,7 +34,6 @@ def prediction_powered(
         grades: people's grades, 0 to 1.
         judged: the judge's grades of the same answers, in the same order.
         judged_only: the judge's grades of other answers.
-        confidence: confidence of the interval.
 
     Raises:
         InvalidInputError: there are fewer than two grades, or ``judged`` has another length.

@@ -37,7 +37,6 @@ def skewed_interval(
 
     Args:
         values: at least two values.
-        confidence: confidence of the interval.
         weights: weight of each value, above 0; ``None`` for equal weights.
 
     Returns:
