@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from remit.learning import Alarm, ConfidenceSequence
-from remit.learning.windows import Window, is_below
+from remit.learning.signals import Window, is_below
 
 __all__ = ["detections", "false_alarms", "graded_detections", "table"]
 

@@ -17,7 +17,7 @@ from statistics import fmean, stdev
 
 from benchmarks.learning.recorded import MODELS, read
 from remit.learning.routes import GradedPrompt, fit_head
-from remit.learning.routes.folds import (
+from remit.learning.routes.route_fit import (
     Unseen,
     chosen,
     cross_fitted,

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
 from remit.kernel.errors import ConflictError
-from remit.learning.calls import is_own_call, open_account
 from remit.learning.evidence import (
     Feedback,
     RaterShare,
@@ -33,6 +32,14 @@ from remit.learning.evidence import (
 )
 from remit.learning.evidence.feedback import Source
 from remit.learning.evidence.grading import is_reference, matches_schema
+from remit.learning.exchanges import (
+    held_out_sides,
+    is_held_out,
+    is_own_call,
+    is_whole,
+    open_account,
+    prompt_key,
+)
 from remit.learning.statistics import (
     Alarm,
     ConfidenceSequence,
@@ -47,7 +54,6 @@ from remit.learning.statistics import (
 if TYPE_CHECKING:
     from remit.learning.changed_requests import ChangedRequests
     from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
-    from remit.learning.held_out import held_out_sides, is_held_out, is_whole, prompt_key
     from remit.learning.replay import Replay, ReplayResult
     from remit.learning.replay_progress import Kept, KeptFile, KeptOnRecord
     from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
@@ -57,7 +63,6 @@ else:
         {
             "changed_requests": "ChangedRequests",
             "gradable": "gradable_exchanges grader learnable_contract",
-            "held_out": "is_held_out held_out_sides is_whole prompt_key",
             "replay_progress": "Kept KeptFile KeptOnRecord",
             "replay": "Replay ReplayResult",
             "signals": "Signal SignalPolicy current_signals observe",

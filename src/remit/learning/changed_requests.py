@@ -9,10 +9,8 @@ from remit.contracts import PromptContract, cut_sections
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.installation import InstalledFiles
-from remit.learning.calls import terms_of
+from remit.learning.exchanges import terms_of
 from remit.ledger import LedgerClient, LedgerEntry
-
-__all__ = ["ChangedRequests"]
 
 _AGENT = "replay"
 _TEMPLATE = ("{{", "{%", "{#")

@@ -7,12 +7,9 @@ from typing import Any
 
 from remit.contracts import ContractError, ContractLoader, PromptContract
 from remit.kernel.errors import InvalidInputError
-from remit.learning.calls import is_own_call
 from remit.learning.evidence.grading import check_schema, matches_schema, normal_text
-from remit.learning.held_out import is_whole
+from remit.learning.exchanges import is_own_call, is_whole
 from remit.ledger import LedgerEntry, LedgerReader
-
-__all__ = ["Grade", "gradable_exchanges", "grader", "learnable_contract"]
 
 Grade = Callable[[LedgerEntry, str], float | None]
 """Grades an answer to an exchange, 0 to 1; ``None`` if it cannot."""

@@ -13,12 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remit.gateway import LLMGateway, PromptRequest
-from remit.learning.calls import bound_of, cost_of
-from remit.learning.held_out import held_out_sides, is_whole
+from remit.learning.exchanges import bound_of, cost_of, held_out_sides, is_whole
 from remit.learning.replay_progress import Kept, KeptFile, Pair, drift
 from remit.ledger import LedgerClient, LedgerEntry
-
-__all__ = ["Pair", "Replay", "ReplayResult"]
 
 _NANO = 1_000_000_000
 

@@ -10,17 +10,8 @@ from pathlib import Path
 
 from remit.kernel.errors import ConflictError
 from remit.kernel.exchange import PromptRequest
-from remit.learning.calls import is_own_call
-from remit.learning.held_out import is_whole
+from remit.learning.exchanges import is_own_call, is_whole
 from remit.ledger import LedgerClient, LedgerEntry
-
-__all__ = [
-    "Graded",
-    "Kept",
-    "KeptFile",
-    "KeptOnRecord",
-    "Pair",
-]
 
 _SPLIT = "prompt"  # The rule of holding out; files with another rule are not read.
 _NANO = 1_000_000_000

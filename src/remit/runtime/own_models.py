@@ -18,8 +18,6 @@ from remit.packages import (
 from remit.packages.shipped import trusted_root_key
 from remit.runtime.installation import package_manager
 
-__all__ = ["OWN_MODELS", "permit_models"]
-
 OWN_MODELS = "PKG-OWN-MODELS-001"
 """Id of the package, which holds permissions and no files."""
 

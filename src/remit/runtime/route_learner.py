@@ -45,19 +45,6 @@ if TYPE_CHECKING:
     from remit.routing import Candidate
     from remit.runtime.runtime import Runtime
 
-__all__ = [
-    "RouteLearned",
-    "RoutePlan",
-    "RouteWanted",
-    "figures_of",
-    "grade_recorded",
-    "learn_route",
-    "plan_route",
-    "prompts_of",
-    "propose_route",
-    "right_answers",
-]  # fmt: skip
-
 Progress = Callable[[str, int, int], None]
 """Called with the step, the number done and in all."""
 

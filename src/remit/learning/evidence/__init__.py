@@ -2,8 +2,7 @@
 
 from remit.learning.evidence.feedback import Feedback, feedback_on, give_feedback
 from remit.learning.evidence.grading import grade_by_reference, grade_by_schema, grade_by_test
-from remit.learning.evidence.sample import Sample
-from remit.learning.evidence.samples import read_samples
+from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.evidence.shares import RaterShare, SettledWeights, rater_shares, rater_weights
 
 __all__ = [

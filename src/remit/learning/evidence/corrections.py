@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["corrects"]
-
 _MIN_WORDS = 3  # Fewer words do not distinguish a message.
 _WORD = re.compile(r"[^\W_]{3,}")
 

@@ -10,11 +10,8 @@ import orjson
 from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.schemas import first_problem, schema_problem
-from remit.learning.evidence.feedback import Feedback, give_feedback
-from remit.learning.evidence.target import find_target
+from remit.learning.evidence.feedback import Feedback, find_target, give_feedback
 from remit.ledger import LedgerClient
-
-__all__ = ["grade_by_reference", "grade_by_schema", "grade_by_test", "is_reference"]
 
 
 def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by: str) -> Feedback:

@@ -7,9 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from remit.learning.evidence.sample import Sample
-
-__all__ = ["MAX_SHARE", "RaterShare", "SettledWeights", "rater_shares", "rater_weights"]
+from remit.learning.evidence.samples import Sample
 
 MAX_SHARE = 0.25
 """Largest share of one party's feedback in a signal, if there are four parties or more.

@@ -10,8 +10,6 @@ from remit.learning.replay import Replay, ReplayResult
 from remit.learning.statistics import ConfidenceSequence, Estimate
 from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, is_authentic
 
-__all__ = ["Attribution", "attribute", "read_attributions", "record_attribution", "replay_both"]
-
 _CHUNK = 10
 """Number of exchanges that one replay asks before the other continues."""
 

@@ -28,8 +28,6 @@ from remit.learning.meta.requirements import (
 from remit.learning.statistics import ConfidenceSequence, Estimate
 from remit.ledger import Erased, LedgerEntry, LedgerReader, entry_id
 
-__all__ = ["Question", "answer_value", "read_questions"]
-
 _HIGH = 0.1  # A share is high if its lower end is above this.
 _PAGE = 200  # The content of so many exchanges is in memory.
 _MAX_QUESTIONS = 100_000  # Older questions are not compared.

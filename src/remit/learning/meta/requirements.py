@@ -7,11 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "Requirement", "criteria_requirements", "prompt_text", "schema_requirements",
-    "tool_requirements", "unstated", "words",
-]  # fmt: skip
-
 _DEEPEST = 8  # levels of a schema that are read
 _WORD = re.compile(r"[^\W_]+|[€$£%°]")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

@@ -25,8 +25,6 @@ from remit.packages import (
 from remit.packages.gates import GateContext, check_settings
 from remit.packages.shipped import trusted_root_key
 
-__all__ = ["Governance"]
-
 _LATEST = (
     "SELECT event_type FROM entries WHERE submission_id = ? AND event_type IN "
     "('SIGNAL_ADOPTED', 'SIGNAL_REJECTED', 'SIGNAL_ROLLED_BACK') "

@@ -29,8 +29,6 @@ from remit.packages import (
 )
 from remit.routing import LearnedHead
 
-__all__ = ["forget_erased"]
-
 _NEWEST = "SELECT max(seq) FROM entries WHERE event_type = 'ERASURE'"
 _BY = "erasure"
 _log = logging.getLogger("remit.learning")

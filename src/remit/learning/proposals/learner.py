@@ -27,8 +27,6 @@ from remit.learning.statistics import Estimate
 from remit.ledger import LedgerClient, LedgerEntry, content
 from remit.packages import PLACES, Archive, Manifest, Registry, disk_errors, package_lock
 
-__all__ = ["MIN_EFFECTIVE_SAMPLES", "Learner"]
-
 MIN_EFFECTIVE_SAMPLES = 200
 """Smallest effective sample size of a proposal."""
 

@@ -14,8 +14,6 @@ from remit.kernel.root import Root
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_authentic, parse_entry_id
 from remit.packages import policy_epoch
 
-__all__ = ["Proposal", "ProposalError", "Proposals", "State", "evidence_digest", "is_erased"]
-
 State = Literal["open", "adopted", "rejected", "rolled_back"]
 
 _FOLDER = "proposals"

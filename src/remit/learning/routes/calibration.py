@@ -10,15 +10,13 @@ from dataclasses import dataclass, replace
 from remit.gateway import LLMGateway
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
-from remit.learning.calls import bound_of, cost_of, terms_of
 from remit.learning.evidence.feedback import Source, give_feedback
+from remit.learning.exchanges import bound_of, cost_of, terms_of
 from remit.learning.routes.grades import CALIBRATOR
 from remit.learning.routes.ridge import GradedPrompt
 from remit.ledger import LedgerClient
 from remit.providers.prices import PriceTable
 from remit.routing import Candidate, asked_of, new_request
-
-__all__ = ["Calibration", "Grader", "calibrate"]
 
 Grader = Callable[[GradedPrompt, str, str], float | None]
 """Grades a prompt's answer, given the candidate's name; 0 to 1, ``None`` if it cannot."""

@@ -12,8 +12,6 @@ from remit.learning.routes.ridge import GradedPrompt
 from remit.learning.statistics import pairs_needed
 from remit.routing import Candidate
 
-__all__ = ["PowerPlan", "power_plan"]
-
 _NANO = 1_000_000_000
 _MILLION = 1_000_000
 _DIFFERING = 0.15

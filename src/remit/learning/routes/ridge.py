@@ -16,8 +16,6 @@ from remit.routing import LearnedHead, Weights, buckets_of
 from remit.routing.intent import text_asked
 from remit.routing.learned_head import Neighbour, binary_log, binary_power
 
-__all__ = ["MAX_PROMPTS", "GradedPrompt", "abilities_of", "fit_evidence", "fit_head"]
-
 MAX_PROMPTS = 3000
 """Largest number of prompts in a fit; its time grows in proportion to their words."""
 

@@ -7,8 +7,6 @@ from typing import Literal
 
 from remit.learning.statistics.confidence import ConfidenceSequence, evidence_below
 
-__all__ = ["Alarm"]
-
 
 class Alarm:
     """An alarm for a live mean that is worse than the baseline's by more than a margin.
