@@ -41,7 +41,6 @@ from remit.learning.exchanges import (
     prompt_key,
 )
 from remit.learning.statistics import (
-    Alarm,
     ConfidenceSequence,
     Estimate,
     Logged,
@@ -70,7 +69,6 @@ else:
     )
 
 __all__ = [
-    "Alarm",
     "ChangedRequests",
     "ConfidenceSequence",
     "Estimate",

@@ -25,8 +25,9 @@ from remit.learning.meta.requirements import (
     unstated,
     words,
 )
+from remit.learning.proposals.proposal import is_erased
 from remit.learning.statistics import ConfidenceSequence, Estimate
-from remit.ledger import Erased, LedgerEntry, LedgerReader, entry_id
+from remit.ledger import LedgerEntry, LedgerReader, entry_id
 
 _HIGH = 0.1  # A share is high if its lower end is above this.
 _PAGE = 200  # The content of so many exchanges is in memory.
@@ -134,7 +135,7 @@ def read_questions(
             if one.turn_id and _first(of.turns, one.turn_id):
                 of.repair.update(float(one.corrected))
             entry = entries.get(one.exchange_id)
-            if entry is not None and not _is_erased(entry):
+            if entry is not None and not is_erased(entry):
                 required, shown = demands[which]
                 demanded = [
                     *required,
@@ -147,10 +148,6 @@ def read_questions(
 
 def _is_valid(sample: Sample) -> bool:
     return not (sample.failed or sample.rejected or sample.repaired)
-
-
-def _is_erased(entry: LedgerEntry) -> bool:
-    return any(isinstance(value, Erased) for value in entry.metadata.values())
 
 
 def _first(known: OrderedDict[bytes, bool], name: str) -> bool:

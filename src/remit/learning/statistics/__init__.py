@@ -1,6 +1,5 @@
 """Confidence intervals, alarms, off-policy estimates, and prediction-powered inference."""
 
-from remit.learning.statistics.alarm import Alarm
 from remit.learning.statistics.confidence import (
     ConfidenceSequence,
     Estimate,
@@ -9,7 +8,6 @@ from remit.learning.statistics.confidence import (
 )
 from remit.learning.statistics.intervals import (
     Logged,
-    cross_fit,
     doubly_robust,
     one_sided,
     paired_effect,
@@ -18,11 +16,9 @@ from remit.learning.statistics.intervals import (
 )
 
 __all__ = [
-    "Alarm",
     "ConfidenceSequence",
     "Estimate",
     "Logged",
-    "cross_fit",
     "difference",
     "doubly_robust",
     "evidence_below",

@@ -8,11 +8,10 @@ are in docs/learning.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import mul
 from statistics import NormalDist, fmean, variance
-from typing import TypeVar
 
 from remit.kernel.errors import InvalidInputError
 from remit.learning.statistics.confidence import ConfidenceSequence, Estimate
@@ -313,9 +312,6 @@ def prediction_powered(
 MAX_WEIGHT = 20.0
 _LEVELS = 1_000_000  # The terms of an estimate are few and fine-grained.
 
-T = TypeVar("T")
-M = TypeVar("M")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logged:
@@ -357,8 +353,7 @@ def doubly_robust(
     """Estimate the mean reward under a proposal from exchanges under the policy in force.
 
     Args:
-        logged: the exchanges. Reward models must not have seen the exchanges that they predict
-            (`cross_fit`).
+        logged: the exchanges. Reward models must not have seen the exchanges that they predict.
         effect: True to estimate the gain over the logged rewards, False for the mean itself.
         always_valid: True for a betting interval (method `betting`), which is wider and valid at
             every look, for the decision whether to propose. False for an interval for this number
@@ -396,36 +391,3 @@ def doubly_robust(
         method="betting" if always_valid else "doubly_robust",
         clipped=sum(row.target / row.propensity > max_weight for row in logged),
     )
-
-
-def cross_fit(
-    items: Sequence[T], fit: Callable[[list[T]], M], *, folds: int = 5, forward: bool = False
-) -> list[M]:
-    """Return for each item a model fitted without it.
-
-    Item i belongs to fold i modulo ``folds``. With ``forward`` the folds are blocks in time, and
-    the model of a block was fitted to earlier blocks only, as an always-valid estimate requires.
-    The model of the first block was fitted to nothing.
-
-    Args:
-        items: the items, in order of time for ``forward``.
-        fit: returns a model fitted to items; may receive an empty list with ``forward``.
-        forward: True for blocks in time.
-
-    Returns:
-        The models, in the order of the items.
-
-    Raises:
-        InvalidInputError: ``folds`` is below 2 or above the number of items.
-    """
-    if not 2 <= folds <= max(len(items), 2):
-        raise InvalidInputError("folds must be at least 2 and at most the number of items")
-    size = -(-len(items) // folds)
-    if forward:
-        models = [fit(list(items[: block * size])) for block in range(folds)]
-        return [models[index // size] for index in range(len(items))]
-    models = [
-        fit([item for index, item in enumerate(items) if index % folds != fold])
-        for fold in range(folds)
-    ]
-    return [models[index % folds] for index in range(len(items))]
