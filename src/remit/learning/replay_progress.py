@@ -70,10 +70,6 @@ class KeptFile:
         A last line that was cut off by a kill is removed from the file. Nothing is yielded if the
         file does not exist.
 
-        Args:
-            graded: not used; the file holds the grades.
-            bound: not used; the file holds the costs.
-
         Raises:
             ConflictError: the prices or the rule for holding out have changed, or a line is not
                 valid.
@@ -103,9 +99,6 @@ class KeptFile:
 
         A repeated request is then answered from the ledger. The first call writes the head of the
         file. Missing folders are created.
-
-        Args:
-            exchange_id: id of the exchange that is asked again.
         """
         if not self._run:
             self._run = secrets.token_hex(8)
@@ -137,7 +130,6 @@ class KeptOnRecord:
 
     Args:
         name: id of the replay's order.
-        exchange_ids: all exchanges that the replay may ask.
 
     Attributes:
         lost_nano: cost in nano-dollars of calls whose answers are lost; 0 until :meth:`read`.
@@ -158,10 +150,6 @@ class KeptOnRecord:
 
         Calls whose answer is lost or erased are added to ``lost_nano`` and not yielded.
 
-        Args:
-            graded: grades the recorded and the new answer.
-            bound: returns the cost that counts for a call whose cost is unknown.
-
         Raises:
             ConflictError: the prices have changed since a recorded call.
         """
@@ -176,9 +164,6 @@ class KeptOnRecord:
         """Return the request under a work order and key made of the replay's name.
 
         The key makes the gateway answer a repeated request from the ledger.
-
-        Args:
-            exchange_id: id of the exchange that is asked again.
         """
         name = self._of(exchange_id)
         return replace(request, work_order_id=name, idempotency_key=f"replay {name}")
@@ -228,11 +213,7 @@ Kept = KeptFile | KeptOnRecord
 
 
 def drift(kept: Kept, what: str) -> ConflictError:
-    """Return (not raise) the error of a replay that cannot continue because of ``what``.
-
-    Args:
-        what: the change, as part of a sentence.
-    """
+    """Return (not raise) the error of a replay that cannot continue because of ``what``."""
     return ConflictError(
         f"The replay cannot continue: {what}. Its results would not measure the change alone.",
         next_step=kept.from_the_beginning,

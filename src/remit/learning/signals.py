@@ -97,8 +97,6 @@ def is_below(live: Window, baseline: Window, margin: float, alpha: float) -> boo
     the balanced one prevents that a single party causes a crossing.
 
     Args:
-        live: the later values.
-        baseline: the earlier values.
         margin: difference that does not matter, in the unit of the values.
         alpha: probability of a false answer.
     """

@@ -47,7 +47,6 @@ class Target:
 
     Attributes:
         entry: the `EXCHANGE`, `WO_PLANNED`, `TURN_RECORDED` or the decision's `THOUGHT_RECORD`.
-        kind: the kind of the target.
     """
 
     entry: LedgerEntry
@@ -190,20 +189,15 @@ class Feedback:
     """Feedback as recorded in a ``FEEDBACK`` entry.
 
     Attributes:
-        entry_id: id of the `FEEDBACK` entry.
         score: 0 to 1; None if there is only a label.
         reason: free text; a marker if it was erased.
-        by: name of the giver.
         rater: the party that counts once: :func:`rater_of`.
         replaces: the party's earlier feedback on the target, which no longer counts.
         again: True if the idempotency key was used before; this is the feedback recorded then.
         target_entry_id: id of the entry of the target.
-        target_type: kind of the target.
-        source: kind of the party.
         label: the word for counting; may be empty.
         key_id: id of the key that was used; empty without one.
         session_id: the target's session; may be empty.
-        at: time of the entry.
     """
 
     entry_id: str
@@ -246,7 +240,6 @@ def give_feedback(
         label: a word for counting, such as `wrong_unit`: up to 64 lower-case letters, digits, `_`,
             `.`, `-`.
         reason: free text of up to 2,000 characters; content of the target's session and subject.
-        source: kind of the party.
         identity: owner of the key that was used. An agent may give feedback on its own exchanges
             only.
         idempotency_key: two calls of one party with the same key record feedback once.

@@ -24,34 +24,20 @@ class Sample:
     """An exchange with its outcome; a text without a recorded value is empty.
 
     Attributes:
-        exchange_id: id of the `EXCHANGE` entry.
         decision_id: id of the router's decision (`DEC-…`), if one chose the model.
-        session_id: the session of the call.
-        work_order_id: the work order of the call.
         turn_id: id of the `TURN_RECORDED` entry, if the exchange was part of a turn.
-        agent_id: the agent that called.
         framework_id: the framework of the agent's package.
         package_id: the package that installed the contract at that time; empty without one.
-        contract_id: the contract of the call.
-        contract_version: its version.
-        prompt_pack_id: the prompt pack of the prompt.
-        model_id: the model that answered.
-        provider_id: the provider of the model that answered.
         route: the named route, if one chose the model.
-        key_id: id of the key of the caller.
         epoch: the policy epoch in force; 0 before the first adoption.
         propensity: probability with which this model was chosen; 1.0 without exploration.
-        tools: ids of the called tools.
         cost_nano: cost in nano-dollars; None if unknown.
         latency_ms: milliseconds from sending to the end of the answer.
-        failed: True unless the exchange's outcome is success.
         retried: True if another attempt followed.
         rejected: True if the quality gate rejected the work that the exchange was part of.
         repaired: True if the output did not fit and the model was asked again.
         corrected: True if the user's next message corrects the turn.
         cancelled: True if the caller cancelled the call.
-        tool_errors: number of failed tool calls.
-        failed_tools: ids of the failed tools.
         reward: mean of the feedback from 0 to 1, each party counting once; None without feedback.
         raters: the parties that gave the feedback: user ids, key ids or names.
         judged: True if only judges gave feedback; `read_judges` measures their reliability.
@@ -143,8 +129,6 @@ def read_samples(
         since: start, inclusive.
         until: end, exclusive.
         after: id of an entry; only later exchanges are read.
-        model_id: only exchanges of this model.
-        contract_id: only exchanges of this contract.
 
     Raises:
         InvalidInputError: ``since`` or ``until`` is not a time.
@@ -186,12 +170,10 @@ class _Joined:
     """The entries that belong to a page of exchanges.
 
     Attributes:
-        erased: commitments of erased content.
         orders: entries of each work order, by order and event type, in order.
         turns: sequence numbers of the turns of each session, in order.
         degradations: sequence numbers of the degradations of each session.
         corrected: ids of turns whose next user message corrects.
-        decisions: entry of each decision.
         feedback: by target, the counting feedback of each party: source, and score if given.
     """
 

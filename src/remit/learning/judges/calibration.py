@@ -185,9 +185,7 @@ class JudgeReport:
 
     Attributes:
         judge: the judge's name in its feedback.
-        contract_id: contract of the graded exchanges.
         calibration: the agreement of its grades with people's.
-        width: wanted width of the interval.
         labels_needed: number of further labels that give this width.
         label_next: exchanges for people to grade, drawn by the hash of their ids. Exchanges that
             people choose are not a random sample, so the interval would not be valid.

@@ -36,7 +36,6 @@ class Judged:
         graded: ids of exchanges that the run graded.
         passed_over: number of exchanges graded before, without an answer, or with erased content.
         failed: number of calls whose answer is not a grade.
-        calls: number of calls.
         usd: cost of the calls in US dollars.
         ended: ``done``, or ``budget`` if the next call might have exceeded it.
     """

@@ -30,10 +30,7 @@ class Effect:
     """The predicted and the realised effect of an adopted proposal.
 
     Attributes:
-        proposal_id: the adopted proposal.
-        kind: kind of the proposal.
         target: ``routing``, ``limits`` or a contract's id.
-        state: present state of the proposal.
         metric: `reward`, 0 to 1; a routing head predicts `cost`, in US dollars saved per call.
         epoch: the policy epoch that the adoption began.
         predicted: the proposal's prediction.
@@ -317,10 +314,8 @@ class Report:
     """Proposals, adoptions, their effects, and the quality of questions.
 
     Attributes:
-        epoch: the policy epoch in force.
         proposals: all proposals, latest first.
         effects: effects of all proposals ever adopted, oldest first.
-        questions: questions of each contract version and prompt pack.
         attributions: the latest recorded attribution of each contract (Q4).
         uncalibrated: judges that too few labels confirm.
         complete: True if all recorded exchanges were read.

@@ -41,9 +41,6 @@ class Reflection:
     The model sees one exchange at a time, so that the copy of its content belongs to the exchange's
     session and person and is erased with them.
 
-    Args:
-        model: provider and model.
-
     Raises:
         InvalidInputError: the model has no price.
     """
@@ -70,10 +67,6 @@ class Reflection:
 
         The result is empty if the exchange was erased or the call fails. The call is recorded as an
         ``EXCHANGE`` of the session and person of the exchange, and charged to the purse.
-
-        Args:
-            additions: the candidate's additions.
-            answer: the answer under the candidate.
 
         Raises:
             SpentError: the budget does not suffice.
@@ -264,7 +257,6 @@ class PromptLoop:
         The call appends a ``SIGNAL_PROPOSED`` entry and stores the archive; nothing is installed.
 
         Args:
-            measured: the result of :meth:`measure`.
             learned: ids of the exchanges of the search.
 
         Returns:

@@ -24,11 +24,7 @@ class SpentError(RemitError):
 
 
 class Purse:
-    """A budget and the expenses charged to it. Expenses have names, so a continued run pays once.
-
-    Args:
-        nano: cost limit in nano-dollars.
-    """
+    """A budget and its expenses, which have names, so that a continued run pays once."""
 
     def __init__(self, nano: int, calls: int) -> None:
         self.nano = nano
@@ -69,9 +65,6 @@ class Purse:
         """Set the total cost of an expense in nano-dollars, and its number of calls.
 
         An earlier payment under the same name is replaced.
-
-        Args:
-            nano: total cost in nano-dollars.
         """
         self._spent[name] = nano, calls
 
@@ -99,7 +92,6 @@ class Quotes:
     must not contain a person's words, because an erasure would not find them there.
 
     Args:
-        said: texts of users and answers.
         known: texts that may be repeated, such as the contract's own prompt.
     """
 
@@ -315,7 +307,6 @@ class PromptSearch:
         validation set are stored.
 
         Args:
-            batch: ids of exchanges.
             candidate: the additions as one text.
             capture_traces: True to return exchange, score and answer of each.
 
@@ -339,10 +330,6 @@ class PromptSearch:
         """Return only the worst answer of a batch, because a prompt may contain one exchange.
 
         The record has ``exchange_id``, ``score`` and ``answer``, and is given for each component.
-
-        Args:
-            candidate: not used.
-            eval_batch: a batch of :meth:`evaluate` with traces.
         """
         exchange_id, score, answer = min(eval_batch.trajectories, key=lambda one: one[1])
         record = {"exchange_id": exchange_id, "score": score, "answer": answer}

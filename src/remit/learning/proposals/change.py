@@ -44,7 +44,6 @@ def with_additions(pack: str, added: Iterable[str], dropped: Sequence[str] = ())
     Args:
         pack: the pack's text, with or without learned bullets.
         added: texts to add, one line each.
-        dropped: ids of bullets to remove.
 
     Raises:
         InvalidInputError: a text is not one line of plain text of at most 500 characters, or an id
@@ -112,7 +111,6 @@ class Change:
             learned.
         files: files by path, below ``HOT/learned/routing/`` or, for rules, ``HOT/routing/``. Rules
             are named by ``{"routing": {"rules": "HOT/routing/learned.json"}}``.
-        contract_id: contract of ``prompt`` and ``boundary``.
         prompt: the whole prompt pack; empty to keep the present one.
         additions: for ``prompt``: texts that become bullets of the system section, each with an id.
         dropped: ids of removed bullets.
@@ -196,9 +194,6 @@ class Change:
         The files contain everything learned about the target: the files of the installed version,
         and the change. Nothing is written.
 
-        Args:
-            number: number of the package's version.
-
         Raises:
             InvalidInputError: the change changes nothing, or its contract belongs to no package.
             ContractError: the contract or its pack is not valid.
@@ -254,9 +249,6 @@ class Change:
 
         Of a file above 64 KiB, and of evidence, only the sizes are named. The diff is empty if
         nothing differs.
-
-        Args:
-            made: files of :meth:`made`.
         """
         lines: list[str] = []
         for path, data in sorted(made.items()):

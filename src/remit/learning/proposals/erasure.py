@@ -175,9 +175,7 @@ def _refit(
     """Adopt the head in force again, fitted without erased prompts.
 
     Args:
-        latest: the latest proposal with erased content.
         back: the version that a later rollback of the new proposal installs.
-        rolled_back: returns the entries about the old proposals.
 
     Returns:
         False if the package must be removed: its content is not a head with evidence, fewer prompts

@@ -122,16 +122,11 @@ class Learner:
         Args:
             evidence: ids of the entries behind the proposal, such as exchanges and feedback.
                 Erasing one of them, or changing a grade, makes the proposal stale.
-            predicted: the predicted effect; above 0 is better.
             replay: summary of the replay on held-out exchanges, as JSON.
             holds: ids of the exchanges whose content is in the package's own bytes, such as the
-                neighbours of a routing head. Erasing one removes the package.
+                evidence of a routing head. Erasing one changes or removes the package.
             gate: the always-valid estimate of the same effect, if ``predicted`` is valid for a
                 fixed number of samples only; the replay's summary holds it.
-
-        Returns:
-            The proposal, in the state ``open``.
-
         Raises:
             ProposalError: ``not_enough``: there are fewer than 200 effective samples, there is no
                 always-valid interval, or the effect may be zero; nothing was recorded, and
@@ -146,12 +141,26 @@ class Learner:
         change.check()
         if change.contract_id:
             learnable_contract(self._ledger, self.contracts, change.contract_id)
-        if gate is None:
-            _require_enough(predicted, evidence)
-        else:
-            replay = _gated(gate, evidence, replay)
+        case = self._case(evidence, holds, predicted, gate, replay, reason)
+        package_id = change.package_id
         with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):
-            return self._propose(change, tuple(evidence), predicted, replay, reason, tuple(holds))
+            registry = Registry.from_ledger(self._ledger)
+            number = self._next_number(package_id, registry)
+            made = change.made(self.installed, self.contracts, number)
+            load_settings(self._root.config, proposed=made)
+            archive = _archive(change, made, f"{number}.0.0", registry)
+            base = registry.packages.get(package_id)
+            what = {
+                "kind": change.kind,
+                "target": change.target,
+                "package_id": package_id,
+                "version": archive.manifest.version,
+                "base_version": base.version if base is not None else "",
+                "digest": archive.digest,
+                "diff": content(change.compared(self.installed, self.contracts, made)),
+            }
+            said = f"{package_id} {archive.manifest.version} proposed: {change.kind}"
+            return self._write(what | case, said, archive.data)
 
     def propose_rollback(
         self,
@@ -169,13 +178,7 @@ class Learner:
 
         Args:
             evidence: ids of the exchanges before and after, as for :meth:`propose`.
-            predicted: the predicted gain of the rollback.
-            gate: the always-valid estimate of the same gain.
             replay: the realised effect, as JSON.
-
-        Returns:
-            The proposal of the kind ``rollback``, in the state ``open``.
-
         Raises:
             ProposalError: ``not_enough``: the samples are too few, the interval is not always
                 valid, or the gain may be zero; ``stale``: evidence was erased; ``not_found``: the
@@ -203,109 +206,70 @@ class Learner:
                     f"{adopted.package_id} {adopted.version} is not the installed version.",
                     next_step="Roll back later adoptions first.",
                 )
-            replay = _gated(gate, evidence, replay)
+            case = self._case(evidence, (), predicted, gate, replay, reason)
             back = adopted.previous_version
-            return self._write(
-                {
-                    "kind": "rollback",
-                    "target": adopted.target,
-                    "package_id": adopted.package_id,
-                    "version": back,
-                    "base_version": adopted.version,
-                    "digest": "",
-                    "diff": content(
-                        f"{adopted.package_id} {adopted.version} -> {back or 'not installed'}\n"
-                        f"`remit learn show {name}` shows what that took."
-                    ),
-                    "rolls_back": name,
-                },
-                f"rollback of {adopted.package_id} {adopted.version} proposed",
-                tuple(evidence), predicted, replay, reason, (),
-            )  # fmt: skip
+            what = {
+                "kind": "rollback",
+                "target": adopted.target,
+                "package_id": adopted.package_id,
+                "version": back,
+                "base_version": adopted.version,
+                "digest": "",
+                "diff": content(
+                    f"{adopted.package_id} {adopted.version} -> {back or 'not installed'}\n"
+                    f"`remit learn show {name}` shows what that took."
+                ),
+                "rolls_back": name,
+            }
+            said = f"rollback of {adopted.package_id} {adopted.version} proposed"
+            return self._write(what | case, said)
 
-    def _propose(
+    def _case(
         self,
-        change: Change,
-        evidence: tuple[str, ...],
+        evidence: Sequence[str],
+        holds: Sequence[str],
         predicted: Estimate,
+        gate: Estimate | None,
         replay: Mapping[str, Any],
         reason: str,
-        holds: tuple[str, ...],
-    ) -> Proposal:
-        registry = Registry.from_ledger(self._ledger)
-        package_id = change.package_id
-        number = self._next_number(package_id, registry)
-        made = change.made(self.installed, self.contracts, number)
-        load_settings(self._root.config, proposed=made)
-        archive = _archive(change, made, f"{number}.0.0", registry)
-        base = registry.packages.get(package_id)
-        return self._write(
-            {
-                "kind": change.kind,
-                "target": change.target,
-                "package_id": package_id,
-                "version": archive.manifest.version,
-                "base_version": base.version if base is not None else "",
-                "digest": archive.digest,
-                "diff": content(change.compared(self.installed, self.contracts, made)),
-            },
-            f"{package_id} {archive.manifest.version} proposed: {change.kind}",
-            evidence, predicted, replay, reason, holds, archive.data,
-        )  # fmt: skip
-
-    def _write(
-        self,
-        what: dict[str, Any],
-        said: str,
-        evidence: tuple[str, ...],
-        predicted: Estimate,
-        replay: Mapping[str, Any],
-        reason: str,
-        holds: tuple[str, ...],
-        archive: bytes | None = None,
-    ) -> Proposal:
-        """Record a proposal after storing its archive."""
-        self._require_evidence((*evidence, *holds))
-        proposal_id = f"PRP-{secrets.token_hex(16)}"
-        entry = LedgerEntry(
-            "SIGNAL_PROPOSED",
-            proposal_id,
-            "PROPOSED",
-            said,
-            metadata={
-                "proposal_id": proposal_id,
-                **what,
-                "evidence": content(list(evidence)),
-                "evidence_count": len(evidence),
-                "evidence_sha256": evidence_digest(evidence),
-                "holds": content(list(holds)),
-                "predicted": {name: getattr(predicted, name) for name in _PREDICTED},
-                "replay": content(dict(replay)),
-                "reason": content(reason),
-                "by": self.identity.name,
-                "role": self.identity.role,
-            },
-        )
-        file = self.proposals.archive(proposal_id)
-        if archive is not None:
-            with disk_errors():
-                file.parent.mkdir(mode=0o700, exist_ok=True)
-                write_new(file, archive, 0o600)
-        try:
-            self._ledger.write(entry)
-        except BaseException:
-            file.unlink(missing_ok=True)
-            raise
-        return self.proposals.get(proposal_id)
-
-    def _require_evidence(self, evidence: Sequence[str]) -> None:
-        for entry_id in evidence:
+    ) -> dict[str, Any]:
+        """Return the case for a change as metadata; raise ProposalError if it does not suffice."""
+        _require_enough(gate or predicted, evidence)
+        for entry_id in (*evidence, *holds):
             if is_erased(self._ledger.read(entry_id)):
                 raise ProposalError(
                     "stale",
                     f"The content of {entry_id}, which is part of the evidence, was erased.",
                     next_step="Repeat the analysis without this entry.",
                 )
+        return {
+            "evidence": content(list(evidence)),
+            "evidence_count": len(evidence),
+            "evidence_sha256": evidence_digest(evidence),
+            "holds": content(list(holds)),
+            "predicted": _figures(predicted),
+            "replay": content({**replay, **({"gate": _figures(gate)} if gate else {})}),
+            "reason": content(reason),
+        }
+
+    def _write(self, what: dict[str, Any], said: str, archive: bytes | None = None) -> Proposal:
+        """Record a proposal after storing its archive."""
+        proposal_id = f"PRP-{secrets.token_hex(16)}"
+        by = {"by": self.identity.name, "role": self.identity.role}
+        metadata = {"proposal_id": proposal_id, **what, **by}
+        file = self.proposals.archive(proposal_id)
+        if archive is not None:
+            with disk_errors():
+                file.parent.mkdir(mode=0o700, exist_ok=True)
+                write_new(file, archive, 0o600)
+        try:
+            self._ledger.write(
+                LedgerEntry("SIGNAL_PROPOSED", proposal_id, "PROPOSED", said, metadata=metadata)
+            )
+        except BaseException:
+            file.unlink(missing_ok=True)
+            raise
+        return self.proposals.get(proposal_id)
 
     def _next_number(self, package_id: str, registry: Registry) -> int:
         """Return the number after all versions that were ever installed or proposed."""
@@ -318,10 +282,8 @@ class Learner:
         return 1 + max((int(version.partition(".")[0]) for version in versions), default=0)
 
 
-def _gated(gate: Estimate, evidence: Sequence[str], replay: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the replay's summary with its gate; raise ProposalError unless the gate suffices."""
-    _require_enough(gate, evidence)
-    return {**replay, "gate": {name: getattr(gate, name) for name in _PREDICTED}}
+def _figures(estimate: Estimate) -> dict[str, Any]:
+    return {name: getattr(estimate, name) for name in _PREDICTED}
 
 
 def _require_enough(predicted: Estimate, evidence: Sequence[str]) -> None:

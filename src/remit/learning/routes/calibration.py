@@ -31,8 +31,6 @@ class Calibration:
     """The result of a calibration.
 
     Attributes:
-        calls: number of answered calls.
-        graded: number of graded answers.
         usd: cost of all calls in US dollars.
         prompts: number of prompts that every candidate was asked.
         ended: ``done``, or ``budget`` if the next call might have exceeded the budget.
@@ -76,8 +74,6 @@ async def calibrate(
     Args:
         grade: returns the grade of an answer; ``None`` records none.
         by: name of the grader, for the ledger.
-        source: kind of the grading party.
-        max_tokens: output limit of each call.
         session_id: session of prompts that are not recorded yet; a new one if empty.
         charged_to: keys of further accounts that pay.
         at_once: number of prompts that are asked at the same time.

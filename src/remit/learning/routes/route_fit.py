@@ -166,7 +166,6 @@ class RouteFit:
         missing: sentences about what the route lacks to be proposed; empty if it can be proposed.
             With gaps, ``auto`` stays with the best single model.
         held_out: number of prompts behind the figures, each decided without its own answers.
-        best_single: the best single model.
         saves_against: ``IN_FORCE`` if the rules in force have a learned head, else the best model.
         saved: US dollars that a call saves against that; the predicted effect.
         gate: the one-sided estimate of the same, which decides.
@@ -175,8 +174,6 @@ class RouteFit:
         price_weight: reward that a US dollar is worth.
         shares: share of calls by model.
         weights: the rules that name the head.
-        evidence: ids of the exchanges behind the fit.
-        files: files of the package, by path.
     """
 
     missing: Sequence[str]

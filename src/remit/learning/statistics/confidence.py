@@ -25,11 +25,7 @@ class Estimate:
     """A number with its interval.
 
     Attributes:
-        value: the point estimate.
-        low: lower end of the interval.
-        high: upper end of the interval.
         confidence: probability that an interval made this way contains the true value.
-        samples: number of samples.
         effective_samples: number of equally weighted samples with the same information.
         method: `betting` and `empirical_bernstein` are valid at every look. `doubly_robust`,
             `prediction_powered`, `welch` (a difference of two means), `student` (a mean of paired
@@ -254,10 +250,6 @@ def difference(a: ConfidenceSequence, b: ConfidenceSequence) -> Estimate:
 
     Both must have the same bounds and alpha. Without values on a side, the interval is the whole
     range.
-
-    Args:
-        a: values of the first side.
-        b: values of the second side.
 
     Raises:
         InvalidInputError: the bounds or alphas differ.

@@ -221,8 +221,6 @@ def paired_effect(
     Args:
         differences: new minus old value of each pair.
         weights: weight of each pair; ``None`` for equal weights.
-        low: smallest possible difference.
-        high: largest possible difference.
         alpha: probability that the gate's interval ever excludes the mean; with ``looks``, that a
             bound of the gate is ever wrong.
         looks: number of looks fixed in advance (:func:`one_sided`); 0 for an interval that is valid
