@@ -15,9 +15,7 @@ from remit.ledger import LedgerClient
 
 
 def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by: str) -> Feedback:
-    """Record feedback on an answer: 1 if it equals the reference answer, else 0.
-
-    Appends a ``FEEDBACK`` entry with the source ``reference``.
+    """Record feedback of the source ``reference``: 1 if an answer equals the right one, else 0.
 
     Args:
         target: an id of any form that :func:`find_target` takes.
@@ -49,19 +47,10 @@ def is_reference(answer: str, reference: str) -> bool:
 def grade_by_schema(
     ledger: LedgerClient, target: str, schema: Mapping[str, Any], *, by: str
 ) -> Feedback:
-    """Record feedback on an answer: 1 if it is JSON that matches a JSON Schema, else 0.
+    """Record feedback of the source ``schema``: 1 if an answer matches a JSON Schema, else 0.
 
-    Appends a ``FEEDBACK`` entry with the source ``schema``.
-
-    Args:
-        target: an id of any form that :func:`find_target` takes.
-        by: name of the grader, for the ledger.
-
-    Raises:
-        InvalidInputError: the schema is not valid.
-        EntryNotFoundError: there is no such target.
-        ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
-            100 times.
+    Arguments and refusals are those of :func:`grade_by_reference`; InvalidInputError is raised if
+    the schema is not valid.
     """
     check_schema(schema)
     score = float(matches_schema(answer_of(ledger, target), schema))
@@ -98,21 +87,14 @@ def matches_schema(answer: str, schema: Mapping[str, Any]) -> bool:
 def grade_by_test(
     ledger: LedgerClient, target: str, test: Callable[[str], bool | float], *, by: str
 ) -> Feedback:
-    """Record as feedback the score that a function gives to an answer.
+    """Record feedback of the source ``test``: the score that a function gives to an answer.
 
-    Appends a ``FEEDBACK`` entry with the source ``test``.
+    Arguments and refusals are those of :func:`grade_by_reference`; InvalidInputError is raised if
+    the score is not a number from 0 to 1.
 
     Args:
-        target: an id of any form that :func:`find_target` takes.
         test: returns a score from 0 to 1, or True if the answer passes. Its exceptions are raised,
             and nothing is written.
-        by: name of the grader, for the ledger.
-
-    Raises:
-        InvalidInputError: the score is not a number from 0 to 1.
-        EntryNotFoundError: there is no such target.
-        ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
-            100 times.
     """
     found = test(answer_of(ledger, target))
     score = float(found) if isinstance(found, bool) else found

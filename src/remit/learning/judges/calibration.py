@@ -11,7 +11,14 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from statistics import NormalDist, fmean, variance
+from statistics import (
+    NormalDist,
+    StatisticsError,
+    correlation,
+    fmean,
+    linear_regression,
+    variance,
+)
 from typing import Any
 
 from remit.kernel.canonical import sha256_hex
@@ -58,10 +65,6 @@ class JudgeCalibration:
     def calibrated(self) -> bool:
         """True if people graded at least :data:`MIN_LABELS` of the judged answers."""
         return self.labelled >= MIN_LABELS
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields and whether it is calibrated, for JSON."""
-        return {**asdict(self), "calibrated": self.calibrated}
 
 
 def calibrate_judge(
@@ -148,10 +151,9 @@ def _on_length(
     scaled = [length / _CHARACTERS for length in lengths]
     if n < 3 or min(scaled) == max(scaled):
         return None, None
-    x, y = fmean(scaled), fmean(differences)
-    squares = sum((a - x) ** 2 for a in scaled)
-    slope = sum((a - x) * (b - y) for a, b in zip(scaled, differences, strict=True)) / squares
-    rest = [b - y - slope * (a - x) for a, b in zip(scaled, differences, strict=True)]
+    slope, start = linear_regression(scaled, differences)
+    rest = [b - start - slope * a for a, b in zip(scaled, differences, strict=True)]
+    squares = variance(scaled) * (n - 1)
     half = NormalDist().inv_cdf(0.975) * math.sqrt(sum(r * r for r in rest) / (n - 2) / squares)
     made = Estimate(
         value=slope, low=slope - half, high=slope + half, samples=n, effective_samples=n,
@@ -161,10 +163,10 @@ def _on_length(
 
 
 def _correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
-    x, y = fmean(one), fmean(other)
-    shared = sum((a - x) * (b - y) for a, b in zip(one, other, strict=True))
-    spread = math.sqrt(sum((a - x) ** 2 for a in one) * sum((b - y) ** 2 for b in other))
-    return shared / spread if spread else None
+    try:
+        return correlation(one, other)
+    except StatisticsError:  # All values of a side are equal.
+        return None
 
 
 def _kappa(one: Sequence[bool], other: Sequence[bool]) -> float | None:

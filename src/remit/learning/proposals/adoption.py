@@ -39,6 +39,11 @@ class Governance:
     Each decision is one transaction of the installed or removed package and the entry with person
     and reason. A killed process leaves both or neither; the next command completes the files.
 
+    Each decision raises ProposalError (``no_role``: the role does not allow ``adopt``;
+    ``no_reason``: the reason is empty; ``not_found``: no proposal has the id; ``ambiguous``:
+    several ids begin so; ``decided``: the proposal is not in the state that the decision changes)
+    and InvalidInputError (the reason contains NUL or a lone surrogate). Nothing is changed then.
+
     Args:
         context: returns the context of the gates under other settings.
         identity: the person; the role must allow `adopt`.
@@ -71,7 +76,7 @@ class Governance:
         also: Callable[[Transaction], Iterator[LedgerEntry]] = lambda tx: iter(()),
         back: str | None = None,
     ) -> Proposal:
-        """Install a proposal, or perform its rollback, and begin a policy epoch.
+        """Install a proposal, or perform its rollback, and begin a policy epoch; return it.
 
         The call appends ``SIGNAL_ADOPTED`` together with the entry of the package, and writes the
         package's files. The proposal's archive is deleted. A first adoption lets the root's own key
@@ -83,18 +88,11 @@ class Governance:
             also: returns entries to write before, in the same transaction.
             back: the version that a later rollback installs; ``None`` for the present one.
 
-        Returns:
-            The proposal, now adopted.
-
         Raises:
-            ProposalError: ``no_role``: the role does not allow ``adopt``; ``no_reason``: the reason
-                is empty; ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
-                so; ``decided``: the proposal is not open; ``stale``: evidence or installed version
-                changed; ``edited``: the archive was changed; ``lost``: the archive cannot be read;
-                ``not_in_force``: the version that a rollback would replace is not installed. No
-                package was changed.
-            InvalidInputError: the reason contains NUL or a lone surrogate.
-            PackageError: a gate fails, or the package cannot be installed. No package was changed.
+            ProposalError: ``stale``: evidence or installed version changed; ``edited``: the archive
+                was changed; ``lost``: the archive cannot be read; ``not_in_force``: the version
+                that a rollback would replace is not installed.
+            PackageError: a gate fails, or the package cannot be installed.
         """
         proposal = self._open(proposal_id, reason)
         self._require_current(proposal)  # An erasure removes the archive too.
@@ -124,22 +122,9 @@ class Governance:
         return self.proposals.get(proposal.proposal_id)
 
     def reject(self, proposal_id: str, *, reason: str) -> Proposal:
-        """Record the rejection of a proposal, and delete its archive.
+        """Record the rejection of a proposal, delete its archive, and return it.
 
-        The call appends a ``SIGNAL_REJECTED`` entry.
-
-        Args:
-            proposal_id: an id as for :meth:`Proposals.get`.
-            reason: the person's reason, recorded permanently.
-
-        Returns:
-            The proposal, now rejected.
-
-        Raises:
-            ProposalError: ``no_role``: the role does not allow ``adopt``; ``no_reason``: the reason
-                is empty; ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
-                so; ``decided``: the proposal is not open.
-            InvalidInputError: the reason contains NUL or a lone surrogate.
+        The call appends a ``SIGNAL_REJECTED`` entry. The arguments are those of :meth:`adopt`.
         """
         proposal = self._open(proposal_id, reason)
 
@@ -151,26 +136,16 @@ class Governance:
         return self.proposals.get(proposal.proposal_id)
 
     def rollback(self, proposal_id: str, *, reason: str) -> Proposal:
-        """Undo an adopted proposal, and begin a policy epoch.
+        """Undo an adopted proposal, begin a policy epoch, and return the proposal.
 
         The version in force before the adoption is installed. If there was none, the package is
-        removed. The call appends ``SIGNAL_ROLLED_BACK`` together with the entry of the package.
-
-        Args:
-            proposal_id: an id as for :meth:`Proposals.get`.
-            reason: the person's reason, recorded permanently.
-
-        Returns:
-            The same proposal, now rolled back.
+        removed. The call appends ``SIGNAL_ROLLED_BACK`` together with the entry of the package. The
+        arguments are those of :meth:`adopt`.
 
         Raises:
-            InvalidInputError: the reason contains NUL or a lone surrogate.
-            ProposalError: ``no_role``: the role does not allow ``adopt``; ``no_reason``: the reason
-                is empty; ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
-                so; ``decided``: the proposal is not adopted, or is a rollback; ``not_in_force``:
-                the package is at another version, or not installed.
+            ProposalError: ``not_in_force``: the package is at another version, or not installed.
             PackageError: the earlier version is no longer stored, the package cannot be removed, or
-                a gate fails. Nothing was changed.
+                a gate fails.
         """
         proposal = self._known(proposal_id, reason)
         self._take_back(proposal, reason)

@@ -190,7 +190,10 @@ class Learner:
         name = adopted.proposal_id
         with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):
             adopted = self.proposals.get(name)
-            open_one = self.proposals.rollback_of(name)
+            open_one = next(
+                (o for o in self.proposals.all() if o.rolls_back == name and o.state == "open"),
+                None,
+            )
             if open_one is not None or adopted.rolls_back or adopted.state != "adopted":
                 raise ProposalError(
                     "decided",

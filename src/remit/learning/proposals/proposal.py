@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -139,9 +140,8 @@ class Proposals:
         """
         decided = self._decisions()
         found = self._ledger.query(event_type="SIGNAL_PROPOSED", order="desc")
-        for entry in filter(is_authentic, found):
-            if _is_proposal(entry):
-                yield _proposal(entry, decided.get(entry.submission_id, ()))
+        for entry in filter(_is_proposal, found):
+            yield _proposal(entry, decided.get(entry.submission_id, ()))
 
     def epoch(self) -> int:
         """Return the policy epoch in force; 0 before the first adoption.
@@ -181,15 +181,6 @@ class Proposals:
             )
         return found[0]
 
-    def rollback_of(self, proposal_id: str) -> Proposal | None:
-        """Return the open rollback of an adopted proposal; ``None`` if there is none.
-
-        Args:
-            proposal_id: the whole id of the adopted proposal.
-        """
-        found = (one for one in self.all() if one.rolls_back == proposal_id)
-        return next((one for one in found if one.state == "open"), None)
-
     def stale(self, proposal: Proposal) -> str:
         """Return the reason why an open proposal must be made again; empty if it may be adopted.
 
@@ -221,11 +212,8 @@ class Proposals:
         Raises:
             EntryNotFoundError: an entry of the evidence does not exist.
         """
-        found: dict[str, int] = {}
-        for entry_id in proposal.evidence:
-            entry = self._ledger.read(entry_id, with_content=False)
-            key = str(entry.metadata.get("key_id") or "")
-            found[key or "local operator"] = found.get(key or "local operator", 0) + 1
+        entries = (self._ledger.read(one, with_content=False) for one in proposal.evidence)
+        found = Counter(str(one.metadata.get("key_id") or "local operator") for one in entries)
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
     def _decisions(self) -> dict[str, list[LedgerEntry]]:
@@ -276,7 +264,8 @@ def _is_proposal(entry: LedgerEntry) -> bool:
     content = {name: data.get(name, kind()) for name, kind in _CONTENT.items()}
     predicted = content["predicted"]
     return (
-        all(isinstance(data.get(name), str) for name in _TEXTS)
+        is_authentic(entry)
+        and all(isinstance(data.get(name), str) for name in _TEXTS)
         and all(isinstance(content[name], (kind, Erased)) for name, kind in _CONTENT.items())
         and all(
             isinstance(content[name], Erased) or all(isinstance(one, str) for one in content[name])
