@@ -21,13 +21,7 @@ _SUBJECT = (
 
 
 def open_account(budgeter: TokenBudgeter, by: str) -> None:
-    """Open the budget account ``session:learning`` if there is none.
-
-    `remit budget` limits the account. An existing account stays as it is.
-
-    Args:
-        by: the acting person or program, for the record.
-    """
+    """Open the budget account ``session:learning`` if there is none. `remit budget` limits it."""
     if not budgeter.status(LEARNING):
         budgeter.allocate(LEARNING, by=by)
 
@@ -45,8 +39,8 @@ def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
     """Return the fields of a request that repeats an exchange's content.
 
     The request has the session and person of the exchange, so that an erasure of either reaches the
-    copy. The request is charged to the account ``session:learning`` too. The fields are
-    ``session_id``, ``subject_id`` (``None`` if no person is recorded) and ``charged_to``.
+    copy, and is charged to the account ``session:learning`` too. The fields are ``session_id``,
+    ``subject_id`` (``None`` if no person is recorded) and ``charged_to``.
     """
     subject = ledger.select(_SUBJECT, (parse_entry_id(exchange.id),))
     return {
@@ -58,11 +52,6 @@ def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
 
 def bound_of(gateway: LLMGateway, request: PromptRequest) -> int:
     """Return the highest possible cost of a call, in nano-dollars.
-
-    No call is made.
-
-    Args:
-        request: the request, which names provider and model.
 
     Raises:
         InvalidInputError: the call has no upper bound, because its model has no price or
@@ -80,9 +69,7 @@ def bound_of(gateway: LLMGateway, request: PromptRequest) -> int:
 def cost_of(ledger: LedgerReader, response: PromptResponse, bound: int) -> int:
     """Return the cost of a call that counts against a learning budget, in nano-dollars.
 
-    Args:
-        response: the response; one answered from the record counts its original cost.
-        bound: the highest possible cost, counted if the real cost is unknown.
+    An answer from the record counts its original cost, and an unknown cost counts ``bound``.
     """
     usd = response.cost_incurred if response.cost_known else None
     if response.replayed:

@@ -20,9 +20,6 @@ def learnable_contract(
 ) -> PromptContract:
     """Return the newest version of a contract that can be learned about.
 
-    Args:
-        contract_id: id without version.
-
     Raises:
         InvalidInputError: the contract is recorded but belongs to no package, because a program
             used a folder of its own. Learned changes could not be installed there.

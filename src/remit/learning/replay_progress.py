@@ -98,7 +98,7 @@ class KeptFile:
         """Return the request under the idempotency key of its run and exchange.
 
         A repeated request is then answered from the ledger. The first call writes the head of the
-        file. Missing folders are created.
+        file.
         """
         if not self._run:
             self._run = secrets.token_hex(8)
@@ -106,12 +106,8 @@ class KeptFile:
         return replace(request, idempotency_key=f"replay {self._run} {exchange_id}")
 
     def keep(self, pair: Pair) -> None:
-        """Append a pair to the file as a line, with the version of the prices.
-
-        Missing folders are created.
-
-        Raises:
-            OSError: the file cannot be written.
+        """Append a pair to the file as a line, with the version of the prices; raise OSError if the
+        file cannot be written.
         """
         self._append({**asdict(pair), "prices": self._prices})
 

@@ -264,8 +264,7 @@ def read_signals(
 
     Each signal is valid however often it is read; each has its own probability of a false crossing.
     For rewards this requires that exchanges are graded in their order: a late grade of a party
-    above its share can change later weights. Memory grows with the number of groups, not of
-    exchanges.
+    above its share can change later weights.
 
     Args:
         samples: samples, oldest first.
@@ -394,16 +393,12 @@ def before_latest(ledger: LedgerReader, latest: int) -> str | None:
 def observe(ledger: LedgerClient, signals: Iterable[Signal], *, window: str) -> list[str]:
     """Write a ``SIGNAL_OBSERVED`` entry for each crossed signal without one; return the new ids.
 
-    All entries are written in one transaction, so two concurrent calls write each entry once. A
-    signal is identified by dimension, name, metric and window.
+    All entries are written in one transaction, so two concurrent calls write each entry once.
 
     Args:
         signals: all signals; those that are not crossed are ignored.
         window: the baseline, such as ``epoch 3`` or ``first 200``. Each signal is written once for
             each window.
-
-    Returns:
-        Ids of the new entries; empty if none was written.
     """
     entries = [_entry(signal, window) for signal in signals if signal.crossed]
     prepared = [(entry.submission_id, ledger.prepare(entry)) for entry in entries]

@@ -103,9 +103,6 @@ def not_found(name: str) -> EntryNotFoundError:
     """Return (not raise) the error for a missing target, or a target of another caller.
 
     The message does not say which of the two applies.
-
-    Args:
-        name: the target's id, as the caller gave it.
     """
     return EntryNotFoundError(
         f"{name!r} is not an exchange, work order, turn or decision, so it cannot be rated.",
@@ -229,7 +226,7 @@ def give_feedback(
     idempotency_key: str = "",
     subject_id: str = "",
 ) -> Feedback:
-    """Record feedback as a ``FEEDBACK`` entry.
+    """Record feedback as a ``FEEDBACK`` entry, and return it.
 
     Earlier feedback of the same party and source on the same target no longer counts.
 
@@ -240,13 +237,9 @@ def give_feedback(
         label: a word for counting, such as `wrong_unit`: up to 64 lower-case letters, digits, `_`,
             `.`, `-`.
         reason: free text of up to 2,000 characters; content of the target's session and subject.
-        identity: owner of the key that was used. An agent may give feedback on its own exchanges
-            only.
+        identity: owner of the key that was used. An agent may rate only its own exchanges.
         idempotency_key: two calls of one party with the same key record feedback once.
         subject_id: the person whom the reason concerns; the target's person if empty.
-
-    Returns:
-        The feedback; with ``again`` True if the idempotency key was used before.
 
     Raises:
         InvalidInputError: a value cannot be used, or neither score nor label is given.

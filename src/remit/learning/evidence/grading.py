@@ -58,14 +58,7 @@ def grade_by_schema(
 
 
 def check_schema(schema: object) -> None:
-    """Check that a value is a JSON Schema.
-
-    Args:
-        schema: the candidate.
-
-    Raises:
-        InvalidInputError: the value is not an object, or not a valid schema.
-    """
+    """Raise InvalidInputError if a value is not an object, or not a valid JSON Schema."""
     if not isinstance(schema, Mapping):
         raise InvalidInputError("A JSON Schema must be an object.")
     if problem := schema_problem(schema):
@@ -106,9 +99,6 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
 
     Data without a text is returned as JSON. The latest result of a work order counts, and the last
     attempt of a decision.
-
-    Args:
-        target: an id of any form that :func:`find_target` takes.
 
     Raises:
         EntryNotFoundError: there is no such target.

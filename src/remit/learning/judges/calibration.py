@@ -210,10 +210,7 @@ def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport
     """Return a report on every judge that graded exchanges, sorted by judge and contract.
 
     The latest grade of each party on an exchange counts, and the mean of several people. Exchanges
-    with erased content are left out.
-
-    A judge's grades of exchanges whose response is no text are left out too. Each report names a
-    few exchanges that people should grade next.
+    with erased content, or whose response is no text, are left out.
 
     Args:
         width: wanted width of the interval of the calibrated mean, for the number of missing
@@ -265,10 +262,9 @@ def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport
 
 
 def calibrated_judges(ledger: LedgerReader) -> set[tuple[str, str]]:
-    """Return the judges that enough people confirm, each with the contract of its answers.
+    """Return the judges, each with the id of a contract, for which people graded enough answers.
 
-    Enough are :data:`MIN_LABELS` answers that people graded too. A pair is the name of the judge
-    and the id of the contract.
+    Enough are :data:`MIN_LABELS` answers that the judge graded too.
     """
     found = read_judges(ledger)
     return {(one.judge, one.contract_id) for one in found if one.calibration.calibrated}
@@ -277,11 +273,8 @@ def calibrated_judges(ledger: LedgerReader) -> set[tuple[str, str]]:
 def is_uncalibrated(ledger: LedgerReader) -> Callable[[Feedback], bool]:
     """Return a function that is True for feedback of a judge that too few labels confirm.
 
-    The judges are read at the first feedback of a judge. Feedback of people and programs gives
-    False. The judges are not read again later.
-
-    Raises:
-        LedgerError: an entry cannot be read; raised by the function.
+    The judges are read once, at the first feedback of a judge. The function raises LedgerError if
+    an entry cannot be read.
     """
     judges = cache(lambda: calibrated_judges(ledger))
 

@@ -94,9 +94,6 @@ class Judge:
             calls: limit of calls of this run; ``None`` for none.
             progress: called with the number done.
 
-        Returns:
-            The graded exchanges, counts and cost; ``ended`` is ``budget`` if a limit was reached.
-
         Raises:
             InvalidInputError: no budget is given, it is not a number of 0 or more, or it is in US
                 dollars and the model has no price.

@@ -55,22 +55,17 @@ def replay_both(
 ) -> tuple[ReplayResult, ReplayResult]:
     """Run the two replays of :func:`attribute` in turns, ten exchanges each, within one budget.
 
-    If the budget ends, the two differ by at most ten exchanges. Calls and stored pairs are those of
-    :meth:`Replay.run`. Only held-out exchanges are asked (:func:`is_held_out`).
+    If the budget ends, the two differ by at most ten exchanges. Calls, stored pairs and refusals
+    are those of :meth:`Replay.run`. Only held-out exchanges are asked (:func:`is_held_out`).
 
     Args:
         question: the replay with the question changed and the model kept.
         model: the replay with the question kept and the model changed.
-        exchange_ids: ids of exchanges; those that are not held out are skipped.
         budget_nano: limit of the cost of all runs of both, in nano-dollars.
         progress: called with the number that both have asked and the number in all.
 
     Returns:
         The results of both, in the order of the arguments.
-
-    Raises:
-        ConflictError: the prices or the model that answers have changed since an earlier run.
-        InvalidInputError: a call has no upper bound, because its model has no price.
     """
     wanted = question.part(exchange_ids)
     first = question.run((), budget_nano=0)  # Gives the cost of earlier runs.
@@ -90,13 +85,6 @@ def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
 
     The three intervals hold together with probability 95 %, however often one looks. Without common
     exchanges, all intervals are as wide as possible.
-
-    Args:
-        question: the replay with the question changed and the model kept.
-        model: the replay with the question kept and the model changed.
-
-    Returns:
-        The gains, the cause and the exchanges that both replays asked.
     """
     asked = {pair.exchange_id: pair for pair in question.pairs}
     other = {pair.exchange_id: pair for pair in model.pairs}

@@ -229,9 +229,6 @@ def answer_value(answer: Any) -> str | None:
     The values of JSON are compared; their texts are treated as follows. A text of at most 60
     characters counts whole, without case, white space and a final full stop. In a longer text its
     figures count, each with the following word. A longer text without a figure is not compared.
-
-    Args:
-        answer: a recorded answer; other than text gives ``None``.
     """
     if not isinstance(answer, str):
         return None

@@ -226,9 +226,6 @@ class PromptLoop:
             budget_nano: limit of the cost over all runs, in nano-dollars.
             progress: called with the number done and the number in all.
 
-        Returns:
-            The replay, the predicted effect of the additions, and the estimate that decides.
-
         Raises:
             ConflictError: the prices or the model that answers changed during the replay.
             InvalidInputError: a call has no upper bound.
@@ -252,15 +249,13 @@ class PromptLoop:
         learned: Sequence[str],
         reason: str,
     ) -> Proposal:
-        """Record a proposal of additions.
+        """Record a proposal of additions, and return it.
 
         The call appends a ``SIGNAL_PROPOSED`` entry and stores the archive; nothing is installed.
 
         Args:
+            measured: the result of :meth:`measure`.
             learned: ids of the exchanges of the search.
-
-        Returns:
-            The open proposal.
 
         Raises:
             ProposalError: ``not_enough``: there are too few pairs, or the effect may be zero.

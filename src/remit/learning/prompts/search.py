@@ -42,14 +42,7 @@ class Purse:
         return sum(calls for _, calls in self._spent.values())
 
     def require(self, nano: int) -> None:
-        """Check that a call fits into the budget; nothing is charged.
-
-        Args:
-            nano: highest cost of the call, in nano-dollars.
-
-        Raises:
-            SpentError: the call could exceed the cost limit, or no call is left.
-        """
+        """Raise SpentError if a call of this highest cost could exceed a limit; charge nothing."""
         if self.spent_nano + nano > self.nano or self.made >= self.calls:
             raise SpentError("The budget of the search is spent.")
 
@@ -62,10 +55,7 @@ class Purse:
         return self.nano - self.spent_nano + nano, self.calls - self.made + calls
 
     def spend(self, name: str, nano: int, calls: int = 1) -> None:
-        """Set the total cost of an expense in nano-dollars, and its number of calls.
-
-        An earlier payment under the same name is replaced.
-        """
+        """Set the total cost of an expense in nano-dollars, and its number of calls."""
         self._spent[name] = nano, calls
 
 
@@ -102,9 +92,7 @@ class Quotes:
             self.add(text)
 
     def add(self, text: str) -> None:
-        """Add a text that must not be quoted.
-
-        Pieces of known texts may be quoted all the same.
+        """Add a text that must not be quoted, except its pieces of known texts.
 
         Of a long text every piece of several words is added, of a short one the whole text.
         """
@@ -112,11 +100,7 @@ class Quotes:
         self._said.update(set(_pieces(text, size)) - self._known)
 
     def found_in(self, addition: str) -> bool:
-        """Return True if an addition contains a piece of a text that must not be quoted.
-
-        Args:
-            addition: text that a learner would add to a prompt.
-        """
+        """Return True if an addition contains a piece of a text that must not be quoted."""
         return not self._said.isdisjoint(_pieces(addition))
 
 
@@ -239,14 +223,12 @@ class PromptSearch:
     def run(self, exchange_ids: Sequence[str], *, seed: int = 0) -> Found:
         """Search for the best additions; every second exchange is for validation.
 
-        Candidates are scored by calls through the gateway, which the purse pays.
+        Candidates are scored by calls through the gateway, which the purse pays. If the budget
+        ends, ``ended`` of the result is ``budget``.
 
         Args:
             exchange_ids: at least four exchanges, none of which is held out.
             seed: seed of GEPA's random choices; the same seed continues an interrupted run.
-
-        Returns:
-            The best additions. If the budget ends, ``ended`` is ``budget``, and nothing is raised.
 
         Raises:
             ConfigError: the extra ``learn`` is not installed.
@@ -327,9 +309,9 @@ class PromptSearch:
     def make_reflective_dataset(
         self, candidate: Mapping[str, str], eval_batch: Any, components_to_update: list[str]
     ) -> dict[str, list[dict[str, Any]]]:
-        """Return only the worst answer of a batch, because a prompt may contain one exchange.
+        """Return the worst answer of a batch with its exchange and score, once for each component.
 
-        The record has ``exchange_id``, ``score`` and ``answer``, and is given for each component.
+        A prompt may contain one exchange only.
         """
         exchange_id, score, answer = min(eval_batch.trajectories, key=lambda one: one[1])
         record = {"exchange_id": exchange_id, "score": score, "answer": answer}
@@ -343,14 +325,8 @@ class PromptSearch:
     ) -> dict[str, str]:
         """Return the candidate with further additions, without those that quote an exchange.
 
-        An error of ``propose`` is stored and ends the search. Refused additions are counted.
-
-        Args:
-            candidate: the additions as one text.
-            reflective_dataset: the record of :meth:`make_reflective_dataset`.
-
-        Returns:
-            The additions as one text, the latest ones if there are more than the limit.
+        An error of ``propose`` is stored and ends the search. Refused additions are counted. If
+        there are more additions than the limit, the latest ones are returned.
         """
         additions = candidate[_COMPONENT].splitlines()
         (seen,) = reflective_dataset[_COMPONENT]

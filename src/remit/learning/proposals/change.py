@@ -42,8 +42,8 @@ def with_additions(pack: str, added: Iterable[str], dropped: Sequence[str] = ())
     added twice. A pack without a system section gets one.
 
     Args:
-        pack: the pack's text, with or without learned bullets.
         added: texts to add, one line each.
+        dropped: ids of bullets to remove.
 
     Raises:
         InvalidInputError: a text is not one line of plain text of at most 500 characters, or an id

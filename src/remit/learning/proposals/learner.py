@@ -93,12 +93,8 @@ class Learner:
         return self._ledger.query
 
     def observe(self, signals: Iterable[Signal], *, window: str) -> list[str]:
-        """Record crossed signals, and return the ids of the new entries.
-
-        See :func:`remit.learning.signals.observe`.
-
-        Args:
-            window: the baseline, such as ``epoch 3``; each signal is recorded once for each window.
+        """Record crossed signals, and return the ids of the new entries, as
+        :func:`remit.learning.signals.observe`.
         """
         return observe(self._ledger, signals, window=window)
 
@@ -113,7 +109,7 @@ class Learner:
         holds: Sequence[str] = (),
         gate: Estimate | None = None,
     ) -> Proposal:
-        """Record a proposal with its evidence, and store the package version that makes the change.
+        """Record a proposal with its evidence, store the package version, and return the proposal.
 
         The same change on the same root gives an archive with the same bytes. The call appends a
         ``SIGNAL_PROPOSED`` entry, and writes the archive below ``proposals/``. Nothing is
@@ -122,15 +118,17 @@ class Learner:
         Args:
             evidence: ids of the entries behind the proposal, such as exchanges and feedback.
                 Erasing one of them, or changing a grade, makes the proposal stale.
+            predicted: the predicted effect; above 0 is better.
             replay: summary of the replay on held-out exchanges, as JSON.
             holds: ids of the exchanges whose content is in the package's own bytes, such as the
                 evidence of a routing head. Erasing one changes or removes the package.
             gate: the always-valid estimate of the same effect, if ``predicted`` is valid for a
                 fixed number of samples only; the replay's summary holds it.
+
         Raises:
             ProposalError: ``not_enough``: there are fewer than 200 effective samples, there is no
-                always-valid interval, or the effect may be zero; nothing was recorded, and
-                ``missing`` lists the gaps. ``stale``: evidence was erased.
+                always-valid interval, or the effect may be zero; ``missing`` lists the gaps.
+                ``stale``: evidence was erased.
             EntryNotFoundError: an entry of the evidence does not exist.
             ContractError: the contract of the change does not exist, or is not valid.
             PackageError: ``busy``: another process holds the packages' lock; ``unwritable``: the
@@ -172,20 +170,15 @@ class Learner:
         replay: Mapping[str, Any],
         reason: str,
     ) -> Proposal:
-        """Propose a rollback to the state before a proposal's adoption.
+        """Propose a rollback to the state before a proposal's adoption; return the new proposal.
 
-        The call appends a ``SIGNAL_PROPOSED`` entry. Nothing is installed or removed.
+        The call appends a ``SIGNAL_PROPOSED`` entry. Arguments and further refusals are those of
+        :meth:`propose`.
 
-        Args:
-            evidence: ids of the exchanges before and after, as for :meth:`propose`.
-            replay: the realised effect, as JSON.
         Raises:
-            ProposalError: ``not_enough``: the samples are too few, the interval is not always
-                valid, or the gain may be zero; ``stale``: evidence was erased; ``not_found``: the
-                proposal does not exist; ``decided``: the proposal is not adopted, is a rollback, or
-                has an open rollback. ``not_in_force``: a later proposal was adopted.
-            EntryNotFoundError: an entry of the evidence does not exist.
-            PackageError: ``busy``: another process holds the packages' lock.
+            ProposalError: ``decided``: the proposal is not adopted, is a rollback, or has an open
+                rollback; ``not_in_force``: a later proposal was adopted; ``not_found``: the
+                proposal does not exist.
         """
         name = adopted.proposal_id
         with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):

@@ -65,7 +65,8 @@ async def calibrate(
     A call is made only if its highest possible cost fits into the rest of the budget. A prompt is
     finished before another is begun, because only prompts with answers of all candidates are
     comparable. Each call is recorded as an ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry. A
-    failed call is recorded and not graded.
+    failed call is recorded and not graded, and so is a call that the account of a prompt's own
+    session refuses.
 
     Candidates are called from the cheapest to the dearest. A call whose cost is unknown counts at
     its highest possible cost. A recorded prompt is asked in its own session and for its own person,
@@ -73,15 +74,12 @@ async def calibrate(
 
     Args:
         grade: returns the grade of an answer; ``None`` records none.
+        usd: the budget in US dollars.
         by: name of the grader, for the ledger.
         session_id: session of prompts that are not recorded yet; a new one if empty.
         charged_to: keys of further accounts that pay.
         at_once: number of prompts that are asked at the same time.
         progress: called with the number of prompts done and in all.
-
-    Returns:
-        Counts and cost; ``ended`` is ``budget`` if the next call might have exceeded the budget.
-        The account of a prompt's own session may refuse a call, which is then left out.
 
     Raises:
         InvalidInputError: a candidate has no price, so that no budget can be kept, or the budget is

@@ -101,16 +101,11 @@ class ConfidenceSequence:
         self._total = 0.0
 
     def update(self, x: float, weight: float = 1.0) -> None:
-        """Add a value.
-
-        A value between two levels is rounded to the nearer one, and the interval is widened for it.
+        """Add a value, rounded to the nearest level; raise InvalidInputError outside the bounds.
 
         Args:
             weight: above 0, at most 1, and chosen before the value is known. It is not checked: the
                 interval is wrong with any other weight.
-
-        Raises:
-            InvalidInputError: the value lies outside the bounds.
         """
         if not self.low <= x <= self.high:
             raise InvalidInputError(f"{x} does not lie between {self.low} and {self.high}")
@@ -123,14 +118,9 @@ class ConfidenceSequence:
         self.samples += 1
 
     def merge(self, other: ConfidenceSequence, weight: float = 1.0) -> None:
-        """Add the values of another sequence with a weight.
+        """Add the values of another sequence with a weight from 0 to 1.
 
-        The guarantee holds for a weight that does not depend on the values. The other sequence
-        stays unchanged.
-
-        Args:
-            other: a sequence with the same bounds and levels.
-            weight: 0 to 1.
+        The guarantee holds for a weight that does not depend on the values.
 
         Raises:
             InvalidInputError: the weight is not between 0 and 1, or bounds or levels differ.
@@ -189,7 +179,6 @@ class ConfidenceSequence:
         reaches log(1/alpha) with probability at most alpha.
 
         Args:
-            mean: the mean to bet against.
             up: True to bet that the true mean is higher, False that it is lower.
         """
         slack = 0.5 / self._levels if self._rounded else 0.0
@@ -223,16 +212,11 @@ def evidence_below(
 
     If it is not, the evidence ever reaches log(1/alpha) with probability at most alpha, although
     the baseline is an estimate too. The evidence is the product of both capitals at the common mean
-    that fits best.
+    that fits best; 0 if the live mean is not lower by more than ``margin``.
 
     Args:
-        live: the later values.
-        baseline: the earlier values.
         margin: difference that does not matter.
         enough: the search stops at a result below this bound.
-
-    Returns:
-        The evidence; 0 if the live mean is not lower by more than ``margin``.
     """
     if not live.samples or not baseline.samples or live.mean >= baseline.mean - margin:
         return 0.0
@@ -248,8 +232,7 @@ def evidence_below(
 def difference(a: ConfidenceSequence, b: ConfidenceSequence) -> Estimate:
     """Return the always-valid estimate of the mean of `a` less the mean of `b`.
 
-    Both must have the same bounds and alpha. Without values on a side, the interval is the whole
-    range.
+    Without values on a side, the interval is the whole range.
 
     Raises:
         InvalidInputError: the bounds or alphas differ.

@@ -37,20 +37,14 @@ def student(confidence: float, freedom: float) -> float:
 def skewed_interval(
     values: Sequence[float], confidence: float = 0.95, weights: Sequence[float] | None = None
 ) -> tuple[float, float]:
-    """Return the interval for a mean by Student's t, corrected for skewness.
+    """Return the ends of the interval for a mean by Student's t, corrected for skewness.
 
-    Hall (1992), "On the removal of skewness by transformation": the monotone cubic transformation.
-    Weighted rewards are skewed, and a symmetric interval then misses on one side.
+    The correction is Hall's monotone cubic transformation: weighted rewards are skewed, and a
+    symmetric interval then misses on one side. Both ends are the mean if all values are equal.
 
     Args:
-        values: at least two values.
+        values: at least two values; ZeroDivisionError is raised for fewer.
         weights: weight of each value, above 0; ``None`` for equal weights.
-
-    Returns:
-        The lower and the upper end; both are the mean if all values are equal.
-
-    Raises:
-        ZeroDivisionError: there are fewer than two values.
     """
     given = [1.0] * len(values) if weights is None else weights
     total = math.fsum(given)
@@ -92,19 +86,14 @@ def one_sided(
     bad end of the range were added. If all n values are equal, the bound is ``log(looks / alpha) /
     n`` of the range below them, as for a rare loss that was never seen.
 
-    With ``looks`` 0, the bounds are those of a betting sequence, valid at every look.
+    With ``looks`` 0, the bounds are those of a betting sequence, valid at every look. The
+    confidence of the estimate is that of each bound alone.
 
     Args:
         values: values between ``low`` and ``high``, such as paired differences.
         weights: weight of each value, above 0; ``None`` for equal weights.
-        low: smallest possible value.
-        high: largest possible value.
         looks: number of times that the growing values are tested, fixed in advance; 0 for any.
         alpha: probability that a bound is ever wrong.
-
-    Returns:
-        The estimate, with the method `one_sided`, or `betting` with ``looks`` 0. Its confidence is
-        that of each bound alone.
 
     Raises:
         InvalidInputError: there are no values, or a value is out of range.
@@ -215,11 +204,8 @@ def paired_effect(
 ) -> tuple[Estimate, Estimate]:
     """Estimate the mean of paired differences.
 
-    The predicted interval is Student's t, corrected for skewness. If all differences are equal, its
-    width would be 0, and the interval of the gate is used instead.
-
     Args:
-        differences: new minus old value of each pair.
+        differences: new minus old value of each pair, between ``low`` and ``high``.
         weights: weight of each pair; ``None`` for equal weights.
         alpha: probability that the gate's interval ever excludes the mean; with ``looks``, that a
             bound of the gate is ever wrong.
@@ -228,7 +214,8 @@ def paired_effect(
 
     Returns:
         The size of the effect, valid for this number of pairs (`student`), and the estimate that
-        decides whether to propose (`one_sided`, or `betting` without ``looks``).
+        decides whether to propose (`one_sided`, or `betting` without ``looks``). If all differences
+        are equal, the first is the second, because Student's interval would have no width.
 
     Raises:
         InvalidInputError: a difference lies outside the bounds, or there are no differences.
@@ -263,11 +250,9 @@ def prediction_powered(
 ) -> Estimate:
     """Estimate the mean of people's grades over all answers that a judge graded.
 
-    A bad judge makes the interval as wide as that of people's grades alone, and never wrong. The
-    interval is valid for a number of samples fixed in advance.
-
-    With fewer than two answers in ``judged_only``, the judge has no influence. The ends of the
-    interval may lie outside 0 and 1.
+    A bad judge makes the interval as wide as that of people's grades alone, and never wrong. With
+    fewer than two answers in ``judged_only``, the judge has no influence. The interval is valid for
+    a number of samples fixed in advance, and its ends may lie outside 0 and 1.
 
     Args:
         grades: people's grades, 0 to 1.
