@@ -88,6 +88,7 @@ _SETTINGS = {
 }
 """The target and the section of the settings of each kind."""
 
+_PACKAGE = "Put it into a package with `remit package new`."
 _STEP = 10_000  # The author of a contract leaves so many patch versions for learned ones.
 _DIFF_LINES = 400
 _DIFF_BYTES = 65_536  # Larger files are not compared line by line.
@@ -226,7 +227,7 @@ class Change:
         newest = contracts.load(self.contract_id)
         path = _path_of(installed, "HO1/contracts/", newest)
         value = json.loads(installed.read(path))
-        pack_path, pack = _pack(installed, newest.prompt_pack_id)
+        pack_path, pack = pack_of(installed, newest.prompt_pack_id)
         base = json.loads(installed.read(_base_path(installed, self.contract_id)))["version"]
         value["version"] = _learned_version(base, number)
         limits = {**value["boundary"], **self.boundary}
@@ -263,7 +264,7 @@ class Change:
             newest = contracts.load(self.contract_id)
             if path.startswith("HO1/contracts/"):
                 return installed.read(_path_of(installed, "HO1/contracts/", newest))
-            return _pack(installed, newest.prompt_pack_id)[1].encode()
+            return pack_of(installed, newest.prompt_pack_id)[1].encode()
         return installed.read(path) if installed.owner(path) else b""
 
 
@@ -289,7 +290,7 @@ def _path_of(installed: InstalledFiles, folder: str, contract: PromptContract) -
     raise InvalidInputError(
         f"{contract.contract_id} {contract.version} does not belong to a package, so Remit "
         "cannot learn about it.",
-        next_step="Put it into a package with `remit package new`.",
+        next_step=_PACKAGE,
     )
 
 
@@ -303,10 +304,13 @@ def _base_path(installed: InstalledFiles, contract_id: str) -> str:
     return max(found)[1]
 
 
-def _pack(installed: InstalledFiles, pack_id: str) -> tuple[str, str]:
+def pack_of(installed: InstalledFiles, pack_id: str) -> tuple[str, str]:
+    """Return path and text of a prompt pack; raise InvalidInputError if no package has it."""
     for path in installed.paths(f"HO1/prompt_packs/{pack_id}."):
         return path, installed.read(path).decode()
-    raise InvalidInputError(f"The prompt pack {pack_id} does not belong to a package.")
+    raise InvalidInputError(
+        f"The prompt pack {pack_id} does not belong to a package.", next_step=_PACKAGE
+    )
 
 
 def _learned_version(base: str, number: int) -> str:
