@@ -112,7 +112,7 @@ class Governance:
 
         def beside(tx: Transaction) -> Iterator[LedgerEntry]:
             yield from also(tx)
-            decision = self._decision(tx, proposal, "ADOPTED", reason, version=proposal.version)
+            decision = self.decision(tx, proposal, "ADOPTED", reason, version=proposal.version)
             if back is not None:
                 decision.metadata["previous_version"] = back
             yield decision
@@ -129,7 +129,7 @@ class Governance:
         proposal = self._open(proposal_id, reason)
 
         def write(tx: Transaction) -> None:
-            tx.append(self._decision(tx, proposal, "REJECTED", reason))
+            tx.append(self.decision(tx, proposal, "REJECTED", reason))
 
         self._ledger.transact(write)
         self.proposals.archive(proposal.proposal_id).unlink(missing_ok=True)
@@ -176,7 +176,7 @@ class Governance:
 
         def beside(tx: Transaction) -> Iterator[LedgerEntry]:
             decision = "ADOPTED" if rollback else "ROLLED_BACK"
-            yield self._decision(tx, rollback or proposal, decision, reason, version=back)
+            yield self.decision(tx, rollback or proposal, decision, reason, version=back)
 
         if back:
             self.manager.rollback(proposal.package_id, back, approve=True, extra_entries=beside)
@@ -257,7 +257,7 @@ class Governance:
                 next_step=finding.next_step,
             )
 
-    def _decision(
+    def decision(
         self,
         tx: Transaction,
         proposal: Proposal,
@@ -266,9 +266,11 @@ class Governance:
         *,
         version: str | None = None,
     ) -> LedgerEntry:
-        """Return the entry of a decision.
+        """Return the entry of a decision; raise ProposalError if it was made before.
 
-        ``version`` is the version that the decision installs; None if it changes nothing.
+        Args:
+            decision: ``ADOPTED``, ``REJECTED`` or ``ROLLED_BACK``.
+            version: the version that the decision installs; None if it changes nothing.
         """
         latest = tx.execute(_LATEST, (proposal.proposal_id,))
         expected = [("SIGNAL_ADOPTED",)] if decision == "ROLLED_BACK" else []

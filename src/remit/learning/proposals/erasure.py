@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from remit.gateway.auth import Identity
@@ -24,7 +25,6 @@ from remit.packages import (
     PackageError,
     archive_path,
     envelope_path,
-    policy_epoch,
     remove_file,
 )
 from remit.routing import LearnedHead
@@ -72,8 +72,9 @@ def forget_erased(
             gone.append(one)
             if one.state in ("adopted", "rolled_back"):
                 held.setdefault(one.package_id, []).append((one, erasure_id))
+    learner = Learner(root, ledger, loaded, Identity(_BY, "operator"))
     for found in held.values():
-        _take_away(root, ledger, loaded, governance, found, known)
+        _take_away(root, ledger, learner, governance, found, known)
     for one in gone:
         governance.proposals.archive(one.proposal_id).unlink(missing_ok=True)
         if not one.erased:
@@ -108,7 +109,7 @@ def _erasure_of(ledger: LedgerClient, entry_ids: Iterable[str]) -> str:
 def _take_away(
     root: Root,
     ledger: LedgerClient,
-    loaded: LoadedSettings,
+    learner: Learner,
     governance: Governance,
     held: Sequence[tuple[Proposal, str]],
     known: Iterable[Proposal],
@@ -119,39 +120,36 @@ def _take_away(
         held: proposals of the package with erased content, latest first, with the erasure.
     """
     first, erasure_id = min(held, key=lambda one: _number(one[0].version))
-    since, package_id = _number(first.version), first.package_id
+    since, package_id, back = _number(first.version), first.package_id, first.previous_version
     manager = governance.manager
+    names = {one.proposal_id for one, _ in held}
 
     def rolled_back(tx: Transaction, all_later: bool = False) -> Iterator[LedgerEntry]:
-        names = {one.proposal_id for one, _ in held}
         for one in known:
             if one.state != "adopted" or one.rolls_back or one.package_id != package_id:
                 continue
             if one.proposal_id in names or (all_later and _number(one.version) >= since):
-                yield _entry(one, first.previous_version, policy_epoch(tx) + 1, erasure_id)
+                why = "Content that it holds was erased."
+                entry = governance.decision(tx, one, "ROLLED_BACK", why, version=back)
+                entry.reason += ": what it held was erased"
+                entry.metadata |= {"role": "", "erasure_id": erasure_id}
+                yield entry
 
     now = manager.registry().packages.get(package_id)
     # A process that was killed may have done this step before.
     done = all((one.state, one.decided_by) == ("rolled_back", _BY) for one, _ in held)
-    if now is not None and _number(now.version) >= since and not done:
-        latest = held[0][0]
-        if not _refit(
-            root, ledger, loaded, governance, latest, first.previous_version, rolled_back
-        ):
-
-            def removed(tx: Transaction) -> Iterator[LedgerEntry]:
-                return rolled_back(tx, all_later=True)
-
-            try:
-                if not first.previous_version:
-                    raise PackageError("no_older_version", "There was none before.")
-                manager.rollback(
-                    package_id, first.previous_version, approve=True, extra_entries=removed
-                )
-            except PackageError as error:
-                if error.code not in ("no_older_version", "archive_lost"):
-                    raise
-                manager.remove(package_id, extra_entries=removed)
+    in_force = now is not None and _number(now.version) >= since and not done
+    if in_force and not _refit(learner, governance, held[0][0], back, rolled_back):
+        removed = partial(rolled_back, all_later=True)
+        try:
+            if not back:
+                raise PackageError("no_older_version", "There was none before.")
+            manager.rollback(package_id, back, approve=True, extra_entries=removed)
+        except PackageError as error:
+            if error.code not in ("no_older_version", "archive_lost"):
+                raise
+            back = ""
+            manager.remove(package_id, extra_entries=removed)
     registry = manager.registry()
     clean = registry.packages.get(package_id)
     for package in registry.history.get(package_id, ()):
@@ -164,9 +162,7 @@ def _take_away(
 
 
 def _refit(
-    root: Root,
-    ledger: LedgerClient,
-    loaded: LoadedSettings,
+    learner: Learner,
     governance: Governance,
     latest: Proposal,
     back: str,
@@ -174,14 +170,10 @@ def _refit(
 ) -> bool:
     """Adopt the head in force again, fitted without erased prompts.
 
-    Args:
-        back: the version that a later rollback of the new proposal installs.
-
     Returns:
         False if the package must be removed: its content is not a head with evidence, fewer prompts
         remain than the guard needs for models with equal rewards, or the new head is refused.
     """
-    learner = Learner(root, ledger, loaded, Identity(_BY, "operator"))
     files = learner.installed
     if latest.kind != "head" or {*map(files.owner, (RULES_FILE, HEAD_FILE, EVIDENCE_FILE))} != {
         latest.package_id
@@ -189,12 +181,12 @@ def _refit(
         return False
     head = LearnedHead.from_bytes(files.read(HEAD_FILE), files.read(EVIDENCE_FILE))
     ids = [row.exchange_id for row in head.neighbours]
-    erased = {one.id for one in ledger.read_many({*ids, *latest.evidence}) if is_erased(one)}
+    erased = {one.id for one in learner.read_many({*ids, *latest.evidence}) if is_erased(one)}
     if erased.isdisjoint(ids):  # A later head was fitted without the erased prompts.
         return True
     left = [row for row in head.neighbours if row.exchange_id not in erased]
     whole = [row for row in left if row.rewards.keys() == head.models.keys()]
-    guard = loaded.settings.routing.guard
+    guard = learner.loaded.settings.routing.guard
     if len(whole) < pairs_needed(guard.tolerance, 0, looks=max(1, guard.looks)):
         return False
     gate = latest.replay.get("gate")
@@ -236,27 +228,6 @@ def _erase_heads(ledger: LedgerClient, package: InstalledPackage) -> None:
             if not is_erased(ledger.read(name)):  # versions may share a head
                 why = "It was learned from content that was erased."
                 ledger.erase(name, reason=why, requested_by="learning")
-
-
-def _entry(one: Proposal, back: str, epoch: int, erasure_id: str) -> LedgerEntry:
-    return LedgerEntry(
-        "SIGNAL_ROLLED_BACK",
-        one.proposal_id,
-        "ROLLED_BACK",
-        f"{one.package_id} {one.version} rolled back: what it held was erased",
-        metadata={
-            "proposal_id": one.proposal_id,
-            "kind": one.kind,
-            "package_id": one.package_id,
-            "version": back,
-            "previous_version": one.version,
-            "policy_epoch": epoch,
-            "by": _BY,
-            "role": "",
-            "decision_reason": "Content that it holds was erased.",
-            "erasure_id": erasure_id,
-        },
-    )
 
 
 def _number(version: str) -> int:
