@@ -196,7 +196,11 @@ def plan_route(runtime: Runtime, wanted: RouteWanted) -> RoutePlan:
         by_source[grader.name] = by_source.get(grader.name, 0) + len(prompts)
     if not whole and not by_source:
         raise _nothing_to_grade(ungraded)
-    power = power_plan(every, candidates, guard=runtime.loaded.settings.routing.guard)
+    power = power_plan(
+        every, candidates, guard=runtime.loaded.settings.routing.guard,
+        asked=[one.prompt for _, prompts in waiting for one in prompts],
+        max_tokens=wanted.max_tokens,
+    )  # fmt: skip
     return RoutePlan(candidates, permits, len(whole), by_source, waiting, ungraded, power)
 
 
