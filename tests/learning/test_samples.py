@@ -26,8 +26,8 @@ from remit.learning import (
     rater_weights,
     read_samples,
 )
-from remit.learning.evidence import SettledWeights
 from remit.learning.evidence.corrections import corrects
+from remit.learning.evidence.shares import SettledWeights
 from remit.learning.signals import Window, is_below, read_signals
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.support.agents import anthropic_runtime

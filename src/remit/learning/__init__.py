@@ -17,21 +17,16 @@ from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
 from remit.kernel.errors import ConflictError
-from remit.learning.evidence import (
-    Feedback,
-    RaterShare,
-    Sample,
-    feedback_on,
-    give_feedback,
+from remit.learning.evidence.feedback import Feedback, Source, feedback_on, give_feedback
+from remit.learning.evidence.grading import (
     grade_by_reference,
     grade_by_schema,
     grade_by_test,
-    rater_shares,
-    rater_weights,
-    read_samples,
+    is_reference,
+    matches_schema,
 )
-from remit.learning.evidence.feedback import Source
-from remit.learning.evidence.grading import is_reference, matches_schema
+from remit.learning.evidence.samples import Sample, read_samples
+from remit.learning.evidence.shares import RaterShare, rater_shares, rater_weights
 from remit.learning.exchanges import (
     held_out_sides,
     is_held_out,

@@ -23,7 +23,7 @@ from typing import Any
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
-from remit.learning.evidence import Feedback, feedback_on
+from remit.learning.evidence.feedback import Feedback, feedback_on
 from remit.learning.statistics import Estimate, prediction_powered
 from remit.ledger import LedgerReader
 

@@ -16,7 +16,7 @@ from remit.gateway import LLMGateway
 from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse, text_of
 from remit.kernel.json_text import JsonTextError, load_answer
-from remit.learning.evidence import feedback_on, give_feedback
+from remit.learning.evidence.feedback import feedback_on, give_feedback
 from remit.learning.exchanges import cost_of, terms_of
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_plain_text
 from remit.routing import JUDGE_CONTRACT, StagePrompts, new_request

@@ -10,7 +10,7 @@ from statistics import NormalDist
 from typing import Any, get_args
 
 from remit.contracts import ContractLoader
-from remit.learning.evidence import Sample, read_samples
+from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.judges import JudgeReport, read_judges
 from remit.learning.meta.attribution import read_attributions
 from remit.learning.meta.questions import Question, read_questions

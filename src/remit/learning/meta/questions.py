@@ -15,7 +15,7 @@ import orjson
 from remit.contracts import ContractError, ContractLoader
 from remit.kernel.canonical import canonical_json
 from remit.kernel.json_text import JsonTextError, load_answer
-from remit.learning.evidence import Sample, read_samples
+from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.meta.requirements import (
     Requirement,
     criteria_requirements,

@@ -152,22 +152,19 @@ class Change:
                 f"Unknown kind of proposal {self.kind!r}.",
                 next_step=f"Use one of {', '.join(KINDS)}.",
             )
+        given = {
+            "prompt": self.prompt or self.additions or self.dropped,
+            "boundary": self.boundary,
+            "contract": self.contract_id,
+            "settings": self.settings or self.files,
+        }
         of_contract = self.kind in ("prompt", "boundary")
-        prompt = bool(self.prompt or self.additions or self.dropped)
-        fits = {
-            "prompt": prompt and not self.boundary,
-            "boundary": bool(self.boundary) and not prompt,
-        }.get(self.kind, not prompt and not self.boundary)
-        if not fits or bool(self.contract_id) != of_contract:
+        fits = {self.kind, "contract"} if of_contract else {"settings"}
+        if {name for name, value in given.items() if value} != fits:
             raise InvalidInputError(
                 f"A proposal of the kind {self.kind} cannot contain these fields.",
                 next_step="A prompt or boundary proposal gives a contract and its changes; all "
                 "other kinds give settings.",
-            )
-        if of_contract != (not self.settings and not self.files):
-            raise InvalidInputError(
-                f"A proposal of the kind {self.kind} states "
-                + ("no settings or files." if of_contract else "the settings that change."),
             )
         if of_contract:
             return
@@ -225,7 +222,7 @@ class Change:
         self, installed: InstalledFiles, contracts: ContractLoader, number: int
     ) -> dict[str, bytes]:
         newest = contracts.load(self.contract_id)
-        path = _path_of(installed, "HO1/contracts/", newest)
+        path = _path_of(installed, newest)
         value = json.loads(installed.read(path))
         pack_path, pack = pack_of(installed, newest.prompt_pack_id)
         base = json.loads(installed.read(_base_path(installed, self.contract_id)))["version"]
@@ -263,7 +260,7 @@ class Change:
         if self.contract_id:
             newest = contracts.load(self.contract_id)
             if path.startswith("HO1/contracts/"):
-                return installed.read(_path_of(installed, "HO1/contracts/", newest))
+                return installed.read(_path_of(installed, newest))
             return pack_of(installed, newest.prompt_pack_id)[1].encode()
         return installed.read(path) if installed.owner(path) else b""
 
@@ -282,9 +279,9 @@ def _merge(into: dict[str, Any], change: Mapping[str, Any]) -> None:
             into[key] = value
 
 
-def _path_of(installed: InstalledFiles, folder: str, contract: PromptContract) -> str:
+def _path_of(installed: InstalledFiles, contract: PromptContract) -> str:
     """Return the path of a contract's version; raise InvalidInputError if no package has it."""
-    for path in installed.paths(f"{folder}{contract.contract_id}"):
+    for path in installed.paths(f"HO1/contracts/{contract.contract_id}"):
         if json.loads(installed.read(path)).get("version") == contract.version:
             return path
     raise InvalidInputError(

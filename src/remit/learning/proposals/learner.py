@@ -326,7 +326,10 @@ def _archive(
         for path, data in sorted(files.items(), key=lambda item: item[0].encode())
     ]
     owner = registry.owners.get(f"HO1/contracts/{change.contract_id}.json")
-    needs = [] if owner is None else [owner.package_id]
+    needs = owner and {
+        "package_id": owner.package_id,
+        "version": f">={registry.packages[owner.package_id].version}",
+    }
     manifest: dict[str, Any] = {
         "package_id": change.package_id,
         "version": version,
@@ -337,10 +340,7 @@ def _archive(
         "framework_id": "FMWK-LEARNED-001",
         "plane_id": "hot" if any(path.startswith("HOT/") for path in files) else "ho1",
         "layer": 12,
-        "dependencies": [
-            {"package_id": name, "version": f">={registry.packages[name].version}"}
-            for name in needs
-        ],
+        "dependencies": [needs] if needs else [],
         "permissions": {},
         "assets": assets,
     }

@@ -29,15 +29,30 @@ class Unseen:
 
     Attributes:
         graded: the prompt.
-        fold: number of the fold, from 0.
         qualities: predicted reward in millionths, by model.
         costs: predicted cost in nano-dollars, by model.
     """
 
     graded: GradedPrompt
-    fold: int
     qualities: Mapping[str, int]
     costs: Mapping[str, int]
+
+    def choice(self, price_weight: int, quality_floor: int = 0) -> str:
+        """Return the model that a router would choose from these predictions.
+
+        Args:
+            price_weight: the reward that a dollar is worth, in millionths.
+            quality_floor: least predicted reward in millionths; 0 for none.
+        """
+
+        def rank(name: str) -> tuple[int, str]:
+            score = learned_score(
+                self.qualities[name], self.costs[name], price_weight=price_weight,
+                quality_floor=quality_floor, factors=_NO_PREFERENCE,
+            )  # fmt: skip
+            return -score, name
+
+        return min(self.qualities, key=rank)
 
 
 def fold_of(one: GradedPrompt) -> int:
@@ -73,50 +88,20 @@ def cross_fitted(
         if head is None or not head.models.keys() >= set(models):
             continue
         mine = [one for one, fold in zip(prompts, folds, strict=True) if fold == number]
-        found += unseen_by(head, mine, number)
+        found += unseen_by(head, mine)
     return found
 
 
-def unseen_by(head: LearnedHead, prompts: Sequence[GradedPrompt], fold: int = 0) -> list[Unseen]:
+def unseen_by(head: LearnedHead, prompts: Sequence[GradedPrompt]) -> list[Unseen]:
     """Return prompts with the predictions of a head that was not fitted to them."""
-    return [Unseen(one, fold, *predictions(head, one)) for one in prompts]
+    found = []
+    for one in prompts:
+        seen = buckets_of(one.text, head.buckets)
+        found.append(Unseen(one, head.qualities(seen), head.costs(seen, tokens_of(one))))
+    return found
 
 
-def predictions(head: LearnedHead, one: GradedPrompt) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the predicted rewards in millionths and costs in nano-dollars, by model."""
-    seen = buckets_of(one.text, head.buckets)
-    return head.qualities(seen), head.costs(seen, tokens_of(one))
-
-
-def chosen(
-    qualities: Mapping[str, int], costs: Mapping[str, int], price_weight: int, quality_floor: int
-) -> str:
-    """Return the model that a router would choose from these predictions.
-
-    Args:
-        qualities: predicted reward in millionths, by model.
-        costs: predicted cost in nano-dollars, by model.
-        price_weight: the reward that a dollar is worth, in millionths.
-        quality_floor: least predicted reward in millionths; 0 for none.
-    """
-    return min(
-        qualities,
-        key=lambda name: (
-            -learned_score(
-                qualities[name],
-                costs[name],
-                price_weight=price_weight,
-                quality_floor=quality_floor,
-                factors=_NO_PREFERENCE,
-            ),
-            name,
-        ),
-    )
-
-
-def price_weight_for(
-    unseen: Sequence[Unseen], usd_per_call: float, usd: Callable[[GradedPrompt, str], float]
-) -> int:
+def price_weight_for(unseen: Sequence[Unseen], usd_per_call: float) -> int:
     """Return the smallest price weight, in millionths, with which a call costs at most a cap.
 
     Found by bisection. If no price weight keeps to the cap, the largest one is returned.
@@ -124,14 +109,13 @@ def price_weight_for(
     Args:
         unseen: prompts with predictions.
         usd_per_call: the cap of the mean cost of a call, in US dollars.
-        usd: returns the cost of a model's answer to a prompt, in US dollars.
     """
     weights = [one.graded.traffic for one in unseen]
     limit = usd_per_call * sum(weights)
 
     def keeps(price_weight: int) -> bool:
         return limit >= sum(
-            weight * usd(one.graded, chosen(one.qualities, one.costs, price_weight, 0))
+            weight * one.graded.costs[one.choice(price_weight)]
             for one, weight in zip(unseen, weights, strict=True)
         )
 
@@ -248,9 +232,9 @@ def fit_route(
         )
     best = _best_single(whole, models)
     floor = round(quality_floor * MILLION)
-    price_weight = 0 if floor else price_weight_for(unseen, usd_per_call, _usd)
+    price_weight = 0 if floor else price_weight_for(unseen, usd_per_call)
     taken = [one.graded for one in unseen]
-    names = [chosen(one.qualities, one.costs, price_weight, floor) for one in unseen]
+    names = [one.choice(price_weight, floor) for one in unseen]
     now = _chosen_now(rules, taken, models)
     against = IN_FORCE if now else best
     most = max(cost for one in taken for cost in one.costs.values()) or 1.0
@@ -267,7 +251,8 @@ def fit_route(
     ]
     reward = one_sided(differences, weights, looks=guard.looks)
     total = sum(weights)
-    usd = sum(map(mul, weights, map(_usd, taken, names))) / total
+    costs = (one.costs[name] for one, name in zip(taken, names, strict=True))
+    usd = sum(map(mul, weights, costs)) / total
     learned = list(prompts[-MAX_PROMPTS:])
     head = fit_head(learned)
     named: dict[str, Any] = {"head": head.digest, "price_weight": price_weight / MILLION}
@@ -345,10 +330,8 @@ def _chosen_now(
     learned = rules.learned
     known = {name: of for name, of in rules.head.models.items() if name in models}
     head = replace(rules.head, models=known)
-    return [
-        chosen(*predictions(head, one), learned.price_weight, learned.quality_floor)
-        for one in prompts
-    ] if known else []  # fmt: skip
+    unseen = unseen_by(head, prompts) if known else []
+    return [one.choice(learned.price_weight, learned.quality_floor) for one in unseen]
 
 
 def _best_single(whole: Sequence[GradedPrompt], models: Sequence[str]) -> str:
@@ -366,10 +349,6 @@ def _best_single(whole: Sequence[GradedPrompt], models: Sequence[str]) -> str:
     return max(
         filter(is_level, models), key=lambda name: (_mean(whole, lambda one: one.costs[name]), name)
     )
-
-
-def _usd(one: GradedPrompt, model: str) -> float:
-    return one.costs[model]
 
 
 def _mean(prompts: Sequence[GradedPrompt], value: Callable[[GradedPrompt], float]) -> float:
