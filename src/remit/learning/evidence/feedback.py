@@ -186,15 +186,20 @@ class Feedback:
     """Feedback as recorded in a ``FEEDBACK`` entry.
 
     Attributes:
+        entry_id: id of the `FEEDBACK` entry.
         score: 0 to 1; None if there is only a label.
         reason: free text; a marker if it was erased.
+        by: name of the giver.
         rater: the party that counts once: :func:`rater_of`.
         replaces: the party's earlier feedback on the target, which no longer counts.
         again: True if the idempotency key was used before; this is the feedback recorded then.
         target_entry_id: id of the entry of the target.
+        target_type: kind of the target.
+        source: kind of the party.
         label: the word for counting; may be empty.
         key_id: id of the key that was used; empty without one.
         session_id: the target's session; may be empty.
+        at: time of the entry.
     """
 
     entry_id: str

@@ -30,7 +30,10 @@ class Effect:
     """The predicted and the realised effect of an adopted proposal.
 
     Attributes:
+        proposal_id: the adopted proposal.
+        kind: kind of the proposal.
         target: ``routing``, ``limits`` or a contract's id.
+        state: present state of the proposal.
         metric: `reward`, 0 to 1; a routing head predicts `cost`, in US dollars saved per call.
         epoch: the policy epoch that the adoption began.
         predicted: the proposal's prediction.

@@ -42,6 +42,7 @@ class Question:
     """The record of a contract's question, in one version and prompt pack.
 
     Attributes:
+        contract_id: the contract.
         contract_version: its version; empty if the entries state none.
         prompt_pack_id: the prompt pack of the prompts; empty for none.
         exchanges: number of untainted exchanges.

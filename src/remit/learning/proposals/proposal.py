@@ -63,8 +63,12 @@ class Proposal:
         diff: unified diff of the files that change.
         reason: the learner's reason.
         by: the owner of the learner.
+        entry_id: id of its ``SIGNAL_PROPOSED`` entry.
+        at: time of that entry.
         state: ``open``, ``adopted``, ``rejected`` or ``rolled_back``.
         decision: id of the latest entry with a decision; empty while the proposal is open.
+        decided_by: the person who decided.
+        decision_reason: the person's reason.
         epoch: the policy epoch that the adoption or rollback began; 0 before.
         previous_version: the version that the adoption replaced; empty if there was none.
         adopted_at: time of the adoption; empty if there was none.

@@ -25,7 +25,11 @@ class Estimate:
     """A number with its interval.
 
     Attributes:
+        value: the point estimate.
+        low: lower end of the interval.
+        high: upper end of the interval.
         confidence: probability that an interval made this way contains the true value.
+        samples: number of samples.
         effective_samples: number of equally weighted samples with the same information.
         method: `betting` and `empirical_bernstein` are valid at every look. `doubly_robust`,
             `prediction_powered`, `welch` (a difference of two means), `student` (a mean of paired
