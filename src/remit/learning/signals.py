@@ -205,14 +205,10 @@ class Signal:
 
 @dataclass(slots=True)
 class _Group:
-    alpha: float
-    baseline: Window = field(init=False)
-    live: Window = field(init=False)
+    baseline: Window
+    live: Window
     latest: deque[str] = field(default_factory=lambda: deque(maxlen=_EVIDENCE))
     judges: set[tuple[str, str]] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.baseline, self.live = Window(self.alpha), Window(self.alpha)
 
 
 def _log_scale(value: int, most: int) -> float:
@@ -286,7 +282,8 @@ def read_signals(
                     value = float(name in sample.failed_tools)
                 key = (dimension, name, metric)
                 if (group := groups.get(key)) is None:
-                    group = groups[key] = _Group(policy.alpha_permille / 1000)
+                    alpha = policy.alpha_permille / 1000
+                    group = groups[key] = _Group(Window(alpha), Window(alpha))
                 if before_epoch is not None:
                     old = sample.epoch < before_epoch
                 else:

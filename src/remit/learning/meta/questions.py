@@ -29,6 +29,7 @@ from remit.learning.proposals.proposal import is_erased
 from remit.learning.statistics import ConfidenceSequence, Estimate
 from remit.ledger import LedgerEntry, LedgerReader, entry_id
 
+_SHARES = ("success", "repair", "disagreement", "unstated")
 _HIGH = 0.1  # A share is high if its lower end is above this.
 _PAGE = 200  # The content of so many exchanges is in memory.
 _MAX_QUESTIONS = 100_000  # Older questions are not compared.
@@ -89,10 +90,9 @@ class Question:
 @dataclass(slots=True)
 class _Seen:
     exchanges: int = 0
-    success: ConfidenceSequence = field(default_factory=ConfidenceSequence)
-    repair: ConfidenceSequence = field(default_factory=ConfidenceSequence)
-    disagreement: ConfidenceSequence = field(default_factory=ConfidenceSequence)
-    unstated: ConfidenceSequence = field(default_factory=ConfidenceSequence)
+    shares: dict[str, ConfidenceSequence] = field(
+        default_factory=lambda: {name: ConfidenceSequence() for name in _SHARES}
+    )
     missing: Counter[Requirement] = field(default_factory=Counter)
     differing: list[tuple[str, str]] = field(default_factory=list)
     examples: list[str] = field(default_factory=list)
@@ -131,9 +131,9 @@ def read_questions(
                 demands[which] = _demanded(contracts, *which)
             of = seen.setdefault((*which, one.prompt_pack_id), _Seen())
             of.exchanges += 1
-            of.success.update(float(_is_valid(one)))
+            of.shares["success"].update(float(_is_valid(one)))
             if one.turn_id and _first(of.turns, one.turn_id):
-                of.repair.update(float(one.corrected))
+                of.shares["repair"].update(float(one.corrected))
             entry = entries.get(one.exchange_id)
             if entry is not None and not is_erased(entry):
                 required, shown = demands[which]
@@ -203,7 +203,7 @@ def _count(
     if demanded:
         said = f"{prompt_text(prompt)}\n{orjson.dumps(shown).decode() if shown else ''}"
         missing = unstated(dict.fromkeys(demanded), said)
-        of.unstated.update(float(bool(missing)))
+        of.shares["unstated"].update(float(bool(missing)))
         of.missing.update(missing)
         if missing and len(of.examples) < _EXAMPLES:
             of.examples.append(sample.exchange_id)
@@ -219,7 +219,7 @@ def _count(
             of.waiting.popitem(last=False)
         return
     differs = before[0] != answer
-    of.disagreement.update(float(differs))
+    of.shares["disagreement"].update(float(differs))
     if differs and len(of.differing) < _EXAMPLES:
         of.differing.append((before[1], sample.exchange_id))
 
@@ -277,10 +277,7 @@ def _question(key: tuple[str, str, str], of: _Seen) -> Question:
         contract_version=key[1],
         prompt_pack_id=key[2],
         exchanges=of.exchanges,
-        success=of.success.estimate,
-        repair=of.repair.estimate,
-        disagreement=of.disagreement.estimate,
-        unstated=of.unstated.estimate,
+        **{name: share.estimate for name, share in of.shares.items()},
         missing=tuple(missing),
         differing=tuple(of.differing),
         examples=tuple(of.examples),
