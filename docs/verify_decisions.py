@@ -219,10 +219,11 @@ def check(entries: list) -> dict:
     """All thoughts, in the order of the ledger."""
     found = {"decisions": 0, "hashes_equal": 0, "scores_equal": 0, "thoughts": 0, "chains": 0,
              "other_scoring": [], "rules_unavailable": [], "erased": [], "bad": []}
-    last, places, heads = {}, {}, {}
+    last, places, heads, lost = {}, {}, {}, set()
     for meta in [entry["metadata"] for entry in entries]:
-        if meta["thought_id"].startswith("HEAD-") and not erased(meta["content"]):
-            heads[digest(canonical(json.loads(meta["content"])))] = json.loads(meta["content"])
+        if not meta["thought_id"].startswith("HEAD-"): continue
+        if erased(meta["content"]): lost.add(meta["thought_id"].removeprefix("HEAD-"))
+        else: heads[digest(canonical(json.loads(meta["content"])))] = json.loads(meta["content"])
     for entry in entries:
         meta, wrong = entry["metadata"], []
         name, task, content = meta["thought_id"], meta["task_id"], meta["content"]
@@ -248,7 +249,9 @@ def check(entries: list) -> dict:
                     wrong += hashes
                     if record["rule_version_hash"] == UNAVAILABLE:
                         found["rules_unavailable"].append(name)
-                    if meta["scoring"] == "remit":
+                    rules = meta["context"]["weights"].get("learned") or {}
+                    if meta["scoring"] == "remit" and rules.get("head") in lost: unknown = True
+                    elif meta["scoring"] == "remit":
                         scores = check_scores(record, meta, heads)
                         found["scores_equal"] += not scores
                         wrong += scores

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import random
 
-from remit.learning import Alarm, ConfidenceSequence
-from remit.learning.windows import Window, is_below
+from remit.learning.signals import Window, is_below
 
 __all__ = ["detections", "false_alarms", "graded_detections", "table"]
 
 
-def _baseline(rng: random.Random, mean: float, samples: int) -> ConfidenceSequence:
-    baseline = ConfidenceSequence()
-    for _ in range(samples):
-        baseline.update(float(rng.random() < mean))
-    return baseline
+def _drawn(rng: random.Random, mean: float, samples: int) -> list[tuple[float, tuple[str, ...]]]:
+    return [(float(rng.random() < mean), ()) for _ in range(samples)]
 
 
 def detections(
@@ -24,11 +20,13 @@ def detections(
     rng = random.Random(seed)
     raised = []
     for _ in range(runs):
-        alarm = Alarm(_baseline(rng, before, reference))
-        for _ in range(exchanges):
-            if alarm.update(float(rng.random() < after)):
+        baseline, live = _window(_drawn(rng, before, reference)), Window(0.05)
+        raised.append(0)
+        for look, given in enumerate(_drawn(rng, after, exchanges), 1):
+            live.add(*given)
+            if is_below(live, baseline, 0.0, 0.05):
+                raised[-1] = look
                 break
-        raised.append(alarm.raised_at)
     return raised
 
 

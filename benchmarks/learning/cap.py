@@ -17,9 +17,8 @@ from statistics import fmean, stdev
 
 from benchmarks.learning.recorded import MODELS, read
 from remit.learning.routes import GradedPrompt, fit_head
-from remit.learning.routes.folds import (
+from remit.learning.routes.route_fit import (
     Unseen,
-    chosen,
     cross_fitted,
     price_weight_for,
     unseen_by,
@@ -84,7 +83,7 @@ def _compare(
     whole = fmean(one.costs[best] for one in held)
     all_data = unseen_by(fit_head(pool), held)
     truth = [
-        Unseen(one, 0, {m: round(1e6 * one.rewards[m]) for m in MODELS},
+        Unseen(one, {m: round(1e6 * one.rewards[m]) for m in MODELS},
                {m: round(_NANO * one.costs[m]) for m in MODELS})
         for one in held
     ]  # fmt: skip
@@ -105,12 +104,12 @@ def _compare(
             cap = share * whole
             ways = {
                 "before": _taken(level, _with_headroom(level_folds, cap)),
-                "bisection": _taken(test, price_weight_for(folds, cap, _usd)),
-                "controller": _steered(test, order, price_weight_for(folds, cap, _usd), cap),
-                "frontier": _taken(test, price_weight_for(test, cap, _usd)),
-                "neighbours": _taken(near, price_weight_for(near, cap, _usd)),
-                "all data": _taken(all_data, price_weight_for(all_data, cap, _usd)),
-                "oracle": _taken(truth, price_weight_for(truth, cap, _usd)),
+                "bisection": _taken(test, price_weight_for(folds, cap)),
+                "controller": _steered(test, order, price_weight_for(folds, cap), cap),
+                "frontier": _taken(test, price_weight_for(test, cap)),
+                "neighbours": _taken(near, price_weight_for(near, cap)),
+                "all data": _taken(all_data, price_weight_for(all_data, cap)),
+                "oracle": _taken(truth, price_weight_for(truth, cap)),
             }
             for way, names in ways.items():
                 found.setdefault((way, share), []).append((
@@ -133,7 +132,7 @@ def _compare(
 
 
 def _taken(prompts: Sequence[Unseen], price_weight: int) -> list[str]:
-    return [chosen(one.qualities, one.costs, price_weight, 0) for one in prompts]
+    return [one.choice(price_weight) for one in prompts]
 
 
 def _steered(
@@ -144,7 +143,7 @@ def _steered(
     for place in order:
         one = prompts[place]
         weight = steered_weight(price_weight, nano, balance)
-        names[place] = chosen(one.qualities, one.costs, weight, 0)
+        names[place] = one.choice(weight)
         balance = next_balance(balance, round(one.graded.costs[names[place]] * _NANO), nano)
     return names
 
@@ -153,7 +152,7 @@ def _with_headroom(prompts: Sequence[Unseen], cap: float) -> int:
     """Return the first of the steps of the earlier rule that leaves one standard error of cost."""
     for step in range(80):
         weight = round(0.01 * 1.15**step * 1_000_000)
-        costs = [one.graded.costs[chosen(one.qualities, one.costs, weight, 0)] for one in prompts]
+        costs = [one.graded.costs[one.choice(weight)] for one in prompts]
         if fmean(costs) + stdev(costs) / sqrt(len(costs)) <= cap:
             break
     return weight
@@ -178,10 +177,6 @@ def _nearest(head: object, learned: Sequence[GradedPrompt], test: Sequence[Unsee
             costs={m: round(_NANO * fmean(o.costs[m] for o in near)) for m in MODELS},
         ))  # fmt: skip
     return found
-
-
-def _usd(one: GradedPrompt, model: str) -> float:
-    return one.costs[model]
 
 
 def _mean_interval(values: Sequence[float]) -> str:

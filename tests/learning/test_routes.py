@@ -15,6 +15,7 @@ from remit.gateway import LLMGateway
 from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.settings import GuardSettings
 from remit.learning import give_feedback, read_samples
 from remit.learning.routes import (
     IN_FORCE,
@@ -454,7 +455,7 @@ def test_a_plan_states_prompts_and_dollars_before_they_are_spent() -> None:
     assert (blind.graded, blind.missing, blind.differing) == (0, blind.prompts, 0.15)
     assert blind.usd == pytest.approx(blind.prompts * (0.0001 + 0.01))
     assert f"{blind.prompts:,} prompts" in blind.text()
-    easier = power_plan([], candidates, loss=0.05)
+    easier = power_plan([], candidates, guard=GuardSettings(tolerance=0.05))
     assert easier.prompts < blind.prompts
     equal = [alike(number) for number in range(1000)]
     seen = power_plan(equal, candidates)
@@ -465,8 +466,9 @@ def test_a_plan_states_prompts_and_dollars_before_they_are_spent() -> None:
     assert partly.usd < blind.usd  # the dear answers exist already
     smaller = power_plan([], candidates, saving_usd=0.0001)
     assert smaller.prompts > blind.prompts  # a small saving is hard to see
-    with pytest.raises(InvalidInputError):
-        power_plan([], candidates, loss=0.0)
+    short = [replace(one, prompt="Two words?" * 10) for one in equal[:3]]
+    known = power_plan([], candidates, asked=short, max_tokens=100)
+    assert known.usd == pytest.approx(known.prompts * (0.0001 + 0.01) * (125 / 1000), rel=0.05)
 
 
 def test_a_plan_does_not_look_at_who_is_better() -> None:

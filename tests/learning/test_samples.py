@@ -26,10 +26,9 @@ from remit.learning import (
     rater_weights,
     read_samples,
 )
-from remit.learning.evidence import SettledWeights
 from remit.learning.evidence.corrections import corrects
-from remit.learning.signals import read_signals
-from remit.learning.windows import Window, is_below
+from remit.learning.evidence.shares import SettledWeights
+from remit.learning.signals import Window, is_below, read_signals
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.support.agents import anthropic_runtime
 from tests.support.commands import run_remit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import subprocess
@@ -202,6 +203,33 @@ def test_explain_names_the_neighbours_by_exchange(
 def test_heads_that_are_none(changes: dict[str, Any]) -> None:
     with pytest.raises(WeightsError):
         LearnedHead.from_document({**make_head(), **changes})
+
+
+def test_weights_and_evidence_are_separate_documents(
+    ledger: LedgerClient, gateway: LLMGateway, tmp_path: Path
+) -> None:
+    old = LearnedHead.from_document(make_head())
+    models = {name: model.model_dump(mode="json") for name, model in old.models.items()}
+    head = LearnedHead.fitted(BUCKETS, models, old.neighbours)
+    assert b"LED-" not in head.encoded
+    with pytest.raises(WeightsError, match="not the one"):
+        LearnedHead.from_bytes(head.encoded, head.evidence + b" ")
+    with pytest.raises(WeightsError, match="neighbours"):
+        changed = head.evidence.replace(b"LED-00000001", b"LED-x")
+        document = json.loads(head.encoded) | {"evidence": hashlib.sha256(changed).hexdigest()}
+        LearnedHead.from_document(document, changed)
+    learned = {"head": head.digest, "price_weight": 1.5}
+    document = {**Weights.shipped().document, "learned": learned}
+    for name, data in (
+        ("learned.json", json.dumps(document).encode()),
+        ("learned.head.json", head.encoded), ("learned.evidence.json", head.evidence),
+    ):  # fmt: skip
+        (tmp_path / name).write_bytes(data)
+    rules = load_rules(tmp_path / "learned.json")
+    _record(ledger, rules)
+    decision = route_all(ledger, gateway, rules)[0]
+    assert replay(find_decision(ledger, decision), ledger)["agrees"]
+    assert explain(ledger, decision)["neighbours"][0]["exchange_id"] == "LED-00000001"
 
 
 def test_rules_whose_head_is_missing_or_changed_are_not_in_force(tmp_path: Path) -> None:

@@ -51,17 +51,28 @@ def explain_(root: Path | None, as_json: bool, decision: str) -> None:
 @click.argument("decision", metavar=_DECISION)
 @reads
 def replay_(root: Path | None, as_json: bool, decision: str) -> None:
-    """Recompute a decision's scores and hashes from the record; exit 1 on a mismatch."""
+    """Recompute a decision's scores and hashes from the record; exit 1 on a mismatch.
+
+    If content of the decision was erased, the remaining parts are compared.
+    """
     from remit.routing import find_decision, replay
 
     with open_ledger(root) as ledger:
         found = replay(find_decision(ledger, decision), ledger)
     emit(as_json, found, _replay_lines(found))
-    raise SystemExit(0 if found["agrees"] else 1)
+    raise SystemExit(0 if found["agrees"] or _is_erased(found) else 1)
+
+
+def _is_erased(found: Mapping[str, Any]) -> bool:
+    """Return True if something was erased and all other parts agree."""
+    return found["erased"] and False not in found["checks"].values()
 
 
 def _replay_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    yield "agrees" if found["agrees"] else "DOES NOT AGREE"
+    if _is_erased(found):
+        yield "erased: the remaining parts agree" if found["checks"] else "erased"
+    else:
+        yield "agrees" if found["agrees"] else "DOES NOT AGREE"
     for name, same in found["checks"].items():
         yield f"  {name:<22} {'not computed' if same is None else 'same' if same else 'DIFFERS'}"
         if name in found["recorded"]:

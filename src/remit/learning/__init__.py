@@ -17,24 +17,25 @@ from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
 from remit.kernel.errors import ConflictError
-from remit.learning.calls import is_own_call, open_account
-from remit.learning.evidence import (
-    Feedback,
-    RaterShare,
-    Sample,
-    feedback_on,
-    give_feedback,
+from remit.learning.evidence.feedback import Feedback, Source, feedback_on, give_feedback
+from remit.learning.evidence.grading import (
     grade_by_reference,
     grade_by_schema,
     grade_by_test,
-    rater_shares,
-    rater_weights,
-    read_samples,
+    is_reference,
+    matches_schema,
 )
-from remit.learning.evidence.feedback import Source
-from remit.learning.evidence.grading import is_reference, matches_schema
+from remit.learning.evidence.samples import Sample, read_samples
+from remit.learning.evidence.shares import RaterShare, rater_shares, rater_weights
+from remit.learning.exchanges import (
+    held_out_sides,
+    is_held_out,
+    is_own_call,
+    is_whole,
+    open_account,
+    prompt_key,
+)
 from remit.learning.statistics import (
-    Alarm,
     ConfidenceSequence,
     Estimate,
     Logged,
@@ -47,7 +48,6 @@ from remit.learning.statistics import (
 if TYPE_CHECKING:
     from remit.learning.changed_requests import ChangedRequests
     from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
-    from remit.learning.held_out import held_out_sides, is_held_out, is_whole, prompt_key
     from remit.learning.replay import Replay, ReplayResult
     from remit.learning.replay_progress import Kept, KeptFile, KeptOnRecord
     from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
@@ -57,7 +57,6 @@ else:
         {
             "changed_requests": "ChangedRequests",
             "gradable": "gradable_exchanges grader learnable_contract",
-            "held_out": "is_held_out held_out_sides is_whole prompt_key",
             "replay_progress": "Kept KeptFile KeptOnRecord",
             "replay": "Replay ReplayResult",
             "signals": "Signal SignalPolicy current_signals observe",
@@ -65,7 +64,6 @@ else:
     )
 
 __all__ = [
-    "Alarm",
     "ChangedRequests",
     "ConfidenceSequence",
     "Estimate",

@@ -9,10 +9,8 @@ from remit.contracts import PromptContract, cut_sections
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.installation import InstalledFiles
-from remit.learning.calls import terms_of
+from remit.learning.exchanges import terms_of
 from remit.ledger import LedgerClient, LedgerEntry
-
-__all__ = ["ChangedRequests"]
 
 _AGENT = "replay"
 _TEMPLATE = ("{{", "{%", "{#")
@@ -25,7 +23,6 @@ class ChangedRequests:
     therefore be plain text before and after, or be extended by plain text at its end.
 
     Args:
-        ledger: the ledger of the exchanges.
         installed: the installed files, with the packs of recorded prompts.
         contract: the present contract.
         files: changed files by path, such as those of ``Change.made``; a contract among them

@@ -7,12 +7,9 @@ from typing import Any
 
 from remit.contracts import ContractError, ContractLoader, PromptContract
 from remit.kernel.errors import InvalidInputError
-from remit.learning.calls import is_own_call
 from remit.learning.evidence.grading import check_schema, matches_schema, normal_text
-from remit.learning.held_out import is_whole
+from remit.learning.exchanges import is_own_call, is_whole
 from remit.ledger import LedgerEntry, LedgerReader
-
-__all__ = ["Grade", "gradable_exchanges", "grader", "learnable_contract"]
 
 Grade = Callable[[LedgerEntry, str], float | None]
 """Grades an answer to an exchange, 0 to 1; ``None`` if it cannot."""
@@ -22,11 +19,6 @@ def learnable_contract(
     ledger: LedgerReader, contracts: ContractLoader, contract_id: str
 ) -> PromptContract:
     """Return the newest version of a contract that can be learned about.
-
-    Args:
-        ledger: the ledger, with the exchanges of the contract.
-        contracts: the contracts of the root.
-        contract_id: id without version.
 
     Raises:
         InvalidInputError: the contract is recorded but belongs to no package, because a program
@@ -57,8 +49,6 @@ def gradable_exchanges(
     Learning's own calls, and exchanges with erased content, are left out.
 
     Args:
-        ledger: the record.
-        contract_id: id of the contract.
         version: restricts the exchanges to this version (``None`` for all); exchanges that name no
             version are matched by the version's prompt pack.
     """

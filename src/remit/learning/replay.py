@@ -13,12 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remit.gateway import LLMGateway, PromptRequest
-from remit.learning.calls import bound_of, cost_of
-from remit.learning.held_out import held_out_sides, is_whole
+from remit.learning.exchanges import bound_of, cost_of, held_out_sides, is_whole
 from remit.learning.replay_progress import Kept, KeptFile, Pair, drift
 from remit.ledger import LedgerClient, LedgerEntry
-
-__all__ = ["Pair", "Replay", "ReplayResult"]
 
 _NANO = 1_000_000_000
 
@@ -45,18 +42,11 @@ class ReplayResult:
 
     @property
     def differences(self) -> list[float]:
-        """New grade minus recorded grade of each pair.
-
-        The order is that of ``pairs``.
-        """
+        """New grade minus recorded grade of each pair, in the order of ``pairs``."""
         return [pair.after - pair.before for pair in self.pairs]
 
     def summary(self) -> dict[str, object]:
-        """Return counts, mean grades and cost as JSON data, for a proposal.
-
-        The keys are ``held_out``, ``replayed``, ``failed``, ``mean_before``, ``mean_after``,
-        ``spent_usd`` and ``ended``. Means without pairs are 0.
-        """
+        """Return counts, mean grades (0 without pairs) and cost as JSON data, for a proposal."""
         done = max(len(self.pairs), 1)
         return {
             "held_out": self.wanted,
@@ -73,12 +63,9 @@ class Replay:
     """The replay of exchanges under one change.
 
     Args:
-        gateway: makes the calls, which are recorded, budgeted and billed.
-        ledger: the ledger of the exchanges.
         ask: returns the request for an exchange under the change; the request names its model.
         grade: grades an answer to an exchange from 0 to 1; returns ``None`` if it cannot. The
             recorded answer is graded by the same function.
-        prices: version of the prices in force.
         kept: the progress of earlier runs; a path is a file to which pairs are appended.
     """
 
@@ -118,15 +105,10 @@ class Replay:
             exchange_ids: ids of exchanges. Exchanges of the other part, and missing or erased ones,
                 are skipped.
             budget_nano: limit of the cost of all runs together, in nano-dollars.
-            calls: limit of the calls of all runs together; ``None`` for no limit. A later run may
-                have a lower limit.
+            calls: limit of the calls of all runs together; ``None`` for no limit.
             held_out: True to ask held-out exchanges; False to ask the others, which a search may
                 use.
             progress: called with the number done and the number in all.
-
-        Returns:
-            The pairs and costs, as a :class:`ReplayResult`; ``ended`` is ``budget`` if a limit was
-            reached.
 
         Raises:
             ConflictError: the prices, the model that answers, or the rule for holding out has
@@ -184,14 +166,9 @@ class Replay:
         )
 
     def part(self, exchange_ids: Iterable[str], *, held_out: bool = True) -> list[str]:
-        """Return the ids of held-out exchanges, or with ``held_out`` False of all others.
+        """Return the ids of held-out exchanges, or with ``held_out`` False of all others, in order.
 
-        The order is kept. Missing and erased exchanges are left out. Prompts are held out by
-        :func:`is_held_out`.
-
-        Args:
-            exchange_ids: ids of exchanges.
-            held_out: the wanted side.
+        Missing and erased exchanges are left out.
         """
         ids = list(exchange_ids)
         self._sides |= held_out_sides(self._ledger, (one for one in ids if one not in self._sides))

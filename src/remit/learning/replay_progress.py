@@ -10,17 +10,8 @@ from pathlib import Path
 
 from remit.kernel.errors import ConflictError
 from remit.kernel.exchange import PromptRequest
-from remit.learning.calls import is_own_call
-from remit.learning.held_out import is_whole
+from remit.learning.exchanges import is_own_call, is_whole
 from remit.ledger import LedgerClient, LedgerEntry
-
-__all__ = [
-    "Graded",
-    "Kept",
-    "KeptFile",
-    "KeptOnRecord",
-    "Pair",
-]
 
 _SPLIT = "prompt"  # The rule of holding out; files with another rule are not read.
 _NANO = 1_000_000_000
@@ -61,7 +52,6 @@ class KeptFile:
 
     Args:
         path: the file, to which lines are appended; it need not exist.
-        prices: version of the prices in force.
 
     Attributes:
         lost_nano: 0, because no call is lost: the ledger answers a repeated one.
@@ -79,10 +69,6 @@ class KeptFile:
 
         A last line that was cut off by a kill is removed from the file. Nothing is yielded if the
         file does not exist.
-
-        Args:
-            graded: not used; the file holds the grades.
-            bound: not used; the file holds the costs.
 
         Raises:
             ConflictError: the prices or the rule for holding out have changed, or a line is not
@@ -112,11 +98,7 @@ class KeptFile:
         """Return the request under the idempotency key of its run and exchange.
 
         A repeated request is then answered from the ledger. The first call writes the head of the
-        file. Missing folders are created.
-
-        Args:
-            request: the request.
-            exchange_id: id of the exchange that is asked again.
+        file.
         """
         if not self._run:
             self._run = secrets.token_hex(8)
@@ -124,12 +106,8 @@ class KeptFile:
         return replace(request, idempotency_key=f"replay {self._run} {exchange_id}")
 
     def keep(self, pair: Pair) -> None:
-        """Append a pair to the file as a line, with the version of the prices.
-
-        Missing folders are created.
-
-        Raises:
-            OSError: the file cannot be written.
+        """Append a pair to the file as a line, with the version of the prices; raise OSError if the
+        file cannot be written.
         """
         self._append({**asdict(pair), "prices": self._prices})
 
@@ -147,10 +125,7 @@ class KeptOnRecord:
     at the first :meth:`read`, not before. Nothing is written here: the gateway records the calls.
 
     Args:
-        ledger: the ledger.
         name: id of the replay's order.
-        exchange_ids: all exchanges that the replay may ask.
-        prices: version of the prices in force.
 
     Attributes:
         lost_nano: cost in nano-dollars of calls whose answers are lost; 0 until :meth:`read`.
@@ -171,10 +146,6 @@ class KeptOnRecord:
 
         Calls whose answer is lost or erased are added to ``lost_nano`` and not yielded.
 
-        Args:
-            graded: grades the recorded and the new answer.
-            bound: returns the cost that counts for a call whose cost is unknown.
-
         Raises:
             ConflictError: the prices have changed since a recorded call.
         """
@@ -189,10 +160,6 @@ class KeptOnRecord:
         """Return the request under a work order and key made of the replay's name.
 
         The key makes the gateway answer a repeated request from the ledger.
-
-        Args:
-            request: the request.
-            exchange_id: id of the exchange that is asked again.
         """
         name = self._of(exchange_id)
         return replace(request, work_order_id=name, idempotency_key=f"replay {name}")
@@ -242,12 +209,7 @@ Kept = KeptFile | KeptOnRecord
 
 
 def drift(kept: Kept, what: str) -> ConflictError:
-    """Return (not raise) the error of a replay that cannot continue because of ``what``.
-
-    Args:
-        kept: the progress, which knows the next step.
-        what: the change, as part of a sentence.
-    """
+    """Return (not raise) the error of a replay that cannot continue because of ``what``."""
     return ConflictError(
         f"The replay cannot continue: {what}. Its results would not measure the change alone.",
         next_step=kept.from_the_beginning,

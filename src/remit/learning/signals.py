@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -18,17 +18,93 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from remit.kernel.errors import ConfigError
 from remit.kernel.installation import InstalledFiles
-from remit.learning.evidence import Sample, read_samples
-from remit.learning.judges.report import calibrated_judges
-from remit.learning.statistics import Estimate
-from remit.learning.windows import Window, is_below
+from remit.learning.evidence.samples import Sample, read_samples
+from remit.learning.evidence.shares import SettledWeights, rater_weights
+from remit.learning.judges.calibration import calibrated_judges
+from remit.learning.statistics import ConfidenceSequence, Estimate, evidence_below
 from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, LedgerReader, Transaction, instant
 from remit.packages import policy_epoch
 
-__all__ = [
-    "Signal", "SignalPolicy", "before_latest", "current_signals", "observe",
-    "read_signals",
-]  # fmt: skip
+
+class Window:
+    """Values of one metric, with two weightings of values that parties gave.
+
+    The settled weights are fixed when a value is added, which keeps intervals valid at every look.
+    The balanced weights limit each party to its share of the whole, in any order of the values.
+
+    Args:
+        alpha: probability that the settled sequence ever excludes the mean.
+
+    Attributes:
+        samples: number of values.
+    """
+
+    def __init__(self, alpha: float) -> None:
+        self.samples = 0
+        self._alpha = alpha
+        self._weights = SettledWeights()
+        self._settled = ConfidenceSequence(alpha)
+        self._by: dict[tuple[str, ...], ConfidenceSequence] = defaultdict(
+            partial(ConfidenceSequence, alpha)
+        )
+
+    def add(self, value: float, raters: tuple[str, ...] = ()) -> None:
+        """Add a value.
+
+        Args:
+            raters: the parties that gave it, for a reward; empty for other metrics.
+
+        Raises:
+            InvalidInputError: the value does not lie between 0 and 1.
+        """
+        self.samples += 1
+        if weight := self._weights.weigh(raters):
+            self._settled.update(value, weight)
+        if raters:
+            self._by[raters].update(value)
+
+    def sequences(self) -> list[ConfidenceSequence]:
+        """Return the settled sequence; if parties gave the values, also the balanced one.
+
+        The balanced sequence limits each party to its share.
+        """
+        if not self._by:
+            return [self._settled]
+        graded: Counter[str] = Counter()
+        for raters, values in self._by.items():
+            graded.update(dict.fromkeys(raters, values.samples))
+        weights = rater_weights(graded)
+        whole = ConfidenceSequence(self._alpha)
+        for raters, values in sorted(self._by.items()):
+            whole.merge(values, math.fsum(weights[rater] for rater in raters) / len(raters))
+        return [self._settled, whole]
+
+    def estimate(self) -> Estimate:
+        """Return the balanced estimate, with an interval that also covers the settled one.
+
+        Without raters, the settled estimate is returned.
+        """
+        settled, *balanced = (one.estimate for one in self.sequences())
+        if not balanced:
+            return settled
+        low, high = min(settled.low, balanced[0].low), max(settled.high, balanced[0].high)
+        return replace(balanced[0], low=low, high=high)
+
+
+def is_below(live: Window, baseline: Window, margin: float, alpha: float) -> bool:
+    """Return True if the live mean is surely more than ``margin`` below the baseline's.
+
+    Both weightings must agree. The settled one keeps false crossings below ``alpha`` at every look;
+    the balanced one prevents that a single party causes a crossing.
+
+    Args:
+        margin: difference that does not matter, in the unit of the values.
+        alpha: probability of a false answer.
+    """
+    goal = math.log(1 / alpha)
+    pairs = zip(live.sequences(), baseline.sequences(), strict=False)
+    return all(evidence_below(*pair, margin, goal) >= goal for pair in pairs)
+
 
 _FILE = "HOT/documents/signals.json"
 _EVIDENCE = 50
@@ -66,9 +142,6 @@ class SignalPolicy(BaseModel):
     def installed(cls, files: InstalledFiles) -> SignalPolicy:
         """Return the signal policy in ``HOT/documents/signals.json``, as a package installed it.
 
-        Args:
-            files: the installed files of the root.
-
         Raises:
             ConfigError: the file is not a policy.
             NotInstalledError: no package installed one.
@@ -79,9 +152,6 @@ class SignalPolicy(BaseModel):
     @classmethod
     def from_json(cls, data: bytes) -> SignalPolicy:
         """Return the policy in the bytes of a JSON file.
-
-        Args:
-            data: the file's bytes.
 
         Raises:
             ConfigError: the file is not a policy, or does not state a margin from 0 to 999 for each
@@ -135,14 +205,10 @@ class Signal:
 
 @dataclass(slots=True)
 class _Group:
-    alpha: float
-    baseline: Window = field(init=False)
-    live: Window = field(init=False)
+    baseline: Window
+    live: Window
     latest: deque[str] = field(default_factory=lambda: deque(maxlen=_EVIDENCE))
     judges: set[tuple[str, str]] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.baseline, self.live = Window(self.alpha), Window(self.alpha)
 
 
 def _log_scale(value: int, most: int) -> float:
@@ -195,12 +261,10 @@ def read_signals(
 
     Each signal is valid however often it is read; each has its own probability of a false crossing.
     For rewards this requires that exchanges are graded in their order: a late grade of a party
-    above its share can change later weights. Memory grows with the number of groups, not of
-    exchanges.
+    above its share can change later weights.
 
     Args:
         samples: samples, oldest first.
-        policy: the thresholds.
         before_epoch: samples before this policy epoch are the baseline.
         before: samples before this instant are the baseline; ISO 8601 in UTC, as in ``Sample.at``.
             Without either, the baseline is the first ``policy.reference`` samples of each group.
@@ -218,7 +282,8 @@ def read_signals(
                     value = float(name in sample.failed_tools)
                 key = (dimension, name, metric)
                 if (group := groups.get(key)) is None:
-                    group = groups[key] = _Group(policy.alpha_permille / 1000)
+                    alpha = policy.alpha_permille / 1000
+                    group = groups[key] = _Group(Window(alpha), Window(alpha))
                 if before_epoch is not None:
                     old = sample.epoch < before_epoch
                 else:
@@ -283,8 +348,6 @@ def current_signals(
     is only read.
 
     Args:
-        ledger: the ledger.
-        policy: the thresholds.
         since: start of the live samples, ISO 8601; ``None`` for the epoch in force.
         latest: largest number of exchanges, counted from the latest; ``None`` for all. Pass signals
             to :func:`observe` only if all exchanges were read, because intervals need a fixed
@@ -317,12 +380,7 @@ def current_signals(
 
 
 def before_latest(ledger: LedgerReader, latest: int) -> str | None:
-    """Return the id of the exchange before the latest ones; ``None`` if there is none.
-
-    Args:
-        ledger: the ledger.
-        latest: number of latest exchanges.
-    """
+    """Return the id of the exchange before the latest ones; ``None`` if there is none."""
     rows = ledger.select(
         "SELECT id FROM entries WHERE event_type = 'EXCHANGE' ORDER BY seq DESC LIMIT 1 OFFSET ?",
         (latest,),
@@ -333,17 +391,12 @@ def before_latest(ledger: LedgerReader, latest: int) -> str | None:
 def observe(ledger: LedgerClient, signals: Iterable[Signal], *, window: str) -> list[str]:
     """Write a ``SIGNAL_OBSERVED`` entry for each crossed signal without one; return the new ids.
 
-    All entries are written in one transaction, so two concurrent calls write each entry once. A
-    signal is identified by dimension, name, metric and window.
+    All entries are written in one transaction, so two concurrent calls write each entry once.
 
     Args:
-        ledger: the ledger.
         signals: all signals; those that are not crossed are ignored.
         window: the baseline, such as ``epoch 3`` or ``first 200``. Each signal is written once for
             each window.
-
-    Returns:
-        Ids of the new entries; empty if none was written.
     """
     entries = [_entry(signal, window) for signal in signals if signal.crossed]
     prepared = [(entry.submission_id, ledger.prepare(entry)) for entry in entries]

@@ -31,6 +31,7 @@ from remit.routing.emitters import (
 from remit.routing.ensemble import JUDGE_CONTRACT
 from remit.routing.errors import (
     CircuitOpenError,
+    ErasedHeadError,
     FallbackChainExhaustedError,
     ModelCallError,
     NoAdapterError,
@@ -59,6 +60,7 @@ __all__ = [
     "CircuitOpenError",
     "DecisionEmitter",
     "EnsembleOptions",
+    "ErasedHeadError",
     "FallbackChainExhaustedError",
     "Intent",
     "LearnedHead",

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import NotFoundError, RemitError
 from remit.ledger import (
     EntryArchivedError,
@@ -18,11 +19,12 @@ from remit.ledger import (
 )
 from remit.routing.candidate import Candidate
 from remit.routing.decision import RULES_UNAVAILABLE, compute_decision_hash
+from remit.routing.errors import ErasedHeadError
 from remit.routing.exploration import draws_agree
 from remit.routing.learned_head import head_on_record
 from remit.routing.scores import ScoringInputs, chain_of, score_candidates
 from remit.routing.trail import ThoughtNotFoundError, get_thought_record
-from remit.routing.weights import Weights
+from remit.routing.weights import Weights, version_hash
 
 EVENT = "THOUGHT_RECORD"
 """The type of the entry that holds a decision."""
@@ -156,9 +158,10 @@ def replay(entry: LedgerEntry, ledger: LedgerClient | None = None) -> dict[str, 
 
     Returns:
         ``agrees``: whether something was computed and everything agrees with the record;
-        ``decision_id`` and ``entry_id``; ``checks``: the result for each part, None if it cannot be
-        computed; ``recorded`` and ``recomputed``: values that differ; ``notes``: sentences, such as
-        why a part cannot be computed.
+        ``erased``: whether something that the decision was made from was erased; ``decision_id``
+        and ``entry_id``; ``checks``: the result for each part, None if it cannot be computed;
+        ``recorded`` and ``recomputed``: values that differ; ``notes``: sentences, such as why a
+        part cannot be computed.
     """
     meta = entry.metadata
     checks: dict[str, bool | None] = {}
@@ -175,7 +178,7 @@ def replay(entry: LedgerEntry, ledger: LedgerClient | None = None) -> dict[str, 
             record = fields_of(meta)
             if record is None:
                 raise ValueError("its 8 fields are not there")
-            for name, computed in _recomputed(meta, record, ledger, checks, notes):
+            for name, computed in _recomputed(meta, record, ledger, checks, notes, erased):
                 checks[name] = record[name] == computed
                 if not checks[name]:
                     recorded[name], recomputed[name] = record[name], computed
@@ -184,6 +187,7 @@ def replay(entry: LedgerEntry, ledger: LedgerClient | None = None) -> dict[str, 
             checks["readable"] = False
     return {
         "agrees": bool(checks) and False not in checks.values(),
+        "erased": bool(erased),
         "decision_id": meta.get("decision_id", ""),
         "entry_id": entry.id,
         "checks": checks,
@@ -199,15 +203,15 @@ def _recomputed(
     ledger: LedgerClient | None,
     checks: dict[str, bool | None],
     notes: list[str],
+    erased: list[str],
 ) -> Iterator[tuple[str, Any]]:
-    """Yield fields of the record as computed now; other results are added to ``checks``."""
+    """Yield fields of the record as computed now; other results are added to the last three."""
     context: Mapping[str, Any] = meta["context"]
-    inputs = scored_inputs(meta, ledger)
     if record["rule_version_hash"] == RULES_UNAVAILABLE:
         checks["rule_version_hash"] = None
         notes.append("The rule file could not be read at that time, so the defaults applied.")
     else:
-        yield "rule_version_hash", inputs.weights.rule_version_hash
+        yield "rule_version_hash", version_hash(canonical_json(context["weights"]))
     hashed = {
         "prompt": meta["prompt"],
         "context": dict(context),
@@ -223,7 +227,13 @@ def _recomputed(
         checks["scores"] = checks["candidates_considered"] = None
         notes.append(f"The scores came from {meta['scoring']}, which is not run again.")
         return
-    scoring = score_candidates(inputs)
+    try:
+        scoring = score_candidates(scored_inputs(meta, ledger))
+    except ErasedHeadError as error:
+        erased.append("head")
+        checks["scores"] = checks["candidates_considered"] = None
+        notes.append(f"{error.message} The scores cannot be computed again.")
+        return
     yield "scores", dict(scoring.scores)
     yield "candidates_considered", list(chain_of(scoring))
 

@@ -17,6 +17,10 @@ class WeightsError(RoutingError, ValueError):
     """The rules of scoring cannot be used."""
 
 
+class ErasedHeadError(WeightsError):
+    """The learned head of a decision was erased, because it was learned from erased content."""
+
+
 class ModelCallError(RoutingError):
     """A model gave no answer, or the call could not be made.
 

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from math import isqrt
 from pathlib import Path
@@ -23,8 +24,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.validation import first_error
-from remit.ledger import LedgerClient
-from remit.routing.errors import WeightsError
+from remit.ledger import Erased, LedgerClient
+from remit.routing.errors import ErasedHeadError, WeightsError
 from remit.routing.trail import (
     ThoughtInput,
     ThoughtNotFoundError,
@@ -83,29 +84,44 @@ class Neighbour(StrictModel):
     Attributes:
         exchange_id: the entry that contains the prompt.
         buckets: buckets of its words, ascending.
+        tokens: estimated tokens of the whole prompt.
+        traffic: number of times that the prompt counts, in millionths.
+        rewards: grade by model, in millionths; empty in a head of the first format.
+        costs: cost by model, in nano-dollars.
     """
 
     exchange_id: Annotated[str, Field(pattern=r"^LED-[0-9a-f]{8,}$")]
     buckets: tuple[_Bucket, ...]
+    tokens: _Integer = 0
+    traffic: _Integer = MILLION
+    rewards: dict[str, _Integer] = {}
+    costs: dict[str, _Integer] = {}
 
 
 class _HeadFile(StrictModel):
-    format: Literal["remit.routing-head/1"]
+    format: Literal["remit.routing-head/1", "remit.routing-head/2"]
     buckets: Annotated[int, Field(strict=True, ge=1, le=2**20)]
     models: Annotated[dict[str, LearnedModel], Field(min_length=1)]
+    neighbours: tuple[Neighbour, ...] = ()
+    evidence: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+
+class _EvidenceFile(StrictModel):
+    format: Literal["remit.routing-evidence/1"]
     neighbours: tuple[Neighbour, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedHead:
-    """A checked head.
+    """A checked head. The weights and the prompts that they were fitted to are separate documents.
 
     Attributes:
         digest: SHA-256 (hex) of ``encoded``; the rules name it.
-        encoded: the head in canonical JSON.
+        encoded: the weights in canonical JSON, which name the SHA-256 of the evidence.
         buckets: number of buckets.
         models: learned parameters, keyed by model name.
-        neighbours: prompts of the training set.
+        neighbours: prompts of the training set; empty if the evidence is missing or was erased.
+        evidence: the prompts in canonical JSON; empty if a head of the first format contains them.
     """
 
     digest: str
@@ -113,17 +129,25 @@ class LearnedHead:
     buckets: int
     models: Mapping[str, LearnedModel] = field(repr=False)
     neighbours: Sequence[Neighbour] = field(repr=False)
+    evidence: bytes = field(default=b"", repr=False)
 
     @classmethod
-    def from_document(cls, document: Any) -> Self:
+    def from_document(cls, document: Any, evidence: bytes = b"") -> Self:
         """Return the head in the content of a file.
 
+        Args:
+            document: the content.
+            evidence: the document of the prompts, in bytes; empty without them.
+
         Raises:
-            WeightsError: the content is not a head.
+            WeightsError: the content is not a head, or the evidence is not the named one.
         """
         try:
             read = _HeadFile.model_validate(document, strict=False)
             encoded = canonical_json(dict(document))
+            neighbours = read.neighbours
+            if evidence and read.evidence:
+                neighbours = _EvidenceFile.model_validate_json(evidence).neighbours
         except ValidationError as error:
             key, problem = first_error(error)
             raise WeightsError(f"{key or 'The document'} of a routing head: {problem}.") from error
@@ -134,32 +158,62 @@ class LearnedHead:
                 0, read.buckets,
             ):  # fmt: skip
                 raise WeightsError(f"{name} of a routing head has {len(model.weights)} weights.")
-        return cls(sha256_hex(encoded), encoded, read.buckets, read.models, read.neighbours)
+        if evidence and sha256_hex(evidence) != read.evidence:
+            raise WeightsError("The evidence of a routing head is not the one that it names.")
+        return cls(sha256_hex(encoded), encoded, read.buckets, read.models, neighbours, evidence)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
+    def from_bytes(cls, data: bytes, evidence: bytes = b"") -> Self:
         """Return the head in the bytes of a file.
 
+        Args:
+            data: the bytes.
+            evidence: as in :meth:`from_document`.
+
         Raises:
-            WeightsError: the bytes are not a head.
+            WeightsError: the bytes are not a head, or the evidence is not the named one.
         """
         try:
             document = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise WeightsError(f"A routing head is not JSON: {error}.") from error
-        return cls.from_document(document)
+        return cls.from_document(document, evidence)
 
     @classmethod
     def from_path(cls, path: Path) -> Self:
-        """Return the head in a file.
+        """Return the head in a file, with the evidence in the file :func:`evidence_file`.
 
         Raises:
-            WeightsError: the file cannot be read, or is not a head.
+            WeightsError: a file cannot be read, or is not a head.
         """
+        beside = evidence_file(path)
         try:
-            return cls.from_bytes(path.read_bytes())
+            return cls.from_bytes(
+                path.read_bytes(), beside.read_bytes() if beside.exists() else b""
+            )
         except OSError as error:
             raise WeightsError(f"The routing head {path} cannot be read: {error}.") from error
+
+    @classmethod
+    def fitted(
+        cls, buckets: int, models: Mapping[str, Any], neighbours: Sequence[Neighbour]
+    ) -> Self:
+        """Return the head with these parameters, and the evidence that they were fitted to.
+
+        Args:
+            buckets: number of buckets.
+            models: fields of :class:`LearnedModel`, keyed by model name.
+            neighbours: the prompts of the training set.
+        """
+        evidence = canonical_json({
+            "format": "remit.routing-evidence/1",
+            "neighbours": [one.model_dump(mode="json") for one in neighbours],
+        })  # fmt: skip
+        document = {
+            "format": "remit.routing-head/2", "buckets": buckets, "models": models,
+            "evidence": sha256_hex(evidence),
+        }  # fmt: skip
+        return cls.from_document(document, evidence)
 
     def qualities(self, seen: Sequence[int]) -> dict[str, int]:
         """Return the expected reward of each model from 0 to 1, in millionths, keyed by model name.
@@ -307,22 +361,31 @@ def learned_score(
     return 2 * MILLION - min(MILLION - 1, cost_nano // 1000)
 
 
-async def record_head(ledger: LedgerClient, head: LearnedHead) -> None:
-    """Record a head as a thought unless it is recorded, so that its decisions can be recomputed.
+def evidence_file(head: Path) -> Path:
+    """Return the file of the evidence of a head: ``X.evidence.json`` for ``X.head.json``."""
+    return head.with_name(head.name.replace(".head.json", ".evidence.json"))
 
-    Appends one ``THOUGHT_RECORD`` with the id ``HEAD-`` and the digest, in a trail of its own.
+
+async def record_head(ledger: LedgerClient, head: LearnedHead) -> None:
+    """Record a head as thoughts unless it is recorded, so that its decisions can be recomputed.
+
+    Appends a ``THOUGHT_RECORD`` with the id ``HEAD-`` and the digest, in a trail of its own, and
+    before it one with the id ``EVIDENCE-`` and the digest of the evidence, if there is evidence.
 
     Raises:
         InvalidThoughtError: another process recorded the head at the same time.
         LedgerWriteError: the head cannot be written.
     """
-    try:
-        get_thought_record(ledger, f"HEAD-{head.digest}")
-    except ThoughtNotFoundError:
-        thought = ThoughtInput(
-            type="plan", task_id=_TRAIL, agent_id="router", content=head.encoded.decode()
-        )
-        await acreate_thought_record(ledger, thought, id_fn=lambda: f"HEAD-{head.digest}")
+    for kind, data in (("EVIDENCE", head.evidence), ("HEAD", head.encoded)):
+        name = f"{kind}-{sha256_hex(data)}"
+        try:
+            if data:
+                get_thought_record(ledger, name)
+        except ThoughtNotFoundError:
+            thought = ThoughtInput(
+                type="plan", task_id=_TRAIL, agent_id="router", content=data.decode()
+            )
+            await acreate_thought_record(ledger, thought, id_fn=partial(str, name))
 
 
 def head_on_record(ledger: LedgerClient, digest: str) -> LearnedHead:
@@ -333,19 +396,28 @@ def head_on_record(ledger: LedgerClient, digest: str) -> LearnedHead:
         digest: SHA-256 of the head in hex.
 
     Raises:
-        WeightsError: the head is not recorded, was erased, or is not a head.
+        ErasedHeadError: the head was erased.
+        WeightsError: the head is not recorded, or is not a head.
         EntryArchivedError: its entry is in a segment that is not attached.
         TrailError: its entry cannot be read.
     """
-    try:
-        content = get_thought_record(ledger, f"HEAD-{digest}").content
-    except ThoughtNotFoundError as error:
-        raise WeightsError(f"The routing head {digest} is not on record.") from error
+    content = _thought(ledger, f"HEAD-{digest}")
+    if content is None:
+        raise WeightsError(f"The routing head {digest} is not on record.")
     if not isinstance(content, str):
-        raise WeightsError(f"The routing head {digest} was erased.")
-    return _parsed(content)
+        raise ErasedHeadError(f"The routing head {digest} was erased under {content.erasure_id}.")
+    named = json.loads(content).get("evidence")
+    evidence = _thought(ledger, f"EVIDENCE-{named}") if named else None
+    return _parsed(content, evidence if isinstance(evidence, str) else "")
+
+
+def _thought(ledger: LedgerClient, name: str) -> str | Erased | None:
+    try:
+        return get_thought_record(ledger, name).content
+    except ThoughtNotFoundError:
+        return None
 
 
 @functools.lru_cache(maxsize=4)
-def _parsed(content: str) -> LearnedHead:
-    return LearnedHead.from_bytes(content.encode())
+def _parsed(content: str, evidence: str) -> LearnedHead:
+    return LearnedHead.from_bytes(content.encode(), evidence.encode())

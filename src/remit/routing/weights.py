@@ -29,7 +29,7 @@ from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.validation import first_error
 from remit.routing.decision import RULES_UNAVAILABLE
 from remit.routing.errors import WeightsError
-from remit.routing.learned_head import LearnedHead, StrictModel
+from remit.routing.learned_head import LearnedHead, StrictModel, evidence_file
 
 _log = logging.getLogger("remit.routing")
 
@@ -221,7 +221,7 @@ class Weights:
             )
         return cls(
             document=dict(document),
-            rule_version_hash=f"rv:sha256:{sha256_hex(encoded)}",
+            rule_version_hash=version_hash(encoded),
             encoded=encoded,
             features={name: rules.features[name] for name in get_args(_Feature)},
             preferences={
@@ -295,9 +295,22 @@ class Rules:
         return cls(weights, weights.rule_version_hash)
 
 
+def version_hash(encoded: bytes) -> str:
+    """Return the ``rule_version_hash`` of rules in canonical JSON."""
+    return f"rv:sha256:{sha256_hex(encoded)}"
+
+
 def head_file(rules: Path) -> Path:
     """Return the file of the learned head that belongs to a rule file."""
     return rules.with_suffix(".head.json")
+
+
+def _installed_head(installed: InstalledFiles, path: Path) -> LearnedHead:
+    beside = installed.path_of(evidence_file(path))
+    return LearnedHead.from_bytes(
+        installed.read(installed.path_of(path)),
+        installed.read(beside) if installed.owner(beside) else b"",
+    )
 
 
 def load_rules(path: Path, installed: InstalledFiles | None = None) -> Rules:
@@ -319,9 +332,7 @@ def load_rules(path: Path, installed: InstalledFiles | None = None) -> Rules:
             weights = Weights.from_text(
                 text,
                 str(path),
-                lambda _: LearnedHead.from_bytes(
-                    installed.read(installed.path_of(head_file(path)))
-                ),
+                lambda _: _installed_head(installed, head_file(path)),
             )
     except (WeightsError, NotInstalledError, ChangedFileError) as error:
         _log.error(

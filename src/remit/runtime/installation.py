@@ -262,7 +262,7 @@ def _lost(what: str) -> RemitError:
 def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> None:
     """Finish or undo a package or price operation whose process was killed.
 
-    Learned packages with content that was erased afterwards are removed. Finished changes are
+    Content that was erased afterwards is removed from learned packages. Finished changes are
     logged. Nothing is locked or written if there is nothing to do.
 
     Args:
@@ -285,13 +285,15 @@ def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -
 
 
 def forget_erased(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[str]:
-    """Remove proposals and learned packages with erased content; return the proposals' ids.
+    """Remove erased content from proposals and learned packages; return the proposals' ids.
+
+    Learned routes are fitted again without the content.
 
     The removals are recorded in the name ``erasure``.
 
     Args:
         root: the installation.
-        ledger: the root's ledger, which records each removal.
+        ledger: the root's ledger, which records each change.
         loaded: the root's settings.
 
     Raises:
@@ -302,9 +304,12 @@ def forget_erased(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> l
         root.tier("hot").glob("installed/PKG-LEARNED-*")
     ):
         return []
+    from remit.gateway.auth import Identity
     from remit.learning.proposals import forget_erased as forget
 
-    return forget(root, ledger, package_manager(root, ledger, loaded, by="erasure"))
+    return forget(
+        root, ledger, loaded, governance(root, ledger, loaded, Identity("erasure", "admin"))
+    )
 
 
 def gate_context(

@@ -18,8 +18,6 @@ from remit.packages import (
 from remit.packages.shipped import trusted_root_key
 from remit.runtime.installation import package_manager
 
-__all__ = ["OWN_MODELS", "permit_models"]
-
 OWN_MODELS = "PKG-OWN-MODELS-001"
 """Id of the package, which holds permissions and no files."""
 
@@ -35,9 +33,6 @@ def permit_models(
     no model is new.
 
     Args:
-        root: the installation.
-        ledger: the root's ledger.
-        loaded: the root's settings.
         models: ``provider/model`` names.
         by: the person who permits the models, for the record.
 

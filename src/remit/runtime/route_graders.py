@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from remit.routing import Candidate
     from remit.runtime.runtime import Runtime
 
-__all__ = ["Found", "Grader", "Graders", "command_test", "find_prompts", "load_grader"]
-
 Score = Callable[[GradedPrompt, str, str], float | None]
 """Grades an answer of a model to a prompt, 0 to 1; ``None`` if it cannot."""
 

@@ -45,19 +45,6 @@ if TYPE_CHECKING:
     from remit.routing import Candidate
     from remit.runtime.runtime import Runtime
 
-__all__ = [
-    "RouteLearned",
-    "RoutePlan",
-    "RouteWanted",
-    "figures_of",
-    "grade_recorded",
-    "learn_route",
-    "plan_route",
-    "prompts_of",
-    "propose_route",
-    "right_answers",
-]  # fmt: skip
-
 Progress = Callable[[str, int, int], None]
 """Called with the step, the number done and in all."""
 
@@ -219,7 +206,11 @@ def plan_route(runtime: Runtime, wanted: RouteWanted) -> RoutePlan:
         by_source[grader.name] = by_source.get(grader.name, 0) + len(prompts)
     if not whole and not by_source:
         raise _nothing_to_grade(ungraded)
-    power = power_plan(every, candidates, guard=runtime.loaded.settings.routing.guard)
+    power = power_plan(
+        every, candidates, guard=runtime.loaded.settings.routing.guard,
+        asked=[one.prompt for _, prompts in waiting for one in prompts],
+        max_tokens=wanted.max_tokens,
+    )  # fmt: skip
     return RoutePlan(candidates, permits, len(whole), by_source, waiting, ungraded, power)
 
 
@@ -303,7 +294,6 @@ def propose_route(runtime: Runtime, found: RouteFit, *, reason: str, by: str) ->
     Args:
         runtime: the open root.
         found: a fit without gaps.
-        reason: the purpose, in words.
         by: the person who proposes.
 
     Raises:
@@ -352,7 +342,6 @@ def grade_recorded(ledger: LedgerClient, references: Mapping[str, str], *, by: s
     Missing entries, and exchanges without a text as answer, are skipped.
 
     Args:
-        ledger: the ledger.
         references: right answers by exchange id.
         by: name of the grader, for the record.
 

@@ -67,6 +67,21 @@ def decided(place: Path) -> tuple[str, str, str]:
     return meta["decision_id"], record["chosen_model_id"], record["rule_version_hash"]
 
 
+def verified(place: Path, export: Path) -> dict[str, Any]:
+    """What the independent script says of all thoughts."""
+    export.write_text(
+        run_remit(
+            "ledger", "query", "--event-type", "THOUGHT_RECORD", "--json", "--root", place
+        ).stdout
+    )
+    checked = subprocess.run(
+        [sys.executable, "-I", str(VERIFY), str(export), "--json"], capture_output=True
+    )
+    assert checked.returncode == 0, checked.stdout
+    found: dict[str, Any] = json.loads(checked.stdout)
+    return found
+
+
 def proposed(place: Path) -> tuple[str, RouteFit]:
     """Proposed as by the command, with an effect that so few prompts cannot show."""
     with open_runtime(place) as runtime:
@@ -122,17 +137,8 @@ def test_a_learned_route_is_adopted_replayed_rolled_back_and_erased(
         decision, chosen, rules = decided(place)
         assert (chosen, rules != before[2]) == ("cheap", True)
         assert command(place, "route", "replay", decision)["agrees"]
-        export = tmp_path / "export.json"
-        export.write_text(
-            run_remit(
-                "ledger", "query", "--event-type", "THOUGHT_RECORD", "--json", "--root", place
-            ).stdout
-        )
-        checked = subprocess.run(
-            [sys.executable, "-I", str(VERIFY), str(export), "--json"], capture_output=True
-        )
-        assert checked.returncode == 0, checked.stdout
-        assert json.loads(checked.stdout)["scores_equal"] == 2
+        checked = verified(place, tmp_path / "export.json")
+        assert (checked["scores_equal"], checked["erased"]) == (2, [])
 
         command(place, "learn", "rollback", first, "--reason", "Not yet.")
         assert decided(place)[1:] == before[1:]
@@ -146,6 +152,13 @@ def test_a_learned_route_is_adopted_replayed_rolled_back_and_erased(
         )
         assert second in erased.stderr, erased.stderr
         assert decided(place)[1:] == before[1:]
+        again = command(place, "route", "replay", decision)
+        assert (again["agrees"], again["erased"]) == (True, True)
+        told = run_remit("route", "replay", decision, "--root", place).stdout
+        assert told.startswith("erased: the remaining parts agree")
+        checked = verified(place, tmp_path / "export.json")
+        assert checked["bad"] == []
+        assert decision in checked["erased"]
         with open_runtime(place) as runtime:
             packages = Registry.from_ledger(runtime.ledger).packages
             assert "PKG-LEARNED-ROUTING-001" not in packages

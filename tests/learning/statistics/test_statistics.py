@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.learning.alarms import false_alarms
+from benchmarks.learning.alarms import detections, false_alarms
 from benchmarks.learning.coverage import logged_coverage, replay_coverage, route_coverage
 
 from remit.kernel.errors import InvalidInputError
-from remit.learning import Alarm, ConfidenceSequence, Logged, difference, doubly_robust
+from remit.learning import ConfidenceSequence, Logged, difference, doubly_robust
 from remit.learning.judges import calibrate_judge
 from remit.learning.statistics import (
-    cross_fit,
     evidence_below,
     one_sided,
     pairs_needed,
@@ -119,16 +118,8 @@ def test_false_alarms_stay_under_the_stated_rate() -> None:
     assert false_alarms(runs=60, exchanges=300, mean=0.9, seed=1) <= 3
 
 
-@pytest.mark.parametrize("worse", ["below", "above"])
-def test_an_alarm_rises_on_a_true_change_and_stays(worse: str) -> None:
-    rng = random.Random(6)
-    before, after = (0.9, 0.6) if worse == "below" else (0.1, 0.4)
-    baseline = _filled([float(rng.random() < before) for _ in range(600)])
-    alarm = Alarm(baseline, worse="below" if worse == "below" else "above")
-    risen = [alarm.update(float(rng.random() < after)) for _ in range(200)]
-    assert 0 < alarm.raised_at < 100
-    assert risen.index(True) + 1 == alarm.raised_at
-    assert all(risen[alarm.raised_at :])
+def test_a_true_change_is_seen_soon() -> None:
+    assert all(0 < at < 100 for at in detections(10, 200, 0.9, 0.6, seed=6))
 
 
 def test_predicted_intervals_cover_about_as_stated() -> None:
@@ -217,17 +208,6 @@ def test_too_few_samples_are_refused() -> None:
         prediction_powered([1.0], [1.0], [])
     with pytest.raises(InvalidInputError):
         prediction_powered([1.0, 0.0], [1.0], [])
-
-
-def test_a_model_never_saw_what_it_predicts() -> None:
-    items = list(range(23))
-    for index, seen in enumerate(cross_fit(items, set)):
-        assert index not in seen
-        assert len(seen) >= 18
-    forward = cross_fit(items, set, forward=True)
-    assert all(max(seen, default=-1) < index for index, seen in enumerate(forward))
-    with pytest.raises(InvalidInputError):
-        cross_fit(items, set, folds=1)
 
 
 def test_a_useless_judge_leaves_people_s_grades_alone() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["corrects"]
-
 _MIN_WORDS = 3  # Fewer words do not distinguish a message.
 _WORD = re.compile(r"[^\W_]{3,}")
 
@@ -45,7 +43,6 @@ def corrects(message: str, asked: str) -> bool:
     more, and the question has at least three such words.
 
     Args:
-        message: the user's next message.
         asked: the user's previous message.
     """
     text = " ".join(message.split()).replace("\u2019", "'")

@@ -14,12 +14,13 @@ from typing import Any, Literal
 
 import orjson
 
+from remit.gateway import owner_of
 from remit.gateway.auth import Identity
-from remit.kernel.errors import ConflictError, InvalidInputError
+from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
 from remit.kernel.json_text import sound_text
-from remit.learning.evidence.target import TargetType, find_target, not_found
 from remit.ledger import (
     Content,
+    EntryNotFoundError,
     Erased,
     LedgerClient,
     LedgerEntry,
@@ -27,11 +28,142 @@ from remit.ledger import (
     Transaction,
     is_plain_text,
 )
+from remit.routing import find_decision
 
-__all__ = [
-    "SOURCES", "Feedback", "Source", "feedback_on", "give_feedback", "rater_of",
-    "reward_of",
-]  # fmt: skip
+TargetType = Literal["exchange", "work_order", "turn", "decision"]
+
+_ORDER_EVENTS = frozenset({
+    "WO_PLANNED", "WO_DISPATCHED", "WO_EXECUTING", "WO_COMPLETED", "WO_FAILED",
+})  # fmt: skip
+_NEXT_STEP = (
+    "Give an entry (LED-…), a work order (WO-…), a routing decision (DEC-…), a turn (SES-…/3), "
+    "or a session (SES-…) for its latest turn. `remit trace --last` shows the ids."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The target of feedback.
+
+    Attributes:
+        entry: the `EXCHANGE`, `WO_PLANNED`, `TURN_RECORDED` or the decision's `THOUGHT_RECORD`.
+    """
+
+    entry: LedgerEntry
+    kind: TargetType
+
+    @property
+    def session_id(self) -> str:
+        """The session of the target; may be empty."""
+        found = self.entry.metadata.get("session_id") or _provenance(self.entry).get("session_id")
+        return str(found or "")
+
+    @property
+    def subject_id(self) -> str | None:
+        """The person whom the content concerns; ``None`` if there is none."""
+        found = self.entry.metadata.get("subject_id")
+        return found if isinstance(found, str) and found else None
+
+    def is_of(self, tx: Transaction, identity: Identity) -> bool:
+        """Return True if a caller may give feedback on the target.
+
+        A key for one session may do so only in that session, and an agent's key only on its own
+        exchanges. Other roles may rate everything.
+        """
+        if identity.session_id and identity.session_id != self.session_id:
+            return False
+        if identity.role != "agent":
+            return True
+        rows = tx.execute(
+            "SELECT owner FROM session_owners WHERE session_id = ?", (self.session_id,)
+        )
+        if rows:
+            return str(rows[0][0]) == owner_of(identity)
+        return bool(identity.key_id) and self.entry.metadata.get("key_id") == identity.key_id
+
+
+def find_target(ledger: LedgerReader, name: str) -> Target:
+    """Return the target that an id names.
+
+    Args:
+        name: `LED-…` of an exchange, its `DISPATCH` or `LLM_CALL`, a turn, an event of a work order
+            or a decision; `WO-…`; `DEC-…`; a session's id for its latest turn, or the id with `/N`
+            for turn N.
+
+    Raises:
+        EntryNotFoundError: the id names nothing that can have feedback.
+    """
+    found = _found(ledger, name)
+    if found is None:
+        raise not_found(name)
+    return found
+
+
+def not_found(name: str) -> EntryNotFoundError:
+    """Return (not raise) the error for a missing target, or a target of another caller.
+
+    The message does not say which of the two applies.
+    """
+    return EntryNotFoundError(
+        f"{name!r} is not an exchange, work order, turn or decision, so it cannot be rated.",
+        next_step=_NEXT_STEP,
+    )
+
+
+def _found(ledger: LedgerReader, name: str) -> Target | None:
+    try:
+        if name.startswith("LED-"):
+            return _of_entry(ledger, ledger.read(name))
+        if name.startswith("DEC-"):
+            return Target(find_decision(ledger, name), "decision")
+    except NotFoundError:
+        return None
+    if "\x00" in name or not name.isprintable():
+        return None
+    if name.startswith("WO-"):
+        return _order(ledger, name)
+    session, slash, number = name.partition("/")
+    if not slash:
+        turns = ledger.query(session_id=session, event_type="TURN_RECORDED", order="desc", limit=1)
+        return next((Target(entry, "turn") for entry in turns), None)
+    for entry in ledger.query(session_id=session, event_type="TURN_RECORDED", with_content=False):
+        if str(entry.metadata.get("turn_number")) == number:
+            return Target(ledger.read(entry.id), "turn")
+    return None
+
+
+def _of_entry(ledger: LedgerReader, entry: LedgerEntry) -> Target | None:
+    event, metadata = entry.event_type, entry.metadata
+    if event == "EXCHANGE":
+        return Target(entry, "exchange")
+    if event == "TURN_RECORDED":
+        return Target(entry, "turn")
+    if event == "THOUGHT_RECORD" and "decision_id" in metadata:
+        return Target(entry, "decision")
+    if event == "LLM_CALL":
+        return _found(ledger, str(metadata["exchange_entry_id"]))
+    if event in _ORDER_EVENTS:
+        return _order(ledger, entry.submission_id)
+    if event == "DISPATCH":
+        exchanges = ledger.query(
+            session_id=metadata["session_id"], event_type="EXCHANGE", after=entry.id,
+            with_content=False,
+        )  # fmt: skip
+        for exchange in exchanges:
+            if exchange.metadata["dispatch_entry_id"] == entry.id:
+                return Target(ledger.read(exchange.id), "exchange")
+    return None
+
+
+def _order(ledger: LedgerReader, wo_id: str) -> Target | None:
+    planned = ledger.query(work_order_id=wo_id, event_type="WO_PLANNED", limit=1)
+    return next((Target(entry, "work_order") for entry in planned), None)
+
+
+def _provenance(entry: LedgerEntry) -> dict[str, object]:
+    found = entry.metadata.get("provenance")
+    return found if isinstance(found, dict) else {}
+
 
 Source = Literal["person", "program", "judge", "reference", "schema", "test"]
 SOURCES: tuple[Source, ...] = ("person", "program", "judge", "reference", "schema", "test")
@@ -99,26 +231,20 @@ def give_feedback(
     idempotency_key: str = "",
     subject_id: str = "",
 ) -> Feedback:
-    """Record feedback as a ``FEEDBACK`` entry.
+    """Record feedback as a ``FEEDBACK`` entry, and return it.
 
     Earlier feedback of the same party and source on the same target no longer counts.
 
     Args:
-        ledger: the ledger of the target.
         target: an id of any form that :func:`find_target` takes.
         by: name of the giver, for the record; it cannot be erased.
         score: 0 (bad) to 1 (good), rounded to 6 decimals; ``None`` if there is only a label.
         label: a word for counting, such as `wrong_unit`: up to 64 lower-case letters, digits, `_`,
             `.`, `-`.
         reason: free text of up to 2,000 characters; content of the target's session and subject.
-        source: kind of the party.
-        identity: owner of the key that was used. An agent may give feedback on its own exchanges
-            only.
+        identity: owner of the key that was used. An agent may rate only its own exchanges.
         idempotency_key: two calls of one party with the same key record feedback once.
         subject_id: the person whom the reason concerns; the target's person if empty.
-
-    Returns:
-        The feedback; with ``again`` True if the idempotency key was used before.
 
     Raises:
         InvalidInputError: a value cannot be used, or neither score nor label is given.
@@ -176,7 +302,6 @@ def feedback_on(
     """Yield recorded feedback in ledger order, replaced feedback included.
 
     Args:
-        ledger: the ledger.
         target: an id of any form that :func:`find_target` takes; ``None`` for all feedback.
         after: id of an entry; only later feedback is read.
 
@@ -193,9 +318,6 @@ def rater_of(metadata: dict[str, Any]) -> str:
     """Return the party of feedback: the id of the user, else of the key, else the name.
 
     A party counts once for each target. The text is empty if none is recorded.
-
-    Args:
-        metadata: metadata of a ``FEEDBACK`` entry.
     """
     return str(metadata.get("user_id") or metadata.get("key_id") or metadata.get("by") or "")
 
@@ -282,7 +404,6 @@ def erased_of(select: Execute, metadatas: Iterable[dict[str, Any]]) -> set[str]:
     """Return the commitments (64 hex digits) of these metadata whose content was erased.
 
     Args:
-        select: executes a statement.
         metadatas: metadata as stored, in which content is a commitment (``$content``).
     """
     macs = list({

@@ -10,22 +10,15 @@ import orjson
 from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.schemas import first_problem, schema_problem
-from remit.learning.evidence.feedback import Feedback, give_feedback
-from remit.learning.evidence.target import find_target
+from remit.learning.evidence.feedback import Feedback, find_target, give_feedback
 from remit.ledger import LedgerClient
-
-__all__ = ["grade_by_reference", "grade_by_schema", "grade_by_test", "is_reference"]
 
 
 def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by: str) -> Feedback:
-    """Record feedback on an answer: 1 if it equals the reference answer, else 0.
-
-    Appends a ``FEEDBACK`` entry with the source ``reference``.
+    """Record feedback of the source ``reference``: 1 if an answer equals the right one, else 0.
 
     Args:
-        ledger: the ledger of the target.
         target: an id of any form that :func:`find_target` takes.
-        reference: the right answer.
         by: name of the grader, for the ledger.
 
     Raises:
@@ -43,10 +36,6 @@ def is_reference(answer: str, reference: str) -> bool:
 
     White space at the ends, runs of white space, case, and a final full stop are ignored.
 
-    Args:
-        answer: the answer.
-        reference: the right answer.
-
     Raises:
         InvalidInputError: the reference answer is empty.
     """
@@ -58,21 +47,10 @@ def is_reference(answer: str, reference: str) -> bool:
 def grade_by_schema(
     ledger: LedgerClient, target: str, schema: Mapping[str, Any], *, by: str
 ) -> Feedback:
-    """Record feedback on an answer: 1 if it is JSON that matches a JSON Schema, else 0.
+    """Record feedback of the source ``schema``: 1 if an answer matches a JSON Schema, else 0.
 
-    Appends a ``FEEDBACK`` entry with the source ``schema``.
-
-    Args:
-        ledger: the ledger of the target.
-        target: an id of any form that :func:`find_target` takes.
-        schema: the JSON Schema.
-        by: name of the grader, for the ledger.
-
-    Raises:
-        InvalidInputError: the schema is not valid.
-        EntryNotFoundError: there is no such target.
-        ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
-            100 times.
+    Arguments and refusals are those of :func:`grade_by_reference`; InvalidInputError is raised if
+    the schema is not valid.
     """
     check_schema(schema)
     score = float(matches_schema(answer_of(ledger, target), schema))
@@ -80,14 +58,7 @@ def grade_by_schema(
 
 
 def check_schema(schema: object) -> None:
-    """Check that a value is a JSON Schema.
-
-    Args:
-        schema: the candidate.
-
-    Raises:
-        InvalidInputError: the value is not an object, or not a valid schema.
-    """
+    """Raise InvalidInputError if a value is not an object, or not a valid JSON Schema."""
     if not isinstance(schema, Mapping):
         raise InvalidInputError("A JSON Schema must be an object.")
     if problem := schema_problem(schema):
@@ -99,10 +70,6 @@ def matches_schema(answer: str, schema: Mapping[str, Any]) -> bool:
 
     An answer that is not JSON does not match; a code fence around it is allowed. The schema must be
     valid.
-
-    Args:
-        answer: text of the answer.
-        schema: the schema.
     """
     try:
         return not first_problem(schema, load_answer(answer))
@@ -113,22 +80,14 @@ def matches_schema(answer: str, schema: Mapping[str, Any]) -> bool:
 def grade_by_test(
     ledger: LedgerClient, target: str, test: Callable[[str], bool | float], *, by: str
 ) -> Feedback:
-    """Record as feedback the score that a function gives to an answer.
+    """Record feedback of the source ``test``: the score that a function gives to an answer.
 
-    Appends a ``FEEDBACK`` entry with the source ``test``.
+    Arguments and refusals are those of :func:`grade_by_reference`; InvalidInputError is raised if
+    the score is not a number from 0 to 1.
 
     Args:
-        ledger: the ledger of the target.
-        target: an id of any form that :func:`find_target` takes.
         test: returns a score from 0 to 1, or True if the answer passes. Its exceptions are raised,
             and nothing is written.
-        by: name of the grader, for the ledger.
-
-    Raises:
-        InvalidInputError: the score is not a number from 0 to 1.
-        EntryNotFoundError: there is no such target.
-        ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
-            100 times.
     """
     found = test(answer_of(ledger, target))
     score = float(found) if isinstance(found, bool) else found
@@ -140,10 +99,6 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
 
     Data without a text is returned as JSON. The latest result of a work order counts, and the last
     attempt of a decision.
-
-    Args:
-        ledger: the ledger of the target.
-        target: an id of any form that :func:`find_target` takes.
 
     Raises:
         EntryNotFoundError: there is no such target.

@@ -7,17 +7,78 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from remit.learning.calls import is_own_call
 from remit.learning.evidence.corrections import corrects
 from remit.learning.evidence.feedback import erased_of, rater_of, reward_of
-from remit.learning.evidence.sample import Sample, Taint
+from remit.learning.exchanges import is_own_call
 from remit.ledger import LedgerReader, entry_id, parse_entry_id
 
-__all__ = ["read_samples"]
+Taint = Literal["", "fallback", "degradation", "erased"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """An exchange with its outcome; a text without a recorded value is empty.
+
+    Attributes:
+        decision_id: id of the router's decision (`DEC-…`), if one chose the model.
+        turn_id: id of the `TURN_RECORDED` entry, if the exchange was part of a turn.
+        framework_id: the framework of the agent's package.
+        package_id: the package that installed the contract at that time; empty without one.
+        route: the named route, if one chose the model.
+        epoch: the policy epoch in force; 0 before the first adoption.
+        propensity: probability with which this model was chosen; 1.0 without exploration.
+        cost_nano: cost in nano-dollars; None if unknown.
+        latency_ms: milliseconds from sending to the end of the answer.
+        retried: True if another attempt followed.
+        rejected: True if the quality gate rejected the work that the exchange was part of.
+        repaired: True if the output did not fit and the model was asked again.
+        corrected: True if the user's next message corrects the turn.
+        cancelled: True if the caller cancelled the call.
+        reward: mean of the feedback from 0 to 1, each party counting once; None without feedback.
+        raters: the parties that gave the feedback: user ids, key ids or names.
+        judged: True if only judges gave feedback; `read_judges` measures their reliability.
+        tainted: the reason why no learner may use the sample; empty if it is clean.
+        at: time of the exchange, ISO 8601 in UTC.
+    """
+
+    exchange_id: str
+    decision_id: str = ""
+    session_id: str = ""
+    work_order_id: str = ""
+    turn_id: str = ""
+    agent_id: str = ""
+    framework_id: str = ""
+    package_id: str = ""
+    contract_id: str = ""
+    contract_version: str = ""
+    prompt_pack_id: str = ""
+    model_id: str = ""
+    provider_id: str = ""
+    route: str = ""
+    key_id: str = ""
+    epoch: int = 0
+    propensity: float = 1.0
+    tools: tuple[str, ...] = ()
+    cost_nano: int | None = None
+    latency_ms: int = 0
+    failed: bool = False
+    retried: bool = False
+    rejected: bool = False
+    repaired: bool = False
+    corrected: bool = False
+    cancelled: bool = False
+    tool_errors: int = 0
+    failed_tools: tuple[str, ...] = ()
+    reward: float | None = None
+    raters: tuple[str, ...] = ()
+    judged: bool = False
+    tainted: Taint = ""
+    at: str = ""
+
 
 _PAGE = 1_000  # Exchanges of a page are joined in a few statements.
 _BATCH = 400  # A database limits the parameters of a statement.
@@ -68,8 +129,6 @@ def read_samples(
         since: start, inclusive.
         until: end, exclusive.
         after: id of an entry; only later exchanges are read.
-        model_id: only exchanges of this model.
-        contract_id: only exchanges of this contract.
 
     Raises:
         InvalidInputError: ``since`` or ``until`` is not a time.
@@ -111,12 +170,10 @@ class _Joined:
     """The entries that belong to a page of exchanges.
 
     Attributes:
-        erased: commitments of erased content.
         orders: entries of each work order, by order and event type, in order.
         turns: sequence numbers of the turns of each session, in order.
         degradations: sequence numbers of the degradations of each session.
         corrected: ids of turns whose next user message corrects.
-        decisions: entry of each decision.
         feedback: by target, the counting feedback of each party: source, and score if given.
     """
 

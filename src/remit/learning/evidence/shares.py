@@ -7,9 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from remit.learning.evidence.sample import Sample
-
-__all__ = ["MAX_SHARE", "RaterShare", "SettledWeights", "rater_shares", "rater_weights"]
+from remit.learning.evidence.samples import Sample
 
 MAX_SHARE = 0.25
 """Largest share of one party's feedback in a signal, if there are four parties or more.
@@ -39,9 +37,6 @@ def rater_shares(samples: Iterable[Sample]) -> list[RaterShare]:
     """Return the share of each party in the rewards of some samples, largest first.
 
     Parties without a reward are left out. A sample counts for each of its parties.
-
-    Args:
-        samples: the samples.
     """
     counts = Counter(rater for sample in samples for rater in sample.raters)
     weights = rater_weights(counts)

@@ -1,4 +1,4 @@
-"""The agreement of a judge's grades with people's: mean, agreement, length bias, missing labels.
+"""The agreement of judges' grades with people's: mean, agreement, length bias, missing labels.
 
 The mean is estimated by prediction-powered inference (:func:`prediction_powered`), which assumes
 that the answers graded by people are a random part of those graded by the judge.
@@ -7,15 +7,25 @@ that the answers graded by people are a random part of those graded by the judge
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import NormalDist, fmean, variance
+from functools import cache
+from statistics import (
+    NormalDist,
+    StatisticsError,
+    correlation,
+    fmean,
+    linear_regression,
+    variance,
+)
 from typing import Any
 
+from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
+from remit.learning.evidence.feedback import Feedback, feedback_on
 from remit.learning.statistics import Estimate, prediction_powered
-
-__all__ = ["MIN_LABELS", "JudgeCalibration", "calibrate_judge", "labels_needed"]
+from remit.ledger import LedgerReader
 
 MIN_LABELS = 30
 """Number of answers graded by people and judge below which the judge is uncalibrated."""
@@ -55,10 +65,6 @@ class JudgeCalibration:
     def calibrated(self) -> bool:
         """True if people graded at least :data:`MIN_LABELS` of the judged answers."""
         return self.labelled >= MIN_LABELS
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields and whether it is calibrated, for JSON."""
-        return {**asdict(self), "calibrated": self.calibrated}
 
 
 def calibrate_judge(
@@ -118,8 +124,6 @@ def labels_needed(
         grades: people's grades, 0 to 1.
         judged: the judge's grades of the same answers, in the same order.
         judged_only: the judge's grades of answers without a person's grade.
-        width: wanted width of the interval.
-        confidence: confidence of the interval.
 
     Raises:
         InvalidInputError: the width is not above 0.
@@ -147,10 +151,9 @@ def _on_length(
     scaled = [length / _CHARACTERS for length in lengths]
     if n < 3 or min(scaled) == max(scaled):
         return None, None
-    x, y = fmean(scaled), fmean(differences)
-    squares = sum((a - x) ** 2 for a in scaled)
-    slope = sum((a - x) * (b - y) for a, b in zip(scaled, differences, strict=True)) / squares
-    rest = [b - y - slope * (a - x) for a, b in zip(scaled, differences, strict=True)]
+    slope, start = linear_regression(scaled, differences)
+    rest = [b - start - slope * a for a, b in zip(scaled, differences, strict=True)]
+    squares = variance(scaled) * (n - 1)
     half = NormalDist().inv_cdf(0.975) * math.sqrt(sum(r * r for r in rest) / (n - 2) / squares)
     made = Estimate(
         value=slope, low=slope - half, high=slope + half, samples=n, effective_samples=n,
@@ -160,10 +163,10 @@ def _on_length(
 
 
 def _correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
-    x, y = fmean(one), fmean(other)
-    shared = sum((a - x) * (b - y) for a, b in zip(one, other, strict=True))
-    spread = math.sqrt(sum((a - x) ** 2 for a in one) * sum((b - y) ** 2 for b in other))
-    return shared / spread if spread else None
+    try:
+        return correlation(one, other)
+    except StatisticsError:  # All values of a side are equal.
+        return None
 
 
 def _kappa(one: Sequence[bool], other: Sequence[bool]) -> float | None:
@@ -173,3 +176,112 @@ def _kappa(one: Sequence[bool], other: Sequence[bool]) -> float | None:
     chance = p * q + (1 - p) * (1 - q)
     agreed = fmean([a == b for a, b in zip(one, other, strict=True)])
     return (agreed - chance) / (1 - chance) if chance < 1 else None
+
+
+_NEXT = 10  # exchanges that are named for a person to grade
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeReport:
+    """A judge of a contract's answers.
+
+    Attributes:
+        judge: the judge's name in its feedback.
+        calibration: the agreement of its grades with people's.
+        labels_needed: number of further labels that give this width.
+        label_next: exchanges for people to grade, drawn by the hash of their ids. Exchanges that
+            people choose are not a random sample, so the interval would not be valid.
+    """
+
+    judge: str
+    contract_id: str
+    calibration: JudgeCalibration
+    width: float
+    labels_needed: int
+    label_next: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields, for JSON."""
+        own = asdict(self) | {"label_next": list(self.label_next)}
+        return {**own, **own.pop("calibration"), "calibrated": self.calibration.calibrated}
+
+
+def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport]:
+    """Return a report on every judge that graded exchanges, sorted by judge and contract.
+
+    The latest grade of each party on an exchange counts, and the mean of several people. Exchanges
+    with erased content, or whose response is no text, are left out.
+
+    Args:
+        width: wanted width of the interval of the calibrated mean, for the number of missing
+            labels.
+
+    Raises:
+        InvalidInputError: the width is not above 0.
+    """
+    people: dict[str, dict[str, float]] = defaultdict(dict)
+    judges: dict[str, dict[str, float]] = defaultdict(dict)
+    for word in feedback_on(ledger):
+        if word.target_type != "exchange" or word.score is None:
+            continue
+        if word.source == "person":
+            people[word.target_entry_id][word.rater] = word.score
+        elif word.source == "judge":
+            judges[word.by][word.target_entry_id] = word.score
+    wanted = sorted({one for grades in judges.values() for one in grades})
+    contracts: dict[str, str] = {}
+    lengths: dict[str, int] = {}
+    for entry in ledger.read_many(wanted):
+        response = entry.metadata.get("response")
+        if isinstance(response, str):
+            contracts[entry.id] = str(entry.metadata["contract_id"])
+            lengths[entry.id] = len(response)
+    found = []
+    for judge, grades in sorted(judges.items()):
+        for contract_id in sorted({contracts[one] for one in grades if one in contracts}):
+            mine = {one: s for one, s in grades.items() if contracts.get(one) == contract_id}
+            both = [one for one in mine if one in people]
+            alone = [one for one in mine if one not in people]
+            given = (
+                [fmean(people[one].values()) for one in both],
+                [mine[one] for one in both],
+                [mine[one] for one in alone],
+            )
+            drawn = sorted(alone, key=lambda one: sha256_hex(one.encode()))
+            found.append(
+                JudgeReport(
+                    judge=judge,
+                    contract_id=contract_id,
+                    calibration=calibrate_judge(*given, [lengths[one] for one in both]),
+                    width=width,
+                    labels_needed=labels_needed(*given, width),
+                    label_next=tuple(drawn[:_NEXT]),
+                )
+            )
+    return found
+
+
+def calibrated_judges(ledger: LedgerReader) -> set[tuple[str, str]]:
+    """Return the judges, each with the id of a contract, for which people graded enough answers.
+
+    Enough are :data:`MIN_LABELS` answers that the judge graded too.
+    """
+    found = read_judges(ledger)
+    return {(one.judge, one.contract_id) for one in found if one.calibration.calibrated}
+
+
+def is_uncalibrated(ledger: LedgerReader) -> Callable[[Feedback], bool]:
+    """Return a function that is True for feedback of a judge that too few labels confirm.
+
+    The judges are read once, at the first feedback of a judge. The function raises LedgerError if
+    an entry cannot be read.
+    """
+    judges = cache(lambda: calibrated_judges(ledger))
+
+    def asks(word: Feedback) -> bool:
+        if word.source != "judge":
+            return False
+        contract = ledger.read(word.target_entry_id).metadata.get("contract_id", "")
+        return (word.by, str(contract)) not in judges()
+
+    return asks

@@ -16,12 +16,10 @@ from remit.gateway import LLMGateway
 from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse, text_of
 from remit.kernel.json_text import JsonTextError, load_answer
-from remit.learning.calls import cost_of, terms_of
-from remit.learning.evidence import feedback_on, give_feedback
+from remit.learning.evidence.feedback import feedback_on, give_feedback
+from remit.learning.exchanges import cost_of, terms_of
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_plain_text
 from remit.routing import JUDGE_CONTRACT, StagePrompts, new_request
-
-__all__ = ["Judge", "Judged"]
 
 _AGENT = "judge"
 """The agent id of a judge's calls."""
@@ -38,7 +36,6 @@ class Judged:
         graded: ids of exchanges that the run graded.
         passed_over: number of exchanges graded before, without an answer, or with erased content.
         failed: number of calls whose answer is not a grade.
-        calls: number of calls.
         usd: cost of the calls in US dollars.
         ended: ``done``, or ``budget`` if the next call might have exceeded it.
     """
@@ -53,13 +50,6 @@ class Judged:
 
 class Judge:
     """A model that grades exchanges under ``PRC-JUDGE-001``.
-
-    Args:
-        gateway: makes the calls.
-        ledger: the ledger of the exchanges.
-        contracts: the loader of the contract.
-        provider_id: provider of the model.
-        model_id: the provider's name of the model.
 
     Attributes:
         name: contract, version, provider and model: the party that gives the grades. Another
@@ -100,13 +90,9 @@ class Judge:
         is not a grade is not recorded as feedback.
 
         Args:
-            exchange_ids: ids of ``EXCHANGE`` entries.
             usd: cost limit of this run in US dollars; ``None`` for none.
             calls: limit of calls of this run; ``None`` for none.
             progress: called with the number done.
-
-        Returns:
-            The graded exchanges, counts and cost; ``ended`` is ``budget`` if a limit was reached.
 
         Raises:
             InvalidInputError: no budget is given, it is not a number of 0 or more, or it is in US

@@ -7,11 +7,17 @@ from remit.learning.meta.attribution import (
     record_attribution,
     replay_both,
 )
-from remit.learning.meta.effects import Calibration, Effect, EffectReader, calibrate
+from remit.learning.meta.effects import (
+    Calibration,
+    Effect,
+    EffectReader,
+    Report,
+    calibrate,
+    propose_rollbacks,
+    read_report,
+)
 from remit.learning.meta.questions import Question, read_questions
-from remit.learning.meta.report import Report, read_report
 from remit.learning.meta.requirements import Requirement, schema_requirements, unstated
-from remit.learning.meta.rollbacks import propose_rollbacks
 
 __all__ = [
     "Attribution",

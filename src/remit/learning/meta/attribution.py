@@ -10,8 +10,6 @@ from remit.learning.replay import Replay, ReplayResult
 from remit.learning.statistics import ConfidenceSequence, Estimate
 from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, is_authentic
 
-__all__ = ["Attribution", "attribute", "read_attributions", "record_attribution", "replay_both"]
-
 _CHUNK = 10
 """Number of exchanges that one replay asks before the other continues."""
 
@@ -57,22 +55,17 @@ def replay_both(
 ) -> tuple[ReplayResult, ReplayResult]:
     """Run the two replays of :func:`attribute` in turns, ten exchanges each, within one budget.
 
-    If the budget ends, the two differ by at most ten exchanges. Calls and stored pairs are those of
-    :meth:`Replay.run`. Only held-out exchanges are asked (:func:`is_held_out`).
+    If the budget ends, the two differ by at most ten exchanges. Calls, stored pairs and refusals
+    are those of :meth:`Replay.run`. Only held-out exchanges are asked (:func:`is_held_out`).
 
     Args:
         question: the replay with the question changed and the model kept.
         model: the replay with the question kept and the model changed.
-        exchange_ids: ids of exchanges; those that are not held out are skipped.
         budget_nano: limit of the cost of all runs of both, in nano-dollars.
         progress: called with the number that both have asked and the number in all.
 
     Returns:
         The results of both, in the order of the arguments.
-
-    Raises:
-        ConflictError: the prices or the model that answers have changed since an earlier run.
-        InvalidInputError: a call has no upper bound, because its model has no price.
     """
     wanted = question.part(exchange_ids)
     first = question.run((), budget_nano=0)  # Gives the cost of earlier runs.
@@ -92,13 +85,6 @@ def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
 
     The three intervals hold together with probability 95 %, however often one looks. Without common
     exchanges, all intervals are as wide as possible.
-
-    Args:
-        question: the replay with the question changed and the model kept.
-        model: the replay with the question kept and the model changed.
-
-    Returns:
-        The gains, the cause and the exchanges that both replays asked.
     """
     asked = {pair.exchange_id: pair for pair in question.pairs}
     other = {pair.exchange_id: pair for pair in model.pairs}
@@ -126,12 +112,6 @@ def record_attribution(
     """Record an attribution for the report, as a `SIGNAL_OBSERVED`.
 
     Nothing is written without exchanges, or if the contract's latest attribution is equal.
-
-    Args:
-        ledger: the ledger to write.
-        made: the attribution.
-        contract_id: id of the contract.
-        version: version of the contract.
 
     Raises:
         LedgerError: the entry cannot be written.

@@ -1,20 +1,24 @@
-"""Predicted and realised effects of adopted proposals, before and after, by policy epoch."""
+"""Effects of adopted proposals against their predictions, rollbacks, and the report."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, get_args
 
-from remit.learning.evidence import Sample
-from remit.learning.proposals import Proposal, Proposals
+from remit.contracts import ContractLoader
+from remit.learning.evidence.samples import Sample, read_samples
+from remit.learning.judges import JudgeReport, read_judges
+from remit.learning.meta.attribution import read_attributions
+from remit.learning.meta.questions import Question, read_questions
+from remit.learning.proposals import Learner, Proposal, ProposalError, Proposals
+from remit.learning.proposals.proposal import State
+from remit.learning.signals import before_latest
 from remit.learning.statistics import ConfidenceSequence, Estimate, difference
 from remit.ledger import LedgerReader, is_authentic
-
-__all__ = ["Calibration", "Effect", "EffectReader", "agrees", "calibrate"]
 
 _MIN_SAMPLES = 30  # Both sides need as many samples for a conclusion.
 _EVIDENCE = 500
@@ -128,10 +132,6 @@ class EffectReader:
     The epoch before the adoption is compared with the epoch that the adoption began. Only untainted
     samples count that the change concerns: those of its contract, those whose model a route chose,
     or all. Other changes between the epochs are included, because this is not an experiment.
-
-    Args:
-        ledger: the ledger.
-        proposals: the proposals of the root.
     """
 
     def __init__(self, ledger: LedgerReader, proposals: Proposals) -> None:
@@ -185,11 +185,7 @@ class EffectReader:
 
 
 def calibrate(effects: Iterable[Effect]) -> Calibration:
-    """Return how many predictions held, failed or are open, with the share that held.
-
-    Args:
-        effects: effects of :class:`EffectReader`.
-    """
+    """Return how many predictions held, failed or are open, with the share that held."""
     found = [one.held for one in effects]
     sequence = ConfidenceSequence()
     for held in found:
@@ -277,4 +273,115 @@ def _fall(before: _Side, after: _Side) -> Estimate:
         samples=count,
         effective_samples=4 * before.count * after.count / count,
         method="welch",
+    )
+
+
+def propose_rollbacks(
+    learner: Learner, effects: Iterable[Effect]
+) -> tuple[list[Proposal], list[str]]:
+    """Propose rollbacks of changes in force that surely made results worse.
+
+    Each proposal appends a ``SIGNAL_PROPOSED`` entry. Nothing is rolled back.
+
+    Returns:
+        The proposals, and a sentence for each other disappointing change
+        (:attr:`Effect.disappoints`) that tells why no rollback was proposed.
+
+    Raises:
+        PackageError: ``busy``: another process holds the packages' lock.
+    """
+    made, refused = [], []
+    for one in effects:
+        if not one.disappoints or one.realised is None or one.regained is None:
+            continue
+        came = one.realised
+        try:
+            rollback = learner.propose_rollback(
+                learner.proposals.get(one.proposal_id),
+                evidence=one.evidence,
+                predicted=one.regained,
+                gate=replace(came, value=-came.value, low=-came.high, high=-came.low),
+                replay={"metric": one.metric, "before": one.before, "after": one.after},
+                reason=f"{one.metric} changed by {came.value:+.4f} [{came.low:+.4f}, "
+                f"{came.high:+.4f}] since {one.proposal_id} was adopted.",
+            )
+        except ProposalError as error:
+            refused.append(f"{one.proposal_id[:12]}: {error.message} {error.next_step}")
+        else:
+            made.append(rollback)
+    return made, refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Proposals, adoptions, their effects, and the quality of questions.
+
+    Attributes:
+        proposals: all proposals, latest first.
+        effects: effects of all proposals ever adopted, oldest first.
+        attributions: the latest recorded attribution of each contract (Q4).
+        uncalibrated: judges that too few labels confirm.
+        complete: True if all recorded exchanges were read.
+    """
+
+    epoch: int
+    proposals: tuple[Proposal, ...]
+    effects: tuple[Effect, ...]
+    questions: tuple[Question, ...]
+    attributions: tuple[Mapping[str, Any], ...]
+    uncalibrated: tuple[JudgeReport, ...]
+    complete: bool
+
+    @property
+    def calibration(self) -> Calibration:
+        """The number of predictions that held, failed or are open, of all ``effects``."""
+        return calibrate(self.effects)
+
+    @property
+    def states(self) -> dict[str, int]:
+        """The number of proposals in each state; 0 for a state without any."""
+        found = [one.state for one in self.proposals]
+        return {state: found.count(state) for state in get_args(State)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON data; of the proposals, only the adopted ones."""
+        return {
+            "policy_epoch": self.epoch,
+            "proposals": self.states,
+            "adopted": [one.to_dict() for one in self.proposals if one.state == "adopted"],
+            "effects": [one.to_dict() for one in self.effects],
+            "calibration": self.calibration.to_dict(),
+            "questions": [one.to_dict() for one in self.questions],
+            "attributions": [dict(one) for one in self.attributions],
+            "uncalibrated": [one.to_dict() for one in self.uncalibrated],
+            "complete": self.complete,
+        }
+
+
+def read_report(
+    ledger: LedgerReader,
+    proposals: Proposals,
+    contracts: ContractLoader,
+    *,
+    latest: int | None = None,
+) -> Report:
+    """Return the report on a root, for which the ledger is read once.
+
+    Writes nothing.
+
+    Args:
+        latest: largest number of exchanges, counted from the latest; ``None`` for all.
+    """
+    after = None if latest is None else before_latest(ledger, latest)
+    reader = EffectReader(ledger, proposals)
+    samples = reader.watch(read_samples(ledger, after=after))
+    questions = read_questions(ledger, contracts, samples=samples)
+    return Report(
+        epoch=proposals.epoch(),
+        proposals=tuple(proposals.all()),
+        effects=tuple(reader.effects()),
+        questions=tuple(questions),
+        attributions=tuple(read_attributions(ledger)),
+        uncalibrated=tuple(one for one in read_judges(ledger) if not one.calibration.calibrated),
+        complete=after is None,
     )

@@ -15,7 +15,7 @@ import orjson
 from remit.contracts import ContractError, ContractLoader
 from remit.kernel.canonical import canonical_json
 from remit.kernel.json_text import JsonTextError, load_answer
-from remit.learning.evidence import Sample, read_samples
+from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.meta.requirements import (
     Requirement,
     criteria_requirements,
@@ -25,11 +25,11 @@ from remit.learning.meta.requirements import (
     unstated,
     words,
 )
+from remit.learning.proposals.proposal import is_erased
 from remit.learning.statistics import ConfidenceSequence, Estimate
-from remit.ledger import Erased, LedgerEntry, LedgerReader, entry_id
+from remit.ledger import LedgerEntry, LedgerReader, entry_id
 
-__all__ = ["Question", "answer_value", "read_questions"]
-
+_SHARES = ("success", "repair", "disagreement", "unstated")
 _HIGH = 0.1  # A share is high if its lower end is above this.
 _PAGE = 200  # The content of so many exchanges is in memory.
 _MAX_QUESTIONS = 100_000  # Older questions are not compared.
@@ -90,10 +90,9 @@ class Question:
 @dataclass(slots=True)
 class _Seen:
     exchanges: int = 0
-    success: ConfidenceSequence = field(default_factory=ConfidenceSequence)
-    repair: ConfidenceSequence = field(default_factory=ConfidenceSequence)
-    disagreement: ConfidenceSequence = field(default_factory=ConfidenceSequence)
-    unstated: ConfidenceSequence = field(default_factory=ConfidenceSequence)
+    shares: dict[str, ConfidenceSequence] = field(
+        default_factory=lambda: {name: ConfidenceSequence() for name in _SHARES}
+    )
     missing: Counter[Requirement] = field(default_factory=Counter)
     differing: list[tuple[str, str]] = field(default_factory=list)
     examples: list[str] = field(default_factory=list)
@@ -114,7 +113,6 @@ def read_questions(
     do not count. A contract that is no longer installed requires nothing by its schema.
 
     Args:
-        ledger: the record.
         contracts: the loader of the root's contracts, for their output schemas.
         samples: samples, oldest first; all recorded ones if left out.
         contract_id: only this contract; ``None`` for all. Has no effect on given ``samples``.
@@ -133,11 +131,11 @@ def read_questions(
                 demands[which] = _demanded(contracts, *which)
             of = seen.setdefault((*which, one.prompt_pack_id), _Seen())
             of.exchanges += 1
-            of.success.update(float(_is_valid(one)))
+            of.shares["success"].update(float(_is_valid(one)))
             if one.turn_id and _first(of.turns, one.turn_id):
-                of.repair.update(float(one.corrected))
+                of.shares["repair"].update(float(one.corrected))
             entry = entries.get(one.exchange_id)
-            if entry is not None and not _is_erased(entry):
+            if entry is not None and not is_erased(entry):
                 required, shown = demands[which]
                 demanded = [
                     *required,
@@ -150,10 +148,6 @@ def read_questions(
 
 def _is_valid(sample: Sample) -> bool:
     return not (sample.failed or sample.rejected or sample.repaired)
-
-
-def _is_erased(entry: LedgerEntry) -> bool:
-    return any(isinstance(value, Erased) for value in entry.metadata.values())
 
 
 def _first(known: OrderedDict[bytes, bool], name: str) -> bool:
@@ -209,7 +203,7 @@ def _count(
     if demanded:
         said = f"{prompt_text(prompt)}\n{orjson.dumps(shown).decode() if shown else ''}"
         missing = unstated(dict.fromkeys(demanded), said)
-        of.unstated.update(float(bool(missing)))
+        of.shares["unstated"].update(float(bool(missing)))
         of.missing.update(missing)
         if missing and len(of.examples) < _EXAMPLES:
             of.examples.append(sample.exchange_id)
@@ -225,7 +219,7 @@ def _count(
             of.waiting.popitem(last=False)
         return
     differs = before[0] != answer
-    of.disagreement.update(float(differs))
+    of.shares["disagreement"].update(float(differs))
     if differs and len(of.differing) < _EXAMPLES:
         of.differing.append((before[1], sample.exchange_id))
 
@@ -236,9 +230,6 @@ def answer_value(answer: Any) -> str | None:
     The values of JSON are compared; their texts are treated as follows. A text of at most 60
     characters counts whole, without case, white space and a final full stop. In a longer text its
     figures count, each with the following word. A longer text without a figure is not compared.
-
-    Args:
-        answer: a recorded answer; other than text gives ``None``.
     """
     if not isinstance(answer, str):
         return None
@@ -286,10 +277,7 @@ def _question(key: tuple[str, str, str], of: _Seen) -> Question:
         contract_version=key[1],
         prompt_pack_id=key[2],
         exchanges=of.exchanges,
-        success=of.success.estimate,
-        repair=of.repair.estimate,
-        disagreement=of.disagreement.estimate,
-        unstated=of.unstated.estimate,
+        **{name: share.estimate for name, share in of.shares.items()},
         missing=tuple(missing),
         differing=tuple(of.differing),
         examples=tuple(of.examples),

@@ -7,11 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "Requirement", "criteria_requirements", "prompt_text", "schema_requirements",
-    "tool_requirements", "unstated", "words",
-]  # fmt: skip
-
 _DEEPEST = 8  # levels of a schema that are read
 _WORD = re.compile(r"[^\W_]+|[€$£%°]")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -77,12 +72,8 @@ def words(text: str) -> tuple[str, ...]:
 def unstated(requirements: Iterable[Requirement], prompt: str) -> list[Requirement]:
     """Return the requirements that a prompt does not state, in their order.
 
-    A prompt states a requirement if it contains one of its phrases as consecutive whole words. Case
-    does not matter, and `_`, camel case and punctuation separate words, as in :func:`words`.
-
-    Args:
-        requirements: the requirements.
-        prompt: all text of the prompt.
+    A prompt states a requirement if it contains one of its phrases as consecutive whole words, as
+    in :func:`words`.
     """
     said = f" {' '.join(words(prompt))} "
     return [
@@ -107,10 +98,10 @@ def schema_requirements(schema: Mapping[str, Any], of: str) -> list[Requirement]
 
 
 def tool_requirements(tools: Any, called: Iterable[str]) -> list[Requirement]:
-    """Return the units and formats that called tools require of their arguments.
+    """Return the units and formats that called tools require of their arguments, each once.
 
     Names and permitted values are left out, because the provider shows these to the model. Tools of
-    an unknown form are skipped; each requirement is listed once.
+    an unknown form are skipped.
 
     Args:
         tools: tools as in an ``EXCHANGE``.
@@ -129,12 +120,9 @@ def tool_requirements(tools: Any, called: Iterable[str]) -> list[Requirement]:
 def criteria_requirements(criteria: Mapping[str, Any]) -> list[Requirement]:
     """Return the requirements that acceptance criteria state.
 
-    Criteria of other names, and texts without a word, add none. Requirements come from
-    ``must_contain``, ``must_not_contain``, ``tools_used``, ``min_chars``, ``max_chars`` and
-    ``output_schema``, in this order.
-
-    Args:
-        criteria: criteria by name, as in a work order.
+    They come from ``must_contain``, ``must_not_contain``, ``tools_used``, ``min_chars``,
+    ``max_chars`` and ``output_schema``, in this order. Other criteria, and texts without a word,
+    add none.
     """
     found: list[Requirement] = []
     for name in ("must_contain", "must_not_contain"):
@@ -201,12 +189,9 @@ def _of_value(schema: Mapping[str, Any], of: str, *, names: bool) -> Iterator[Re
 
 
 def prompt_text(value: Any) -> str:
-    """Return all texts of a recorded prompt, in any form.
+    """Return all texts of a recorded prompt, in any form, joined by line ends.
 
-    Texts of nested lists and objects are joined by line ends. Other values give no text.
-
-    Args:
-        value: a text, a list of messages, or any JSON value.
+    Texts of nested lists and objects count; other values give no text.
     """
     if isinstance(value, str):
         return value

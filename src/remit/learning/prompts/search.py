@@ -3,21 +3,155 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
+from remit.learning.exchanges import is_whole
 from remit.learning.gradable import Grade
-from remit.learning.held_out import is_whole
-from remit.learning.prompts.purse import Purse, SpentError
-from remit.learning.prompts.quotes import Quotes
-from remit.learning.proposals.additions import with_additions
+from remit.learning.meta.requirements import Requirement, schema_requirements, unstated, words
+from remit.learning.proposals.change import with_additions
 from remit.learning.replay import Replay
 from remit.ledger import LedgerClient
 
-__all__ = ["Found", "PromptSearch", "Propose"]
+
+class SpentError(RemitError):
+    """The next call could exceed the budget. The call was not made."""
+
+
+class Purse:
+    """A budget and its expenses, which have names, so that a continued run pays once."""
+
+    def __init__(self, nano: int, calls: int) -> None:
+        self.nano = nano
+        self.calls = calls
+        self._spent: dict[str, tuple[int, int]] = {}
+
+    @property
+    def spent_nano(self) -> int:
+        """The cost of all expenses so far, in nano-dollars."""
+        return sum(nano for nano, _ in self._spent.values())
+
+    @property
+    def made(self) -> int:
+        """The number of calls of all expenses so far."""
+        return sum(calls for _, calls in self._spent.values())
+
+    def require(self, nano: int) -> None:
+        """Raise SpentError if a call of this highest cost could exceed a limit; charge nothing."""
+        if self.spent_nano + nano > self.nano or self.made >= self.calls:
+            raise SpentError("The budget of the search is spent.")
+
+    def left_for(self, name: str) -> tuple[int, int]:
+        """Return the nano-dollars and the calls that an expense may reach in all.
+
+        Earlier payments of the expense are included. Both numbers may be negative.
+        """
+        nano, calls = self._spent.get(name, (0, 0))
+        return self.nano - self.spent_nano + nano, self.calls - self.made + calls
+
+    def spend(self, name: str, nano: int, calls: int = 1) -> None:
+        """Set the total cost of an expense in nano-dollars, and its number of calls."""
+        self._spent[name] = nano, calls
+
+
+_RUN = 5  # words
+_SHORTEST = 3  # words of a text that is a quote as a whole
+_DIGITS = 7
+_CHARACTERS = 8
+_TOKEN = re.compile(r"\S{8,}")
+_TELLING = re.compile(r"[0-9@]")
+_NUMBER = re.compile(r"\d(?:[\s().+/-]{0,3}\d)+")
+# Thai, Lao, Burmese, Khmer, Chinese and Japanese put no spaces between words.
+_UNSPACED = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]+"
+)
+_Items = TypeVar("_Items", str, tuple[str, ...])
+
+
+class Quotes:
+    """The texts of exchanges, in pieces that an addition must not quote.
+
+    A piece is five consecutive words, a text of three or four words, a long token with a digit or
+    an @, seven consecutive digits however grouped, or eight consecutive characters of a script
+    without spaces. A learned prompt is data of its package and is sent with every later call. It
+    must not contain a person's words, because an erasure would not find them there.
+
+    Args:
+        known: texts that may be repeated, such as the contract's own prompt.
+    """
+
+    def __init__(self, said: Iterable[str], known: Iterable[str] = ()) -> None:
+        self._known = {piece for text in known for piece in _pieces(text)}
+        self._said: set[str | tuple[str, ...]] = set()
+        for text in said:
+            self.add(text)
+
+    def add(self, text: str) -> None:
+        """Add a text that must not be quoted, except its pieces of known texts.
+
+        Of a long text every piece of several words is added, of a short one the whole text.
+        """
+        size = min(_RUN, max(_SHORTEST, len(words(_normal(text)))))
+        self._said.update(set(_pieces(text, size)) - self._known)
+
+    def found_in(self, addition: str) -> bool:
+        """Return True if an addition contains a piece of a text that must not be quoted."""
+        return not self._said.isdisjoint(_pieces(addition))
+
+
+def _pieces(text: str, shortest: int = _SHORTEST) -> Iterator[str | tuple[str, ...]]:
+    text = _normal(text)
+    for size in range(shortest, _RUN + 1):
+        yield from _windows(words(text), size)
+    for token in _TOKEN.findall(text):
+        if _TELLING.search(token):
+            yield token.strip(".,;:!?()[]\"'`").casefold()
+    for number in _NUMBER.findall(text):
+        yield from _windows("".join(filter(str.isdigit, number)), _DIGITS)
+    for stretch in _UNSPACED.findall(text):
+        yield from _windows(stretch, _CHARACTERS)
+
+
+def _normal(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
+
+
+def _windows(items: _Items, size: int) -> Iterator[_Items]:
+    return (items[place : place + size] for place in range(len(items) - size + 1))
+
+
+_FORMATS = {"date": "YYYY-MM-DD", "date-time": "an RFC 3339 date and time", "uri": "a URL"}
+
+
+def rules_of(schema: Any, prompt: str) -> list[str]:
+    """Return an addition for each requirement of an answer schema that the prompt leaves unstated.
+
+    Args:
+        schema: the schema that answers are graded by; anything but an object requires nothing.
+    """
+    if not isinstance(schema, Mapping):
+        return []
+    found = []
+    if schema.get("type") == "object" and "json object" not in prompt.casefold():
+        found.append("Answer with one JSON object and nothing else.")
+    demanded = schema_requirements(schema, "the answer")
+    return [*found, *(_rule(one) for one in unstated(demanded, prompt))]
+
+
+def _rule(one: Requirement) -> str:
+    place = one.of.removeprefix("the answer").removeprefix(": ") or "the answer"
+    return {
+        "field": f"The answer's JSON has the field {one.name}.",
+        "unit": f"Give {place} in {one.phrases[-1][0] if len(one.name) < 2 else one.name}.",
+        "format": f"Write {place} as {_FORMATS.get(one.name, one.name)}.",
+        "value": f"{one.name} is one of the permitted values of {place}: write it so.",
+    }[one.kind]
+
 
 Propose = Callable[[Sequence[str], str, float, str], Sequence[str] | None]
 
@@ -58,13 +192,10 @@ class PromptSearch:
     recorded.
 
     Args:
-        ledger: the ledger of the exchanges.
         replay: returns the replay under some additions; each replay has its own file.
-        grade: grades an answer to an exchange.
         propose: returns further additions, given those of the candidate, the exchange's id, the
             answer's grade and the answer; ``None`` if there will be no more.
         quotes: texts that must not be quoted.
-        purse: the budget.
     """
 
     def __init__(
@@ -92,14 +223,12 @@ class PromptSearch:
     def run(self, exchange_ids: Sequence[str], *, seed: int = 0) -> Found:
         """Search for the best additions; every second exchange is for validation.
 
-        Candidates are scored by calls through the gateway, which the purse pays.
+        Candidates are scored by calls through the gateway, which the purse pays. If the budget
+        ends, ``ended`` of the result is ``budget``.
 
         Args:
             exchange_ids: at least four exchanges, none of which is held out.
             seed: seed of GEPA's random choices; the same seed continues an interrupted run.
-
-        Returns:
-            The best additions. If the budget ends, ``ended`` is ``budget``, and nothing is raised.
 
         Raises:
             ConfigError: the extra ``learn`` is not installed.
@@ -160,7 +289,6 @@ class PromptSearch:
         validation set are stored.
 
         Args:
-            batch: ids of exchanges.
             candidate: the additions as one text.
             capture_traces: True to return exchange, score and answer of each.
 
@@ -181,14 +309,9 @@ class PromptSearch:
     def make_reflective_dataset(
         self, candidate: Mapping[str, str], eval_batch: Any, components_to_update: list[str]
     ) -> dict[str, list[dict[str, Any]]]:
-        """Return only the worst answer of a batch, because a prompt may contain one exchange.
+        """Return the worst answer of a batch with its exchange and score, once for each component.
 
-        The record has ``exchange_id``, ``score`` and ``answer``, and is given for each component.
-
-        Args:
-            candidate: not used.
-            eval_batch: a batch of :meth:`evaluate` with traces.
-            components_to_update: names of components.
+        A prompt may contain one exchange only.
         """
         exchange_id, score, answer = min(eval_batch.trajectories, key=lambda one: one[1])
         record = {"exchange_id": exchange_id, "score": score, "answer": answer}
@@ -202,15 +325,8 @@ class PromptSearch:
     ) -> dict[str, str]:
         """Return the candidate with further additions, without those that quote an exchange.
 
-        An error of ``propose`` is stored and ends the search. Refused additions are counted.
-
-        Args:
-            candidate: the additions as one text.
-            reflective_dataset: the record of :meth:`make_reflective_dataset`.
-            components_to_update: not used.
-
-        Returns:
-            The additions as one text, the latest ones if there are more than the limit.
+        An error of ``propose`` is stored and ends the search. Refused additions are counted. If
+        there are more additions than the limit, the latest ones are returned.
         """
         additions = candidate[_COMPONENT].splitlines()
         (seen,) = reflective_dataset[_COMPONENT]

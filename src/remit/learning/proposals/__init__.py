@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
-from remit.learning.proposals.additions import additions_of, with_additions
 from remit.learning.proposals.adoption import Governance
-from remit.learning.proposals.change import KINDS, Change, Kind
+from remit.learning.proposals.change import KINDS, Change, Kind, additions_of, with_additions
 from remit.learning.proposals.learner import MIN_EFFECTIVE_SAMPLES, Learner
 from remit.learning.proposals.proposal import Proposal, ProposalError, Proposals
 

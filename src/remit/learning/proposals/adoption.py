@@ -25,8 +25,6 @@ from remit.packages import (
 from remit.packages.gates import GateContext, check_settings
 from remit.packages.shipped import trusted_root_key
 
-__all__ = ["Governance"]
-
 _LATEST = (
     "SELECT event_type FROM entries WHERE submission_id = ? AND event_type IN "
     "('SIGNAL_ADOPTED', 'SIGNAL_REJECTED', 'SIGNAL_ROLLED_BACK') "
@@ -41,12 +39,18 @@ class Governance:
     Each decision is one transaction of the installed or removed package and the entry with person
     and reason. A killed process leaves both or neither; the next command completes the files.
 
+    Each decision raises ProposalError (``no_role``: the role does not allow ``adopt``;
+    ``no_reason``: the reason is empty; ``not_found``: no proposal has the id; ``ambiguous``:
+    several ids begin so; ``decided``: the proposal is not in the state that the decision changes)
+    and InvalidInputError (the reason contains NUL or a lone surrogate). Nothing is changed then.
+
     Args:
-        root: the installation.
-        ledger: the root's ledger.
-        manager: the manager of its packages.
         context: returns the context of the gates under other settings.
         identity: the person; the role must allow `adopt`.
+
+    Attributes:
+        proposals: the proposals of the root.
+        manager: the manager of its packages.
     """
 
     def __init__(
@@ -60,12 +64,19 @@ class Governance:
         self.proposals = Proposals(root, ledger)
         self._root = root
         self._ledger = ledger
-        self._manager = manager
+        self.manager = manager
         self._context = context
         self._identity = identity
 
-    def adopt(self, proposal_id: str, *, reason: str) -> Proposal:
-        """Install a proposal, or perform its rollback, and begin a policy epoch.
+    def adopt(
+        self,
+        proposal_id: str,
+        *,
+        reason: str,
+        also: Callable[[Transaction], Iterator[LedgerEntry]] = lambda tx: iter(()),
+        back: str | None = None,
+    ) -> Proposal:
+        """Install a proposal, or perform its rollback, and begin a policy epoch; return it.
 
         The call appends ``SIGNAL_ADOPTED`` together with the entry of the package, and writes the
         package's files. The proposal's archive is deleted. A first adoption lets the root's own key
@@ -74,19 +85,14 @@ class Governance:
         Args:
             proposal_id: an id as for :meth:`Proposals.get`.
             reason: the person's reason, recorded permanently.
-
-        Returns:
-            The proposal, now adopted.
+            also: returns entries to write before, in the same transaction.
+            back: the version that a later rollback installs; ``None`` for the present one.
 
         Raises:
-            ProposalError: ``no_role``: the role does not allow ``adopt``; ``no_reason``: the reason
-                is empty; ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
-                so; ``decided``: the proposal is not open; ``stale``: evidence or installed version
-                changed; ``edited``: the archive was changed; ``lost``: the archive cannot be read;
-                ``not_in_force``: the version that a rollback would replace is not installed. No
-                package was changed.
-            InvalidInputError: the reason contains NUL or a lone surrogate.
-            PackageError: a gate fails, or the package cannot be installed. No package was changed.
+            ProposalError: ``stale``: evidence or installed version changed; ``edited``: the archive
+                was changed; ``lost``: the archive cannot be read; ``not_in_force``: the version
+                that a rollback would replace is not installed.
+            PackageError: a gate fails, or the package cannot be installed.
         """
         proposal = self._open(proposal_id, reason)
         self._require_current(proposal)  # An erasure removes the archive too.
@@ -97,7 +103,7 @@ class Governance:
         self._check_settings(archive)
         key = trusted_root_key(
             self._root, self._ledger, LEARNED_PACKAGES, by=self._identity.name, reason=reason,
-            wait_s=self._manager.settings.lock_timeout_s,
+            wait_s=self.manager.settings.lock_timeout_s,
         )  # fmt: skip
         envelope = sign(archive.digest, archive.manifest, key)
         incoming = IncomingArchive(
@@ -105,60 +111,41 @@ class Governance:
         )
 
         def beside(tx: Transaction) -> Iterator[LedgerEntry]:
-            yield self._decision(tx, proposal, "ADOPTED", reason, version=proposal.version)
+            yield from also(tx)
+            decision = self.decision(tx, proposal, "ADOPTED", reason, version=proposal.version)
+            if back is not None:
+                decision.metadata["previous_version"] = back
+            yield decision
 
-        self._manager.install([incoming], approve=True, extra_entries=beside)
+        self.manager.install([incoming], approve=True, extra_entries=beside)
         self.proposals.archive(proposal.proposal_id).unlink(missing_ok=True)
         return self.proposals.get(proposal.proposal_id)
 
     def reject(self, proposal_id: str, *, reason: str) -> Proposal:
-        """Record the rejection of a proposal, and delete its archive.
+        """Record the rejection of a proposal, delete its archive, and return it.
 
-        The call appends a ``SIGNAL_REJECTED`` entry.
-
-        Args:
-            proposal_id: an id as for :meth:`Proposals.get`.
-            reason: the person's reason, recorded permanently.
-
-        Returns:
-            The proposal, now rejected.
-
-        Raises:
-            ProposalError: ``no_role``: the role does not allow ``adopt``; ``no_reason``: the reason
-                is empty; ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
-                so; ``decided``: the proposal is not open.
-            InvalidInputError: the reason contains NUL or a lone surrogate.
+        The call appends a ``SIGNAL_REJECTED`` entry. The arguments are those of :meth:`adopt`.
         """
         proposal = self._open(proposal_id, reason)
 
         def write(tx: Transaction) -> None:
-            tx.append(self._decision(tx, proposal, "REJECTED", reason))
+            tx.append(self.decision(tx, proposal, "REJECTED", reason))
 
         self._ledger.transact(write)
         self.proposals.archive(proposal.proposal_id).unlink(missing_ok=True)
         return self.proposals.get(proposal.proposal_id)
 
     def rollback(self, proposal_id: str, *, reason: str) -> Proposal:
-        """Undo an adopted proposal, and begin a policy epoch.
+        """Undo an adopted proposal, begin a policy epoch, and return the proposal.
 
         The version in force before the adoption is installed. If there was none, the package is
-        removed. The call appends ``SIGNAL_ROLLED_BACK`` together with the entry of the package.
-
-        Args:
-            proposal_id: an id as for :meth:`Proposals.get`.
-            reason: the person's reason, recorded permanently.
-
-        Returns:
-            The same proposal, now rolled back.
+        removed. The call appends ``SIGNAL_ROLLED_BACK`` together with the entry of the package. The
+        arguments are those of :meth:`adopt`.
 
         Raises:
-            InvalidInputError: the reason contains NUL or a lone surrogate.
-            ProposalError: ``no_role``: the role does not allow ``adopt``; ``no_reason``: the reason
-                is empty; ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
-                so; ``decided``: the proposal is not adopted, or is a rollback; ``not_in_force``:
-                the package is at another version, or not installed.
+            ProposalError: ``not_in_force``: the package is at another version, or not installed.
             PackageError: the earlier version is no longer stored, the package cannot be removed, or
-                a gate fails. Nothing was changed.
+                a gate fails.
         """
         proposal = self._known(proposal_id, reason)
         self._take_back(proposal, reason)
@@ -177,7 +164,7 @@ class Governance:
                 f"{proposal.proposal_id} is {proposal.state.replace('_', ' ')}, not adopted.",
                 next_step="`remit learn proposals --state adopted` lists adopted proposals.",
             )
-        now = self._manager.registry().packages.get(proposal.package_id)
+        now = self.manager.registry().packages.get(proposal.package_id)
         if now is None or now.version != proposal.version:
             there = "is not installed" if now is None else f"is at version {now.version}"
             raise ProposalError(
@@ -189,12 +176,12 @@ class Governance:
 
         def beside(tx: Transaction) -> Iterator[LedgerEntry]:
             decision = "ADOPTED" if rollback else "ROLLED_BACK"
-            yield self._decision(tx, rollback or proposal, decision, reason, version=back)
+            yield self.decision(tx, rollback or proposal, decision, reason, version=back)
 
         if back:
-            self._manager.rollback(proposal.package_id, back, approve=True, extra_entries=beside)
+            self.manager.rollback(proposal.package_id, back, approve=True, extra_entries=beside)
         else:
-            self._manager.remove(proposal.package_id, extra_entries=beside)
+            self.manager.remove(proposal.package_id, extra_entries=beside)
 
     def _known(self, proposal_id: str, reason: str) -> Proposal:
         if not self._identity.may("adopt"):
@@ -240,10 +227,10 @@ class Governance:
                 f"{file} differs from the proposed package: it was changed later.",
                 next_step=f"Find out who changed it. {_AGAIN}",
             )
-        return read_archive(io.BytesIO(data), self._manager.settings)
+        return read_archive(io.BytesIO(data), self.manager.settings)
 
     def _require_current(self, proposal: Proposal) -> None:
-        now = self._manager.registry().packages.get(proposal.package_id)
+        now = self.manager.registry().packages.get(proposal.package_id)
         why = self.proposals.stale(proposal)
         if not why and (now.version if now is not None else "") != proposal.base_version:
             why = (
@@ -270,7 +257,7 @@ class Governance:
                 next_step=finding.next_step,
             )
 
-    def _decision(
+    def decision(
         self,
         tx: Transaction,
         proposal: Proposal,
@@ -279,9 +266,11 @@ class Governance:
         *,
         version: str | None = None,
     ) -> LedgerEntry:
-        """Return the entry of a decision.
+        """Return the entry of a decision; raise ProposalError if it was made before.
 
-        ``version`` is the version that the decision installs; None if it changes nothing.
+        Args:
+            decision: ``ADOPTED``, ``REJECTED`` or ``ROLLED_BACK``.
+            version: the version that the decision installs; None if it changes nothing.
         """
         latest = tx.execute(_LATEST, (proposal.proposal_id,))
         expected = [("SIGNAL_ADOPTED",)] if decision == "ROLLED_BACK" else []

@@ -4,18 +4,77 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from remit.contracts import ContractLoader, PromptContract
-from remit.kernel.canonical import canonical_json
+from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installation import InstalledFiles
 from remit.kernel.settings import LEARNED_FOLDER, not_learnable
-from remit.learning.proposals.additions import with_additions
 
-__all__ = ["KINDS", "Change", "Kind"]
+_HEAD = "Learned from earlier work:"
+_BULLET = re.compile(r"^- \[([0-9a-f]{8})\] (.+)$")
+_BLOCK = re.compile(rf"\n*^{_HEAD}\n(?:- \[[0-9a-f]{{8}}\] .+\n?)+", re.MULTILINE)
+_SYSTEM = re.compile(r"^\[system\][ \t\r]*$", re.MULTILINE)
+_SECTION = re.compile(r"^\[(?:system|user|assistant|history)\][ \t\r]*$", re.MULTILINE)
+_TEMPLATE = re.compile(r"\{[{%#]|[%#}]\}")
+_LONGEST = 500  # characters of one bullet
+
+
+def additions_of(pack: str) -> dict[str, str]:
+    """Return the learned bullets of a prompt pack's text, keyed by id.
+
+    The dictionary follows the text, and is empty without bullets. An id has 8 hex digits. Lines of
+    the block that are no bullets are skipped.
+    """
+    found = _BLOCK.search(pack)
+    lines = found[0].splitlines() if found else ()
+    return {bullet[1]: bullet[2] for line in lines if (bullet := _BULLET.match(line))}
+
+
+def with_additions(pack: str, added: Iterable[str], dropped: Sequence[str] = ()) -> str:
+    """Return a prompt pack with further bullets at the end of its first system section.
+
+    The id of a bullet is the first 8 hex digits of the SHA-256 of its text, so a text is never
+    added twice. A pack without a system section gets one.
+
+    Args:
+        added: texts to add, one line each.
+        dropped: ids of bullets to remove.
+
+    Raises:
+        InvalidInputError: a text is not one line of plain text of at most 500 characters, or an id
+            is unknown.
+    """
+    bullets = additions_of(pack)
+    for bullet_id in dropped:
+        if bullet_id not in bullets:
+            raise InvalidInputError(f"The prompt has no addition {bullet_id}.")
+        del bullets[bullet_id]
+    for given in added:
+        text = given.strip()
+        if not text.isprintable() or not 0 < len(text) <= _LONGEST or _TEMPLATE.search(text):
+            raise InvalidInputError(
+                f"An addition must be one line of plain text of at most {_LONGEST} characters, "
+                "without template syntax.",
+            )
+        bullets.setdefault(sha256_hex(text.encode())[:8], text)
+    bare = _BLOCK.sub("\n", pack, count=1)
+    if not bullets:
+        return bare
+    lines = (f"- [{bullet_id}] {text}" for bullet_id, text in bullets.items())
+    block = "\n".join([_HEAD, *lines])
+    system = _SYSTEM.search(bare)
+    if system is None:
+        first = "" if _SECTION.match(bare) else "[user]\n"
+        return f"[system]\n{block}\n{first}{bare}"
+    after = _SECTION.search(bare, system.end())
+    end = after.start() if after else len(bare)
+    return f"{bare[:end].rstrip()}\n\n{block}\n{bare[end:]}"
+
 
 Kind = Literal["route", "head", "prompt", "boundary", "budget", "tool_permission", "set_aside"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -29,6 +88,7 @@ _SETTINGS = {
 }
 """The target and the section of the settings of each kind."""
 
+_PACKAGE = "Put it into a package with `remit package new`."
 _STEP = 10_000  # The author of a contract leaves so many patch versions for learned ones.
 _DIFF_LINES = 400
 _DIFF_BYTES = 65_536  # Larger files are not compared line by line.
@@ -52,7 +112,6 @@ class Change:
             learned.
         files: files by path, below ``HOT/learned/routing/`` or, for rules, ``HOT/routing/``. Rules
             are named by ``{"routing": {"rules": "HOT/routing/learned.json"}}``.
-        contract_id: contract of ``prompt`` and ``boundary``.
         prompt: the whole prompt pack; empty to keep the present one.
         additions: for ``prompt``: texts that become bullets of the system section, each with an id.
         dropped: ids of removed bullets.
@@ -93,22 +152,19 @@ class Change:
                 f"Unknown kind of proposal {self.kind!r}.",
                 next_step=f"Use one of {', '.join(KINDS)}.",
             )
+        given = {
+            "prompt": self.prompt or self.additions or self.dropped,
+            "boundary": self.boundary,
+            "contract": self.contract_id,
+            "settings": self.settings or self.files,
+        }
         of_contract = self.kind in ("prompt", "boundary")
-        prompt = bool(self.prompt or self.additions or self.dropped)
-        fits = {
-            "prompt": prompt and not self.boundary,
-            "boundary": bool(self.boundary) and not prompt,
-        }.get(self.kind, not prompt and not self.boundary)
-        if not fits or bool(self.contract_id) != of_contract:
+        fits = {self.kind, "contract"} if of_contract else {"settings"}
+        if {name for name, value in given.items() if value} != fits:
             raise InvalidInputError(
                 f"A proposal of the kind {self.kind} cannot contain these fields.",
                 next_step="A prompt or boundary proposal gives a contract and its changes; all "
                 "other kinds give settings.",
-            )
-        if of_contract != (not self.settings and not self.files):
-            raise InvalidInputError(
-                f"A proposal of the kind {self.kind} states "
-                + ("no settings or files." if of_contract else "the settings that change."),
             )
         if of_contract:
             return
@@ -135,11 +191,6 @@ class Change:
 
         The files contain everything learned about the target: the files of the installed version,
         and the change. Nothing is written.
-
-        Args:
-            installed: the installed files of the root.
-            contracts: the contracts of the root.
-            number: number of the package's version.
 
         Raises:
             InvalidInputError: the change changes nothing, or its contract belongs to no package.
@@ -171,9 +222,9 @@ class Change:
         self, installed: InstalledFiles, contracts: ContractLoader, number: int
     ) -> dict[str, bytes]:
         newest = contracts.load(self.contract_id)
-        path = _path_of(installed, "HO1/contracts/", newest)
+        path = _path_of(installed, newest)
         value = json.loads(installed.read(path))
-        pack_path, pack = _pack(installed, newest.prompt_pack_id)
+        pack_path, pack = pack_of(installed, newest.prompt_pack_id)
         base = json.loads(installed.read(_base_path(installed, self.contract_id)))["version"]
         value["version"] = _learned_version(base, number)
         limits = {**value["boundary"], **self.boundary}
@@ -194,12 +245,8 @@ class Change:
     ) -> str:
         """Return a unified diff of files with those in force, at most 400 lines.
 
-        Of a file above 64 KiB, only the sizes are named. The diff is empty if nothing differs.
-
-        Args:
-            installed: the installed files of the root.
-            contracts: the contracts of the root.
-            made: files of :meth:`made`.
+        Of a file above 64 KiB, and of evidence, only the sizes are named. The diff is empty if
+        nothing differs.
         """
         lines: list[str] = []
         for path, data in sorted(made.items()):
@@ -213,8 +260,8 @@ class Change:
         if self.contract_id:
             newest = contracts.load(self.contract_id)
             if path.startswith("HO1/contracts/"):
-                return installed.read(_path_of(installed, "HO1/contracts/", newest))
-            return _pack(installed, newest.prompt_pack_id)[1].encode()
+                return installed.read(_path_of(installed, newest))
+            return pack_of(installed, newest.prompt_pack_id)[1].encode()
         return installed.read(path) if installed.owner(path) else b""
 
 
@@ -232,15 +279,15 @@ def _merge(into: dict[str, Any], change: Mapping[str, Any]) -> None:
             into[key] = value
 
 
-def _path_of(installed: InstalledFiles, folder: str, contract: PromptContract) -> str:
+def _path_of(installed: InstalledFiles, contract: PromptContract) -> str:
     """Return the path of a contract's version; raise InvalidInputError if no package has it."""
-    for path in installed.paths(f"{folder}{contract.contract_id}"):
+    for path in installed.paths(f"HO1/contracts/{contract.contract_id}"):
         if json.loads(installed.read(path)).get("version") == contract.version:
             return path
     raise InvalidInputError(
         f"{contract.contract_id} {contract.version} does not belong to a package, so Remit "
         "cannot learn about it.",
-        next_step="Put it into a package with `remit package new`.",
+        next_step=_PACKAGE,
     )
 
 
@@ -254,10 +301,13 @@ def _base_path(installed: InstalledFiles, contract_id: str) -> str:
     return max(found)[1]
 
 
-def _pack(installed: InstalledFiles, pack_id: str) -> tuple[str, str]:
+def pack_of(installed: InstalledFiles, pack_id: str) -> tuple[str, str]:
+    """Return path and text of a prompt pack; raise InvalidInputError if no package has it."""
     for path in installed.paths(f"HO1/prompt_packs/{pack_id}."):
         return path, installed.read(path).decode()
-    raise InvalidInputError(f"The prompt pack {pack_id} does not belong to a package.")
+    raise InvalidInputError(
+        f"The prompt pack {pack_id} does not belong to a package.", next_step=_PACKAGE
+    )
 
 
 def _learned_version(base: str, number: int) -> str:
@@ -267,7 +317,8 @@ def _learned_version(base: str, number: int) -> str:
 
 
 def _diff(path: str, old: bytes, new: bytes) -> Iterator[str]:
-    if max(len(old), len(new)) > _DIFF_BYTES:
+    # The diff of evidence would hold what an erasure takes out of the evidence.
+    if max(len(old), len(new)) > _DIFF_BYTES or path.endswith(".evidence.json"):
         yield f"{path}: {len(old)} bytes become {len(new)}"
         return
     before, after = (_lines(path, data) for data in (old, new))

@@ -2,44 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
+from remit.gateway.auth import Identity
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
-from remit.learning.proposals.proposal import Proposal, Proposals, is_erased
+from remit.kernel.settings import LoadedSettings
+from remit.learning.proposals.adoption import Governance
+from remit.learning.proposals.change import Change
+from remit.learning.proposals.learner import Learner
+from remit.learning.proposals.proposal import Proposal, is_erased
+from remit.learning.routes.ridge import fit_evidence
+from remit.learning.routes.route_fit import EVIDENCE_FILE, HEAD_FILE, RULES_FILE, route_files
+from remit.learning.statistics import Estimate, pairs_needed
 from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, entry_id
 from remit.packages import (
     InstalledPackage,
     PackageError,
-    PackageManager,
     archive_path,
     envelope_path,
-    policy_epoch,
     remove_file,
 )
-
-__all__ = ["forget_erased"]
+from remit.routing import LearnedHead
 
 _NEWEST = "SELECT max(seq) FROM entries WHERE event_type = 'ERASURE'"
+_BY = "erasure"
+_log = logging.getLogger("remit.learning")
 
 
-def forget_erased(root: Root, ledger: LedgerClient, manager: PackageManager) -> list[str]:
-    """Remove the proposals and learned packages that hold erased content.
+def forget_erased(
+    root: Root, ledger: LedgerClient, loaded: LoadedSettings, governance: Governance
+) -> list[str]:
+    """Remove erased content from proposals and learned packages.
 
     An open proposal whose evidence or own content was erased loses its archive and its content. A
-    learned package that holds content of an erased exchange is removed with its stored archives,
-    later versions and recorded routing heads; the version before it is in force again. Fast if
-    nothing was erased since the last call; may be repeated after a crash. Removals append
-    ``SIGNAL_ROLLED_BACK`` and ``ERASURE`` entries, and begin a policy epoch for each. The file
-    ``proposals/.erased`` holds the newest erasure that was handled.
+    routing head is fitted again without the erased prompts and adopted in its place. If too few
+    prompts remain, or another learned package holds erased content, the package is removed, and the
+    version before it is in force again. Archives and recorded heads of all versions with erased
+    content are deleted.
+
+    Fast if nothing was erased since the last call; may be repeated after a crash. Appends
+    ``SIGNAL_ROLLED_BACK``, ``SIGNAL_PROPOSED``, ``SIGNAL_ADOPTED`` and ``ERASURE`` entries; each of
+    the first and third begins a policy epoch. The file ``proposals/.erased`` holds the newest
+    erasure that was handled.
 
     Args:
-        root: the installation.
-        ledger: the root's ledger.
-        manager: manager of the root's packages.
+        governance: adopts heads in the name of the erasure.
 
     Returns:
-        Ids of the removed proposals.
+        Ids of the proposals that held erased content.
 
     Raises:
         PackageError: a package cannot be rolled back or removed.
@@ -48,16 +63,20 @@ def forget_erased(root: Root, ledger: LedgerClient, manager: PackageManager) -> 
     ((newest,),) = ledger.select(_NEWEST)
     if newest is None or newest <= _read(mark):
         return []
-    proposals = Proposals(root, ledger)
-    known = list(proposals.all())
-    waiting = [one for one in known if one.state == "open"]
-    gone = [one for one in waiting if _erasure_of(ledger, (*one.evidence, *one.holds))]
+    known = list(governance.proposals.all())
+    gone = []
+    held: dict[str, list[tuple[Proposal, str]]] = {}
     for one in known:
-        if one.state != "open" and (erasure_id := _erasure_of(ledger, one.holds)):
-            _take_away(root, ledger, manager, one, known, erasure_id)
+        erasure_id = _erasure_of(ledger, (*one.holds, *(one.evidence * (one.state == "open"))))
+        if erasure_id:
             gone.append(one)
+            if one.state in ("adopted", "rolled_back"):
+                held.setdefault(one.package_id, []).append((one, erasure_id))
+    learner = Learner(root, ledger, loaded, Identity(_BY, "operator"))
+    for found in held.values():
+        _take_away(root, ledger, learner, governance, found, known)
     for one in gone:
-        proposals.archive(one.proposal_id).unlink(missing_ok=True)
+        governance.proposals.archive(one.proposal_id).unlink(missing_ok=True)
         if not one.erased:
             why = "It was concluded from content that was erased."
             ledger.erase(one.entry_id, reason=why, requested_by="learning")
@@ -90,79 +109,125 @@ def _erasure_of(ledger: LedgerClient, entry_ids: Iterable[str]) -> str:
 def _take_away(
     root: Root,
     ledger: LedgerClient,
-    manager: PackageManager,
-    held: Proposal,
+    learner: Learner,
+    governance: Governance,
+    held: Sequence[tuple[Proposal, str]],
     known: Iterable[Proposal],
-    erasure_id: str,
 ) -> None:
-    """Restore the state before a version of a learned package; delete it and later versions."""
-    since = _number(held.version)
-    later = [
-        one
-        for one in known
-        if one.package_id == held.package_id
-        and not one.rolls_back
-        and _number(one.version) >= since
-    ]
-    now = manager.registry().packages.get(held.package_id)
-    if now is not None and _number(now.version) >= since:
-        adopted = [one for one in later if one.state == "adopted"]
-        back = held.previous_version
+    """Put a learned package in force without erased content; delete all versions with it.
 
-        def beside(tx: Transaction) -> Iterator[LedgerEntry]:
-            epoch = policy_epoch(tx)
-            for number, one in enumerate(adopted, 1):
-                yield _entry(one, back, epoch + number, erasure_id)
+    Args:
+        held: proposals of the package with erased content, latest first, with the erasure.
+    """
+    first, erasure_id = min(held, key=lambda one: _number(one[0].version))
+    since, package_id, back = _number(first.version), first.package_id, first.previous_version
+    manager = governance.manager
+    names = {one.proposal_id for one, _ in held}
 
+    def rolled_back(tx: Transaction, all_later: bool = False) -> Iterator[LedgerEntry]:
+        for one in known:
+            if one.state != "adopted" or one.rolls_back or one.package_id != package_id:
+                continue
+            if one.proposal_id in names or (all_later and _number(one.version) >= since):
+                why = "Content that it holds was erased."
+                entry = governance.decision(tx, one, "ROLLED_BACK", why, version=back)
+                entry.reason += ": what it held was erased"
+                entry.metadata |= {"role": "", "erasure_id": erasure_id}
+                yield entry
+
+    now = manager.registry().packages.get(package_id)
+    # A process that was killed may have done this step before.
+    done = all((one.state, one.decided_by) == ("rolled_back", _BY) for one, _ in held)
+    in_force = now is not None and _number(now.version) >= since and not done
+    if in_force and not _refit(learner, governance, held[0][0], back, rolled_back):
+        removed = partial(rolled_back, all_later=True)
         try:
             if not back:
                 raise PackageError("no_older_version", "There was none before.")
-            manager.rollback(held.package_id, back, approve=True, extra_entries=beside)
+            manager.rollback(package_id, back, approve=True, extra_entries=removed)
         except PackageError as error:
             if error.code not in ("no_older_version", "archive_lost"):
                 raise
             back = ""
-            manager.remove(held.package_id, extra_entries=beside)
-    for package in manager.registry().history.get(held.package_id, ()):
-        if _number(package.version) >= since:
+            manager.remove(package_id, extra_entries=removed)
+    registry = manager.registry()
+    clean = registry.packages.get(package_id)
+    for package in registry.history.get(package_id, ()):
+        if _number(package.version) >= since and (
+            clean is None or package.version != clean.version
+        ):
             _erase_heads(ledger, package)
             for path in (archive_path(package), envelope_path(package)):
                 remove_file(root.path, path)
 
 
-def _erase_heads(ledger: LedgerClient, package: InstalledPackage) -> None:
-    """Erase the routing heads of a package, with which decisions were made.
+def _refit(
+    learner: Learner,
+    governance: Governance,
+    latest: Proposal,
+    back: str,
+    rolled_back: Callable[[Transaction], Iterator[LedgerEntry]],
+) -> bool:
+    """Adopt the head in force again, fitted without erased prompts.
 
-    Heads are recorded under the hash of their file.
+    Returns:
+        False if the package must be removed: its content is not a head with evidence, fewer prompts
+        remain than the guard needs for models with equal rewards, or the new head is refused.
     """
-    for asset in package.manifest.assets:
-        head = f"HEAD-{asset.sha256.removeprefix('sha256:')}"
-        for (seq,) in ledger.select("SELECT seq FROM thoughts WHERE thought_id = ?", (head,)):
+    files = learner.installed
+    if latest.kind != "head" or {*map(files.owner, (RULES_FILE, HEAD_FILE, EVIDENCE_FILE))} != {
+        latest.package_id
+    }:
+        return False
+    head = LearnedHead.from_bytes(files.read(HEAD_FILE), files.read(EVIDENCE_FILE))
+    ids = [row.exchange_id for row in head.neighbours]
+    erased = {one.id for one in learner.read_many({*ids, *latest.evidence}) if is_erased(one)}
+    if erased.isdisjoint(ids):  # A later head was fitted without the erased prompts.
+        return True
+    left = [row for row in head.neighbours if row.exchange_id not in erased]
+    whole = [row for row in left if row.rewards.keys() == head.models.keys()]
+    guard = learner.loaded.settings.routing.guard
+    if len(whole) < pairs_needed(guard.tolerance, 0, looks=max(1, guard.looks)):
+        return False
+    gate = latest.replay.get("gate")
+    why = f"{latest.proposal_id} was fitted again without erased content."
+    try:
+        made = learner.propose(
+            Change(
+                "head",
+                settings={"routing": {"rules": RULES_FILE}},
+                files=route_files(json.loads(files.read(RULES_FILE)), fit_evidence(left)),
+            ),
+            evidence=[one for one in latest.evidence if one not in erased],
+            predicted=Estimate(**latest.predicted),
+            gate=Estimate(**gate) if gate else None,
+            replay=latest.replay,
+            holds=[row.exchange_id for row in left],
+            reason=why,
+        )
+        governance.adopt(made.proposal_id, reason=why, also=rolled_back, back=back)
+    except RemitError as error:
+        _log.warning("%s cannot be fitted again: %s", latest.name, error.message)
+        return False
+    return True
+
+
+def _erase_heads(ledger: LedgerClient, package: InstalledPackage) -> None:
+    """Erase the routing heads of a package, with which decisions were made, and their evidence.
+
+    Both are recorded under the hash of their file.
+    """
+    names = [
+        f"{kind}-{asset.sha256.removeprefix('sha256:')}"
+        for asset in package.manifest.assets
+        for kind in ("HEAD", "EVIDENCE")
+    ]
+    for thought_id in names:
+        for (seq,) in ledger.select("SELECT seq FROM thoughts WHERE thought_id = ?", (thought_id,)):
             name = entry_id(int(seq))
             if not is_erased(ledger.read(name)):  # versions may share a head
                 why = "It was learned from content that was erased."
                 ledger.erase(name, reason=why, requested_by="learning")
-
-
-def _entry(one: Proposal, back: str, epoch: int, erasure_id: str) -> LedgerEntry:
-    return LedgerEntry(
-        "SIGNAL_ROLLED_BACK",
-        one.proposal_id,
-        "ROLLED_BACK",
-        f"{one.package_id} {one.version} rolled back: what it held was erased",
-        metadata={
-            "proposal_id": one.proposal_id,
-            "kind": one.kind,
-            "package_id": one.package_id,
-            "version": back,
-            "previous_version": one.version,
-            "policy_epoch": epoch,
-            "by": "erasure",
-            "role": "",
-            "decision_reason": "Content that it holds was erased.",
-            "erasure_id": erasure_id,
-        },
-    )
 
 
 def _number(version: str) -> int:

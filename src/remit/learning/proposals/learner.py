@@ -27,8 +27,6 @@ from remit.learning.statistics import Estimate
 from remit.ledger import LedgerClient, LedgerEntry, content
 from remit.packages import PLACES, Archive, Manifest, Registry, disk_errors, package_lock
 
-__all__ = ["MIN_EFFECTIVE_SAMPLES", "Learner"]
-
 MIN_EFFECTIVE_SAMPLES = 200
 """Smallest effective sample size of a proposal."""
 
@@ -47,9 +45,6 @@ class Learner:
     The handle is a :class:`~remit.ledger.LedgerReader`, so that learners can use it as one.
 
     Args:
-        root: the installation.
-        ledger: the root's ledger.
-        loaded: the root's settings.
         identity: the owner of the learner; the role must allow `propose`.
 
     Raises:
@@ -89,10 +84,6 @@ class Learner:
         """Return the rows of an SQL statement that both kinds of ledger database understand.
 
         The connection is read-only, so a statement that writes fails.
-
-        Args:
-            sql: the statement, with ``?`` for each parameter.
-            parameters: the values of the parameters, in order.
         """
         return self._ledger.select(sql, parameters)
 
@@ -102,13 +93,8 @@ class Learner:
         return self._ledger.query
 
     def observe(self, signals: Iterable[Signal], *, window: str) -> list[str]:
-        """Record crossed signals, and return the ids of the new entries.
-
-        See :func:`remit.learning.signals.observe`.
-
-        Args:
-            signals: signals; only crossed ones are recorded.
-            window: the baseline, such as ``epoch 3``; each signal is recorded once for each window.
+        """Record crossed signals, and return the ids of the new entries, as
+        :func:`remit.learning.signals.observe`.
         """
         return observe(self._ledger, signals, window=window)
 
@@ -123,31 +109,26 @@ class Learner:
         holds: Sequence[str] = (),
         gate: Estimate | None = None,
     ) -> Proposal:
-        """Record a proposal with its evidence, and store the package version that makes the change.
+        """Record a proposal with its evidence, store the package version, and return the proposal.
 
         The same change on the same root gives an archive with the same bytes. The call appends a
         ``SIGNAL_PROPOSED`` entry, and writes the archive below ``proposals/``. Nothing is
         installed.
 
         Args:
-            change: the change.
             evidence: ids of the entries behind the proposal, such as exchanges and feedback.
                 Erasing one of them, or changing a grade, makes the proposal stale.
             predicted: the predicted effect; above 0 is better.
             replay: summary of the replay on held-out exchanges, as JSON.
-            reason: the purpose, in words.
             holds: ids of the exchanges whose content is in the package's own bytes, such as the
-                neighbours of a routing head. Erasing one removes the package.
+                evidence of a routing head. Erasing one changes or removes the package.
             gate: the always-valid estimate of the same effect, if ``predicted`` is valid for a
                 fixed number of samples only; the replay's summary holds it.
 
-        Returns:
-            The proposal, in the state ``open``.
-
         Raises:
             ProposalError: ``not_enough``: there are fewer than 200 effective samples, there is no
-                always-valid interval, or the effect may be zero; nothing was recorded, and
-                ``missing`` lists the gaps. ``stale``: evidence was erased.
+                always-valid interval, or the effect may be zero; ``missing`` lists the gaps.
+                ``stale``: evidence was erased.
             EntryNotFoundError: an entry of the evidence does not exist.
             ContractError: the contract of the change does not exist, or is not valid.
             PackageError: ``busy``: another process holds the packages' lock; ``unwritable``: the
@@ -158,12 +139,26 @@ class Learner:
         change.check()
         if change.contract_id:
             learnable_contract(self._ledger, self.contracts, change.contract_id)
-        if gate is None:
-            _require_enough(predicted, evidence)
-        else:
-            replay = _gated(gate, evidence, replay)
+        case = self._case(evidence, holds, predicted, gate, replay, reason)
+        package_id = change.package_id
         with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):
-            return self._propose(change, tuple(evidence), predicted, replay, reason, tuple(holds))
+            registry = Registry.from_ledger(self._ledger)
+            number = self._next_number(package_id, registry)
+            made = change.made(self.installed, self.contracts, number)
+            load_settings(self._root.config, proposed=made)
+            archive = _archive(change, made, f"{number}.0.0", registry)
+            base = registry.packages.get(package_id)
+            what = {
+                "kind": change.kind,
+                "target": change.target,
+                "package_id": package_id,
+                "version": archive.manifest.version,
+                "base_version": base.version if base is not None else "",
+                "digest": archive.digest,
+                "diff": content(change.compared(self.installed, self.contracts, made)),
+            }
+            said = f"{package_id} {archive.manifest.version} proposed: {change.kind}"
+            return self._write(what | case, said, archive.data)
 
     def propose_rollback(
         self,
@@ -175,33 +170,23 @@ class Learner:
         replay: Mapping[str, Any],
         reason: str,
     ) -> Proposal:
-        """Propose a rollback to the state before a proposal's adoption.
+        """Propose a rollback to the state before a proposal's adoption; return the new proposal.
 
-        The call appends a ``SIGNAL_PROPOSED`` entry. Nothing is installed or removed.
-
-        Args:
-            adopted: the adopted proposal.
-            evidence: ids of the exchanges before and after, as for :meth:`propose`.
-            predicted: the predicted gain of the rollback.
-            gate: the always-valid estimate of the same gain.
-            replay: the realised effect, as JSON.
-            reason: the purpose, in words.
-
-        Returns:
-            The proposal of the kind ``rollback``, in the state ``open``.
+        The call appends a ``SIGNAL_PROPOSED`` entry. Arguments and further refusals are those of
+        :meth:`propose`.
 
         Raises:
-            ProposalError: ``not_enough``: the samples are too few, the interval is not always
-                valid, or the gain may be zero; ``stale``: evidence was erased; ``not_found``: the
-                proposal does not exist; ``decided``: the proposal is not adopted, is a rollback, or
-                has an open rollback. ``not_in_force``: a later proposal was adopted.
-            EntryNotFoundError: an entry of the evidence does not exist.
-            PackageError: ``busy``: another process holds the packages' lock.
+            ProposalError: ``decided``: the proposal is not adopted, is a rollback, or has an open
+                rollback; ``not_in_force``: a later proposal was adopted; ``not_found``: the
+                proposal does not exist.
         """
         name = adopted.proposal_id
         with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):
             adopted = self.proposals.get(name)
-            open_one = self.proposals.rollback_of(name)
+            open_one = next(
+                (o for o in self.proposals.all() if o.rolls_back == name and o.state == "open"),
+                None,
+            )
             if open_one is not None or adopted.rolls_back or adopted.state != "adopted":
                 raise ProposalError(
                     "decided",
@@ -217,109 +202,70 @@ class Learner:
                     f"{adopted.package_id} {adopted.version} is not the installed version.",
                     next_step="Roll back later adoptions first.",
                 )
-            replay = _gated(gate, evidence, replay)
+            case = self._case(evidence, (), predicted, gate, replay, reason)
             back = adopted.previous_version
-            return self._write(
-                {
-                    "kind": "rollback",
-                    "target": adopted.target,
-                    "package_id": adopted.package_id,
-                    "version": back,
-                    "base_version": adopted.version,
-                    "digest": "",
-                    "diff": content(
-                        f"{adopted.package_id} {adopted.version} -> {back or 'not installed'}\n"
-                        f"`remit learn show {name}` shows what that took."
-                    ),
-                    "rolls_back": name,
-                },
-                f"rollback of {adopted.package_id} {adopted.version} proposed",
-                tuple(evidence), predicted, replay, reason, (),
-            )  # fmt: skip
+            what = {
+                "kind": "rollback",
+                "target": adopted.target,
+                "package_id": adopted.package_id,
+                "version": back,
+                "base_version": adopted.version,
+                "digest": "",
+                "diff": content(
+                    f"{adopted.package_id} {adopted.version} -> {back or 'not installed'}\n"
+                    f"`remit learn show {name}` shows what that took."
+                ),
+                "rolls_back": name,
+            }
+            said = f"rollback of {adopted.package_id} {adopted.version} proposed"
+            return self._write(what | case, said)
 
-    def _propose(
+    def _case(
         self,
-        change: Change,
-        evidence: tuple[str, ...],
+        evidence: Sequence[str],
+        holds: Sequence[str],
         predicted: Estimate,
+        gate: Estimate | None,
         replay: Mapping[str, Any],
         reason: str,
-        holds: tuple[str, ...],
-    ) -> Proposal:
-        registry = Registry.from_ledger(self._ledger)
-        package_id = change.package_id
-        number = self._next_number(package_id, registry)
-        made = change.made(self.installed, self.contracts, number)
-        load_settings(self._root.config, proposed=made)
-        archive = _archive(change, made, f"{number}.0.0", registry)
-        base = registry.packages.get(package_id)
-        return self._write(
-            {
-                "kind": change.kind,
-                "target": change.target,
-                "package_id": package_id,
-                "version": archive.manifest.version,
-                "base_version": base.version if base is not None else "",
-                "digest": archive.digest,
-                "diff": content(change.compared(self.installed, self.contracts, made)),
-            },
-            f"{package_id} {archive.manifest.version} proposed: {change.kind}",
-            evidence, predicted, replay, reason, holds, archive.data,
-        )  # fmt: skip
-
-    def _write(
-        self,
-        what: dict[str, Any],
-        said: str,
-        evidence: tuple[str, ...],
-        predicted: Estimate,
-        replay: Mapping[str, Any],
-        reason: str,
-        holds: tuple[str, ...],
-        archive: bytes | None = None,
-    ) -> Proposal:
-        """Record a proposal after storing its archive."""
-        self._require_evidence((*evidence, *holds))
-        proposal_id = f"PRP-{secrets.token_hex(16)}"
-        entry = LedgerEntry(
-            "SIGNAL_PROPOSED",
-            proposal_id,
-            "PROPOSED",
-            said,
-            metadata={
-                "proposal_id": proposal_id,
-                **what,
-                "evidence": content(list(evidence)),
-                "evidence_count": len(evidence),
-                "evidence_sha256": evidence_digest(evidence),
-                "holds": content(list(holds)),
-                "predicted": {name: getattr(predicted, name) for name in _PREDICTED},
-                "replay": content(dict(replay)),
-                "reason": content(reason),
-                "by": self.identity.name,
-                "role": self.identity.role,
-            },
-        )
-        file = self.proposals.archive(proposal_id)
-        if archive is not None:
-            with disk_errors():
-                file.parent.mkdir(mode=0o700, exist_ok=True)
-                write_new(file, archive, 0o600)
-        try:
-            self._ledger.write(entry)
-        except BaseException:
-            file.unlink(missing_ok=True)
-            raise
-        return self.proposals.get(proposal_id)
-
-    def _require_evidence(self, evidence: Sequence[str]) -> None:
-        for entry_id in evidence:
+    ) -> dict[str, Any]:
+        """Return the case for a change as metadata; raise ProposalError if it does not suffice."""
+        _require_enough(gate or predicted, evidence)
+        for entry_id in (*evidence, *holds):
             if is_erased(self._ledger.read(entry_id)):
                 raise ProposalError(
                     "stale",
                     f"The content of {entry_id}, which is part of the evidence, was erased.",
                     next_step="Repeat the analysis without this entry.",
                 )
+        return {
+            "evidence": content(list(evidence)),
+            "evidence_count": len(evidence),
+            "evidence_sha256": evidence_digest(evidence),
+            "holds": content(list(holds)),
+            "predicted": _figures(predicted),
+            "replay": content({**replay, **({"gate": _figures(gate)} if gate else {})}),
+            "reason": content(reason),
+        }
+
+    def _write(self, what: dict[str, Any], said: str, archive: bytes | None = None) -> Proposal:
+        """Record a proposal after storing its archive."""
+        proposal_id = f"PRP-{secrets.token_hex(16)}"
+        by = {"by": self.identity.name, "role": self.identity.role}
+        metadata = {"proposal_id": proposal_id, **what, **by}
+        file = self.proposals.archive(proposal_id)
+        if archive is not None:
+            with disk_errors():
+                file.parent.mkdir(mode=0o700, exist_ok=True)
+                write_new(file, archive, 0o600)
+        try:
+            self._ledger.write(
+                LedgerEntry("SIGNAL_PROPOSED", proposal_id, "PROPOSED", said, metadata=metadata)
+            )
+        except BaseException:
+            file.unlink(missing_ok=True)
+            raise
+        return self.proposals.get(proposal_id)
 
     def _next_number(self, package_id: str, registry: Registry) -> int:
         """Return the number after all versions that were ever installed or proposed."""
@@ -332,10 +278,8 @@ class Learner:
         return 1 + max((int(version.partition(".")[0]) for version in versions), default=0)
 
 
-def _gated(gate: Estimate, evidence: Sequence[str], replay: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the replay's summary with its gate; raise ProposalError unless the gate suffices."""
-    _require_enough(gate, evidence)
-    return {**replay, "gate": {name: getattr(gate, name) for name in _PREDICTED}}
+def _figures(estimate: Estimate) -> dict[str, Any]:
+    return {name: getattr(estimate, name) for name in _PREDICTED}
 
 
 def _require_enough(predicted: Estimate, evidence: Sequence[str]) -> None:
@@ -382,7 +326,10 @@ def _archive(
         for path, data in sorted(files.items(), key=lambda item: item[0].encode())
     ]
     owner = registry.owners.get(f"HO1/contracts/{change.contract_id}.json")
-    needs = [] if owner is None else [owner.package_id]
+    needs = owner and {
+        "package_id": owner.package_id,
+        "version": f">={registry.packages[owner.package_id].version}",
+    }
     manifest: dict[str, Any] = {
         "package_id": change.package_id,
         "version": version,
@@ -393,10 +340,7 @@ def _archive(
         "framework_id": "FMWK-LEARNED-001",
         "plane_id": "hot" if any(path.startswith("HOT/") for path in files) else "ho1",
         "layer": 12,
-        "dependencies": [
-            {"package_id": name, "version": f">={registry.packages[name].version}"}
-            for name in needs
-        ],
+        "dependencies": [needs] if needs else [],
         "permissions": {},
         "assets": assets,
     }

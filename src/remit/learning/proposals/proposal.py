@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,8 +14,6 @@ from remit.kernel.errors import ConflictError
 from remit.kernel.root import Root
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_authentic, parse_entry_id
 from remit.packages import policy_epoch
-
-__all__ = ["Proposal", "ProposalError", "Proposals", "State", "evidence_digest", "is_erased"]
 
 State = Literal["open", "adopted", "rejected", "rolled_back"]
 
@@ -29,11 +28,6 @@ _DECISIONS: dict[str, State] = {
 
 class ProposalError(ConflictError):
     """A proposal cannot be made, adopted, rejected or rolled back.
-
-    Args:
-        code: one of the codes below.
-        message: the fault, as a sentence.
-        next_step: advice; empty for none.
 
     Attributes:
         code: ``not_enough``, ``no_effect``, ``not_found``, ``ambiguous``, ``decided``, ``stale``,
@@ -126,7 +120,6 @@ class Proposals:
 
     Args:
         root: the installation; its folder ``proposals/`` holds the archives.
-        ledger: the root's ledger.
     """
 
     def __init__(self, root: Root, ledger: LedgerClient) -> None:
@@ -151,9 +144,8 @@ class Proposals:
         """
         decided = self._decisions()
         found = self._ledger.query(event_type="SIGNAL_PROPOSED", order="desc")
-        for entry in filter(is_authentic, found):
-            if _is_proposal(entry):
-                yield _proposal(entry, decided.get(entry.submission_id, ()))
+        for entry in filter(_is_proposal, found):
+            yield _proposal(entry, decided.get(entry.submission_id, ()))
 
     def epoch(self) -> int:
         """Return the policy epoch in force; 0 before the first adoption.
@@ -193,23 +185,11 @@ class Proposals:
             )
         return found[0]
 
-    def rollback_of(self, proposal_id: str) -> Proposal | None:
-        """Return the open rollback of an adopted proposal; ``None`` if there is none.
-
-        Args:
-            proposal_id: the whole id of the adopted proposal.
-        """
-        found = (one for one in self.all() if one.rolls_back == proposal_id)
-        return next((one for one in found if one.state == "open"), None)
-
     def stale(self, proposal: Proposal) -> str:
         """Return the reason why an open proposal must be made again; empty if it may be adopted.
 
         A proposal is stale if content of its evidence was erased, a grade was changed, or its
         rollback is no longer needed.
-
-        Args:
-            proposal: the proposal.
 
         Raises:
             EntryNotFoundError: an entry of the evidence does not exist.
@@ -233,17 +213,11 @@ class Proposals:
 
         Entries without a key are counted under ``local operator``.
 
-        Args:
-            proposal: the proposal.
-
         Raises:
             EntryNotFoundError: an entry of the evidence does not exist.
         """
-        found: dict[str, int] = {}
-        for entry_id in proposal.evidence:
-            entry = self._ledger.read(entry_id, with_content=False)
-            key = str(entry.metadata.get("key_id") or "")
-            found[key or "local operator"] = found.get(key or "local operator", 0) + 1
+        entries = (self._ledger.read(one, with_content=False) for one in proposal.evidence)
+        found = Counter(str(one.metadata.get("key_id") or "local operator") for one in entries)
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
     def _decisions(self) -> dict[str, list[LedgerEntry]]:
@@ -263,11 +237,7 @@ class Proposals:
 
 
 def evidence_digest(entry_ids: Sequence[str]) -> str:
-    """Return ``sha256:`` and the SHA-256 in hex of the ids, in order, one a line.
-
-    Args:
-        entry_ids: ids of entries.
-    """
+    """Return ``sha256:`` and the SHA-256 in hex of the ids, in order, one a line."""
     lines = "".join(f"{one}\n" for one in entry_ids)
     return f"sha256:{sha256_hex(lines.encode())}"
 
@@ -298,7 +268,8 @@ def _is_proposal(entry: LedgerEntry) -> bool:
     content = {name: data.get(name, kind()) for name, kind in _CONTENT.items()}
     predicted = content["predicted"]
     return (
-        all(isinstance(data.get(name), str) for name in _TEXTS)
+        is_authentic(entry)
+        and all(isinstance(data.get(name), str) for name in _TEXTS)
         and all(isinstance(content[name], (kind, Erased)) for name, kind in _CONTENT.items())
         and all(
             isinstance(content[name], Erased) or all(isinstance(one, str) for one in content[name])

@@ -10,15 +10,13 @@ from dataclasses import dataclass, replace
 from remit.gateway import LLMGateway
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
-from remit.learning.calls import bound_of, cost_of, terms_of
 from remit.learning.evidence.feedback import Source, give_feedback
+from remit.learning.exchanges import bound_of, cost_of, terms_of
 from remit.learning.routes.grades import CALIBRATOR
 from remit.learning.routes.ridge import GradedPrompt
 from remit.ledger import LedgerClient
 from remit.providers.prices import PriceTable
 from remit.routing import Candidate, asked_of, new_request
-
-__all__ = ["Calibration", "Grader", "calibrate"]
 
 Grader = Callable[[GradedPrompt, str, str], float | None]
 """Grades a prompt's answer, given the candidate's name; 0 to 1, ``None`` if it cannot."""
@@ -33,8 +31,6 @@ class Calibration:
     """The result of a calibration.
 
     Attributes:
-        calls: number of answered calls.
-        graded: number of graded answers.
         usd: cost of all calls in US dollars.
         prompts: number of prompts that every candidate was asked.
         ended: ``done``, or ``budget`` if the next call might have exceeded the budget.
@@ -69,31 +65,21 @@ async def calibrate(
     A call is made only if its highest possible cost fits into the rest of the budget. A prompt is
     finished before another is begun, because only prompts with answers of all candidates are
     comparable. Each call is recorded as an ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry. A
-    failed call is recorded and not graded.
+    failed call is recorded and not graded, and so is a call that the account of a prompt's own
+    session refuses.
 
     Candidates are called from the cheapest to the dearest. A call whose cost is unknown counts at
     its highest possible cost. A recorded prompt is asked in its own session and for its own person,
     so that an erasure of either reaches the new answers.
 
     Args:
-        gateway: makes the calls, which are recorded.
-        ledger: the ledger of the grades.
-        candidates: the models.
-        prompts: prompts of :func:`graded_prompts`.
         grade: returns the grade of an answer; ``None`` records none.
         usd: the budget in US dollars.
-        prices: prices of the candidates.
         by: name of the grader, for the ledger.
-        source: kind of the grading party.
-        max_tokens: output limit of each call.
         session_id: session of prompts that are not recorded yet; a new one if empty.
         charged_to: keys of further accounts that pay.
         at_once: number of prompts that are asked at the same time.
         progress: called with the number of prompts done and in all.
-
-    Returns:
-        Counts and cost; ``ended`` is ``budget`` if the next call might have exceeded the budget.
-        The account of a prompt's own session may refuse a call, which is then left out.
 
     Raises:
         InvalidInputError: a candidate has no price, so that no budget can be kept, or the budget is

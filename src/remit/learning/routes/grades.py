@@ -10,14 +10,12 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.feedback import feedback_on, reward_of
 from remit.learning.evidence.shares import rater_weights
-from remit.learning.held_out import prompt_key
+from remit.learning.exchanges import prompt_key
 from remit.learning.routes.ridge import GradedPrompt
 from remit.ledger import LedgerEntry, LedgerReader
 from remit.providers.prices import PriceTable, Usage
 from remit.routing import Candidate, Weights, read_intent
 from remit.routing.intent import part_read, text_asked
-
-__all__ = ["CALIBRATOR", "graded_prompts"]
 
 CALIBRATOR = "route-calibration"
 """The agent whose exchanges are calibration's, and no traffic."""
@@ -50,7 +48,6 @@ def graded_prompts(
     (:func:`rater_weights`).
 
     Args:
-        ledger: the ledger.
         candidates: the route's models; their answers are keyed by candidate, others by the
             exchange's model.
         prices: prices in force. The cost of a candidate's answer at other prices is computed again

@@ -8,11 +8,9 @@ from math import inf, sqrt
 from typing import Any
 
 from remit.kernel.settings import GuardSettings
-from remit.learning.routes.ridge import GradedPrompt
+from remit.learning.routes.ridge import GradedPrompt, tokens_of
 from remit.learning.statistics import pairs_needed
 from remit.routing import Candidate
-
-__all__ = ["PowerPlan", "power_plan"]
 
 _NANO = 1_000_000_000
 _MILLION = 1_000_000
@@ -20,8 +18,9 @@ _DIFFERING = 0.15
 """Assumed share of prompts for which two models' rewards differ by 1."""
 
 _ASSUMED = 50  # The assumption counts as so many graded prompts.
+_POWER = 0.8
 _TOKENS = 500
-"""Assumed tokens of a prompt, and of an answer, if no call was recorded."""
+"""Assumed tokens of an answer, and of a prompt if none is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +71,9 @@ def power_plan(
     candidates: Sequence[Candidate],
     *,
     saving_usd: float | None = None,
-    loss: float | None = None,
     guard: GuardSettings | None = None,
-    power: float = 0.8,
+    asked: Sequence[GradedPrompt] = (),
+    max_tokens: int = _TOKENS,
 ) -> PowerPlan:
     """Return how many graded prompts and dollars a fit needs to detect a saving.
 
@@ -83,20 +82,21 @@ def power_plan(
 
     Args:
         prompts: graded prompts; their models are candidates.
-        candidates: the models of the route.
-        saving_usd: the saving to detect in US dollars a call; ``None`` for half of the dearest
-            model's mean cost.
-        loss: the largest accepted loss of reward; ``None`` for the guard's tolerance.
+        saving_usd: the saving to detect in US dollars a call, above 0; ``None`` for half of the
+            dearest model's mean cost.
         guard: number of looks and tolerance; the defaults if ``None``.
-        power: probability of acceptance if the route saves that and loses nothing.
+        asked: prompts that are to be asked; their lengths price the calls of models that have not
+            answered yet. Without any, a prompt has 500 tokens.
+        max_tokens: output limit of a call; an answer is expected to have at most 500 tokens.
 
     Raises:
-        InvalidInputError: a number is not above 0, or the power is not between 0 and 1.
+        InvalidInputError: the saving is not above 0.
     """
     guard = guard or GuardSettings()
     names = [one.model_id for one in candidates]
-    tolerance, looks = guard.tolerance if loss is None else loss, max(1, guard.looks)
-    usd = _usd_of(prompts, candidates)
+    looks = max(1, guard.looks)
+    lengths = [tokens_of(one) for one in asked] or [_TOKENS]
+    usd = _usd_of(prompts, candidates, sum(lengths) / len(lengths), min(_TOKENS, max_tokens))
     dearest = max(usd.values(), default=0.0)
     saving = dearest / 2 if saving_usd is None else saving_usd
     whole = [one for one in prompts if one.rewards.keys() >= set(names)]
@@ -105,12 +105,12 @@ def power_plan(
         (sum((p.rewards[a] - p.rewards[b]) ** 2 for p in whole) for a, b in pairs), default=0.0
     )
     differing = (squares + _ASSUMED * _DIFFERING) / (len(whole) + _ASSUMED)
-    needed = pairs_needed(tolerance, sqrt(differing), looks=looks, power=power)
+    needed = pairs_needed(guard.tolerance, sqrt(differing), looks=looks, power=_POWER)
     costs = [cost for one in prompts for cost in one.costs.values()] or [dearest]
     if saving > 0:
         spread = sqrt(sum(cost * cost for cost in costs) / len(costs))
         shown = pairs_needed(
-            0, spread, effect=saving, worst=max(costs), looks=looks, power=power
+            0, spread, effect=saving, worst=max(costs), looks=looks, power=_POWER
         )  # fmt: skip
         needed = max(needed, shown)
     lacking = sorted(
@@ -118,8 +118,8 @@ def power_plan(
     )[:needed]
     return PowerPlan(
         saving_usd=saving,
-        loss=tolerance,
-        power=power,
+        loss=guard.tolerance,
+        power=_POWER,
         looks=guard.looks,
         differing=differing,
         prompts=needed,
@@ -129,10 +129,15 @@ def power_plan(
 
 
 def _usd_of(
-    prompts: Sequence[GradedPrompt], candidates: Sequence[Candidate]
+    prompts: Sequence[GradedPrompt], candidates: Sequence[Candidate], asked: float, answered: float
 ) -> Mapping[str, float]:
     """Return the expected cost of an answer by model: recorded, else by the ratio of prices."""
-    listed = {one.model_id: _listed(one) for one in candidates}
+    listed = {
+        one.model_id: inf
+        if one.input_price is None or one.output_price is None
+        else (one.input_price * asked + one.output_price * answered) / _MILLION / _NANO
+        for one in candidates
+    }
     recorded = {}
     for name in listed:
         costs = [one.costs[name] for one in prompts if name in one.costs]
@@ -146,10 +151,3 @@ def _usd_of(
         name: recorded.get(name, scale * price if price < inf else 0.0)
         for name, price in listed.items()
     }
-
-
-def _listed(one: Candidate) -> float:
-    """Return the cost of the assumed tokens in US dollars; infinite without a price."""
-    if one.input_price is None or one.output_price is None:
-        return inf
-    return (one.input_price + one.output_price) * _TOKENS / _MILLION / _NANO

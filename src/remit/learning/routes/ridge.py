@@ -14,9 +14,7 @@ from typing import Any
 
 from remit.routing import LearnedHead, Weights, buckets_of
 from remit.routing.intent import text_asked
-from remit.routing.learned_head import binary_log, binary_power
-
-__all__ = ["MAX_PROMPTS", "GradedPrompt", "abilities_of", "fit_head"]
+from remit.routing.learned_head import Neighbour, binary_log, binary_power
 
 MAX_PROMPTS = 3000
 """Largest number of prompts in a fit; its time grows in proportion to their words."""
@@ -39,7 +37,6 @@ class GradedPrompt:
         exchange_id: id of the first exchange with the prompt.
         prompt: a text, or the messages of a conversation.
         text: the part of the prompt that the router reads.
-        task: the recognised task.
         rewards: grade by model, 0 to 1.
         costs: cost by model in US dollars.
         evidence: ids of the exchanges of all answers.
@@ -59,48 +56,48 @@ class GradedPrompt:
 def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
     """Return a routing head that predicts reward and cost of each model from a prompt.
 
-    A model without graded answers is not part of the head.
-
-    Prompts with equal text are all used. The head also holds the words' hashes and exchange ids of
-    all prompts, but no text.
+    A model without graded answers is not part of the head. Prompts with equal text are all used.
+    The evidence of the head has the words' hashes, grades and exchange ids, but no text.
 
     Args:
         prompts: graded prompts, at most :data:`MAX_PROMPTS` for a fit of a few seconds.
     """
-    seen = [buckets_of(one.text, _BUCKETS) for one in prompts]
-    sizes = [binary_log(max(1, tokens_of(one))) / _MILLION for one in prompts]
-    names = sorted({name for one in prompts for name in one.rewards})
+    return fit_evidence([
+        Neighbour(
+            exchange_id=one.exchange_id,
+            buckets=tuple(buckets_of(one.text, _BUCKETS)),
+            tokens=tokens_of(one),
+            traffic=max(1, round(one.traffic * _MILLION)),
+            rewards={name: round(reward * _MILLION) for name, reward in one.rewards.items()},
+            costs={name: max(0, round(one.costs[name] * _NANO)) for name in one.rewards},
+        )
+        for one in prompts
+    ])  # fmt: skip
+
+
+def fit_evidence(rows: Sequence[Neighbour]) -> LearnedHead:
+    """Return the head that is fitted to the prompts of an evidence, as by :func:`fit_head`."""
     models = {}
-    for name in names:
-        rows = [row for row, one in enumerate(prompts) if name in one.rewards]
-        rewards = [prompts[row].rewards[name] for row in rows]
-        traffic = [prompts[row].traffic for row in rows]
+    for name in sorted({name for row in rows for name in row.rewards}):
+        mine = [row for row in rows if name in row.rewards]
+        rewards = [row.rewards[name] / _MILLION for row in mine]
+        traffic = [row.traffic / _MILLION for row in mine]
         mean = sum(map(mul, traffic, rewards)) / sum(traffic)
-        buckets = [seen[row] for row in rows]
+        buckets = [row.buckets for row in mine]
         usual = sum(traffic) / len(traffic)
         weights = _ridge(
             buckets, [reward - mean for reward in rewards], [sqrt(one / usual) for one in traffic]
         )
-        nano = [max(0, round(prompts[row].costs[name] * _NANO)) for row in rows]
+        nano = [row.costs[name] for row in mine]
+        sizes = [binary_log(max(1, row.tokens)) / _MILLION for row in mine]
         models[name] = {
             "bias": round(mean * _MILLION),
             "cost_nano": round(sum(map(mul, traffic, nano)) / sum(traffic)),
-            "samples": len(rows),
+            "samples": len(mine),
             "weights": [round(weight * _MILLION) for weight in weights],
-            **_costs(buckets, [sizes[row] for row in rows], nano),
+            **_costs(buckets, sizes, nano),
         }
-    neighbours = [
-        {"exchange_id": one.exchange_id, "buckets": buckets}
-        for one, buckets in zip(prompts, seen, strict=True)
-    ]
-    return LearnedHead.from_document(
-        {
-            "format": "remit.routing-head/1",
-            "buckets": _BUCKETS,
-            "models": models,
-            "neighbours": neighbours,
-        }
-    )
+    return LearnedHead.fitted(_BUCKETS, models, rows)
 
 
 def tokens_of(one: GradedPrompt) -> int:
@@ -151,9 +148,6 @@ def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
     answers had that mean.
 
     Models and tasks are in alphabetical order.
-
-    Args:
-        prompts: graded prompts.
     """
     found: dict[str, dict[str, int]] = {}
     for name in sorted({name for one in prompts for name in one.rewards}):

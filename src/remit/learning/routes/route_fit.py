@@ -3,33 +3,143 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import sqrt
+from math import isqrt, sqrt
 from operator import mul
 from typing import Any
 
+from remit.kernel.canonical import sha256_hex
 from remit.kernel.settings import GuardSettings
-from remit.learning.routes.folds import (
-    FOLDS,
-    chosen,
-    cross_fitted,
-    predictions,
-    price_weight_for,
-)
-from remit.learning.routes.ridge import MAX_PROMPTS, GradedPrompt, fit_head
+from remit.learning.exchanges import prompt_key
+from remit.learning.routes.ridge import MAX_PROMPTS, GradedPrompt, fit_head, tokens_of
 from remit.learning.statistics import Estimate, one_sided, paired_effect, pairs_needed
-from remit.routing import Weights
-from remit.routing.learned_head import MILLION
+from remit.routing import LearnedHead, Weights, buckets_of
+from remit.routing.learned_head import MILLION, learned_score
 
-__all__ = ["IN_FORCE", "RULES_FILE", "RouteFit", "fit_route"]
+FOLDS = 5
+_NO_PREFERENCE = {"ability": MILLION, "cost": MILLION}
+_PRECISION = 100_000  # A price weight is found to this part of itself.
+_LARGEST_WEIGHT = MILLION * MILLION
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """A graded prompt, and the predictions of a head that was not fitted to it.
+
+    Attributes:
+        graded: the prompt.
+        qualities: predicted reward in millionths, by model.
+        costs: predicted cost in nano-dollars, by model.
+    """
+
+    graded: GradedPrompt
+    qualities: Mapping[str, int]
+    costs: Mapping[str, int]
+
+    def choice(self, price_weight: int, quality_floor: int = 0) -> str:
+        """Return the model that a router would choose from these predictions.
+
+        Args:
+            price_weight: the reward that a dollar is worth, in millionths.
+            quality_floor: least predicted reward in millionths; 0 for none.
+        """
+
+        def rank(name: str) -> tuple[int, str]:
+            score = learned_score(
+                self.qualities[name], self.costs[name], price_weight=price_weight,
+                quality_floor=quality_floor, factors=_NO_PREFERENCE,
+            )  # fmt: skip
+            return -score, name
+
+        return min(self.qualities, key=rank)
+
+
+def fold_of(one: GradedPrompt) -> int:
+    """Return the fold of a prompt, 0 to 4.
+
+    The fold depends on the prompt alone, so later prompts, erasures and repeats do not change it.
+    """
+    return int(sha256_hex(f"remit fold {prompt_key(one.prompt)}".encode())[:8], 16) % FOLDS
+
+
+def cross_fitted(
+    prompts: Sequence[GradedPrompt],
+    models: Collection[str],
+    most: int,
+    progress: Callable[[int, int], None],
+) -> list[Unseen]:
+    """Return the prompts with predictions of heads that were fitted to the other folds.
+
+    A fold without prompts in the others is left out.
+
+    Args:
+        prompts: graded prompts, oldest first.
+        models: models that every head must know; a fold whose head knows fewer is left out.
+        most: largest number of prompts of a fit; the latest are taken.
+        progress: called with the number of fitted heads and the number in all, one more than folds.
+    """
+    folds = [fold_of(one) for one in prompts]
+    found = []
+    for number in range(FOLDS):
+        progress(number, FOLDS + 1)
+        others = [one for one, fold in zip(prompts, folds, strict=True) if fold != number][-most:]
+        head = fit_head(others) if others else None
+        if head is None or not head.models.keys() >= set(models):
+            continue
+        mine = [one for one, fold in zip(prompts, folds, strict=True) if fold == number]
+        found += unseen_by(head, mine)
+    return found
+
+
+def unseen_by(head: LearnedHead, prompts: Sequence[GradedPrompt]) -> list[Unseen]:
+    """Return prompts with the predictions of a head that was not fitted to them."""
+    found = []
+    for one in prompts:
+        seen = buckets_of(one.text, head.buckets)
+        found.append(Unseen(one, head.qualities(seen), head.costs(seen, tokens_of(one))))
+    return found
+
+
+def price_weight_for(unseen: Sequence[Unseen], usd_per_call: float) -> int:
+    """Return the smallest price weight, in millionths, with which a call costs at most a cap.
+
+    Found by bisection. If no price weight keeps to the cap, the largest one is returned.
+
+    Args:
+        unseen: prompts with predictions.
+        usd_per_call: the cap of the mean cost of a call, in US dollars.
+    """
+    weights = [one.graded.traffic for one in unseen]
+    limit = usd_per_call * sum(weights)
+
+    def keeps(price_weight: int) -> bool:
+        return limit >= sum(
+            weight * one.graded.costs[one.choice(price_weight)]
+            for one, weight in zip(unseen, weights, strict=True)
+        )
+
+    low, high = 0, _LARGEST_WEIGHT
+    if keeps(low):
+        return low
+    while high - low > 1:
+        middle = max(low + 1, isqrt(low * high))
+        if keeps(middle):
+            high = middle
+        else:
+            low = middle
+        if high - low <= low // _PRECISION:
+            break
+    return high
+
 
 IN_FORCE = "in force"
 """The value of ``saves_against`` if the rules in force have a learned head."""
 
 RULES_FILE = "HOT/routing/learned.json"
 _NANO = 1_000_000_000
-_HEAD_FILE = "HOT/routing/learned.head.json"
+HEAD_FILE = "HOT/routing/learned.head.json"
+EVIDENCE_FILE = "HOT/routing/learned.evidence.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +150,6 @@ class RouteFit:
         missing: sentences about what the route lacks to be proposed; empty if it can be proposed.
             With gaps, ``auto`` stays with the best single model.
         held_out: number of prompts behind the figures, each decided without its own answers.
-        best_single: the best single model.
         saves_against: ``IN_FORCE`` if the rules in force have a learned head, else the best model.
         saved: US dollars that a call saves against that; the predicted effect.
         gate: the one-sided estimate of the same, which decides.
@@ -49,8 +158,6 @@ class RouteFit:
         price_weight: reward that a US dollar is worth.
         shares: share of calls by model.
         weights: the rules that name the head.
-        evidence: ids of the exchanges behind the fit.
-        files: files of the package, by path.
     """
 
     missing: Sequence[str]
@@ -69,7 +176,7 @@ class RouteFit:
 
     @property
     def holds(self) -> list[str]:
-        """Ids of the exchanges whose prompts are in the routing head; empty without a head."""
+        """Ids of the exchanges whose prompts the head was fitted to; empty without a head."""
         head = self.weights.head
         return [] if head is None else [one.exchange_id for one in head.neighbours]
 
@@ -125,9 +232,9 @@ def fit_route(
         )
     best = _best_single(whole, models)
     floor = round(quality_floor * MILLION)
-    price_weight = 0 if floor else price_weight_for(unseen, usd_per_call, _usd)
+    price_weight = 0 if floor else price_weight_for(unseen, usd_per_call)
     taken = [one.graded for one in unseen]
-    names = [chosen(one.qualities, one.costs, price_weight, floor) for one in unseen]
+    names = [one.choice(price_weight, floor) for one in unseen]
     now = _chosen_now(rules, taken, models)
     against = IN_FORCE if now else best
     most = max(cost for one in taken for cost in one.costs.values()) or 1.0
@@ -144,7 +251,8 @@ def fit_route(
     ]
     reward = one_sided(differences, weights, looks=guard.looks)
     total = sum(weights)
-    usd = sum(map(mul, weights, map(_usd, taken, names))) / total
+    costs = (one.costs[name] for one, name in zip(taken, names, strict=True))
+    usd = sum(map(mul, weights, costs)) / total
     learned = list(prompts[-MAX_PROMPTS:])
     head = fit_head(learned)
     named: dict[str, Any] = {"head": head.digest, "price_weight": price_weight / MILLION}
@@ -170,11 +278,22 @@ def fit_route(
         },
         weights=Weights.from_document(document, lambda _: head),
         evidence=sorted({entry for one in (*learned, *taken) for entry in one.evidence}),
-        files={
-            RULES_FILE: json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n",
-            _HEAD_FILE: head.encoded,
-        },
+        files=route_files(document, head),
     )
+
+
+def route_files(rules: Mapping[str, Any], head: LearnedHead) -> dict[str, bytes]:
+    """Return the files of a learned route by path: rules, weights and evidence of the head.
+
+    Args:
+        rules: the rules, with ``learned``; the digest of the head is set here.
+    """
+    document = {**rules, "learned": {**rules["learned"], "head": head.digest}}
+    return {
+        RULES_FILE: json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n",
+        HEAD_FILE: head.encoded,
+        EVIDENCE_FILE: head.evidence,
+    }
 
 
 def _missing(
@@ -211,10 +330,8 @@ def _chosen_now(
     learned = rules.learned
     known = {name: of for name, of in rules.head.models.items() if name in models}
     head = replace(rules.head, models=known)
-    return [
-        chosen(*predictions(head, one), learned.price_weight, learned.quality_floor)
-        for one in prompts
-    ] if known else []  # fmt: skip
+    unseen = unseen_by(head, prompts) if known else []
+    return [one.choice(learned.price_weight, learned.quality_floor) for one in unseen]
 
 
 def _best_single(whole: Sequence[GradedPrompt], models: Sequence[str]) -> str:
@@ -232,10 +349,6 @@ def _best_single(whole: Sequence[GradedPrompt], models: Sequence[str]) -> str:
     return max(
         filter(is_level, models), key=lambda name: (_mean(whole, lambda one: one.costs[name]), name)
     )
-
-
-def _usd(one: GradedPrompt, model: str) -> float:
-    return one.costs[model]
 
 
 def _mean(prompts: Sequence[GradedPrompt], value: Callable[[GradedPrompt], float]) -> float:

@@ -1,7 +1,7 @@
 """Confidence sequences for means of bounded values: valid however often one looks.
 
 Waudby-Smith and Ramdas (2024), "Estimating means of bounded random variables by betting". The
-formulas stand in docs/learning.md.
+formulas are in docs/learning.md.
 """
 
 from __future__ import annotations
@@ -9,11 +9,49 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Literal
 
 from remit.kernel.errors import InvalidInputError
-from remit.learning.statistics.estimate import Estimate
 
-__all__ = ["ConfidenceSequence", "difference", "evidence_below"]
+Method = Literal[
+    "betting", "empirical_bernstein", "doubly_robust", "prediction_powered", "welch",
+    "least_squares", "student", "one_sided",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number with its interval.
+
+    Attributes:
+        value: the point estimate.
+        low: lower end of the interval.
+        high: upper end of the interval.
+        confidence: probability that an interval made this way contains the true value.
+        samples: number of samples.
+        effective_samples: number of equally weighted samples with the same information.
+        method: `betting` and `empirical_bernstein` are valid at every look. `doubly_robust`,
+            `prediction_powered`, `welch` (a difference of two means), `student` (a mean of paired
+            differences) and `least_squares` (a slope) are valid for a number of samples fixed in
+            advance. `one_sided` is valid for a number of looks fixed in advance, and the confidence
+            is that of each end alone.
+        clipped: number of samples whose weight was limited.
+    """
+
+    value: float
+    low: float
+    high: float
+    confidence: float = 0.95
+    samples: int = 0
+    effective_samples: float = 0.0
+    method: Method = "betting"
+    clipped: int = 0
+
+    def to_dict(self) -> dict[str, float | int | str]:
+        """Return all fields by name, for JSON."""
+        return asdict(self)
+
 
 _BETS = tuple(0.9 / 2**k for k in range(8))
 """Shares of the largest bet that cannot lose everything, with equal funds.
@@ -67,17 +105,11 @@ class ConfidenceSequence:
         self._total = 0.0
 
     def update(self, x: float, weight: float = 1.0) -> None:
-        """Add a value.
-
-        A value between two levels is rounded to the nearer one, and the interval is widened for it.
+        """Add a value, rounded to the nearest level; raise InvalidInputError outside the bounds.
 
         Args:
-            x: the value.
             weight: above 0, at most 1, and chosen before the value is known. It is not checked: the
                 interval is wrong with any other weight.
-
-        Raises:
-            InvalidInputError: the value lies outside the bounds.
         """
         if not self.low <= x <= self.high:
             raise InvalidInputError(f"{x} does not lie between {self.low} and {self.high}")
@@ -90,14 +122,9 @@ class ConfidenceSequence:
         self.samples += 1
 
     def merge(self, other: ConfidenceSequence, weight: float = 1.0) -> None:
-        """Add the values of another sequence with a weight.
+        """Add the values of another sequence with a weight from 0 to 1.
 
-        The guarantee holds for a weight that does not depend on the values. The other sequence
-        stays unchanged.
-
-        Args:
-            other: a sequence with the same bounds and levels.
-            weight: 0 to 1.
+        The guarantee holds for a weight that does not depend on the values.
 
         Raises:
             InvalidInputError: the weight is not between 0 and 1, or bounds or levels differ.
@@ -156,7 +183,6 @@ class ConfidenceSequence:
         reaches log(1/alpha) with probability at most alpha.
 
         Args:
-            mean: the mean to bet against.
             up: True to bet that the true mean is higher, False that it is lower.
         """
         slack = 0.5 / self._levels if self._rounded else 0.0
@@ -190,16 +216,11 @@ def evidence_below(
 
     If it is not, the evidence ever reaches log(1/alpha) with probability at most alpha, although
     the baseline is an estimate too. The evidence is the product of both capitals at the common mean
-    that fits best.
+    that fits best; 0 if the live mean is not lower by more than ``margin``.
 
     Args:
-        live: the later values.
-        baseline: the earlier values.
         margin: difference that does not matter.
         enough: the search stops at a result below this bound.
-
-    Returns:
-        The evidence; 0 if the live mean is not lower by more than ``margin``.
     """
     if not live.samples or not baseline.samples or live.mean >= baseline.mean - margin:
         return 0.0
@@ -215,12 +236,7 @@ def evidence_below(
 def difference(a: ConfidenceSequence, b: ConfidenceSequence) -> Estimate:
     """Return the always-valid estimate of the mean of `a` less the mean of `b`.
 
-    Both must have the same bounds and alpha. Without values on a side, the interval is the whole
-    range.
-
-    Args:
-        a: values of the first side.
-        b: values of the second side.
+    Without values on a side, the interval is the whole range.
 
     Raises:
         InvalidInputError: the bounds or alphas differ.

@@ -1,17 +1,16 @@
-"""Calls that learning makes about exchanges: their account, their cost and their recognition."""
+"""Exchanges that learning reads or repeats: recognition, keys, cost, held-out prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from remit.gateway import LLMGateway, TokenBudgeter
 from remit.kernel.budget import LEARNING
+from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse
 from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, parse_entry_id
-
-__all__ = ["bound_of", "cost_of", "is_own_call", "open_account", "terms_of"]
 
 _OWN = frozenset(LEARNING.path)
 _NANO = 1_000_000_000
@@ -22,14 +21,7 @@ _SUBJECT = (
 
 
 def open_account(budgeter: TokenBudgeter, by: str) -> None:
-    """Open the budget account ``session:learning`` if there is none.
-
-    `remit budget` limits the account. An existing account stays as it is.
-
-    Args:
-        budgeter: the budgeter of the root.
-        by: the acting person or program, for the record.
-    """
+    """Open the budget account ``session:learning`` if there is none. `remit budget` limits it."""
     if not budgeter.status(LEARNING):
         budgeter.allocate(LEARNING, by=by)
 
@@ -39,9 +31,6 @@ def is_own_call(metadata: Mapping[str, Any]) -> bool:
 
     Such a call is charged to learning's account, which callers of the gateway cannot name. Its
     outcome says nothing about the contract that it repeats.
-
-    Args:
-        metadata: metadata of the ``EXCHANGE``.
     """
     return not _OWN.isdisjoint(metadata.get("charged_to") or ())
 
@@ -50,12 +39,8 @@ def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
     """Return the fields of a request that repeats an exchange's content.
 
     The request has the session and person of the exchange, so that an erasure of either reaches the
-    copy. The request is charged to the account ``session:learning`` too. The fields are
-    ``session_id``, ``subject_id`` (``None`` if no person is recorded) and ``charged_to``.
-
-    Args:
-        ledger: the ledger of the exchange.
-        exchange: the ``EXCHANGE`` entry.
+    copy, and is charged to the account ``session:learning`` too. The fields are ``session_id``,
+    ``subject_id`` (``None`` if no person is recorded) and ``charged_to``.
     """
     subject = ledger.select(_SUBJECT, (parse_entry_id(exchange.id),))
     return {
@@ -67,12 +52,6 @@ def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
 
 def bound_of(gateway: LLMGateway, request: PromptRequest) -> int:
     """Return the highest possible cost of a call, in nano-dollars.
-
-    No call is made.
-
-    Args:
-        gateway: the gateway that knows the prices.
-        request: the request, which names provider and model.
 
     Raises:
         InvalidInputError: the call has no upper bound, because its model has no price or
@@ -90,12 +69,64 @@ def bound_of(gateway: LLMGateway, request: PromptRequest) -> int:
 def cost_of(ledger: LedgerReader, response: PromptResponse, bound: int) -> int:
     """Return the cost of a call that counts against a learning budget, in nano-dollars.
 
-    Args:
-        ledger: the record.
-        response: the response; one answered from the record counts its original cost.
-        bound: the highest possible cost, counted if the real cost is unknown.
+    An answer from the record counts its original cost, and an unknown cost counts ``bound``.
     """
     usd = response.cost_incurred if response.cost_known else None
     if response.replayed:
         usd = ledger.read(response.exchange_entry_id).metadata.get("cost_usd")
     return bound if usd is None else round(usd * _NANO)
+
+
+_HELD_OUT = 77  # Three in ten of the 256 values of the hash's first byte.
+
+
+def prompt_key(prompt: Any) -> str:
+    """Return the key that equal prompts share: SHA-256 (64 hex digits) of the canonical JSON.
+
+    A single user message with text counts as that text, because a call may give either form.
+
+    Args:
+        prompt: a text, or a list of messages.
+    """
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], dict):
+        (message,) = prompt
+        text = message.get("content")
+        if message.keys() == {"role", "content"} and message["role"] == "user":
+            prompt = text if isinstance(text, str) else prompt
+    return sha256_hex(canonical_json(prompt))
+
+
+def is_held_out(prompt: Any) -> bool:
+    """Return True if a prompt is held out, each time that it is asked.
+
+    Three in ten prompts are held out. A prompt is one of them if the first byte of the SHA-256 of
+    ``remit held-out`` and the prompt's key, separated by a space, is below 77.
+
+    Args:
+        prompt: a text, or a list of messages, without erased parts.
+    """
+    return int(sha256_hex(f"remit held-out {prompt_key(prompt)}".encode())[:2], 16) < _HELD_OUT
+
+
+def held_out_sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[str, bool]:
+    """Return for each exchange, in the given order, True if its prompt is held out.
+
+    Missing exchanges, and exchanges with erased content, are left out.
+    """
+    ids = list(exchange_ids)
+    known = {
+        entry.id: is_held_out(prompt)
+        for entry in ledger.read_many(ids)
+        if is_whole(prompt := entry.metadata.get("prompt"))
+        and is_whole(entry.metadata.get("response"))
+    }
+    return {one: known[one] for one in ids if one in known}
+
+
+def is_whole(content: Any) -> bool:
+    """Return True if a prompt or an answer is recorded and no part of it was erased.
+
+    Text and objects that are not empty count as recorded. ``None`` and empty text do not.
+    """
+    parts = content if isinstance(content, list) else [content]
+    return all(isinstance(one, str | dict) and one for one in parts or [""])
