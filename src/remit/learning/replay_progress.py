@@ -150,10 +150,11 @@ class KeptOnRecord:
             ConflictError: the prices have changed since a recorded call.
         """
         if self._pairs is None:
-            self._pairs = {}
+            pairs, self.lost_nano = {}, 0
             for exchange_id in self._ids:
                 if (pair := self._recorded(exchange_id, graded, bound)) is not None:
-                    self._pairs[exchange_id] = pair
+                    pairs[exchange_id] = pair
+            self._pairs = pairs
         yield from list(self._pairs.values())
 
     def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:

@@ -284,7 +284,7 @@ class ScopedLedger:
 
     def has_left(self, session_id: str) -> bool:
         """Return True if entries of the session may be archived, as :meth:`LedgerClient.has_left`
-        does.
+        does; an unknown session counts as archived once the ledger has archived anything.
 
         Raise LedgerError if the ledger cannot be read.
 

@@ -253,7 +253,8 @@ class LineReader:
     checked.
 
     Args:
-        subjects_before: as in the first line of an export.
+        subjects_before: sequence number of the first entry whose record names its subject; the
+            subjects of earlier entries are taken from the lines.
         is_stated: True if the checkpoint signs the statement of the export, or the order of the
             archive: items and steps must then be in the one order that the format gives them.
             Earlier versions wrote them in others.

@@ -49,7 +49,8 @@ def open_root_ledger(
     Args:
         root: the root.
         settings: ``[ledger]``.
-        create: True to make the ledger if there is none; else LedgerError is raised.
+        create: True to make the ledger if there is none; else LedgerError is raised. A key is never
+            made.
         signing: True to open with the private key if it exists, so that checkpoints are signed.
         checks: as for :class:`LedgerClient`.
 

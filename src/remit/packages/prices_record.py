@@ -29,7 +29,8 @@ class PriceFile(NamedTuple):
     Attributes:
         name: relative to the root.
         data: the file's bytes; empty if the file does not exist or cannot be read.
-        error: the reason why the file could not be read; ``None`` if it was read.
+        error: the OSError of reading, FileNotFoundError if there is no file; ``None`` if the file
+            was read.
     """
 
     name: str

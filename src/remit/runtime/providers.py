@@ -40,9 +40,10 @@ class Providers:
     own: Mapping[str, str]
 
     def capabilities(self, provider_id: str, model_id: str) -> ModelCapabilities:
-        """Return the capabilities of a model; no native tools if its provider is not available.
+        """Return the capabilities of a model. The provider is not called.
 
-        The provider is not called.
+        If its provider is not available or states none, ``native_tools`` is False and every other
+        capability is True.
 
         Args:
             provider_id: id of the provider.

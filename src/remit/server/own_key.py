@@ -17,9 +17,11 @@ _OWNERS = ("user_id", "team_id", "organisation_id")
 def own_key_routes(
     budgeter: TokenBudgeter, authenticator: Authenticator
 ) -> dict[tuple[str, str], Handler]:
-    """Return the handler that shows callers their own key, keyed by (method, path).
+    """Return the handler that shows callers their own key, keyed by ``GET`` and each path of
+    ``/key`` (see :func:`paths_of`).
 
-    Any valid key may read itself, whatever its role. The answer has its rights, owners and
+    Any valid key may read itself, whatever its role; a refused caller gets the HttpError of
+    :meth:`Authenticator.caller`. The answer has its rights, owners and
     accounts, the widest account last. Reading records nothing.
 
     Args:

@@ -174,7 +174,8 @@ class ProviderDoor:
             The call's response. Nothing is erased unless the provider deleted the object.
 
         Raises:
-            HttpError: as :meth:`change`; 409, some of the content is archived or cannot be erased.
+            HttpError: as :meth:`change`; 409, the provider has deleted the object and the call is
+                recorded, but some of the content is archived or cannot be erased.
             LedgerError: the entry that made the object cannot be read, or the content not erased.
         """
         response = await self.change(

@@ -81,7 +81,10 @@ class Request(Protocol):
         ...
 
     def write(self, data: bytes) -> None:
-        """Send data of the answer.
+        """Send data of the answer, after :meth:`begin`; never wait.
+
+        Data that the client does not take yet stays in memory: await :meth:`drain` while
+        :attr:`full`. Data for a client that has gone is dropped.
 
         Args:
             data: bytes of the body; they are sent in the order of the calls.

@@ -97,11 +97,12 @@ class Share:
     def take(self, size: int, *, small: int = _SMALL) -> None:
         """Count more bytes of the body.
 
-        Small bodies are not counted, and nothing is counted after :meth:`end`.
+        A refused call counts nothing, and nothing is counted after :meth:`end`.
 
         Args:
-            size: number of bytes.
-            small: bodies up to this size are not counted.
+            size: number of bytes of this call.
+            small: a call with at most so many bytes counts nothing, whatever came before; 0 for the
+                pieces of a body.
 
         Raises:
             HttpError: 429, the key or tenant holds too many bytes; 503, the process does.

@@ -93,16 +93,18 @@ class Effect:
         return self.is_unknown and not self.repeatable and not self.decision
 
     def line(self) -> str:
-        """Return the effect as one line of text for the model; long arguments are shortened.
+        """Return the effect as one item of a list for the model.
 
-        The line names tool and arguments, and then the result, the error, or that the outcome is
-        unknown and whether a person was asked or decided.
+        The item names the tool and its arguments, cut after 2,000 characters, and then the result,
+        the error, or that the outcome is unknown and whether a person was asked or decided. Further
+        lines of a result are indented, so that a result cannot begin another item.
         """
+        result = self.result.replace("\n", "\n  ")
         call = f"- {self.tool_id}({_cut(self.arguments, _MAX_SHOWN)})"
         if self.status == "ok":
-            return f"{call} ran. It returned: {self.result}"
+            return f"{call} ran. It returned: {result}"
         if not self.is_unknown:
-            return f"{call} failed: {self.result}"
+            return f"{call} failed: {result}"
         said = f"{call} began, and it is unknown whether it took effect."
         if self.decided:
             return f"{said} {self.decided}"

@@ -78,10 +78,11 @@ def list_names(host: Root, ledger: LedgerClient) -> list[str]:
 
 
 def listed_tenant(host: Root, ledger: LedgerClient, name: str) -> ListedTenant:
-    """Return one tenant; a damaged one has the state ``damaged``, and no error is raised.
+    """Return one tenant with its state, as :attr:`ListedTenant.state` lists them.
 
-    A tenant with neither root nor removal is also ``damaged``. Nothing is changed: an interrupted
-    move or removal stays so.
+    A tenant whose creation was interrupted is ``unfinished``. A tenant whose files cannot be used,
+    or with neither root nor removal, is ``damaged``; neither raises an error. Nothing is changed:
+    an interrupted move or removal stays so.
 
     Args:
         host: root of the host.

@@ -138,14 +138,16 @@ class ResponseCall:
     async def body_for(self, provider_id: str, *, speaks: bool, window: int | None) -> Body:
         """Return the body to send to a provider.
 
-        The earlier turns are added unless the provider stores them itself. With ``truncation:
-        auto`` the oldest items that do not fit the model are left out. Each change of the client's
-        body is noted in the new body. The earlier turns are read in a thread, and no text of the
-        client's own items is changed.
+        The earlier turns are added unless the provider stores them itself. If the provider lacks
+        this endpoint, the window is known and the body has ``truncation: auto``, the oldest turns
+        that do not fit are left out, by an estimate in bytes; messages of the system and the
+        developer and the last one of the user always stay. Each change of the client's body is
+        noted in the new body. The earlier turns are read in a thread, and no text of the client's
+        own items is changed.
 
         Args:
             provider_id: id of the provider.
-            speaks: True if the provider has this endpoint.
+            speaks: True if the provider has this endpoint; it then truncates by itself.
             window: context length of the model in tokens; ``None`` if it is unknown.
 
         Raises:
