@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
 from remit.kernel.errors import ConflictError
-from remit.learning.calls import is_own_call, open_account
+from remit.learning.calls import is_evidence, is_own_call, open_account
 from remit.learning.evidence import (
     Feedback,
     RaterShare,
@@ -92,6 +92,7 @@ __all__ = [
     "grade_by_test",
     "grader",
     "held_out_sides",
+    "is_evidence",
     "is_held_out",
     "is_own_call",
     "is_reference",

@@ -11,7 +11,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse
 from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, parse_entry_id
 
-__all__ = ["bound_of", "cost_of", "is_own_call", "open_account", "terms_of"]
+__all__ = ["bound_of", "cost_of", "is_evidence", "is_own_call", "open_account", "terms_of"]
 
 _OWN = frozenset(LEARNING.path)
 _NANO = 1_000_000_000
@@ -44,6 +44,18 @@ def is_own_call(metadata: Mapping[str, Any]) -> bool:
         metadata: metadata of the ``EXCHANGE``.
     """
     return not _OWN.isdisjoint(metadata.get("charged_to") or ())
+
+
+def is_evidence(metadata: Mapping[str, Any]) -> bool:
+    """Return True if an ``EXCHANGE`` shows how a model answers a caller.
+
+    Learning's own calls do not, and answers from the answer cache do not: they repeat an answer
+    that counts already, at no cost and without the model.
+
+    Args:
+        metadata: metadata of the ``EXCHANGE``.
+    """
+    return "cached_from" not in metadata and not is_own_call(metadata)
 
 
 def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:

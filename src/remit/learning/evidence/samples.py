@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from remit.learning.calls import is_own_call
+from remit.learning.calls import is_evidence
 from remit.learning.evidence.corrections import corrects
 from remit.learning.evidence.feedback import erased_of, rater_of, reward_of
 from remit.learning.evidence.sample import Sample, Taint
@@ -60,7 +60,8 @@ def read_samples(
     repeated output, cancellation, and corrections by the next user message (:func:`corrects`).
     Feedback on the exchange applies; without any, feedback on its work order, then on its turn,
     then on its decision. A judge's feedback applies only if there is no other. Learning's own calls
-    are left out. A retry is recognised if it is among the exchanges read, at most 1,000 later.
+    and answers from the answer cache are left out. A retry is recognised if it is among the
+    exchanges read, at most 1,000 later.
 
     Args:
         ledger: the ledger, with the indexes ``entries_event_type``, ``entries_submission_id``,
@@ -83,7 +84,7 @@ def read_samples(
         _Row(parse_entry_id(one.id) or 0, "EXCHANGE", one.metadata, one.timestamp,
              next(iter(one.prompts_used), ""))
         for one in entries
-        if not is_own_call(one.metadata)
+        if is_evidence(one.metadata)
     )  # fmt: skip
     page = next(pages, None)
     while page is not None:
