@@ -626,6 +626,45 @@ def read_extract(path: str) -> dict:
     is_one = type(data) is dict and data.get("format") == "remit-extract/1"
     return data if is_one else None
 
+def is_batches(path: str) -> bool:  # an extract has this text in quotes only
+    with open(path, "rb") as file: return b'"previous_hash":' in file.readline(MAX_LINE)
+
+def check_batches(path: str, vkey: str) -> str:
+    """The lines of an export by cursor: no entry is missing from the first to the last proof."""
+    pending, first, end, tail, said = {}, None, 0, "", ""
+    for number, line in enumerate(read_lines(path), 1):
+        WHERE[0], text = f"line {number}", line.rstrip("\n")
+        value = parse(text)
+        need(type(value) is dict, "extract-members", "it is no object")
+        if value.get("format") != "remit-extract/1":
+            text = value.get("record", text)
+            need(type(text) is str, "extract-members", "its record is no text")
+            is_one = pending.setdefault(read_record(text)["seq"], text) == text
+            need(is_one, "record-link", "the entry is there with two records")
+            continue
+        need("records" not in value, "extract-members", "a proof has records of its own")
+        of = members(value.get("of"), "extract-members", "the range", {"first": int, "end": int})
+        start, stop = of["first"], of["end"]
+        texts = [pending.pop(seq) for seq in sorted(pending) if start <= seq < stop]
+        lost = min(pending, default=start)
+        need(lost >= start, "extract-missing", f"the proof of {entry_id(lost)} is missing")
+        said = check_extract({**value, "records": texts}, vkey)
+        WHERE[0] = f"line {number}"
+        if first is None: first, end, vkey = start, start, value["verifier_key"]
+        elif start > end:
+            need(False, "extract-missing", f"{entry_id(end)} to {entry_id(start - 1)} are missing")
+        elif stop >= end:
+            before = end - start  # a batch that was sent again
+            linked = parse(texts[0])["previous_hash"]
+            if before: linked = sha256(utf8(texts[before - 1])).hexdigest()
+            need(linked == tail, "record-link", "the lines before are of another ledger")
+        need(start >= first, "extract-order", f"the file begins at {entry_id(first)}")
+        if stop > end: end, tail = stop, sha256(utf8(texts[-1])).hexdigest()
+    need(said, "extract-members", "the file has no proof of a batch")
+    said = said.split(", in the ")[1]
+    more = f"\n{len(pending)} more lines have no proof yet" if pending else ""
+    return f"complete: all {end - first} entries of {first} to {end - 1}, in the {said}{more}"
+
 def sentence(error: BaseException) -> str:
     if isinstance(error, UnicodeDecodeError): return "it is not UTF-8 (json-text)"
     if isinstance(error, OSError): return f"{error.filename} cannot be read: {error.strerror}"
@@ -645,6 +684,7 @@ if __name__ == "__main__":
         key = read(given.key) if given.key and os.path.exists(given.key) else given.key
         if given.tenant_proof: print(check_tenant_proof(read(given.tenant_proof), key))
         elif given.proof: print(check_proof(read(given.proof), read(given.record).encode(), key))
+        elif is_batches(given.export): print(check_batches(given.export, key))
         elif (extract := read_extract(given.export)): print(check_extract(extract, key))
         else: print(check_export(given.export, key, given.checkpoint and read(given.checkpoint)))
         print("VERIFIED" if key else "chain and content hold; nobody's signature was checked")

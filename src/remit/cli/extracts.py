@@ -15,34 +15,47 @@ if TYPE_CHECKING:
 
 
 def verify_file(file: Path, key: VerifierKey | None, as_json: bool) -> None:
-    """Verify an extract and print its range; exit 1 if it does not hold.
+    """Verify an extract or an export by cursor, and print its range; exit 1 if it does not hold.
 
     Args:
-        file: path of the extract.
+        file: path of the extract, or of the JSON lines of the export.
         key: the log's verifier key; ``None`` uses the key that the file states, and says so.
         as_json: True to print JSON.
 
     Raises:
         RemitError: the file cannot be read.
     """
-    from remit.ledger import LedgerFormatError, read_extract
+    from remit.ledger import LedgerFormatError, read_batches, read_extract
 
+    unproven = 0
     try:
-        data = file.read_bytes()
+        with file.open("rb") as lines:
+            if is_batch := b'"previous_hash":' in lines.readline():
+                lines.seek(0)
+                batches = read_batches(lines, key)
+                found, entries, unproven = (
+                    batches.last,
+                    batches.end - batches.first,
+                    batches.unproven,
+                )
+                of, statement = {"first": batches.first, "end": batches.end}, batches.statement
+        if not is_batch:
+            found = read_extract(file.read_bytes(), key)
+            of, entries, statement = dict(found.of), len(found.records), found.statement
     except OSError as error:
         raise RemitError(f"{file} cannot be read: {error.strerror or error}.") from error
-    try:
-        found = read_extract(data, key)
     except LedgerFormatError as error:
         emit(as_json, {"verified": False, "problems": [error.message]},
              [f"NOT VERIFIED: {error.message}"])  # fmt: skip
         raise SystemExit(1) from None
     head = found.signed.checkpoint
     said = {
-        "verified": True, "of": dict(found.of), "entries": len(found.records), "end": found.end,
+        "verified": True, "of": of, "entries": entries, "end": found.end,
         "origin": head.origin, "size": head.size, "problems": [],
     }  # fmt: skip
-    emit(as_json, said, [found.statement])
+    emit(as_json, said, [statement])
+    if unproven and not as_json:
+        note(f"{unproven} more lines have no proof yet.")
     if key is None and not as_json:
         note(f"The file states the key {found.members['verifier_key']}. Compare it with the key "
              "that you have from another source, or pass that with --key.")  # fmt: skip
