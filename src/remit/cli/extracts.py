@@ -2,60 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from remit.cli.shared import emit, note
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
 
 if TYPE_CHECKING:
     from remit.ledger.tlog import VerifierKey
 
 
-def verify_file(file: Path, key: VerifierKey | None, as_json: bool) -> None:
-    """Verify an extract or an export by cursor, and print its range; exit 1 if it does not hold.
+def verify_file(
+    file: Path, key: VerifierKey | None, as_json: bool, *, witnesses: Sequence[VerifierKey] = (),
+    before: str | None = None,
+) -> None:  # fmt: skip
+    """Verify an extract, an export by cursor or a registration; exit 1 if it does not hold.
 
     Args:
-        file: path of the extract, or of the JSON lines of the export.
+        file: path of the file.
         key: the log's verifier key; ``None`` uses the key that the file states, and says so.
         as_json: True to print JSON.
+        witnesses: keys of the witnesses that must have cosigned a registration.
+        before: time before which they must have; ``None`` for any time.
 
     Raises:
+        InvalidInputError: witnesses or a time are given, and the file is no registration; or the
+            time is not valid.
         RemitError: the file cannot be read.
     """
     from remit.ledger import LedgerFormatError, read_batches, read_extract
+    from remit.routing import REGISTRATION_FORMAT, read_registration
 
-    unproven = 0
+    batches = None
     try:
         with file.open("rb") as lines:
-            if is_batch := b'"previous_hash":' in lines.readline():
-                lines.seek(0)
+            start = lines.readline()
+        is_registration = f'"format":"{REGISTRATION_FORMAT}"'.encode() in start
+        if (witnesses or before) and not is_registration:
+            raise InvalidInputError(
+                f"{file} is no registration, which --witness and --before need."
+            )
+        if is_registration:
+            registration = read_registration(file.read_bytes(), key, witnesses, before)
+            found, statement = registration.extract, registration.statement
+        elif b'"previous_hash":' in start:  # an extract has this text in quotes only
+            with file.open("rb") as lines:
                 batches = read_batches(lines, key)
-                found, entries, unproven = (
-                    batches.last,
-                    batches.end - batches.first,
-                    batches.unproven,
-                )
-                of, statement = {"first": batches.first, "end": batches.end}, batches.statement
-        if not is_batch:
+            found, statement = batches.last, batches.statement
+        else:
             found = read_extract(file.read_bytes(), key)
-            of, entries, statement = dict(found.of), len(found.records), found.statement
+            statement = found.statement
     except OSError as error:
         raise RemitError(f"{file} cannot be read: {error.strerror or error}.") from error
     except LedgerFormatError as error:
         emit(as_json, {"verified": False, "problems": [error.message]},
              [f"NOT VERIFIED: {error.message}"])  # fmt: skip
         raise SystemExit(1) from None
+    of, entries = dict(found.of), len(found.records)
+    if batches is not None:
+        of["first"], entries = batches.first, batches.end - batches.first
     head = found.signed.checkpoint
     said = {
         "verified": True, "of": of, "entries": entries, "end": found.end,
-        "origin": head.origin, "size": head.size, "problems": [],
+        "origin": head.origin, "size": head.size, "problems": [], "statement": statement,
     }  # fmt: skip
     emit(as_json, said, [statement])
-    if unproven and not as_json:
-        note(f"{unproven} more lines have no proof yet.")
+    if batches is not None and batches.unproven and not as_json:
+        note(f"{batches.unproven} more lines have no proof yet.")
     if key is None and not as_json:
         note(f"The file states the key {found.members['verifier_key']}. Compare it with the key "
              "that you have from another source, or pass that with --key.")  # fmt: skip

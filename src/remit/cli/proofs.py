@@ -68,7 +68,8 @@ _STATUS = {
     metavar="VKEY",
     help="Require the cosignature of this witness.",
 )
-@click.option("--file", "file", type=FILE, help="Verify this extract instead.")
+@click.option("--file", "file", type=FILE, help="Verify this extract or registration instead.")
+@click.option("--before", metavar="TIME", help="With --file of a registration: the latest time.")
 @click.option("--key", "text", metavar="VKEY", help="With --file: the log's verifier key.")
 @from_archive
 @reads
@@ -82,6 +83,7 @@ def verify(
     jobs: int | None,
     full: bool,
     witnesses: tuple[str, ...],
+    before: str | None,
     archives: tuple[Path, ...],
 ) -> None:
     """Verify the whole ledger; exit 1 on a problem.
@@ -91,11 +93,12 @@ def verify(
     from remit.ledger import LedgerError, VerificationReport
     from remit.ledger.tlog import VerifierKey
 
+    keys = [VerifierKey.parse(text) for text in witnesses]
     if file is not None:
-        verify_file(file, VerifierKey.parse(text) if text else None, as_json)
+        own = VerifierKey.parse(text) if text else None
+        verify_file(file, own, as_json, witnesses=keys, before=before)
         return
     held = _read_checkpoint(source) if source else None
-    keys = [VerifierKey.parse(text) for text in witnesses]
     try:
         with open_ledger(root) as client:
             unread = VerificationReport()
