@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.cli.shared import note
+from remit.cli.shared import note, write_file
 from remit.kernel.errors import RemitError
 from remit.kernel.secrets import redact_secrets
 
@@ -42,9 +42,9 @@ def export_by_cursor(
 
     Raises:
         ConfigError: the target is a URL, and OpenTelemetry is not installed.
-        LedgerError: the ledger or the cursor cannot be read or written, or the cursor is of another
-            ledger.
-        RemitError: the target cannot be written, or the receiver did not accept a batch.
+        LedgerError: the ledger or the cursor cannot be read, or the cursor is of another ledger.
+        RemitError: the target or the cursor cannot be written, or the receiver did not accept a
+            batch.
     """
     from remit.ledger import Cursor, LedgerRollbackError, entry_id, make_batch
 
@@ -70,7 +70,8 @@ def export_by_cursor(
                 batch = make_batch(client, cursor, end, hide)
                 _deliver(send, batch, patient=follow and is_url)
                 cursor = batch.cursor
-                cursor.write(place)
+                with write_file(place) as file:
+                    file.write(cursor.to_bytes())
             if not follow:
                 break
             time.sleep(_POLL_S)

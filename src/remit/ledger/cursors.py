@@ -19,11 +19,10 @@ import orjson
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
-from remit.kernel.files import write_over
 from remit.kernel.json_text import dump, load_unique
 from remit.ledger.contents import Erased
 from remit.ledger.entry import LedgerEntry, entry_id
-from remit.ledger.errors import LedgerError, LedgerFormatError
+from remit.ledger.errors import LedgerFormatError
 from remit.ledger.extracts import EXTRACT_FORMAT, Extract, make_extract, read_extract
 from remit.ledger.line_reader import require
 from remit.ledger.tlog import VerifierKey
@@ -69,19 +68,9 @@ class Cursor:
             ) from error
         return cursor
 
-    def write(self, path: Path) -> None:
-        """Replace the file by this cursor, durably; a killed process leaves the old or the new.
-
-        Raises:
-            LedgerError: the file cannot be written.
-        """
-        try:
-            write_over(path, dump({"next": self.next, "entry_hash": self.entry_hash}), 0o666)
-        except OSError as error:
-            raise LedgerError(
-                f"The cursor {path} cannot be written: {error.strerror or error}.",
-                next_step="Check the free space and the permissions.",
-            ) from error
+    def to_bytes(self) -> bytes:
+        """Return the text that :meth:`read` reads from a file."""
+        return dump({"next": self.next, "entry_hash": self.entry_hash})
 
 
 @dataclass(frozen=True, slots=True)
