@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.cli.shared import note, write_file
+from remit.cli.shared import note
 from remit.kernel.errors import RemitError
+from remit.kernel.files import replacing
 from remit.kernel.secrets import redact_secrets
 
 if TYPE_CHECKING:
@@ -70,13 +71,18 @@ def export_by_cursor(
                 batch = make_batch(client, cursor, end, hide)
                 _deliver(send, batch, patient=follow and is_url)
                 cursor = batch.cursor
-                with write_file(place) as file:
+                with replacing(place) as file:
                     file.write(cursor.to_bytes())
             if not follow:
                 break
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         note("")
+    except OSError as error:
+        raise RemitError(
+            f"The lines or the cursor cannot be written: {error}.",
+            next_step="Check the paths, the free space and the permissions.",
+        ) from error
     note(f"{cursor.next - first} entries exported; the next one is {entry_id(cursor.next)}.")
 
 
@@ -130,17 +136,11 @@ def _writer(target: str) -> Callable[[Batch], None]:
             sys.stdout.buffer.write(batch.to_bytes())
             sys.stdout.buffer.flush()
             return
-        try:
-            with Path(target).open("ab+") as file:
-                _drop_partial_line(file)
-                file.write(batch.to_bytes())
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise RemitError(
-                f"{target} cannot be written: {error.strerror or error}.",
-                next_step="Check the free space and the permissions.",
-            ) from error
+        with Path(target).open("ab+") as file:
+            _drop_partial_line(file)
+            file.write(batch.to_bytes())
+            file.flush()
+            os.fsync(file.fileno())
 
     return write
 
