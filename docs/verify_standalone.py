@@ -3,6 +3,7 @@
 """Verify an export or extract of a ledger, or a proof, with Python 3.9 or later and nothing else.
 
     python3 verify_standalone.py EXPORT-OR-EXTRACT --key VKEY [--checkpoint FILE]
+    python3 verify_standalone.py REGISTRATION --key VKEY --witness VKEY
     python3 verify_standalone.py --proof FILE.tlog-proof --record FILE --key VKEY
     python3 verify_standalone.py --tenant-proof FILE.json --key VKEY-OF-THE-HOST
 
@@ -10,11 +11,11 @@ VKEY is the verifier key or a file with it, from another source than the export.
 that you kept, of any size up to the export's. Exit code 1: NOT VERIFIED, with the condition of
 ledger-format.md, section 12, in parentheses.
 
-Not checked: signatures of witnesses; the line "extra" of a proof; and of exports whose checkpoint
-has no line "remit-export/1": the sums in "usage" (ledger import checks them), "subjects" of entries
-before "subjects_before", and that number itself. The output names those that the export has.
+Not checked: other signatures of witnesses; the line "extra" of a proof; and of exports whose
+checkpoint has no line "remit-export/1": the sums in "usage" (ledger import checks them), "subjects"
+of entries before "subjects_before", and that number. The output names those that the export has.
 """
-import argparse, base64, functools, hmac, itertools, json, math, os, pathlib, re, sys, zlib
+import argparse, base64, functools, hmac, itertools, json, math, os, pathlib, re, sys, time, zlib
 from hashlib import sha256, sha512
 WHERE = ["line 1"]  # the part that is being read
 MAX_LINE, MAX_NOTE, MAX_RECORD = 1 << 28, 1_000_000, 65_535  # bytes
@@ -24,7 +25,7 @@ HEAD = {"format": str, "entries": int}, {"checkpoint": str, "verifier_key": str,
                                          "subjects_before": int, "usage": list}
 LINE = {"seq": int, "entry_hash": str, "record": str, "contents": list, "steps": list}
 STEP = {"step": str, "parent": str, "commitment": str}
-STATEMENT = "remit-export/1 "
+STATEMENT, REGISTRATION = "remit-export/1 ", "remit-evaluation/1"
 EXTRACT = {"format": str, "of": dict, "checkpoint": str, "verifier_key": str, "records": list,
            "hashes": list}
 INDEX = {"of": dict, "entries": list, "actions": list, "part": int, "parts": int}
@@ -125,6 +126,16 @@ def read_note(note: str) -> tuple:
     need(len(keys) == len(signed), "note-text", "a key signed twice")
     return text, [(name, data[:4], data[4:]) for name, data in signed]
 
+def read_key(vkey: str) -> tuple:
+    """Name, id and 33 bytes of a verifier key: 1 for Ed25519, 4 for a witness, then the key."""
+    name, _, rest = vkey.strip().partition("+")
+    key_id, _, encoded = rest.partition("+")
+    need(name and encoded, "key-text", "not a verifier key")
+    key = unbase64(encoded, "key-text", 33)
+    is_own = sha256(f"{name}\n".encode() + key).hexdigest()[:8] == key_id
+    need(is_own, "key-text", "a damaged key")
+    return name, key_id, key
+
 def read_checkpoint(note: str, vkey: str) -> tuple:
     """Origin, size, root (C2SP tlog-checkpoint). Where there is a key, it must have signed."""
     text, signed = read_note(note)
@@ -134,12 +145,7 @@ def read_checkpoint(note: str, vkey: str) -> tuple:
     is_size = re.fullmatch("0|[1-9][0-9]{0,18}", size) and int(size) < 2**63
     need(is_size, "note-text", "the checkpoint's size is not a number")
     if vkey is not None:
-        name, _, rest = vkey.strip().partition("+")
-        key_id, _, encoded = rest.partition("+")
-        need(name and encoded, "key-text", "not a verifier key")
-        key = unbase64(encoded, "key-text", 33)  # 1 for Ed25519, then 32 bytes
-        is_own = sha256(f"{name}\n".encode() + key).hexdigest()[:8] == key_id
-        need(is_own, "key-text", "a damaged key")
+        name, key_id, key = read_key(vkey)
         is_own = origin == name
         need(is_own, "checkpoint-origin", f"the checkpoint is of {origin!a}, not of {name!a}")
         own = [data for who, by, data in signed if (who, by.hex()) == (name, key_id)]
@@ -630,8 +636,70 @@ def read_extract(path: str) -> dict:
     if is_export: return None
     need(os.path.getsize(path) <= MAX_LINE, "json-text", "the file is too long")
     data = parse(pathlib.Path(path).read_bytes().decode())
-    is_one = type(data) is dict and data.get("format") == "remit-extract/1"
+    is_one = type(data) is dict and data.get("format") in ("remit-extract/1", REGISTRATION)
     return data if is_one else None
+
+def is_batches(path: str) -> bool:  # an extract has this text in quotes only
+    with open(path, "rb") as file: return b'"previous_hash":' in file.readline(MAX_LINE)
+
+def check_batches(path: str, vkey: str) -> str:
+    """The lines of an export by cursor: no entry is missing from the first to the last proof."""
+    pending, first, end, tail, said = {}, None, 0, "", ""
+    for number, line in enumerate(read_lines(path), 1):
+        WHERE[0], text = f"line {number}", line.rstrip("\n")
+        value = parse(text)
+        need(type(value) is dict, "extract-members", "it is no object")
+        if value.get("format") != "remit-extract/1":
+            text = value.get("record", text)
+            need(type(text) is str, "extract-members", "its record is no text")
+            is_one = pending.setdefault(read_record(text)["seq"], text) == text
+            need(is_one, "record-link", "the entry is there with two records")
+            continue
+        need("records" not in value, "extract-members", "a proof has records of its own")
+        of = members(value.get("of"), "extract-members", "the range", {"first": int, "end": int})
+        start, stop = of["first"], of["end"]
+        texts = [pending.pop(seq) for seq in sorted(pending) if start <= seq < stop]
+        lost = min(pending, default=start)
+        need(lost >= start, "extract-missing", f"the proof of {entry_id(lost)} is missing")
+        said = check_extract({**value, "records": texts}, vkey)
+        WHERE[0] = f"line {number}"
+        if first is None: first, end, vkey = start, start, value["verifier_key"]
+        elif start > end:
+            need(False, "extract-missing", f"{entry_id(end)} to {entry_id(start - 1)} are missing")
+        elif stop >= end:
+            before = end - start  # a batch that was sent again
+            linked = parse(texts[0])["previous_hash"]
+            if before: linked = sha256(utf8(texts[before - 1])).hexdigest()
+            need(linked == tail, "record-link", "the lines before are of another ledger")
+        need(start >= first, "extract-order", f"the file begins at {entry_id(first)}")
+        if stop > end: end, tail = stop, sha256(utf8(texts[-1])).hexdigest()
+    need(said, "extract-members", "the file has no proof of a batch")
+    said = said.split(", in the ")[1]
+    more = f"\n{len(pending)} more lines have no proof yet" if pending else ""
+    return f"complete: all {end - first} entries of {first} to {end - 1}, in the {said}{more}"
+
+def check_registration(data: dict, vkey: str, witness: str) -> str:
+    """The choices of an evaluation, as they were recorded; and when the witness had seen it."""
+    rows, seen = data["choices"], "no witness was checked"
+    check_extract({name: item for name, item in data.items() if name != "choices"}, vkey)
+    record, *others = map(parse, data["records"])
+    meta = record["metadata"]
+    is_own = not others and record["event_type"] == "EVALUATION_REGISTERED"
+    is_own = is_own and sha256(utf8(jcs(rows))).hexdigest() == meta.get("choices")
+    need(is_own, "registration-choices", "the choices are not those that were recorded")
+    if witness:
+        (name, key_id, key), (text, signed) = read_key(witness), read_note(data["checkpoint"])
+        own = [item for who, by, item in signed if (who, by.hex()) == (name, key_id)]
+        is_one = own and key[0] == 4 and len(own[0]) == 72
+        need(is_one, "registration-witness", f"the witness {name!a} did not cosign")
+        at = int.from_bytes(own[0][:8], "big")
+        message = f"cosignature/v1\ntime {at}\n{text}\n".encode()
+        check_signature(key[1:], message, own[0][8:])
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+        seen = f"the witness {name!a} had seen it at {when}"
+    return (f"fixed: {meta['count']} choices of the route {meta['route']!a} by the code "
+            f"{meta['code']!a} were recorded as {record['id']}, and {seen}; this is registration "
+            f"{meta['number']} of these prompts")
 
 def sentence(error: BaseException) -> str:
     if isinstance(error, UnicodeDecodeError): return "it is not UTF-8 (json-text)"
@@ -641,10 +709,10 @@ def sentence(error: BaseException) -> str:
     return str(error) if isinstance(error, ValueError) else f"it cannot be read: {error!r}"
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(usage="\n".join(__doc__.split("\n")[2:5]))
+    parser = argparse.ArgumentParser(usage="\n".join(__doc__.split("\n")[2:6]))
     parser.add_argument("export", nargs="?")
-    for option in ("--key", "--checkpoint", "--proof", "--record",
-                   "--tenant-proof"): parser.add_argument(option)
+    for option in ("--key", "--checkpoint", "--proof", "--record", "--tenant-proof",
+                   "--witness"): parser.add_argument(option)
     given = parser.parse_args()
     if not (given.tenant_proof or (given.proof and given.record) or given.export): parser.error(
         "give an export, --proof with --record, or --tenant-proof")
@@ -652,7 +720,11 @@ if __name__ == "__main__":
         key = read(given.key) if given.key and os.path.exists(given.key) else given.key
         if given.tenant_proof: print(check_tenant_proof(read(given.tenant_proof), key))
         elif given.proof: print(check_proof(read(given.proof), read(given.record).encode(), key))
-        elif (extract := read_extract(given.export)): print(check_extract(extract, key))
+        elif is_batches(given.export): print(check_batches(given.export, key))
+        elif (extract := read_extract(given.export)):
+            is_registration = "choices" in extract
+            print(check_registration(extract, key, given.witness) if is_registration
+                  else check_extract(extract, key))
         else: print(check_export(given.export, key, given.checkpoint and read(given.checkpoint)))
         print("VERIFIED" if key else "chain and content hold; nobody's signature was checked")
     except Exception as error:  # whatever it is, it does not verify

@@ -21,6 +21,7 @@ from remit.learning import (
     Signal,
     SignalPolicy,
     give_feedback,
+    gradable_exchanges,
     observe,
     rater_shares,
     rater_weights,
@@ -118,6 +119,15 @@ def test_learnings_own_calls_are_no_samples(ledger: LedgerClient) -> None:
     mine = _exchange(ledger, agent_id="replay")
     _exchange(ledger, agent_id="AGT-1", charged_to=["session:learning"])
     assert [one.exchange_id for one in read_samples(ledger)] == [mine]
+
+
+def test_an_answer_from_the_cache_counts_once(ledger: LedgerClient) -> None:
+    """By the exchange that the provider answered; a judge and a search skip the copy too."""
+    answered = _exchange(ledger)
+    copy = _exchange(ledger, cached_from=answered, cost_usd=0)
+    give_feedback(ledger, copy, score=0, by="KEY-1")
+    assert [(one.exchange_id, one.reward) for one in read_samples(ledger)] == [(answered, None)]
+    assert list(gradable_exchanges(ledger, "PRC-A-001")) == [answered]
 
 
 def test_an_agents_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,10 +40,12 @@ Answer = tuple[int, bytes, Mapping[str, str]]
 
 
 @contextmanager
-def replaying(served: Served, run: str, **options: Any) -> Iterator[tuple[Served, Recording]]:
+def replaying(
+    served: Served, run: str, any_results: bool = False, **options: Any
+) -> Iterator[tuple[Served, Recording]]:
     """A server that replays a run of ``served``."""
     root = Root(served.root)
-    recording = Recording(served.ledger, run)
+    recording = Recording(served.ledger, run, any_results)
     before = served.ledger.count()
     with ReplayServer(recording, root, load_settings(root.config).settings, **options) as server:
         yield replace(served, url=server.url), recording

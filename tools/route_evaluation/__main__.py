@@ -23,7 +23,13 @@ from tools.route_evaluation.counts import evaluate
 from tools.route_evaluation.errors import EvaluationError
 from tools.route_evaluation.figures import Evaluation, Outcome
 from tools.route_evaluation.frontier import KEPT
-from tools.route_evaluation.policy import Policy, preference_policies, scoring_policy, sweep
+from tools.route_evaluation.policy import (
+    Policy,
+    preference_policies,
+    registered_policy,
+    scoring_policy,
+    sweep,
+)
 from tools.route_evaluation.rows import FORMATS, open_set
 from tools.route_evaluation.shipped import CANDIDATES, REPORT
 
@@ -40,6 +46,11 @@ _PROGRESS_ROWS = 500
               help="What is stated of the models, as TOML (default: the root's).")  # fmt: skip
 @click.option("--weights", "weights_file", type=click.Path(path_type=Path, dir_okay=False),
               help="Rules of scoring (default: the root's, else the shipped ones).")  # fmt: skip
+@click.option(
+    "--registration",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A registration of `remit route evaluate`, whose choices are a policy.",
+)
 @click.option("--task", default="", help="Only the prompts of this task.")
 @click.option("--format", "form", type=click.Choice(list(FORMATS)), default="jsonl",
               show_default=True, help="What FILE is.")  # fmt: skip
@@ -48,6 +59,7 @@ def command(
     file: Path | None,
     candidates_file: Path | None,
     weights_file: Path | None,
+    registration: Path | None,
     task: str,
     form: str,
     root: Path | None,
@@ -66,6 +78,8 @@ def command(
         among = list(first.results) if first else []
         candidates = _candidates(candidates_file, file, root, among)
         policies = _policies(candidates, weights)
+        if registration is not None:
+            policies.append(registered_policy(registration))
         seen, done = _bar(stream)
         found = evaluate(
             itertools.chain([first] if first else [], rows),

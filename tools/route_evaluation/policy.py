@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from remit.kernel.canonical import sha256_hex
+from remit.routing import read_registration
 from remit.routing.candidate import Candidate
 from remit.routing.scores import ScoringFn, ScoringInputs, score_candidates, task_of
 from remit.routing.weights import Weights
+from tools.route_evaluation.errors import EvaluationError
 
-__all__ = ["Policy", "preference_policies", "scoring_policy", "sweep"]
+__all__ = ["Policy", "preference_policies", "registered_policy", "scoring_policy", "sweep"]
 
 _PRICE_TO_ABILITY = (0, 0.125, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 1024)
 """Weights of price that the frontier is drawn with, as multiples of the weight of ability."""
@@ -106,3 +110,34 @@ def sweep(
         found.append(scoring_policy(candidates, rules, name=name, family=family,
                                     given_task=given_task))  # fmt: skip
     return found
+
+
+def registered_policy(file: Path) -> Policy:
+    """Return the policy whose choices were registered before the answers.
+
+    The policy refuses a prompt that was not registered (EvaluationError).
+
+    Args:
+        file: a registration, as `remit route evaluate --register` writes it. Its witnesses are not
+            checked: `remit ledger verify --file` does.
+
+    Raises:
+        EvaluationError: the file cannot be read.
+        LedgerFormatError: the choices are not the recorded ones.
+    """
+    try:
+        rows = read_registration(file.read_bytes(), None, ()).extract.members["choices"]
+    except OSError as error:
+        raise EvaluationError(f"{file} cannot be read: {error.strerror}.") from error
+    chosen = {row["prompt"]: row["model"] for row in rows}
+
+    def choose(prompt: str, task: str, models: Sequence[str]) -> str:
+        found = chosen.get(sha256_hex(prompt.encode()))
+        if found is None:
+            raise EvaluationError(
+                f"No choice was registered for the prompt {prompt[:60]!r}.",
+                next_step="A choice that is made after the answers are known does not count.",
+            )
+        return str(found)
+
+    return Policy("registered choices", choose)

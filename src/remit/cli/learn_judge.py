@@ -98,7 +98,7 @@ def _latest(ledger: LedgerClient, contract_id: str, number: int) -> Iterator[str
 
     Learning's own calls are skipped.
     """
-    from remit.learning import is_own_call
+    from remit.learning import is_evidence
 
     entries = ledger.query(
         event_type="EXCHANGE", contract_id=contract_id, order="desc", with_content=False
@@ -106,7 +106,7 @@ def _latest(ledger: LedgerClient, contract_id: str, number: int) -> Iterator[str
     good = (
         one.id
         for one in entries
-        if one.metadata.get("outcome") == "success" and not is_own_call(one.metadata)
+        if one.metadata.get("outcome") == "success" and is_evidence(one.metadata)
     )
     return islice(good, number)
 

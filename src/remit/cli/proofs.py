@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
+from remit.cli.cursors import export_by_cursor
 from remit.cli.extracts import extract_of, verify_file
 from remit.cli.segments import attached, from_archive
 from remit.cli.shared import (
@@ -67,7 +68,8 @@ _STATUS = {
     metavar="VKEY",
     help="Require the cosignature of this witness.",
 )
-@click.option("--file", "file", type=FILE, help="Verify this extract instead.")
+@click.option("--file", "file", type=FILE, help="Verify this extract or registration instead.")
+@click.option("--before", metavar="TIME", help="With --file of a registration: the latest time.")
 @click.option("--key", "text", metavar="VKEY", help="With --file: the log's verifier key.")
 @from_archive
 @reads
@@ -81,6 +83,7 @@ def verify(
     jobs: int | None,
     full: bool,
     witnesses: tuple[str, ...],
+    before: str | None,
     archives: tuple[Path, ...],
 ) -> None:
     """Verify the whole ledger; exit 1 on a problem.
@@ -90,11 +93,12 @@ def verify(
     from remit.ledger import LedgerError, VerificationReport
     from remit.ledger.tlog import VerifierKey
 
+    keys = [VerifierKey.parse(text) for text in witnesses]
     if file is not None:
-        verify_file(file, VerifierKey.parse(text) if text else None, as_json)
+        own = VerifierKey.parse(text) if text else None
+        verify_file(file, own, as_json, witnesses=keys, before=before)
         return
     held = _read_checkpoint(source) if source else None
-    keys = [VerifierKey.parse(text) for text in witnesses]
     try:
         with open_ledger(root) as client:
             unread = VerificationReport()
@@ -274,8 +278,10 @@ def cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
 )  # fmt: skip
 @click.option("--tiles", "as_tiles", is_flag=True, help="The same as --format tiles.")
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Output file or directory."
-)
+    "--out", "target", required=True, metavar="PATH|URL",
+    help="Output file or directory; - for standard output; with --cursor also the URL of a "
+    "receiver of OpenTelemetry logs.",
+)  # fmt: skip
 @click.option("--session", metavar="ID", help="Write an extract: all entries of a session.")
 @click.option("--order", metavar="ID", help="Write an extract: all entries of a work order.")
 @click.option("--action", metavar="ID", help="Write an extract: a tool action or model call.")
@@ -283,21 +289,37 @@ def cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
     "--range", "span", nargs=2, metavar="FIRST END",
     help="Write an extract: the entries from FIRST to before END.",
 )  # fmt: skip
+@click.option(
+    "--cursor", type=FILE, help="Append the records after those of the last export with this "
+    "file, which stores the place.",
+)  # fmt: skip
+@click.option("-f", "--follow", is_flag=True, help="With --cursor: wait for new entries.")
+@click.option("--content", is_flag=True, help="With --cursor: add content, without secrets.")
 @from_archive
 @common
 def export(
-    root: Path | None, kind: Any, as_tiles: bool, out: Path, session: str | None,
-    order: str | None, action: str | None,
-    span: tuple[str, str] | None, archives: tuple[Path, ...],
+    root: Path | None, kind: Any, as_tiles: bool, target: str, session: str | None,
+    order: str | None, action: str | None, span: tuple[str, str] | None, cursor: Path | None,
+    follow: bool, content: bool, archives: tuple[Path, ...],
 ) -> None:  # fmt: skip
     """Export the ledger with a signed checkpoint.
 
     With --archive, the export contains the archived entries too. An extract contains the records of
-    a session, order, action or range, without content, and proves that none of them is missing."""
-    kind = "tiles" if as_tiles else kind
+    a session, order, action or range, without content, and proves that none of them is missing.
+    With --cursor, each run adds the records since the last one, with the same proof."""
+    kind, out = "tiles" if as_tiles else kind, Path(target)
     of = extract_of(session, order, action, span)
-    if of and kind != "jsonl":
-        raise click.UsageError("An extract has one format. Leave out --format and --tiles.")
+    if (of or cursor) and kind != "jsonl":
+        raise click.UsageError("The output has one format. Leave out --format and --tiles.")
+    if cursor is None and (follow or content):
+        raise click.UsageError("--follow and --content require --cursor FILE.")
+    if cursor is not None:
+        if of:
+            raise click.UsageError("With --cursor, all entries are exported.")
+        with attached(root, archives, signing=True) as client:
+            loaded = open_settings(root)[1]
+            export_by_cursor(client, loaded, cursor, target, follow=follow, content=content)
+        return
     with attached(root, archives, signing=True) as client:
         if of:
             from remit.ledger import make_extract

@@ -28,6 +28,7 @@ _HELP = "[Enter] next   r request   a answer   q quit: "
 @click.argument("run")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 chooses one.")
+@click.option("--any-results", is_flag=True, help="Accept any results of the client's own tools.")
 @click.option("--step", is_flag=True, help="Wait before each call; without a server, only show it.")
 @reads
 def replay(
@@ -36,6 +37,7 @@ def replay(
     run: str,
     command: tuple[str, ...],
     port: int | None,
+    any_results: bool,
     step: bool,
 ) -> None:
     """Answer a program from a recorded run, without any call to a provider.
@@ -52,7 +54,7 @@ def replay(
     place, loaded = open_settings(root)
     settings = loaded.settings
     with open_root_ledger(place, settings.ledger, signing=False) as ledger:
-        recording = Recording(ledger, run)
+        recording = Recording(ledger, run, any_results)
         if step and not command and port is None:
             for call in recording.calls:
                 if not _stop_at(recording, call):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from remit.cli.route_evaluate import evaluate
 from remit.cli.route_fit import calibrate, fit
 from remit.cli.route_learn import learn
 from remit.cli.shared import emit, note, open_ledger, reads, settings_of, table, whoami
@@ -24,6 +25,7 @@ def route() -> None:
 
 
 route.add_command(calibrate)
+route.add_command(evaluate)
 route.add_command(fit)
 route.add_command(learn)
 

@@ -16,7 +16,12 @@ from remit.gateway.gateway import LLMGateway
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.records import refused_response
 from remit.gateway.replays import recorded_response
-from remit.gateway.run_record import ANY_MODEL, RecordedCall, Recording, neutral_text
+from remit.gateway.run_record import (
+    ANY_MODEL,
+    RecordedCall,
+    Recording,
+    neutral_text,
+)
 from remit.gateway.stream import StreamTap
 from remit.gateway.transport import send_body
 from remit.gateway.validation import encode_sent
@@ -52,10 +57,10 @@ class _Form(NamedTuple):
 class ReplayGateway(LLMGateway):
     """A gateway whose calls are answered from a recording. No provider is called.
 
-    A request must equal a recorded one in the form in which that one was sent. The first request
-    that equals none is refused as ``REPLAY_DIFFERS`` with the first difference, as is every later
-    one. Ids, times and costs of the answers are the recorded ones. Calls that were recorded later
-    than the difference are not answered.
+    A request must equal a recorded one in the form in which that one was sent, or differ from it in
+    labels alone. The first request that equals none is refused as ``REPLAY_DIFFERS`` with the first
+    difference, as is every later one. Ids, times and costs of the answers are the recorded ones.
+    Calls that were recorded later than the difference are not answered.
 
     Args:
         recording: the run.
@@ -111,6 +116,11 @@ class ReplayGateway(LLMGateway):
             with contextlib.suppress(RefusedError, RemitError):
                 forms[target] = await self._form(call, *target)
         recorded = recording.take(lambda one: forms[one.target].digest == one.digest)
+        if recorded is None:
+            parts = {target: recording.compared(form.text) for target, form in forms.items()}
+            recorded = await asyncio.to_thread(
+                recording.take, lambda one: recording.compared_of(one) == parts[one.target]
+            )
         if recorded is None:
             if (refusal := recording.take_rejection()) is not None:
                 return _rejected(call, refusal)

@@ -2,8 +2,8 @@
 
 A run is a session, with the sessions of its sub-agents, or a work order. A recording only reads the
 ledger. Each call is replayed once: a request gets the earliest recorded answer to an equal request,
-so parallel calls may arrive in any order. The first request without one is the difference, which
-ends the replay.
+or else to one that differs in labels alone (:func:`unlabelled_digest`). Parallel calls may arrive
+in any order. The first request without an answer is the difference, which ends the replay.
 """
 
 from __future__ import annotations
@@ -11,20 +11,24 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from remit.gateway.candidates import LOWERED
 from remit.kernel.canonical import exact_json, sha256_hex
 from remit.kernel.errors import NotFoundError, RemitError
-from remit.kernel.json_text import JsonTextError, dump, load_exact
+from remit.kernel.json_members import elements, members, remove_member, spans
+from remit.kernel.json_text import JsonTextError, dump, load, load_exact
 from remit.ledger import Erased, LedgerClient, LedgerEntry, call_body
 from remit.providers.wire import ENDPOINTS
 
 __all__ = ["RecordedCall", "Recording", "ReplayDifference", "neutral_text"]
 
 ANY_MODEL = "*"
+_LABELS = {"user", "safety_identifier", "prompt_cache_key"}
+_LISTS = ("input", "messages")
 _ABSENT = "nothing"
 _MISSING = object()
 _EXCERPT_CHARS, _BEFORE_CHARS = 120, 40
@@ -108,6 +112,7 @@ class Recording:
     Args:
         ledger: the ledger, which is only read.
         run: a session, a work order (``WO-…``), or an entry (``LED-…``) of the session.
+        any_results: True to accept any results of the client's tools, which may contain times.
 
     Attributes:
         sessions: the session and the sessions of its sub-agents; empty for a work order.
@@ -125,6 +130,7 @@ class Recording:
 
     ledger: LedgerClient
     run: str
+    any_results: bool = False
     sessions: tuple[str, ...] = ()
     calls: tuple[RecordedCall, ...] = ()
     rejections: list[LedgerEntry] = field(default_factory=list)
@@ -133,6 +139,7 @@ class Recording:
     _ranges: list[dict[str, Any]] = field(default_factory=list)
     _pending: list[RecordedCall] = field(default_factory=list)
     _unanswered: list[str] = field(default_factory=list)
+    _compared: dict[int, str] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
@@ -226,7 +233,8 @@ class Recording:
                 return self.difference
             end = self._pending[0].ended
             near = [call for call in self._pending if call.began <= end]
-            texts = [(call, self.request_of(call), found(call)) for call in near]
+            part = partial(_compared, results=not self.any_results)
+            texts = [(call, part(self.request_of(call)), part(found(call))) for call in near]
             call, expected, sent = max(texts, key=lambda text: (_alike(*text[1:]), -text[0].number))
             place, was, now = first_difference(expected, sent)
             lost = [one for one in self._unanswered if _seq(one) < call.ended]
@@ -254,6 +262,16 @@ class Recording:
                     f"{len(self._pending)} of {len(self.calls)} recorded calls were not made.",
                     next_step="Check the end of the program, or its log, for an error of its own.",
                 )
+
+    def compared(self, text: bytes) -> str:
+        """Return the SHA-256 of the part of a request that is compared, 64 hex digits."""
+        return sha256_hex(_compared(text, results=not self.any_results))
+
+    def compared_of(self, call: RecordedCall) -> str:
+        """Return :meth:`compared` of a call's request; raise as :meth:`request_of`."""
+        if call.number not in self._compared:
+            self._compared[call.number] = self.compared(self.request_of(call))
+        return self._compared[call.number]
 
     def request_of(self, call: RecordedCall) -> bytes:
         """Return the request of a call: its body, or its messages and tools as JSON.
@@ -283,6 +301,61 @@ def neutral_text(prompt: Any, tools: Sequence[Mapping[str, Any]]) -> bytes:
     """
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     return exact_json({"messages": messages, "tools": [dict(tool) for tool in tools]})
+
+
+def _compared(text: bytes, *, results: bool) -> bytes:
+    """Return the part of a request that a replay compares; other bytes are cut out.
+
+    Left out are labels. They identify a request, its sender or a message for the records of the
+    client or provider, and the model does not get them: a member of the request, or of an item of
+    ``input`` or ``messages``, whose name contains ``metadata``; ``user``, ``safety_identifier`` and
+    ``prompt_cache_key`` of the request; ``id`` of an item, unless the item is only a reference.
+
+    Args:
+        text: the request. A text that is not a JSON object is returned unchanged.
+        results: False to leave out the results of the client's tools too: ``output`` of an item
+            with a ``call_id``, and ``content`` of a message or block that answers a tool call.
+    """
+    try:
+        is_object = isinstance(load(text), dict)
+    except JsonTextError:
+        is_object = False
+    if not is_object:
+        return text
+    text = _without(text, _LABELS)
+    for start, end in reversed(spans(text, _LISTS).values()):
+        items = _each(text[start:end], lambda item: _compared_item(item, results=results))
+        text = b"%b%b%b" % (text[:start], items, text[end:])
+    return text
+
+
+def _compared_item(item: bytes, *, results: bool) -> bytes:
+    value = load(item)
+    labels = {"id"} if value.keys() - {"id", "type"} else set()
+    if not results and "call_id" in value:
+        labels.add("output")
+    if not results and (value.get("role") == "tool" or value.get("type") == "tool_result"):
+        labels.add("content")
+    item = _without(item, labels)
+    for start, end in () if results else spans(item, ("content",)).values():
+        blocks = _each(item[start:end], lambda block: _compared_item(block, results=False))
+        item = b"%b%b%b" % (item[:start], blocks, item[end:])
+    return item
+
+
+def _each(array: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """Return a JSON array with its objects changed; any other value unchanged."""
+    if array[:1] != b"[":
+        return array
+    parts = (change(one) if one.lstrip()[:1] == b"{" else one for one in elements(array))
+    return b"[%b]" % b",".join(parts)
+
+
+def _without(text: bytes, names: Collection[str]) -> bytes:
+    for name in [found.name for found in members(text)]:
+        if name in names or "metadata" in name:
+            text = remove_member(text, (name,))
+    return text
 
 
 def first_difference(expected: bytes, found: bytes) -> tuple[str, str, str]:

@@ -29,6 +29,7 @@ from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.evidence.shares import RaterShare, rater_shares, rater_weights
 from remit.learning.exchanges import (
     held_out_sides,
+    is_evidence,
     is_held_out,
     is_own_call,
     is_whole,
@@ -90,6 +91,7 @@ __all__ = [
     "grade_by_test",
     "grader",
     "held_out_sides",
+    "is_evidence",
     "is_held_out",
     "is_own_call",
     "is_reference",

@@ -35,6 +35,18 @@ def is_own_call(metadata: Mapping[str, Any]) -> bool:
     return not _OWN.isdisjoint(metadata.get("charged_to") or ())
 
 
+def is_evidence(metadata: Mapping[str, Any]) -> bool:
+    """Return True if an ``EXCHANGE`` shows how a model answers a caller.
+
+    Learning's own calls do not, and answers from the answer cache do not: they repeat an answer
+    that counts already, at no cost and without the model.
+
+    Args:
+        metadata: metadata of the ``EXCHANGE``.
+    """
+    return "cached_from" not in metadata and not is_own_call(metadata)
+
+
 def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
     """Return the fields of a request that repeats an exchange's content.
 

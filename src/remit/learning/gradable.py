@@ -8,7 +8,7 @@ from typing import Any
 from remit.contracts import ContractError, ContractLoader, PromptContract
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.grading import check_schema, matches_schema, normal_text
-from remit.learning.exchanges import is_own_call, is_whole
+from remit.learning.exchanges import is_evidence, is_whole
 from remit.ledger import LedgerEntry, LedgerReader
 
 Grade = Callable[[LedgerEntry, str], float | None]
@@ -46,7 +46,8 @@ def gradable_exchanges(
 ) -> Iterator[str]:
     """Yield ids of successful exchanges of a contract with prompt and answer, oldest first.
 
-    Learning's own calls, and exchanges with erased content, are left out.
+    Learning's own calls, answers from the answer cache, and exchanges with erased content are left
+    out.
 
     Args:
         version: restricts the exchanges to this version (``None`` for all); exchanges that name no
@@ -61,7 +62,7 @@ def gradable_exchanges(
         ):
             continue
         whole = is_whole(data.get("prompt")) and is_whole(data.get("response"))
-        if whole and not is_own_call(data) and data.get("outcome") == "success":
+        if whole and is_evidence(data) and data.get("outcome") == "success":
             yield entry.id
 
 

@@ -59,7 +59,7 @@ from remit.ledger.proofs import proof_bundle
 from remit.ledger.queries import instant
 from remit.ledger.ranges import archived_to, left_of
 from remit.ledger.reader import as_bytes, pages
-from remit.ledger.record import is_plain_text, require_plain_text
+from remit.ledger.record import columns_of, is_plain_text, require_plain_text
 from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger, remember_place
 from remit.ledger.schema import LAYOUT_VERSION, STATE_TABLES, TABLES
@@ -80,6 +80,7 @@ from remit.ledger.usage_tables import USAGE_TABLES
 from remit.ledger.wire import call_answer, call_body, wire_body
 
 if TYPE_CHECKING:
+    from remit.ledger.cursors import Batch, Cursor, make_batch, read_batches
     from remit.ledger.extracts import EXTRACT_FORMAT, Extract, make_extract, read_extract
     from remit.ledger.forks import fork
     from remit.ledger.postgres.connection import masked
@@ -91,6 +92,7 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
+            "cursors": "Batch Cursor make_batch read_batches",
             "extracts": "EXTRACT_FORMAT Extract make_extract read_extract",
             "forks": "fork",
             "postgres.connection": "masked",
@@ -113,8 +115,10 @@ __all__ = [
     "TABLES",
     "USAGE_TABLES",
     "Audit",
+    "Batch",
     "Clock",
     "Content",
+    "Cursor",
     "Difference",
     "EncodedValue",
     "EntryArchivedError",
@@ -170,6 +174,7 @@ __all__ = [
     "call_body",
     "check_indexes",
     "check_tables",
+    "columns_of",
     "content",
     "copy_ledger",
     "drop_schema",
@@ -189,6 +194,7 @@ __all__ = [
     "ledger_key",
     "left_of",
     "locked",
+    "make_batch",
     "make_extract",
     "make_schema",
     "masked",
@@ -197,6 +203,7 @@ __all__ = [
     "pages",
     "parse_entry_id",
     "proof_bundle",
+    "read_batches",
     "read_extract",
     "read_mark",
     "readable",

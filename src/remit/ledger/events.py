@@ -237,6 +237,10 @@ _TABLE = (
     Event("INDEXED", "ledger", ("of", "entries", "actions", "part", "parts"),
           "All entries of a session or work order (`of`) until this one: their numbers, and for "
           "each tool action or model call the entries that belong to it."),
+    Event("EVALUATION_REGISTERED", "router",
+          ("route", "code", "rules", "prompts", "choices", "count", "number"),
+          "The choices of a route for `count` prompts were fixed before an evaluation: `prompts` "
+          "and `choices` are their SHA-256, `number` counts registrations of these prompts."),
     Event("KEY_CREATED", "auth",
           ("key_id", "name", "prefix", "requested_by", "role", "models", "agents", "tiers",
            "expires", "user_id", "team_id", "organisation_id"),

@@ -39,6 +39,12 @@ from remit.routing.errors import (
     RoutingError,
     WeightsError,
 )
+from remit.routing.evaluation import (
+    REGISTRATION_FORMAT,
+    Registration,
+    read_registration,
+    register_choices,
+)
 from remit.routing.explanation import explain
 from remit.routing.intent import Intent, read_intent
 from remit.routing.learned_head import LearnedHead, buckets_of, head_on_record, record_head
@@ -55,6 +61,7 @@ from remit.routing.weights import Rules, Weights, load_rules
 __all__ = [
     "JUDGE_CONTRACT",
     "NO_OP_DECISION_EMITTER",
+    "REGISTRATION_FORMAT",
     "RULES_UNAVAILABLE",
     "Candidate",
     "CircuitOpenError",
@@ -66,6 +73,7 @@ __all__ = [
     "LearnedHead",
     "ModelCallError",
     "NoAdapterError",
+    "Registration",
     "Registry",
     "Reliability",
     "RouteAttempt",
@@ -97,7 +105,9 @@ __all__ = [
     "new_request",
     "normalise_rule_version_hash",
     "read_intent",
+    "read_registration",
     "record_head",
+    "register_choices",
     "replay",
     "route_request",
     "score_candidates",

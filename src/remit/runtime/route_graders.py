@@ -300,7 +300,8 @@ def _is_usable(entry: LedgerEntry) -> bool:
     if is_own_call(data) and data.get("agent_id") != CALIBRATOR:
         return False
     return (
-        data.get("outcome") == "success"
+        "cached_from" not in data
+        and data.get("outcome") == "success"
         and not data.get("fallback_from")
         and data.get("contract_id") != JUDGE_CONTRACT
         and is_whole(data.get("prompt"))

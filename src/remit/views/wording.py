@@ -51,6 +51,7 @@ WORDS: Mapping[str, str] = {
     "APPROVAL_DENIED": "denied by a person",
     "ARCHIVED": "old entries moved to a segment",
     "INDEXED": "all entries of a session or order listed for a proof",
+    "EVALUATION_REGISTERED": "choices fixed before an evaluation",
     "APPROVAL_DELEGATED": "approval delegated",
     "WO_COMPLETED": "work order completed",
     "WO_FAILED": "work order failed",

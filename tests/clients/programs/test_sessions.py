@@ -24,10 +24,11 @@ from tests.clients.programs.test_programs import BIN
 from tests.server.running import Served, serving
 from tests.support.strict.running import running
 
-_WORDS = "Make the file {} that says good morning"
+WORDS = "Make the file {} that says good morning"
 _PAGES = "word " * 205_000  # fills the context window of Codex's models, but not one input
 _TROUBLE = re.compile(r"\berror\b|retry|reconnect|falling back|stream disconnected", re.IGNORECASE)
 _LONG_S = 300
+_SESSION = "8d4f5c1e-0f0b-4a4c-9c83-6d3f5f0e7a11"
 
 
 class Session:
@@ -83,19 +84,30 @@ def served(tmp_path: Path) -> Iterator[Served]:
         yield found
 
 
-def _require(program: Path) -> Path:
+def require(program: Path) -> Path:
     if not program.exists():
         pytest.skip(f"{program.name} is not installed")
     return program
 
 
 @contextmanager
-def _relay(address: tuple[str, int], lines: list[bytes]) -> Iterator[str]:
-    """Yield the URL of a relay to a server that notes the first line of each connection."""
+def relay(
+    address: tuple[str, int], lines: list[bytes], answers: list[bytearray] | None = None
+) -> Iterator[str]:
+    """Yield the URL of a relay to a server that notes the first line of each connection.
 
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    Args:
+        address: the server's.
+        lines: gets the first lines.
+        answers: gets all bytes that the server sent on each connection.
+    """
+
+    async def pump(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, noted: bytearray
+    ) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65_536):
+                noted += data
                 writer.write(data)
                 await writer.drain()
         writer.close()
@@ -105,7 +117,10 @@ def _relay(address: tuple[str, int], lines: list[bytes]) -> Iterator[str]:
         first = await reader.readline()
         lines.append(first.split(b" HTTP/")[0])
         to_server.write(first)
-        await asyncio.gather(pump(reader, to_server), pump(there, writer))
+        noted = bytearray()
+        if answers is not None:
+            answers.append(noted)
+        await asyncio.gather(pump(reader, to_server, bytearray()), pump(there, writer, noted))
 
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -120,26 +135,13 @@ def _relay(address: tuple[str, int], lines: list[bytes]) -> Iterator[str]:
 
 
 def test_a_session_of_codex_through_remit(served: Served, tmp_path: Path) -> None:
-    codex = _require(BIN / "codex")
+    codex = require(BIN / "codex")
     lines: list[bytes] = []
-    with _relay(served.address, lines) as url:
-        _play_codex(codex, Session(served, tmp_path, CODEX_API_KEY=served.token), url)
+    with relay(served.address, lines) as url:
+        session = Session(served, tmp_path, CODEX_API_KEY=served.token)
+        play_codex(codex, session, url)
     assert b"GET /v1/responses" in lines  # the WebSocket
     assert [line for line in lines if line.startswith(b"POST")] == []  # which it never left
-
-
-def _play_codex(codex: Path, session: Session, url: str) -> None:
-    where = ("-c", f'openai_base_url="{url}/v1"', "--skip-git-repo-check",
-             "--dangerously-bypass-approvals-and-sandbox")  # fmt: skip
-    again = ("exec", "resume", "--last", *where)
-    session.run(codex, "exec", *where, _WORDS.format("one.txt"))
-    session.run(codex, *again, "-", given=f"{_WORDS.format('two.txt')}. {_PAGES}")
-    session.run(codex, *again, "-m", "gpt-6.1-terra", _WORDS.format("three.txt"))
-    assert sorted(path.name for path in session.work.iterdir()) == [
-        "one.txt",
-        "three.txt",
-        "two.txt",
-    ]
     calls = session.exchanges()
     assert {call["wire"] for call in calls} == {"openai.responses"}
     kinds = [{item["type"] for item in call["answer"]["output"]} for call in calls]
@@ -147,16 +149,35 @@ def _play_codex(codex: Path, session: Session, url: str) -> None:
     assert len({call["model_id"] for call in calls}) == 2
 
 
+def play_codex(codex: Path, session: Session, url: str) -> None:
+    where = ("-c", f'openai_base_url="{url}/v1"', "--skip-git-repo-check",
+             "--dangerously-bypass-approvals-and-sandbox")  # fmt: skip
+    again = ("exec", "resume", "--last", *where)
+    session.run(codex, "exec", *where, WORDS.format("one.txt"))
+    session.run(codex, *again, "-", given=f"{WORDS.format('two.txt')}. {_PAGES}")
+    session.run(codex, *again, "-m", "gpt-6.1-terra", WORDS.format("three.txt"))
+    assert sorted(path.name for path in session.work.iterdir()) == [
+        "one.txt",
+        "three.txt",
+        "two.txt",
+    ]
+
+
 def test_a_session_of_claude_code_through_remit(served: Served, tmp_path: Path) -> None:
-    claude = _require(BIN / "claude")
+    claude = require(BIN / "claude")
     session = Session(served, tmp_path, ANTHROPIC_API_KEY=served.token,
                       ANTHROPIC_BASE_URL=served.url)  # fmt: skip
-    usual = ("--permission-mode", "acceptEdits", "--output-format", "json")
-    session.run(claude, "-p", _WORDS.format("one.txt"), *usual)
-    session.run(claude, "-p", "-c", "/compact", *usual)
-    session.run(claude, "-p", "-c", _WORDS.format("two.txt"), *usual, "--model", "claude-opus-4-5")
-    assert sorted(path.name for path in session.work.iterdir()) == ["one.txt", "two.txt"]
+    play_claude(claude, session, served.url)
     calls = session.exchanges()
     assert {call["wire"] for call in calls} == {"anthropic.messages"}
     assert any("summary" in str(call["prompt"])[-20_000:].lower() for call in calls)
     assert len({call["model_id"] for call in calls}) == 2
+
+
+def play_claude(claude: Path, session: Session, url: str) -> None:
+    usual = ("--permission-mode", "acceptEdits", "--output-format", "json")
+    # The compacted conversation names the program's own session, which a replay must give again.
+    session.run(claude, "-p", WORDS.format("one.txt"), *usual, "--session-id", _SESSION)
+    session.run(claude, "-p", "-c", "/compact", *usual)
+    session.run(claude, "-p", "-c", WORDS.format("two.txt"), *usual, "--model", "claude-opus-4-5")
+    assert sorted(path.name for path in session.work.iterdir()) == ["one.txt", "two.txt"]

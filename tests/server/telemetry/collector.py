@@ -6,26 +6,48 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsPartialSuccess,
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 __all__ = ["Collector"]
 
 
 class Collector:
-    """A real OTLP/HTTP endpoint."""
+    """A real OTLP/HTTP endpoint for spans and logs.
+
+    Attributes:
+        got: path, headers and message of each request that was accepted.
+        rejects: the status of all answers, or ``"partly"`` to reject one log record of each
+            request; None accepts everything.
+    """
 
     def __init__(self) -> None:
-        self.got: list[tuple[str, dict[str, str], ExportTraceServiceRequest]] = []
+        self.got: list[tuple[str, dict[str, str], Any]] = []
+        self.rejects: int | str | None = None
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
-                message = ExportTraceServiceRequest.FromString(body)
-                outer.got.append((self.path, dict(self.headers), message))
-                self.send_response(200)
-                self.send_header("content-length", "0")
+                is_logs = self.path.endswith("/logs")
+                kind: Any = ExportLogsServiceRequest if is_logs else ExportTraceServiceRequest
+                status, answer = 200, b""
+                if outer.rejects is None:
+                    outer.got.append((self.path, dict(self.headers), kind.FromString(body)))
+                elif outer.rejects == "partly":
+                    partial = ExportLogsPartialSuccess(rejected_log_records=1)
+                    response = ExportLogsServiceResponse(partial_success=partial)
+                    answer = response.SerializeToString()
+                else:
+                    status = int(outer.rejects)
+                self.send_response(status)
+                self.send_header("content-length", str(len(answer)))
                 self.end_headers()
+                self.wfile.write(answer)
 
             def log_message(self, *_: Any) -> None: ...
 

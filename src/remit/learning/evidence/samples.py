@@ -13,7 +13,7 @@ import orjson
 
 from remit.learning.evidence.corrections import corrects
 from remit.learning.evidence.feedback import erased_of, rater_of, reward_of
-from remit.learning.exchanges import is_own_call
+from remit.learning.exchanges import is_evidence
 from remit.ledger import LedgerReader, entry_id, parse_entry_id
 
 Taint = Literal["", "fallback", "degradation", "erased"]
@@ -121,7 +121,8 @@ def read_samples(
     repeated output, cancellation, and corrections by the next user message (:func:`corrects`).
     Feedback on the exchange applies; without any, feedback on its work order, then on its turn,
     then on its decision. A judge's feedback applies only if there is no other. Learning's own calls
-    are left out. A retry is recognised if it is among the exchanges read, at most 1,000 later.
+    and answers from the answer cache are left out. A retry is recognised if it is among the
+    exchanges read, at most 1,000 later.
 
     Args:
         ledger: the ledger, with the indexes ``entries_event_type``, ``entries_submission_id``,
@@ -142,7 +143,7 @@ def read_samples(
         _Row(parse_entry_id(one.id) or 0, "EXCHANGE", one.metadata, one.timestamp,
              next(iter(one.prompts_used), ""))
         for one in entries
-        if not is_own_call(one.metadata)
+        if is_evidence(one.metadata)
     )  # fmt: skip
     page = next(pages, None)
     while page is not None:

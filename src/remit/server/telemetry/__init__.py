@@ -4,6 +4,7 @@ Each is an observer of the gateway, called after a call has ended. None of them 
 none replaces the ledger.
 """
 
+from remit.server.telemetry.exports import log_sender
 from remit.server.telemetry.logs import CallLog, SecretFilter, set_up_logging
 from remit.server.telemetry.metrics import CallMetrics
 from remit.server.telemetry.tracing import (
@@ -18,6 +19,7 @@ __all__ = [
     "CallMetrics",
     "SecretFilter",
     "context_from_headers",
+    "log_sender",
     "set_up_logging",
     "set_up_tracing",
     "tracing_observer",

@@ -25,13 +25,14 @@ from remit.server.telemetry.logs import name_of
 _installed = find_spec("opentelemetry") is not None
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
     from opentelemetry.trace import TracerProvider
 
 
 _log = logging.getLogger("remit.telemetry")
 
-_INSTALL = "Run `pip install 'remit[otel]'`."
+INSTALL = "Run `pip install 'remit[otel]'`."
 _TRACES_PATH = "/v1/traces"  # The path of OTLP/HTTP if an endpoint has none.
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -108,23 +109,18 @@ def set_up_tracing(endpoint: str = "", service_name: str = "") -> SdkTracerProvi
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         if not endpoint:  # Variables are often set for a whole machine.
-            _log.warning("calls are not traced: OpenTelemetry is not installed. %s", _INSTALL)
+            _log.warning("calls are not traced: OpenTelemetry is not installed. %s", INSTALL)
             return None
         raise ConfigError(
-            "Tracing is enabled, but OpenTelemetry is not installed.", next_step=_INSTALL
+            "Tracing is enabled, but OpenTelemetry is not installed.", next_step=INSTALL
         ) from error
-    attributes = {"service.version": __version__}
-    resource = Resource.create(attributes)
-    named = str(resource.attributes.get("service.name", ""))
-    if service_name or named.startswith("unknown_service"):
-        resource = resource.merge(Resource({"service.name": service_name or "remit"}))
-    exporter = OTLPSpanExporter(endpoint=_url(endpoint) if endpoint else None)
-    provider = TracerProvider(resource=resource)
+    url = signal_url(endpoint, _TRACES_PATH) if endpoint else None
+    exporter = OTLPSpanExporter(endpoint=url)
+    provider = TracerProvider(resource=made_resource(service_name))
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider
 
@@ -155,14 +151,34 @@ def _variable(name: str) -> str:
     return os.environ.get(name, "").strip().lower()
 
 
-def _url(endpoint: str) -> str:
+def made_resource(service_name: str) -> Resource:
+    """Return the resource of spans and logs, with the attributes of the ``OTEL_…`` variables.
+
+    Args:
+        service_name: ``service.name``. Empty: from the variables, else ``remit``.
+    """
+    from opentelemetry.sdk.resources import Resource
+
+    resource = Resource.create({"service.version": __version__})
+    named = str(resource.attributes.get("service.name", ""))
+    if service_name or named.startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": service_name or "remit"}))
+    return resource
+
+
+def signal_url(endpoint: str, path: str) -> str:
+    """Return the URL of an OTLP endpoint, with ``path`` if the endpoint has none.
+
+    Raises:
+        ConfigError: the endpoint is not an HTTP URL.
+    """
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ConfigError(
-            "The trace endpoint is not an http or https URL.",
+            "The OTLP endpoint is not an http or https URL.",
             next_step="Use a URL such as http://host:4318.",
         )
-    return parts._replace(path=_TRACES_PATH).geturl() if parts.path in ("", "/") else endpoint
+    return parts._replace(path=path).geturl() if parts.path in ("", "/") else endpoint
 
 
 def tracing_observer(
@@ -184,7 +200,7 @@ def tracing_observer(
             warning in the log.
     """
     if not _installed:
-        _log.warning("calls are not traced: OpenTelemetry is not installed. %s", _INSTALL)
+        _log.warning("calls are not traced: OpenTelemetry is not installed. %s", INSTALL)
         return None
     from opentelemetry import trace
 

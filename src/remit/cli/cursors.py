@@ -1,0 +1,159 @@
+"""``remit ledger export --cursor``: the records since the last export, to a file or by OTLP."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit.cli.shared import note
+from remit.kernel.errors import RemitError
+from remit.kernel.files import replacing
+from remit.kernel.secrets import redact_secrets
+
+if TYPE_CHECKING:
+    from remit.kernel.settings import LoadedSettings
+    from remit.ledger import Batch, LedgerClient
+
+_POLL_S = 0.5
+_RETRY_S = 5.0
+_CHUNK_BYTES = 65_536
+
+
+def export_by_cursor(
+    client: LedgerClient, loaded: LoadedSettings, place: Path, target: str, *, follow: bool,
+    content: bool,
+) -> None:  # fmt: skip
+    """Send the entries after a cursor, batch by batch, and move the cursor after each batch.
+
+    An entry is sent once a checkpoint covers it. The command signs a checkpoint at its start, and
+    when entries have waited for ``[ledger] checkpoint_every_s``.
+
+    Args:
+        client: the ledger, opened with its key.
+        loaded: the settings of the root.
+        place: the file of the cursor.
+        target: path of a file, ``-`` for standard output, or the URL of an OTLP receiver.
+        follow: True to wait for new entries, and to send to a receiver until it accepts.
+        content: True to add content.
+
+    Raises:
+        ConfigError: the target is a URL, and OpenTelemetry is not installed.
+        LedgerError: the ledger or the cursor cannot be read, or the cursor is of another ledger.
+        RemitError: the target or the cursor cannot be written, or the receiver did not accept a
+            batch.
+    """
+    from remit.ledger import Cursor, LedgerRollbackError, entry_id, make_batch
+
+    cursor, is_url = Cursor.read(place), target.startswith(("http://", "https://"))
+    send = _receiver(target, loaded) if is_url else _writer(target)
+    hide = _hider(loaded) if content else None
+    first, covered_at = cursor.next, -math.inf
+    every_s = loaded.settings.ledger.checkpoint_every_s
+    try:
+        while True:
+            count, end, now = client.count(), _covered(client), time.monotonic()
+            if count < cursor.next:
+                raise LedgerRollbackError(
+                    f"The ledger has {count} entries, and the cursor {place} is at {cursor.next}: "
+                    "entries were lost, or the cursor is of another ledger.",
+                    next_step="Run `remit ledger verify`. The exported entries are evidence.",
+                )
+            if count > end and now - covered_at >= every_s:
+                client.checkpoint()
+                count = end = _covered(client)
+            covered_at = now if count <= end else covered_at
+            while cursor.next < end:
+                batch = make_batch(client, cursor, end, hide)
+                _deliver(send, batch, patient=follow and is_url)
+                cursor = batch.cursor
+                with replacing(place) as file:
+                    file.write(cursor.to_bytes())
+            if not follow:
+                break
+            time.sleep(_POLL_S)
+    except KeyboardInterrupt:
+        note("")
+    except OSError as error:
+        raise RemitError(
+            f"The lines or the cursor cannot be written: {error}.",
+            next_step="Check the paths, the free space and the permissions.",
+        ) from error
+    note(f"{cursor.next - first} entries exported; the next one is {entry_id(cursor.next)}.")
+
+
+def _covered(client: LedgerClient) -> int:
+    latest = client.checkpoints.latest()
+    return latest.checkpoint.size if latest else 0
+
+
+def _deliver(send: Callable[[Batch], None], batch: Batch, *, patient: bool) -> None:
+    """Send a batch; if ``patient``, try again until it is accepted, else raise RemitError."""
+    said = ""
+    while True:
+        try:
+            send(batch)
+        except RemitError as error:
+            if not patient:
+                raise
+            if error.message != said:
+                note(f"{error.message} Trying again every {_RETRY_S:g} s.")
+                said = error.message
+            time.sleep(_RETRY_S)
+        else:
+            return
+
+
+def _receiver(url: str, loaded: LoadedSettings) -> Callable[[Batch], None]:
+    from remit.server.telemetry import log_sender
+
+    return log_sender(url, loaded.settings.telemetry.service_name)
+
+
+def _hider(loaded: LoadedSettings) -> Callable[[Any], Any]:
+    """Return a function that removes secrets from JSON values."""
+    from remit.agents import Redactor
+
+    class Hider(Redactor):
+        def text(self, text: str) -> str:
+            return redact_secrets(super().text(text))
+
+    return Hider.of(loaded).value
+
+
+def _writer(target: str) -> Callable[[Batch], None]:
+    """Return a function that appends a batch to a file, durably, or prints it.
+
+    The file is opened for each batch, so that it may be rotated.
+    """
+
+    def write(batch: Batch) -> None:
+        if target == "-":
+            sys.stdout.buffer.write(batch.to_bytes())
+            sys.stdout.buffer.flush()
+            return
+        with Path(target).open("ab+") as file:
+            _drop_partial_line(file)
+            file.write(batch.to_bytes())
+            file.flush()
+            os.fsync(file.fileno())
+
+    return write
+
+
+def _drop_partial_line(file: Any) -> None:
+    """Cut off what follows the last line break: a process was killed while it wrote."""
+    end = place = file.seek(0, os.SEEK_END)
+    while place:
+        start = max(0, place - _CHUNK_BYTES)
+        file.seek(start)
+        if (found := file.read(place - start).rfind(b"\n")) >= 0:
+            place = start + found + 1
+            break
+        place = start
+    if place < end:
+        file.truncate(place)

@@ -1,0 +1,237 @@
+"""Exports by cursor: batches of JSON lines, each with the proof that none is missing.
+
+A batch has one line for each entry, then its extract (:mod:`remit.ledger.extracts`) without the
+member ``records``: the lines before it have them. The line of an entry is its canonical record, or
+the record with content in place and the exact record as the member ``record``. A batch that was
+sent again, with the same or another end, is read like the first one. The conditions are in
+``docs/ledger-format.md``, section 13.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.errors import RemitError
+from remit.kernel.json_text import dump, load_unique
+from remit.ledger.contents import Erased
+from remit.ledger.entry import LedgerEntry, entry_id
+from remit.ledger.errors import LedgerFormatError
+from remit.ledger.extracts import EXTRACT_FORMAT, Extract, make_extract, read_extract
+from remit.ledger.line_reader import require
+from remit.ledger.tlog import VerifierKey
+
+if TYPE_CHECKING:
+    from remit.ledger.client import LedgerClient
+
+__all__ = ["Batch", "Cursor", "ProvenLines", "make_batch", "read_batches"]
+
+_MOST_ENTRIES = 200  # A request of them is below the 20 MB that receivers of OTLP accept.
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The place of the next entry to export.
+
+    Attributes:
+        next: sequence number of that entry.
+        entry_hash: ``entry_hash`` of the entry before it; empty for the first entry.
+    """
+
+    next: int = 0
+    entry_hash: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> Cursor:
+        """Return the cursor in a file; the beginning if the file does not exist.
+
+        Raises:
+            LedgerFormatError: the file is not a cursor, or cannot be read.
+        """
+        try:
+            found = load_unique(path.read_bytes())
+            cursor = cls(found["next"], found["entry_hash"])
+            if type(cursor.next) is not int or type(cursor.entry_hash) is not str:
+                raise ValueError("a member has another type")
+        except FileNotFoundError:
+            return cls()
+        except (OSError, ValueError, TypeError, KeyError, RemitError) as error:
+            raise LedgerFormatError(
+                f"{path} is not a cursor of an export: {error}.",
+                next_step="Name another file; a file that does not exist begins at entry 0.",
+            ) from error
+        return cursor
+
+    def to_bytes(self) -> bytes:
+        """Return the text that :meth:`read` reads from a file."""
+        return dump({"next": self.next, "entry_hash": self.entry_hash})
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some entries in a row, as they are exported.
+
+    Attributes:
+        records: the canonical records.
+        lines: the lines of the entries, without line breaks.
+        proof: the line with the proof.
+        cursor: the cursor after the batch.
+    """
+
+    records: Sequence[str]
+    lines: Sequence[bytes]
+    proof: bytes
+    cursor: Cursor
+
+    def to_bytes(self) -> bytes:
+        """Return the batch as JSON lines, each ended by a line break."""
+        return b"".join(line + b"\n" for line in (*self.lines, self.proof))
+
+
+def make_batch(
+    ledger: LedgerClient, cursor: Cursor, end: int, hide: Callable[[Any], Any] | None = None
+) -> Batch:
+    """Return the next batch of an export.
+
+    Args:
+        ledger: the ledger; its segments have to be attached if the entries were archived.
+        cursor: the place of the first entry.
+        end: the sequence number before which the batch ends; greater than the cursor's.
+        hide: takes an entry as JSON values, and returns it without secrets; the lines then have
+            content. ``None`` leaves content out.
+
+    Raises:
+        LedgerFormatError: the cursor belongs to another ledger, or to entries that were lost.
+        LedgerError: as by :func:`~remit.ledger.extracts.make_extract`.
+    """
+    last = min(end, cursor.next + _MOST_ENTRIES)
+    proof = make_extract(ledger, {"first": cursor.next, "end": last})
+    records: list[str] = proof.pop("records")
+    if json.loads(records[0])["previous_hash"] != cursor.entry_hash:
+        raise LedgerFormatError(
+            f"{entry_id(cursor.next)} does not follow the entry that the cursor names: the cursor "
+            "is of another ledger, or entries were lost.",
+            next_step="Run `remit ledger verify`; if it reports no problem, begin a new cursor.",
+        )
+    lines = [record.encode() for record in records]
+    if hide is not None:
+        found = ledger.query(after=cursor.next - 1, limit=len(records))
+        shown = [hide(_values(entry)) for entry in found]
+        lines = [
+            dump({**one, "record": record}) for one, record in zip(shown, records, strict=True)
+        ]
+    after = Cursor(last, sha256_hex(records[-1].encode()))
+    return Batch(records, lines, dump(proof), after)
+
+
+def _values(entry: LedgerEntry) -> Any:
+    """Return an entry as JSON values, with ``$erased`` in place of erased content."""
+
+    def plain(value: Erased) -> dict[str, Any]:
+        return {"$erased": value.erasure_id}
+
+    return json.loads(dump(entry.to_dict(), plain, orjson.OPT_PASSTHROUGH_DATACLASS))
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenLines:
+    """Batches that were verified.
+
+    Attributes:
+        first: the first sequence number.
+        end: the sequence number after the last entry with a proof.
+        last: the last extract.
+        unproven: the number of lines after it, whose proof is not there (yet).
+    """
+
+    first: int
+    end: int
+    last: Extract
+    unproven: int
+
+    @property
+    def statement(self) -> str:
+        """A sentence for people: which entries are complete, and under which head."""
+        head = self.last.signed.checkpoint
+        return (f"verified: all {self.end - self.first} of entries {self.first} to {self.end - 1}, "
+                f"in the {head.size} entries that {head.origin} signed")  # fmt: skip
+
+
+def read_batches(lines: Iterable[bytes], key: VerifierKey | None) -> ProvenLines:
+    """Return the range of exported lines if each batch meets every condition.
+
+    Args:
+        lines: the lines of one file, or of several in the order in which they were written.
+        key: the log's verifier key, as for :func:`~remit.ledger.extracts.read_extract`.
+
+    Raises:
+        LedgerFormatError: a line is malformed, a batch does not verify, entries between two batches
+            are missing, or there is no batch.
+    """
+    reader = _Reader(key)
+    for number, line in enumerate(lines, 1):
+        try:
+            reader.read(line.rstrip(b"\n"))
+        except (ValueError, TypeError, KeyError, AttributeError, RemitError) as error:
+            said = error.message if isinstance(error, RemitError) else f"{error}."
+            raise LedgerFormatError(f"Line {number} does not verify: {said}") from error
+    if reader.last is None:
+        raise LedgerFormatError("The file has no proof of a batch (extract-members).")
+    return ProvenLines(reader.first, reader.end, reader.last, len(reader.pending))
+
+
+class _Reader:
+    """The state between two lines.
+
+    Attributes:
+        pending: records without a proof yet, by sequence number.
+        first: the first sequence number with a proof.
+        end: the sequence number after the last one with a proof.
+        last: the last extract.
+    """
+
+    def __init__(self, key: VerifierKey | None) -> None:
+        self.pending: dict[int, str] = {}
+        self.first = self.end = 0
+        self.last: Extract | None = None
+        self._key, self._hash = key, ""
+
+    def read(self, line: bytes) -> None:
+        """Take a line; raise an error if a condition does not hold."""
+        value = load_unique(line)
+        if value.get("format") == EXTRACT_FORMAT:
+            self._take_proof(value)
+            return
+        text = value["record"] if "record" in value else line.decode()
+        seq = load_unique(text)["seq"]
+        is_same = type(seq) is int and self.pending.setdefault(seq, text) == text
+        require(is_same, "record-link", "an entry is there with two records, or has no number")
+
+    def _take_proof(self, value: dict[str, Any]) -> None:
+        require("records" not in value, "extract-members", "a proof has records of its own")
+        start, end = value["of"]["first"], value["of"]["end"]
+        texts = [self.pending.pop(seq) for seq in sorted(self.pending) if start <= seq < end]
+        lost = min(self.pending, default=start)
+        require(lost >= start, "extract-missing", f"the proof of {entry_id(lost)} is missing")
+        found = read_extract(dump({**value, "records": texts}), self._key)
+        if self.last is None:
+            self.first = self.end = start
+            self._key = VerifierKey.parse(value["verifier_key"])
+        elif start > self.end:
+            said = f"{entry_id(self.end)} to {entry_id(start - 1)} are missing"
+            require(False, "extract-missing", said)
+        elif end >= self.end:
+            before = self.end - start  # entries of a batch that was sent again
+            previous = json.loads(texts[0])["previous_hash"]
+            linked = sha256_hex(texts[before - 1].encode()) if before else previous
+            require(linked == self._hash, "record-link", "the lines before are of another ledger")
+        require(start >= self.first, "extract-order", f"the file begins at {entry_id(self.first)}")
+        self.last = found
+        if end > self.end:
+            self.end, self._hash = end, sha256_hex(texts[-1].encode())

@@ -1,0 +1,306 @@
+"""``remit ledger export --cursor``: nothing is lost, whatever is killed, refused or erased."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+
+from remit.kernel.root import Root
+from remit.kernel.settings import load_settings
+from remit.ledger import (
+    LedgerClient,
+    LedgerEntry,
+    LedgerFormatError,
+    entry_id,
+    open_root_ledger,
+    read_batches,
+)
+from remit.ledger.tlog import VerifierKey
+from tests.server.telemetry.collector import Collector
+from tests.support.commands import run_remit
+from tests.support.soak import SEED, is_soak, sample
+from tests.support.standalone import load_standalone
+from tests.support.stores import conversation
+
+_SECRETS = ("sk-1f2e3d4c5b6a79880123456789", "rat1.aaaa.bbbb", "hunter2hunter2")
+
+
+class Exporting:
+    """A root, its ledger, and files next to it."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.root = place, place / "root"
+        assert run_remit("init", "--bare", self.root).returncode == 0
+        self.file = place / "lines.jsonl"
+
+    def open(self) -> LedgerClient:
+        root = Root(self.root)
+        return open_root_ledger(root, load_settings(root.config).settings.ledger)
+
+    def write(self, sessions: int = 4) -> int:
+        with self.open() as client:
+            for number in range(sessions):
+                conversation(client, f"SES-{client.count():08X}", 10 + number)
+            return client.count()
+
+    def run(
+        self, *more: object, target: object = "", cursor: str = "cursor"
+    ) -> subprocess.CompletedProcess[str]:
+        return run_remit("ledger", "export", "--root", self.root, "--cursor", self.place / cursor,
+                         "--out", target or self.file, *more)  # fmt: skip
+
+    @property
+    def key(self) -> str:
+        return run_remit("ledger", "key", "--root", self.root).stdout.strip()
+
+    def lines(self) -> list[bytes]:
+        return self.file.read_bytes().splitlines(keepends=True)
+
+    def proven(self) -> tuple[int, int]:
+        found = read_batches(self.lines(), VerifierKey.parse(self.key))
+        done = run_remit("ledger", "verify", "--file", self.file, "--key", self.key)
+        assert (done.returncode, done.stdout.strip()) == (0, found.statement)
+        said = load_standalone().check_batches(str(self.file), self.key)
+        assert f"entries of {found.first} to {found.end - 1}," in said
+        return found.first, found.end
+
+
+@pytest.fixture
+def exporting(tmp_path: Path) -> Exporting:
+    return Exporting(tmp_path)
+
+
+def _ids(lines: list[bytes]) -> list[str]:
+    return [found["id"] for line in lines if "id" in (found := json.loads(line))]
+
+
+def test_each_run_adds_the_entries_since_the_last_one(exporting: Exporting) -> None:
+    for sessions in (4, 20, 0):
+        expected = exporting.write(sessions)
+        done = exporting.run()
+        assert done.returncode == 0, done.stderr
+        assert exporting.proven() == (0, expected)
+        assert _ids(exporting.lines()) == [entry_id(seq) for seq in range(expected)]
+    assert "0 entries exported" in done.stderr
+    with exporting.open() as client:
+        line = json.loads(exporting.lines()[3])
+        assert client.read_record(line["id"]) == exporting.lines()[3].rstrip(b"\n")
+
+
+def test_content_is_left_out_unless_requested_and_secrets_always(exporting: Exporting) -> None:
+    with exporting.open() as client:
+        shown = {"prompt": "my cat is ill", "response": f"keys: {' '.join(_SECRETS[:2])}",
+                 "arguments": {"password": _SECRETS[2]}}  # fmt: skip
+        written = client.write(LedgerEntry("NOTE", "S", "KEPT", "r", metadata=shown))
+    assert exporting.run().returncode == 0
+    assert b"cat" not in exporting.file.read_bytes()
+    assert not any(secret.encode() in exporting.file.read_bytes() for secret in _SECRETS)
+    exporting.file.unlink()
+    assert exporting.run("--content", cursor="second").returncode == 0
+    (line,) = [one for one in map(json.loads, exporting.lines()) if one.get("id") == written]
+    assert line["metadata"]["prompt"] == "my cat is ill"
+    assert not any(secret.encode() in exporting.file.read_bytes() for secret in _SECRETS)
+    exporting.proven()
+
+
+def test_an_erasure_reaches_later_exports_and_is_exported_itself(exporting: Exporting) -> None:
+    with exporting.open() as client:
+        written = client.write(LedgerEntry("NOTE", "S", "KEPT", "r", metadata={"prompt": "my cat"}))
+        erased = client.erase(written, reason="request 7").erasure_id
+    assert exporting.run("--content").returncode == 0
+    found = {one["id"]: one for one in map(json.loads, exporting.lines()) if "id" in one}
+    assert found[written]["metadata"]["prompt"] == {"$erased": erased}
+    assert found[erased]["event_type"] == "ERASURE"
+    exporting.proven()
+
+
+def _edits(lines: list[bytes]) -> Iterator[tuple[str, list[bytes]]]:
+    """Yield changes of exported lines, with a text that the refusal must contain."""
+    proofs = [at for at, line in enumerate(lines) if b'"format"' in line]
+    for at, line in enumerate(lines):
+        rest = [*lines[:at], *lines[at + 1 :]]
+        if at not in proofs:
+            yield json.loads(line)["id"], rest
+            yield "", [*lines[:at], line.replace(b"answer", b"anSwer", 1)
+                       if b"answer" in line else line.replace(b'"id"', b'"iD"', 1),
+                       *lines[at + 1 :]]  # fmt: skip
+        elif at != proofs[-1]:
+            yield "missing", rest
+    for before, after in zip([-1, *proofs[:-1]], proofs, strict=True):
+        if before >= 0 and after != proofs[-1]:
+            yield entry_id(json.loads(lines[before + 1])["seq"]), [
+                *lines[: before + 1], *lines[after + 1 :]
+            ]  # fmt: skip
+
+
+@pytest.mark.soak
+def test_every_change_and_omission_is_refused(exporting: Exporting) -> None:
+    for _ in range(5):
+        exporting.write(8)
+        assert exporting.run().returncode == 0
+    key, standalone = exporting.key, load_standalone()
+    changed = exporting.place / "changed.jsonl"
+    cases = sample(_edits(exporting.lines()), 60)
+    for expected, lines in cases:
+        changed.write_bytes(b"".join(lines))
+        with pytest.raises(LedgerFormatError) as error:
+            read_batches(lines, VerifierKey.parse(key))
+        assert expected in str(error.value)
+        with pytest.raises(ValueError, match=expected or "."):
+            standalone.check_batches(str(changed), key)
+    print(f"{len(cases)} of {len(cases)} changes refused")
+
+
+def test_lines_of_another_ledger_are_refused(exporting: Exporting, tmp_path: Path) -> None:
+    exporting.write()
+    assert exporting.run().returncode == 0
+    (tmp_path / "other").mkdir()
+    other = Exporting(tmp_path / "other")
+    other.write(8)
+    (other.place / "cursor").write_bytes((tmp_path / "cursor").read_bytes())
+    refused = other.run()
+    assert refused.returncode == 1
+    assert "the cursor is of another ledger" in refused.stderr
+    assert other.run(cursor="own").returncode == 0
+    for lines in ([*exporting.lines(), *other.lines()], [*other.lines(), *exporting.lines()]):
+        for key in (VerifierKey.parse(exporting.key), None):
+            with pytest.raises(LedgerFormatError):
+                read_batches(lines, key)
+
+
+def test_a_cursor_ahead_of_the_ledger_is_refused(exporting: Exporting) -> None:
+    exporting.write()
+    (exporting.place / "cursor").write_text('{"next":5000,"entry_hash":"aa"}')
+    done = exporting.run()
+    assert done.returncode == 1
+    assert "entries were lost" in done.stderr
+    (exporting.place / "cursor").write_text('{"next":"5"}')
+    assert "is not a cursor" in exporting.run().stderr
+
+
+def test_the_cursor_stays_if_the_file_cannot_be_written(exporting: Exporting) -> None:
+    exporting.write()
+    done = exporting.run(target=exporting.place / "missing" / "lines.jsonl")
+    assert done.returncode == 1
+    assert "cannot be written" in done.stderr
+    assert not (exporting.place / "cursor").exists()
+
+
+def test_a_file_that_was_cut_in_a_line_is_continued(exporting: Exporting) -> None:
+    exporting.write()
+    assert exporting.run().returncode == 0
+    cut = b"".join(exporting.lines()[:-2]) + exporting.lines()[-2][:17]
+    exporting.file.write_bytes(cut)
+    (exporting.place / "cursor").unlink()  # the cursor had not moved yet
+    assert exporting.run().returncode == 0
+    assert exporting.proven() == (0, exporting.write(0))
+
+
+@pytest.mark.soak
+def test_a_killed_export_loses_nothing(exporting: Exporting) -> None:
+    """The process is killed after a random number of exported bytes, while others write."""
+    chance, kills = random.Random(SEED), 40 if is_soak() else 3
+    exporting.write(1)
+    files = ("--cursor", exporting.place / "cursor", "--out", exporting.file)
+    command = [sys.executable, "-m", "remit", "ledger", "export", "--root", exporting.root]
+    for _ in range(kills):
+        before = exporting.file.stat().st_size if exporting.file.exists() else 0
+        exporting.write(12)
+        with subprocess.Popen([*command, *files, "--follow"], stderr=subprocess.DEVNULL) as process:
+            _grow(exporting.file, before + chance.randint(1, 60_000))
+            process.kill()
+    count = exporting.write(1)
+    done = exporting.run()
+    assert done.returncode == 0, done.stderr
+    assert exporting.proven() == (0, count)
+    ids = _ids(exporting.lines())
+    assert {*ids} == {entry_id(seq) for seq in range(count)}
+    print(f"{kills} kills: {count} entries, {len(ids) - count} exported twice")
+
+
+def _grow(file: Path, size: int) -> None:
+    for _ in range(60_000):
+        if file.exists() and file.stat().st_size >= size:
+            return
+        time.sleep(0.001)
+    raise AssertionError("it never grew")
+
+
+def _logs(collector: Collector) -> list[LogRecord]:
+    return [
+        record
+        for path, _, message in collector.got
+        if path == "/v1/logs"
+        for resource in message.resource_logs
+        for scope in resource.scope_logs
+        for record in scope.log_records
+    ]
+
+
+def test_a_receiver_of_opentelemetry_logs_gets_the_same_lines(
+    exporting: Exporting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=token-1")
+    count = exporting.write(12)
+    with Collector() as collector:
+        done = exporting.run(target=collector.url)
+        assert done.returncode == 0, done.stderr
+        again = exporting.run(target=collector.url)
+    assert "0 entries exported" in again.stderr
+    records = _logs(collector)
+    lines = [record.body.string_value.encode() for record in records]
+    found = read_batches(lines, VerifierKey.parse(exporting.key))
+    assert (found.first, found.end) == (0, count)
+    assert collector.got[0][1]["authorization"] == "token-1"
+    exchange = next(one for one in records if one.event_name == "remit.EXCHANGE")
+    record = json.loads(exchange.body.string_value)
+    named = {one.key: one.value.string_value for one in exchange.attributes}
+    assert named["log.record.uid"] == record["id"]
+    assert named["gen_ai.conversation.id"] == record["metadata"]["session_id"]
+    microseconds = exchange.time_unix_nano // 1000 % 1_000_000
+    assert record["timestamp"].endswith(f".{microseconds:06d}Z")
+
+
+@pytest.mark.parametrize("rejects", [503, 400, "partly"])
+def test_the_cursor_stays_until_the_receiver_accepts(
+    exporting: Exporting, monkeypatch: pytest.MonkeyPatch, rejects: Any
+) -> None:
+    exporting.write()
+    with Collector() as collector:
+        collector.rejects = rejects
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
+        done = exporting.run(target=collector.url)
+        assert done.returncode == 1
+        assert "rejected 1 records" in done.stderr or f"answered {rejects}" in done.stderr
+        assert not (exporting.place / "cursor").exists()
+        collector.rejects = None
+        monkeypatch.delenv("OTEL_EXPORTER_OTLP_TIMEOUT")
+        assert exporting.run(target=collector.url).returncode == 0
+    lines = [record.body.string_value.encode() for record in _logs(collector)]
+    assert read_batches(lines, VerifierKey.parse(exporting.key)).first == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--follow",), "require --cursor"),
+        (("--content",), "require --cursor"),
+        (("--cursor", "c", "--tiles"), "one format"),
+        (("--cursor", "c", "--session", "SES-1"), "all entries are exported"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    exporting: Exporting, arguments: tuple[str, ...], said: str
+) -> None:
+    done = run_remit("ledger", "export", "--root", exporting.root, "--out", "x", *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr

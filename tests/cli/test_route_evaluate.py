@@ -1,0 +1,193 @@
+"""``remit route evaluate --register``: choices that are changed or come late are refused."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from remit.ledger import LedgerFormatError
+from remit.ledger.tlog import COSIGNATURE, SignedCheckpoint, Signer, VerifierKey
+from remit.routing import read_registration
+from tests.support.commands import run_remit
+from tests.support.soak import SEED, sample
+from tests.support.standalone import load_standalone, standalone
+from tools.route_evaluation.__main__ import command
+
+_PROMPTS = [
+    {"id": f"q-{number}", "prompt": f"What is {number} and {number}?", "task": "mathematics"}
+    for number in range(120)
+]
+_CASES = 1000
+
+
+class Registered(NamedTuple):
+    """A registration, and what an auditor has from elsewhere."""
+
+    file: Path
+    key: str
+    witness: str
+    root: Path
+
+    def read(self, data: bytes | None = None, before: str | None = None) -> Any:
+        keys = [VerifierKey.parse(self.witness)]
+        own = self.file.read_bytes() if data is None else data
+        return read_registration(own, VerifierKey.parse(self.key), keys, before)
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Registered:
+    place = tmp_path_factory.mktemp("evaluation")
+    root = place / "root"
+    assert run_remit("init", root).returncode == 0
+    key = run_remit("ledger", "key", "--root", root).stdout.strip()
+    witness = run_remit("witness", "init", "--dir", place / "w", "--name", "w.example/1").stdout
+    serve = [sys.executable, "-m", "remit", "witness", "run", "--dir", place / "w", "--log", key,
+             "--port", "0"]  # fmt: skip
+    with subprocess.Popen(serve, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            url = process.stderr.readline().split()[-1]
+            for _ in range(2):
+                done = run_remit(
+                    "route", "evaluate", "--root", root, _write(place / "prompts", _PROMPTS),
+                    "--register", place / "registration.json", "--witness", url, witness.strip(),
+                    environment={"OPENAI_API_KEY": "sk-not-a-key-of-anybody"},
+                )  # fmt: skip
+                assert done.returncode == 0, done.stderr
+        finally:
+            process.kill()
+    return Registered(place / "registration.json", key, witness.strip(), root)
+
+
+def test_the_verifier_states_what_was_fixed_and_when(registered: Registered) -> None:
+    done = run_remit("ledger", "verify", "--file", registered.file, "--key", registered.key,
+                     "--witness", registered.witness)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (statement,) = done.stdout.splitlines()
+    assert statement.startswith("verified: 120 choices of the route auto by the code sha256:")
+    assert "the witness w.example/1 had seen it at 20" in statement
+    assert statement.endswith("this is registration 2 of these prompts")
+    assert run_remit("ledger", "verify", "--root", registered.root).returncode == 0
+    alone = standalone(registered.file, "--key", registered.key, "--witness", registered.witness)
+    assert alone.returncode == 0, alone.stderr
+    assert "120 choices of the route 'auto'" in alone.stdout
+    assert "the witness 'w.example/1' had seen it at 20" in alone.stdout
+
+
+def _changed(registered: Registered, chance: random.Random) -> Iterator[bytes]:
+    """Yield registrations with one change: of a choice, the record, the head or the order."""
+    whole = json.loads(registered.file.read_bytes())
+    models = ["gpt-4o", "gpt-4.1", "another"]
+    for _ in range(_CASES // 2):
+        copy = json.loads(json.dumps(whole))
+        rows, at = copy["choices"], chance.randrange(len(_PROMPTS))
+        kind = chance.choice(["model", "prompt", "id", "drop", "add", "swap", "record", "code"])
+        if kind == "model":
+            rows[at]["model"] = chance.choice([one for one in models if one != rows[at]["model"]])
+        elif kind in ("prompt", "id"):
+            rows[at][kind] = f"{chance.getrandbits(256):064x}"
+        elif kind == "drop":
+            rows.pop(at)
+        elif kind == "add":
+            rows.append({**rows[at], "id": "q-late"})
+        elif kind == "swap":
+            rows[at], rows[at - 1] = rows[at - 1], rows[at]
+        else:
+            record = json.loads(copy["records"][0])
+            name = chance.choice(["choices", "prompts", "code", "rules"])
+            record["metadata"][name] = f"{chance.getrandbits(256):064x}"
+            copy["records"] = [json.dumps(record, separators=(",", ":"), sort_keys=True)]
+        yield json.dumps(copy).encode()
+
+
+@pytest.mark.soak
+def test_edited_choices_are_refused(registered: Registered) -> None:
+    cases = sample(_changed(registered, random.Random(SEED)), 40)
+    check = load_standalone().check_registration
+    for data in cases:
+        with pytest.raises(LedgerFormatError):
+            registered.read(data)
+        with pytest.raises(ValueError, match=r"\("):
+            check(json.loads(data), registered.key, registered.witness)
+    print(f"{len(cases)} of {len(cases)} edited choices refused")
+
+
+@pytest.mark.soak
+def test_late_choices_are_refused(registered: Registered) -> None:
+    """By the witness's time, which the operator of the log cannot set."""
+    ((_, seen),) = registered.read().witnesses
+    at, chance = datetime.fromisoformat(seen), random.Random(SEED)
+    cases = sample([at - timedelta(seconds=chance.randint(0, 10**7)) for _ in range(500)], 40)
+    for opened in cases:
+        with pytest.raises(LedgerFormatError, match="too late"):
+            registered.read(before=opened.isoformat())
+    assert registered.read(before=(at + timedelta(seconds=1)).isoformat())
+    print(f"{len(cases)} of {len(cases)} late choices refused")
+
+
+def test_a_cosignature_with_an_earlier_time_is_refused(registered: Registered) -> None:
+    whole = json.loads(registered.file.read_bytes())
+    note = whole["checkpoint"]
+    for at in (note.rindex(" ") + 9, note.rindex(" ") + 12):  # in the time of the cosignature
+        other = "A" if note[at] != "A" else "B"
+        copy = {**whole, "checkpoint": note[:at] + other + note[at + 1 :]}
+        with pytest.raises(LedgerFormatError):
+            registered.read(json.dumps(copy).encode())
+    stranger = Signer.generate("w.example/1", COSIGNATURE)
+    signed = SignedCheckpoint.parse(note.rsplit("\n", 2)[0] + "\n")
+    forged = signed.with_signatures([signed.cosign(stranger, 0)])
+    with pytest.raises(LedgerFormatError, match="did not cosign"):
+        registered.read(json.dumps({**whole, "checkpoint": str(forged)}).encode())
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"id": "a", "prompt": "x", "results": {}}, "the answers are open"),
+        ({"id": "a"}, "is no prompt"),
+        (["a"], "is no prompt"),
+    ],
+)
+def test_prompts_that_cannot_be_registered(
+    registered: Registered, tmp_path: Path, row: Any, said: str
+) -> None:
+    file = _write(tmp_path / "p", [{"id": "b", "prompt": "y"}, row])
+    done = run_remit("route", "evaluate", "--root", registered.root, file, "--register",
+                     tmp_path / "out", "--witness", "http://127.0.0.1:9", registered.witness,
+                     environment={"OPENAI_API_KEY": "sk-not-a-key-of-anybody"})  # fmt: skip
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_choice_counts_only_if_it_was_registered(registered: Registered, tmp_path: Path) -> None:
+    """In the figures of an evaluation, after the answers were opened."""
+    model = registered.read().extract.members["choices"][0]["model"]
+    graded = [{**row, "results": {model: {"quality": 1, "cost_usd": 0.5},
+                                  "other": {"quality": 0, "cost_usd": 0.1}}}
+              for row in _PROMPTS]  # fmt: skip
+    options = ["--registration", str(registered.file), "--json", "--root", str(registered.root)]
+    done = CliRunner().invoke(command, [str(_write(tmp_path / "set", graded)), *options])
+    assert done.exit_code == 0, done.exception
+    (found,) = [one for one in json.loads(done.stdout)["policies"]
+                if one["name"] == "registered choices"]  # fmt: skip
+    assert found["quality"] == 1
+    late = {**graded[0], "id": "late", "prompt": "What is pi?"}
+    refused = CliRunner().invoke(
+        command, [str(_write(tmp_path / "set", [*graded, late])), *options]
+    )
+    assert "No choice was registered" in str(refused.exception)
