@@ -21,14 +21,14 @@ _HEAD = """\
 
 An operation declares a verb once: its fields, result, permission and effect. The command and the
 HTTP route are made from it, so both have one validation and one description. `remit VERB --help`
-shows the fields, and `/api/openapi.json` the forms. A permission applies to the route; the command
-line acts as the operator.
+shows the fields, and `/api/openapi.json` the forms. [The HTTP API](api.md) names the permission of
+each route; the command line acts as the operator.
 
 The console shows or changes the same on the named page. The agent ADMIN has the named tool; the
 tools `thought_…` are those of MCP clients. An empty cell means that the verb has no such door.
 
-| Command | Route | Permission | Effect | Console | Tool |
-|---|---|---|---|---|---|
+| Command | Route | Effect | Console | Tool |
+|---|---|---|---|---|
 """
 _PAGES = {
     "/keys": "/console/keys", "/users": "/console/keys", "/teams": "/console/keys",
@@ -52,7 +52,7 @@ def page() -> str:
     rows = [
         (_cell(f"remit {one.command}" if one.command else ""),
          _cell(_shown(one.route) if one.route else ""),
-         _cell(one.needs if one.route else ""), "changes" if one.changes else "reads",
+         "changes" if one.changes else "reads",
          _cell(_page_of(one.route)), _cell(_ADMIN.get(one.route) or _MCP.get(one.command)))
         for one in operations()
     ]  # fmt: skip
