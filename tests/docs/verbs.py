@@ -21,14 +21,14 @@ _HEAD = """\
 
 An operation declares a verb once: its fields, result, permission and effect. The command and the
 HTTP route are made from it, so both have one validation and one description. `remit VERB --help`
-shows the fields, and `/api/openapi.json` the forms. A permission applies to the route; the command
-line acts as the operator.
+shows the fields, and `/api/openapi.json` the forms. [The HTTP API](api.md) names the permission of
+each route; the command line acts as the operator.
 
 The console shows or changes the same on the named page. The agent ADMIN has the named tool; the
-tools `thought_…` are those of MCP clients.
+tools `thought_…` are those of MCP clients. An empty cell means that the verb has no such door.
 
-| Command | Route | Permission | Effect | Console | Tool |
-|---|---|---|---|---|---|
+| Command | Route | Effect | Console | Tool |
+|---|---|---|---|---|
 """
 _PAGES = {
     "/keys": "/console/keys", "/users": "/console/keys", "/teams": "/console/keys",
@@ -50,9 +50,9 @@ _CONSOLE = Path("src/remit/server/console")
 def page() -> str:
     """Return the whole page, in plain Markdown."""
     rows = [
-        (f"`remit {one.command}`" if one.command else "-",
-         f"`{_shown(one.route)}`" if one.route else "-",
-         f"`{one.needs}`" if one.route else "-", "changes" if one.changes else "reads",
+        (_cell(f"remit {one.command}" if one.command else ""),
+         _cell(_shown(one.route) if one.route else ""),
+         "changes" if one.changes else "reads",
          _cell(_page_of(one.route)), _cell(_ADMIN.get(one.route) or _MCP.get(one.command)))
         for one in operations()
     ]  # fmt: skip
@@ -68,7 +68,7 @@ def page() -> str:
 
 
 def _cell(name: str | None) -> str:
-    return f"`{name}`" if name else "-"
+    return f"`{name}`" if name else ""
 
 
 def _page_of(route: str) -> str | None:
