@@ -43,6 +43,7 @@ from remit.providers.wire.endpoint import (
     Endpoint,
 )
 from remit.providers.wire.finish import ended_by
+from remit.providers.wire.gemini import CANDIDATES
 from remit.providers.wire.messages import read_inputs
 from remit.providers.wire.passed_paths import (
     PASSED_PATHS,
@@ -72,6 +73,7 @@ else:
 __all__ = [
     "A2A",
     "BATCHES",
+    "CANDIDATES",
     "CHAT",
     "COMPACT",
     "CONVERSE",

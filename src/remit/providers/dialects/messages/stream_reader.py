@@ -15,11 +15,15 @@ from remit.providers.wire.messages import MessageSum
 
 __all__ = ["MessagesReader"]
 
+_ROLES = (None, "assistant")
 _READ = ("text", "thinking", "redacted_thinking", "tool_use")
 _GROWS = {"text": "text", "thinking": "thinking"}
 _OF_A_BLOCK = ("content_block_delta", "content_block_stop")
 _TEXT_OF = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json",
             "signature_delta": "signature"}  # fmt: skip
+_MESSAGE = {"id": str, "type": str, "role": str, "model": str, "content": list, "stop_reason": str,
+            "stop_sequence": str}  # fmt: skip
+"""The members of a message and their types; each may be null in a message that only begins."""
 
 
 class MessagesReader:
@@ -45,10 +49,8 @@ class MessagesReader:
         kind = data.get("type")
         if kind == "error" or (kind is None and data.get("error") and "content" not in data):
             raise failed(data.get("error"))
-        whole = isinstance(data.get("content"), list)  # a server that does not stream
-        for block in data["content"] if whole else ():
-            shaped(block, dict, "content")
-        _check(kind, data)
+        whole = kind == "message" or isinstance(data.get("content"), list)  # Nothing is streamed.
+        _check("message" if whole else kind, data)
         events: list[StreamEvent] = []
         while self._begun < self._sum.count:
             for earlier in tuple(self._open):  # Only calls come at the same time.
@@ -113,15 +115,42 @@ class MessagesReader:
 
 
 def _check(kind: Any, data: Mapping[str, Any]) -> None:
-    """Raise DialectError unless an event of a block has the API's form."""
-    if kind == "content_block_start":
-        shaped(data.get("content_block"), dict, "content_block")
+    """Raise DialectError unless an event has the form that its kind demands in the API."""
+    if kind == "message":
+        shaped(data.get("content"), list, "content")
+        _check_message(data)
+    elif kind == "message_start":
+        _check_message(shaped(data.get("message"), dict, "message"))
+    elif kind == "message_delta":
+        _check_message(shaped(data.get("delta"), dict, "delta"))
+    elif kind == "content_block_start":
+        _check_block(data.get("content_block"))
     elif kind == "content_block_delta":
         delta = shaped(data.get("delta"), dict, "delta")
         delta_kind = delta.get("type")
         key = _TEXT_OF.get(delta_kind) if isinstance(delta_kind, str) else None
         if key is not None:
             shaped(delta.get(key), str, f"delta.{key}")
+
+
+def _check_message(message: Mapping[str, Any]) -> None:
+    for name, kind in _MESSAGE.items():
+        if message.get(name) is not None:
+            shaped(message[name], kind, name)
+    if message.get("type") not in (None, "message") or message.get("role") not in _ROLES:
+        raise unreadable("message")
+    for block in message.get("content") or ():
+        kind = _check_block(block)
+        if kind in _GROWS:
+            shaped(block.get(kind), str, f"content.{kind}")
+
+
+def _check_block(block: Any) -> str:
+    """Return the block's type; raise DialectError if it has none."""
+    kind: str = shaped(shaped(block, dict, "content_block").get("type"), str, "content_block.type")
+    if not kind:
+        raise unreadable("content_block.type")
+    return kind
 
 
 def _read(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, Any] | None:
