@@ -69,7 +69,8 @@ def test_an_answer_of_any_shape_is_translated_or_refused(source: str) -> None:
             written = write_answer(
                 call.endpoint, answer, call, answer_id="resp_1", created=1, model="m"
             )
-            assert written.get("id", written.get("responseId")) == "resp_1"
+            if call.endpoint != "bedrock.converse":  # Converse has no id.
+                assert written.get("id", written.get("responseId")) == "resp_1"
             translated += 1
     assert translated > 100
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from remit.kernel.json_text import dump
 from remit.providers.wire import messages
-from remit.providers.wire.answer import AnswerFacts, read_event
+from remit.providers.wire.answer import AnswerFacts, read_event, texts
 from remit.providers.wire.messages import MessageSum
 from remit.providers.wire.usage import Usage, continued, read_usage
 
@@ -77,10 +77,8 @@ def _message_block(block: Any) -> Any:
         more = {name: value[name] for name in ("context", "citations") if name in value}
         return {"type": kind, "source": given, "title": value.get("name"), **more}
     if kind == "citationsContent":
-        texts = value.get("content")
-        parts = [part.get("text") for part in texts if type(part) is dict] if texts else []
-        return {"type": "text", "text": "".join(map(str, parts)),
-                "citations": value.get("citations")}  # fmt: skip
+        text = texts(value.get("content"))
+        return {"type": "text", "text": text, "citations": value.get("citations")}
     if kind == "searchResult":
         return {**value, "type": "search_result", "content": message_blocks(value.get("content"))}
     return {"type": FOREIGN, "value": block}
