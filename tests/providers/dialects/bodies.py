@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 ENDPOINTS = ("openai.chat", "openai.responses", "anthropic.messages")
-ALL_ENDPOINTS = (*ENDPOINTS, "gemini.generate", "bedrock.converse")
+PROVIDERS = (*ENDPOINTS, "gemini.generate")
+CLIENTS = (*PROVIDERS, "bedrock.converse")
 PDF = "data:application/pdf;base64,JVBERi0="
 PNG = "data:image/png;base64,iVBORw0="
 SCHEMA = {
@@ -336,14 +337,6 @@ CONVERSE: dict[str, Any] = {
         "type": "json_schema", "structure": {"jsonSchema": {"schema": '{"type":"object"}'}}}},
     "additionalModelRequestFields": {"thinking": {"type": "enabled", "budget_tokens": 2000}},
 }  # fmt: skip
-CONVERSE_ANSWER: dict[str, Any] = {
-    "output": {"message": {"role": "assistant", "content": [
-        *CONVERSE["messages"][1]["content"],
-        {"citationsContent": {"content": [{"text": "cited"}], "citations": [{"title": "T"}]}}]}},
-    "stopReason": "tool_use", "metrics": {"latencyMs": 5},
-    "usage": {"inputTokens": 30, "outputTokens": 20, "totalTokens": 120,
-              "cacheReadInputTokens": 60, "cacheWriteInputTokens": 10},
-}  # fmt: skip
 REQUESTS = {"openai.chat": CHAT, "openai.responses": RESPONSES, "anthropic.messages": MESSAGES,
             "gemini.generate": GEMINI, "bedrock.converse": CONVERSE}  # fmt: skip
 
@@ -532,7 +525,6 @@ MESSAGES_ANSWER: dict[str, Any] = {
 }
 
 ANSWERS = {
-    "bedrock.converse": CONVERSE_ANSWER,
     "gemini.generate": GEMINI_ANSWER,
     "openai.chat": CHAT_ANSWER,
     "openai.responses": RESPONSES_ANSWER,

@@ -16,7 +16,6 @@ from tests.providers.dialects.bodies import ANSWERS
 from tests.providers.wire import test_chat, test_messages, test_responses
 from tests.providers.wire.streams import (
     chat_chunks,
-    converse_events,
     gemini_events,
     message_events,
     response_events,
@@ -26,10 +25,10 @@ ENDPOINTS = (
     "openai.chat", "openai.completions", "openai.responses", "anthropic.messages",
     "anthropic.count_tokens", "openai.embeddings", "openai.moderations", "openai.images",
     "openai.rerank", "openai.transcriptions", "openai.speech", "openai.unheard_of",
-    "gemini.generate", "gemini.count_tokens", "bedrock.converse",
+    "gemini.generate", "gemini.count_tokens",
 )  # fmt: skip
 FINISHES = {"stop", "length", "tool_use", "content_filter"}
-OTHERS = {name: ANSWERS[name] for name in ("gemini.generate", "bedrock.converse")}
+GEMINI = {"gemini.generate": ANSWERS["gemini.generate"]}
 
 NAMES = st.sampled_from(
     sorted(
@@ -37,8 +36,8 @@ NAMES = st.sampled_from(
             *test_chat.names(test_chat.ANSWERS),
             *test_chat.names(test_messages.ANSWERS),
             *test_chat.names(test_responses.ANSWERS),
-            *test_chat.names(OTHERS),
-            *("contentBlockIndex", "start", "promptFeedback", "blockReason", "metadata"),
+            *test_chat.names(GEMINI),
+            *("promptFeedback", "blockReason", "metadata"),
             *("delta", "error", "item", "part", "output_index", "content_index", "item_id"),
             *("tool_usage", "web_search", "image_gen", "num_requests", "content_block"),
             *("iterations", "data", "results", "meta", "billed_units", "search_units", "seconds"),
@@ -160,11 +159,10 @@ STREAMS = [
       for answer in test_messages.ANSWERS.values()),
     *(("openai.responses", response_events(answer, 4))
       for answer in test_responses.ANSWERS.values()),
-    ("gemini.generate", gemini_events(OTHERS["gemini.generate"])),
-    ("bedrock.converse", converse_events(OTHERS["bedrock.converse"], 4)),
+    ("gemini.generate", gemini_events(GEMINI["gemini.generate"])),
 ]  # fmt: skip
 WHOLE = [
-    *OTHERS.items(),
+    *GEMINI.items(),
     *(("openai.chat", answer) for answer in test_chat.ANSWERS.values()),
     *(("anthropic.messages", answer) for answer in test_messages.ANSWERS.values()),
     *(("openai.responses", answer) for answer in test_responses.ANSWERS.values()),

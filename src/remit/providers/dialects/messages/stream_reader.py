@@ -134,9 +134,9 @@ def _check(kind: Any, data: Mapping[str, Any]) -> None:
 
 
 def _check_message(message: Mapping[str, Any]) -> None:
-    for name, kind in _MESSAGE.items():
+    for name, form in _MESSAGE.items():
         if message.get(name) is not None:
-            shaped(message[name], kind, name)
+            shaped(message[name], form, name)
     if message.get("type") not in (None, "message") or message.get("role") not in _ROLES:
         raise unreadable("message")
     for block in message.get("content") or ():
