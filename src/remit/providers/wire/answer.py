@@ -96,9 +96,14 @@ class StreamSum:
         """The usage reported so far; once ``ended``, that of the whole answer or None."""
         return self.facts().usage
 
+    @staticmethod
+    def read_facts(answer: Any) -> AnswerFacts:
+        """Return the facts of a whole answer; none unless a dialect replaces this reader."""
+        return AnswerFacts()
+
     def facts(self) -> AnswerFacts:
         """Return the facts of the answer so far."""
-        return AnswerFacts()
+        return self.read_facts(self.answer())
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """Add one event.

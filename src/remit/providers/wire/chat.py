@@ -139,6 +139,7 @@ class ChatSum(StreamSum):
         kind: the ``object`` of a whole answer.
     """
 
+    read_facts = staticmethod(facts)
     at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
         rb'error|base_resp|"success"|\.failed|\[DONE\]|\\u00[2-7]'
     )
@@ -309,10 +310,6 @@ class ChatSum(StreamSum):
             state.whole is not None or state.fields.get("finish_reason")
             for state in self._choices.values()
         )
-
-    def facts(self) -> AnswerFacts:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer())
 
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

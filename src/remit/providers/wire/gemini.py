@@ -72,6 +72,8 @@ class GenerateSum(StreamSum):
     candidate may end before another begins.
     """
 
+    read_facts = staticmethod(facts)
+
     __slots__ = ("_answer", "_candidates", "_expected")
 
     def __init__(self) -> None:
@@ -145,10 +147,6 @@ class GenerateSum(StreamSum):
             last.update((key, value) for key, value in part.items() if key != "text")
         else:
             parts.append({**part, "text": Pieces((text,))})
-
-    def facts(self) -> AnswerFacts:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer())
 
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

@@ -113,6 +113,7 @@ def _with_searches(usage: Usage, blocks: Any) -> Usage:
 class MessageSum(StreamSum):
     """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`."""
 
+    read_facts = staticmethod(facts)
     at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
         rb'error|\.failed|message|"content"|\\u00[2-7]'
     )
@@ -294,10 +295,6 @@ class MessageSum(StreamSum):
         if pieces := "".join(self._input.get(at, ())):
             whole["input"] = _input(pieces)
         return whole
-
-    def facts(self) -> AnswerFacts:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer())
 
     @property
     def usage(self) -> Usage | None:

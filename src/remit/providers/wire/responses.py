@@ -196,6 +196,7 @@ class ResponseSum(StreamSum):
     output.
     """
 
+    read_facts = staticmethod(facts)
     at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
         rb'error|"object"|"output"|response\.done|\.(?:failed|completed|incomplete|cancelled)|\\u00[2-7]'
     )
@@ -359,10 +360,6 @@ class ResponseSum(StreamSum):
 
     def _output(self) -> list[Any]:
         return [settled(self._items[index]) for index in sorted(self._items)]
-
-    def facts(self) -> AnswerFacts:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer())
 
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

@@ -83,6 +83,8 @@ class EventSum(StreamSum):
     members of final events are added as they are.
     """
 
+    read_facts = staticmethod(facts)
+
     __slots__ = ("_answer", "_text")
 
     def __init__(self) -> None:
@@ -131,10 +133,6 @@ class EventSum(StreamSum):
                 answer["created"] = value
             elif key not in _NOT_IN_ANSWER:
                 answer[key] = value
-
-    def facts(self) -> AnswerFacts:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer())
 
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
