@@ -17,7 +17,7 @@ from remit.providers.dialects import (
     read_request,
     write_request,
 )
-from remit.providers.dialects.refusals import cannot
+from remit.providers.dialects.errors import cannot
 from remit.providers.dialects.targets import (
     MAY_CHANGE,
     Target,

@@ -24,9 +24,13 @@ from remit.providers.dialects.endpoints import (
 )
 from remit.providers.dialects.errors import DialectError, bedrock_exception, error_body
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
-from remit.providers.dialects.responses.response_object import response_object
-from remit.providers.dialects.sound import SoundStream, sound_answer
-from remit.providers.dialects.streaming import StreamWriter, stream_events
+from remit.providers.dialects.responses.request_writer import response_object
+from remit.providers.dialects.streaming import (
+    SoundStream,
+    StreamWriter,
+    sound_answer,
+    stream_events,
+)
 from remit.providers.dialects.usage import reported
 
 __all__ = [

@@ -6,12 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from remit.providers.dialects.errors import refuse
-
-__all__ = [
-    "checked_body", "content", "max_tokens", "model_name", "number", "optional", "read_common",
-    "refuse", "required", "text",
-]  # fmt: skip
+from remit.providers.dialects.errors import refuse as refuse
 
 _MAX_DEPTH = 100
 _MAX_TOKENS = 10**9

@@ -15,16 +15,14 @@ from typing_extensions import override
 
 from remit.kernel.json_text import JsonTextError, dump, load
 from remit.providers.dialects import _checks as checks
-from remit.providers.dialects.arguments import json_text
 from remit.providers.dialects.errors import DialectError
 from remit.providers.dialects.messages import request_reader as messages_reader
-from remit.providers.dialects.messages.stream_writer import MessagesWriter
+from remit.providers.dialects.messages.streams import MessagesWriter
 from remit.providers.dialects.model_call import ModelCall
+from remit.providers.dialects.tool_calls import json_text
 from remit.providers.dialects.usage import converse_usage
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.answer import texts
-
-__all__ = ["ConverseWriter", "read_request", "whole"]
 
 ENDPOINT = "bedrock.converse"
 _CONFIG = {"maxTokens": "max_tokens", "temperature": "temperature", "topP": "top_p",

@@ -7,15 +7,6 @@ from typing import Any
 
 from remit.providers.dialects.model_call import ModelCall, Reasoning
 
-__all__ = [
-    "gemini_thinking",
-    "messages_thinking",
-    "openai_effort",
-    "takes_both",
-    "takes_effort",
-    "takes_sampling",
-]
-
 _WITHOUT = re.compile(r"(.*/)?(gpt-3|gpt-4|chatgpt)")
 """OpenAI's models that refuse ``reasoning_effort``."""
 _WITH_BUDGET = re.compile(r".*claude.*(-3[-.]|sonnet-4([-.][025]|$)|opus-4([-.][0125]|$)|haiku-4)")

@@ -10,39 +10,31 @@ from remit.kernel.exchange import BlockEnd, StreamEvent, ToolUseStart, text_of
 from remit.providers.dialects import converse
 from remit.providers.dialects.chat import request_reader as chat_reader
 from remit.providers.dialects.chat import request_writer as chat_writer
-from remit.providers.dialects.chat import stream_writer as chat_stream
-from remit.providers.dialects.chat.stream_reader import ChatReader
+from remit.providers.dialects.chat import streams as chat_streams
+from remit.providers.dialects.chat.streams import ChatReader
 from remit.providers.dialects.errors import DialectError, unreadable
 from remit.providers.dialects.gemini import request_reader as gemini_reader
 from remit.providers.dialects.gemini import request_writer as gemini_writer
-from remit.providers.dialects.gemini.stream_reader import GeminiReader
-from remit.providers.dialects.gemini.stream_writer import GeminiWriter
+from remit.providers.dialects.gemini.streams import GeminiReader, GeminiWriter
 from remit.providers.dialects.messages import request_reader as messages_reader
 from remit.providers.dialects.messages import request_writer as messages_writer
-from remit.providers.dialects.messages import stream_writer as messages_stream
-from remit.providers.dialects.messages.stream_reader import MessagesReader
+from remit.providers.dialects.messages import streams as messages_streams
+from remit.providers.dialects.messages.streams import MessagesReader
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.responses import request_reader as responses_reader
 from remit.providers.dialects.responses import request_writer as responses_writer
-from remit.providers.dialects.responses.stream_reader import ResponsesReader
-from remit.providers.dialects.responses.stream_writer import ResponsesWriter
-from remit.providers.dialects.sound import SoundStream, sound_answer
-from remit.providers.dialects.streaming import StreamWriter, stream_events
+from remit.providers.dialects.responses.streams import ResponsesReader, ResponsesWriter
+from remit.providers.dialects.streaming import (
+    SoundStream,
+    StreamWriter,
+    sound_answer,
+    stream_events,
+)
 from remit.providers.dialects.usage import reported
 from remit.providers.protocol import ProviderResponse
 from remit.providers.sse import SseParser
 from remit.providers.wire.answer import StreamSum
 from remit.providers.wire.answers import answer_facts, stream_sum
-
-__all__ = [
-    "StreamReader",
-    "read_answer",
-    "read_request",
-    "stream_writer",
-    "write_answer",
-    "write_request",
-]
-
 
 _Readers = ChatReader | ResponsesReader | MessagesReader | GeminiReader
 _CHAT, _RESPONSES, _MESSAGES = "openai.chat", "openai.responses", "anthropic.messages"
@@ -65,13 +57,13 @@ _STREAM_READERS: dict[str, type[_Readers]] = {
     _GEMINI: GeminiReader,
 }  # fmt: skip
 _STREAM_WRITERS: dict[str, Callable[..., StreamWriter]] = {
-    _CHAT: chat_stream.ChatWriter, _RESPONSES: ResponsesWriter,
-    _MESSAGES: messages_stream.MessagesWriter, _GEMINI: GeminiWriter,
+    _CHAT: chat_streams.ChatWriter, _RESPONSES: ResponsesWriter,
+    _MESSAGES: messages_streams.MessagesWriter, _GEMINI: GeminiWriter,
     _CONVERSE: converse.ConverseWriter,
 }  # fmt: skip
 _WHOLE: dict[str, Callable[[dict[str, Any], ProviderResponse], dict[str, Any]]] = {
-    _CHAT: chat_stream.whole, _MESSAGES: messages_stream.whole,
-    _CONVERSE: lambda value, answer: converse.whole(messages_stream.whole(value, answer), answer),
+    _CHAT: chat_streams.whole, _MESSAGES: messages_streams.whole,
+    _CONVERSE: lambda value, answer: converse.whole(messages_streams.whole(value, answer), answer),
 }  # fmt: skip
 """The functions that complete the sum of a written stream."""
 

@@ -8,20 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.providers.dialects import _checks as checks
-from remit.providers.dialects.errors import DialectError
+from remit.providers.dialects.errors import DialectError, cannot, foreign_part, words_of
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.refusals import cannot, foreign_part, words_of
-
-__all__ = [
-    "document_block",
-    "file_fields",
-    "image_url",
-    "messages_source",
-    "openai_part",
-    "plain_document",
-    "source_of_url",
-    "with_failure",
-]
 
 _TEXT = "text/plain"
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")

@@ -8,8 +8,6 @@ from typing import Any
 
 from remit.kernel.exchange import Message
 
-__all__ = ["ModelCall", "Reasoning", "ResponseFormat"]
-
 _FIELD = re.compile(r"[A-Za-z0-9_.\[\]-]{1,80}")
 _UNPRINTABLE = "(a field with another name)"
 _MOST_DROPPED = 40

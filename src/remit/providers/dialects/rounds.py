@@ -13,8 +13,6 @@ from typing import Any
 
 from remit.kernel.exchange import Message
 
-__all__ = ["in_rounds"]
-
 _UNANSWERED = "(This call was not answered.)"
 _ORPHAN = "The result of a tool call that is not in this conversation:"
 

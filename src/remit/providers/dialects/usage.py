@@ -11,10 +11,6 @@ from typing import Any
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.usage import Usage
 
-__all__ = [
-    "chat_usage", "converse_usage", "gemini_usage", "messages_usage", "reported", "responses_usage",
-]  # fmt: skip
-
 _PARTS = (
     "cached_input_tokens", "cache_write_tokens", "cache_write_short_tokens",
     "cache_write_long_tokens", "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
