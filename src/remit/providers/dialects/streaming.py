@@ -6,7 +6,6 @@ other are joined; a half that stays alone becomes U+FFFD.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
@@ -86,26 +85,69 @@ def stream_events(answer: ProviderResponse) -> list[StreamEvent]:
     return events
 
 
-class FreeInput:
-    """Converts pieces of a free text input to pieces of the JSON ``{"input": text}``."""
+class Growth:
+    """The neutral events of a stream, which its reader collects while the sum grows.
+
+    At most one text, refusal or thought is open. Calls may grow at the same time.
+
+    Attributes:
+        kind: the type of the open block; empty if none is open.
+    """
 
     def __init__(self) -> None:
+        self.kind = ""
         self._pieces: list[str] = []
+        self._events: list[StreamEvent] = []
+        self._with_input: set[int] = set()
 
-    def add(self, text: str) -> str:
-        """Return the JSON of the next piece."""
-        begun = "" if self._pieces else '{"input":"'
-        self._pieces.append(text)
-        return begun + json.dumps(text)[1:-1]
+    def taken(self) -> list[StreamEvent]:
+        """Return the events since the last call of this method."""
+        events, self._events = self._events, []
+        return events
 
-    def end(self) -> str:
-        """Return the JSON that ends the input."""
-        return '"}' if self._pieces else '{"input":""}'
+    def piece(self, kind: str, text: str, *, raw: bool = False) -> None:
+        """Add a piece of a text, a refusal or a thought, which becomes the open block.
 
-    @property
-    def text(self) -> str:
-        """The whole text so far."""
-        return "".join(self._pieces)
+        Args:
+            kind: ``text``, ``refusal`` or ``thinking``.
+            text: the piece; nothing is added if it is empty.
+            raw: True if the piece of a thought is not a summary.
+        """
+        if text:
+            self.kind = kind
+            self._pieces.append(text)
+            if kind == "thinking":
+                self._events.append(exchange.ThinkingDelta(text, raw=raw))
+            elif kind == "text":
+                self._events.append(exchange.TextDelta(text))
+            else:
+                self._events.append(exchange.RefusalDelta(text))
+
+    def close(self) -> str:
+        """Return the text of the open block, after which no block is open. No event is added."""
+        text, self.kind = "".join(self._pieces), ""
+        self._pieces.clear()
+        return text
+
+    def end(self, block: dict[str, Any]) -> None:
+        """Add the end of a block that is no call."""
+        self._events.append(exchange.BlockEnd(block))
+
+    def call(self, index: int, identity: str, name: str) -> None:
+        """Add the start of a call."""
+        self._events.append(exchange.ToolUseStart(index, identity, name))
+
+    def input(self, index: int, text: str) -> None:
+        """Add a piece of a call's input; nothing if it is empty."""
+        if text:
+            self._with_input.add(index)
+            self._events.append(exchange.ToolInputDelta(index, text))
+
+    def end_call(self, index: int, block: dict[str, Any]) -> None:
+        """Add the end of a call, and its input if no piece of it was added."""
+        if block["input"] and index not in self._with_input:
+            self.input(index, arguments_text(block["input"]))
+        self._events.append(exchange.BlockEnd(block, index))
 
 
 def sound_answer(answer: ProviderResponse) -> ProviderResponse:

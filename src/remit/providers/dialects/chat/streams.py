@@ -15,7 +15,7 @@ from remit.providers.dialects.citations import annotations_of
 from remit.providers.dialects.errors import error_body, failed, shaped, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import google_extra, thought_seal
-from remit.providers.dialects.streaming import FreeInput
+from remit.providers.dialects.streaming import Growth
 from remit.providers.dialects.tool_calls import ToolNames, arguments_text, free_text, json_text
 from remit.providers.dialects.usage import chat_usage
 from remit.providers.protocol import ProviderResponse
@@ -23,7 +23,9 @@ from remit.providers.wire.chat import ChatSum
 from remit.providers.wire.delta import Cursor, Pieces, settled
 
 _THOUGHTS = ("reasoning_content", "reasoning")
-_KINDS = (("thinking", _THOUGHTS), ("text", ("content",)), ("refusal", ("refusal",)))
+_TEXTS = (*(("thinking", key) for key in _THOUGHTS), ("text", "content"), ("refusal", "refusal"))
+"""The types of blocks, and the members that hold their texts."""
+
 _WORDS = {"length": "length", "tool_use": "tool_calls", "content_filter": "content_filter"}
 
 
@@ -33,7 +35,6 @@ class _Call:
     def __init__(self) -> None:
         self.call: dict[str, Any] = {}
         self.cursor = Cursor()
-        self.free: FreeInput | None = None
         self.begun = False
         self.ended = False
 
@@ -47,9 +48,8 @@ class ChatReader:
 
     def __init__(self, total: ChatSum) -> None:
         self._sum = total
-        self._cursors = {key: Cursor() for _, keys in _KINDS for key in keys}
-        self._open = ""
-        self._pieces: list[str] = []
+        self._out = Growth()
+        self._cursors = {key: Cursor() for _, key in _TEXTS}
         self._cited = 0
         self._details = 0
         self._calls: list[_Call] = []
@@ -67,27 +67,15 @@ class ChatReader:
         choice = self._sum.first_choice
         if choice is None or self._ended:
             return []
-        events: list[StreamEvent] = []
         message = choice.message
-        for kind, keys in _KINDS:
-            for key in keys:
-                if new := self._new(key, message.get(key)):
-                    if self._open != kind:
-                        self._close(events)
-                        self._open = kind
-                    self._pieces.append(new)
-                    if kind == "thinking":
-                        events.append(exchange.ThinkingDelta(new, raw=True))
-                    elif kind == "text":
-                        events.append(exchange.TextDelta(new))
-                    else:
-                        events.append(exchange.RefusalDelta(new))
-                    break
+        for kind, key in _TEXTS:
+            if new := self._new(key, message.get(key)):
+                if self._out.kind != kind:
+                    self._close()
+                self._out.piece(kind, new, raw=True)
         for number, call in enumerate(shaped(message.get("tool_calls") or [], list, "tool_calls")):
-            if not isinstance(call, dict):
-                raise unreadable("tool_calls")
-            self._call(number, call, events)
-        return events
+            self._call(number, shaped(call, dict, "tool_calls"))
+        return self._out.taken()
 
     def _new(self, key: str, value: Any) -> str:
         if value is None:
@@ -95,79 +83,67 @@ class ChatReader:
         if key == "reasoning" and self._cursors["reasoning_content"].size:
             return ""  # the same thoughts again
         if type(value) is not Pieces and not isinstance(value, (str, list)):
-            if key in _THOUGHTS or key == "refusal":
+            if key != "content":
                 return ""
             raise unreadable("delta.content")
         return self._cursors[key].new(value)
 
-    def _close(self, events: list[StreamEvent]) -> None:
+    def _close(self) -> None:
         """End the text, refusal or thinking that is coming; add OpenRouter's details."""
         choice = self._sum.first_choice
         message = {} if choice is None else choice.message
-        kind, text = self._open, "".join(self._pieces)
-        self._open, self._pieces = "", []
+        kind, text = self._out.kind, self._out.close()
+        if kind and kind != "thinking":
+            block: dict[str, Any] = {"type": kind, kind: text}
+            noted = message.get("annotations")
+            if kind == "text" and isinstance(noted, list):
+                if cited := citations_in(settled(noted[self._cited :])):
+                    block["citations"] = cited
+                self._cited = len(noted)
+            self._out.end(block)
         details = message.get("reasoning_details")
         left = settled(details[self._details :]) if isinstance(details, list) else []
         self._details += len(left)
-        thoughts: list[StreamEvent] = []
         thought = text if kind == "thinking" else ""
         for block in thoughts_in({"reasoning_content": thought, "reasoning_details": left}):
             if not thought and any(self._cursors[key].size for key in _THOUGHTS):
                 block["thinking"] = ""  # It was told before its details came.
-            elif not thought and block["thinking"]:
-                thoughts.append(exchange.ThinkingDelta(block["thinking"], raw=True))
-            thoughts.append(exchange.BlockEnd(block))
-        if kind == "thinking":
-            events += thoughts
-            return
-        if kind:
-            block = {"type": kind, kind: text}
-            noted = message.get("annotations")
-            if kind == "text" and isinstance(noted, list):
-                cited = citations_in(settled(noted[self._cited :]))
-                self._cited = len(noted)
-                if cited:
-                    block["citations"] = cited
-            events.append(exchange.BlockEnd(block))
-        events += thoughts
+            elif not thought:
+                self._out.piece("thinking", block["thinking"], raw=True)
+                self._out.close()
+            self._out.end(block)
 
-    def _call(self, number: int, call: dict[str, Any], events: list[StreamEvent]) -> None:
+    def _call(self, number: int, call: dict[str, Any]) -> None:
         if number == len(self._calls):
-            self._close(events)
+            self._close()
             for earlier, state in enumerate(self._calls):
-                if state.begun and self._is_whole(earlier):
-                    self._end_call(earlier, events)
+                if state.begun and _is_whole(state.call):
+                    self._end_call(earlier)
             self._calls.append(_Call())
         state = self._calls[number]
         state.call = call
-        kind = "custom" if isinstance(call.get("custom"), dict) else "function"
+        kind = _kind_of(call)
         called = call.get(kind)
         called = called if isinstance(called, dict) else {}
         given = called.get("input" if kind == "custom" else "arguments")
         new = state.cursor.new(given) if type(given) is Pieces or type(given) is str else ""
-        if kind == "custom" and state.free is None:
-            state.free = FreeInput()
-        if state.free is not None and new:
-            new = state.free.add(new)
         if not state.begun:
             name = settled(called.get("name"))
             if not name or not isinstance(name, str) or not (call.get("id") or given):
                 return  # some servers send the id, the name, or pieces of it one by one
-            self._begin(number, call, name, events)
-            new = state.cursor.text(given) if state.free is None else new
+            self._begin(number, call, name)
+            new = state.cursor.text(given)
         if state.ended:
             if new.strip():
                 raise unreadable("delta.tool_calls")
-        elif new:
-            events.append(exchange.ToolInputDelta(number, new))
+        elif kind == "function":  # The JSON of a free text is known at its end.
+            self._out.input(number, new)
 
-    def _begin(
-        self, number: int, call: dict[str, Any], name: str, events: list[StreamEvent]
-    ) -> None:
+    def _begin(self, number: int, call: dict[str, Any], name: str) -> None:
         self._calls[number].begun = True
         if seal := thought_seal(settled(call)):
-            events.append(exchange.BlockEnd(seal))
-        events.append(exchange.ToolUseStart(number, self._call_id(number, call), name))
+            self._out.end(seal)
+        self._out.call(number, self._call_id(number, call), name)
 
     def _call_id(self, number: int, call: dict[str, Any]) -> str:
         """Return a call's id. An absent one is made, different in each answer."""
@@ -177,33 +153,19 @@ class ChatReader:
         digest = hashlib.sha256(f"{self._sum.request_id}:{number}".encode("utf-8", "surrogatepass"))
         return f"call_{digest.hexdigest()[:24]}"
 
-    def _is_whole(self, number: int) -> bool:
-        if self._calls[number].free is not None:
-            return True
-        function = self._calls[number].call.get("function")
-        try:
-            text = settled(function["arguments"]) if isinstance(function, dict) else ""
-            return isinstance(text, dict) or isinstance(orjson.loads(text), dict)
-        except (orjson.JSONDecodeError, KeyError, TypeError):
-            return False
-
-    def _end_call(self, number: int, events: list[StreamEvent]) -> None:
+    def _end_call(self, number: int) -> None:
         state, call = self._calls[number], settled(self._calls[number].call)
         if state.ended:
             return
         if not state.begun:
-            function = call.get("custom") or call.get("function")
-            name = function.get("name") if isinstance(function, dict) else None
+            called = call.get(_kind_of(call))
+            name = called.get("name") if isinstance(called, dict) else None
             if not name or not isinstance(name, str):
                 raise unreadable("delta.tool_calls")
-            self._begin(number, call, name, events)
+            self._begin(number, call, name)
         block = read_call(_named(call), "tool_calls", self._call_id(number, call))
         state.ended = True
-        if state.free is not None:
-            events.append(exchange.ToolInputDelta(number, state.free.end()))
-        elif not state.cursor.size and block["input"]:
-            events.append(exchange.ToolInputDelta(number, arguments_text(block["input"])))
-        events.append(exchange.BlockEnd(block, number))
+        self._out.end_call(number, block)
 
     def finish(self) -> list[StreamEvent]:
         """Return the ends of all open blocks, once the stream has ended.
@@ -211,18 +173,33 @@ class ChatReader:
         Raises:
             DialectError: a call has no name.
         """
-        events: list[StreamEvent] = []
         if not self._ended:
             self._ended = True
-            self._close(events)
+            self._close()
             for number in range(len(self._calls)):
-                self._end_call(number, events)
-        return events
+                self._end_call(number)
+        return self._out.taken()
+
+
+def _is_whole(call: dict[str, Any]) -> bool:
+    """Return True unless a call's arguments are a part of their JSON."""
+    if _kind_of(call) == "custom":
+        return True
+    function = call.get("function")
+    try:
+        text = settled(function["arguments"]) if isinstance(function, dict) else ""
+        return isinstance(text, dict) or isinstance(orjson.loads(text), dict)
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return False
+
+
+def _kind_of(call: dict[str, Any]) -> str:
+    return "custom" if isinstance(call.get("custom"), dict) else "function"
 
 
 def _named(call: dict[str, Any]) -> dict[str, Any]:
-    """Return a call whose custom or function part is there, as some servers leave out the type."""
-    kind = "custom" if isinstance(call.get("custom"), dict) else "function"
+    """Return a call with its type and a text as free input, as some servers leave them out."""
+    kind = _kind_of(call)
     inner = call.get(kind)
     if kind == "custom" and isinstance(inner, dict):
         return {**call, "type": kind, kind: {"input": "", **inner}}

@@ -10,6 +10,7 @@ from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.errors import error_body, failed, shaped
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import gemini_seal
+from remit.providers.dialects.streaming import Growth
 from remit.providers.dialects.tool_calls import ToolNames, input_of, json_text
 from remit.providers.dialects.usage import gemini_usage
 from remit.providers.protocol import ProviderResponse
@@ -26,8 +27,7 @@ class GeminiReader:
     """
 
     def __init__(self, total: GenerateSum) -> None:
-        self._open = ""  # ``text`` or ``thinking``
-        self._texts: list[str] = []
+        self._out = Growth()
         self._calls = 0
 
     def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
@@ -41,54 +41,41 @@ class GeminiReader:
             raise failed(data["error"])
         if "candidates" in data:
             shaped(data["candidates"], list, "candidates")
-        events: list[StreamEvent] = []
         for candidate in candidates_of(data)[:1]:
             if candidate.get("index") in (None, 0):
                 for part in parts_of(candidate):
-                    self._add(part, str(data.get("responseId") or "gemini"), events)
-        return events
+                    self._add(part, str(data.get("responseId") or "gemini"))
+        return self._out.taken()
 
     def finish(self) -> list[StreamEvent]:
         """Return the end of an open block, once the stream has ended."""
-        events: list[StreamEvent] = []
-        self._end(events)
-        return events
+        self._end()
+        return self._out.taken()
 
-    def _add(self, part: dict[str, Any], answer_id: str, events: list[StreamEvent]) -> None:
+    def _add(self, part: dict[str, Any], answer_id: str) -> None:
         seal = part.get("thoughtSignature")
-        seal = {"thought_signature": seal} if type(seal) is str and seal else {}
         call = part.get("functionCall")
-        if "text" in part:
-            text = shaped(part["text"], str, "text")
+        if "text" in part and (text := shaped(part["text"], str, "text")):
             kind = "thinking" if part.get("thought") is True else "text"
-            if text:
-                if self._open != kind:
-                    self._end(events)
-                    self._open = kind
-                self._texts.append(text)
-                thought = kind == "thinking"
-                events.append(exchange.ThinkingDelta(text) if thought else exchange.TextDelta(text))
-        if seal or call is not None:
-            self._end(events)
-        if seal:
-            events.append(exchange.BlockEnd({"type": "thinking", "thinking": "", **seal}))
+            if self._out.kind != kind:
+                self._end()
+            self._out.piece(kind, text)
+        if type(seal) is str and seal:
+            self._end()
+            self._out.end({"type": "thinking", "thinking": "", "thought_signature": seal})
         if call is not None:
+            self._end()
             name = shaped(shaped(call, dict, "functionCall").get("name"), str, "functionCall.name")
             index, self._calls = self._calls, self._calls + 1
             given = call.get("id")
             identity = given if type(given) is str and given else f"call_{answer_id}_{index}"
-            value = input_of(call.get("args"))
-            block = {"type": "tool_use", "id": identity, "name": name, "input": value}
-            events.append(exchange.ToolUseStart(index, identity, name))
-            events.append(exchange.ToolInputDelta(index, json_text(value)))
-            events.append(exchange.BlockEnd(block, index))
+            self._out.call(index, identity, name)
+            block = {"type": "tool_use", "id": identity, "name": name}
+            self._out.end_call(index, {**block, "input": input_of(call.get("args"))})
 
-    def _end(self, events: list[StreamEvent]) -> None:
-        if self._open:
-            block = {"type": self._open, self._open: "".join(self._texts)}
-            events.append(exchange.BlockEnd(block))
-            self._open = ""
-            self._texts.clear()
+    def _end(self) -> None:
+        if kind := self._out.kind:
+            self._out.end({"type": kind, kind: self._out.close()})
 
 
 class GeminiWriter:

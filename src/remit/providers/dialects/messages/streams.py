@@ -12,7 +12,7 @@ from remit.providers.dialects.errors import error_body, failed, shaped, unreadab
 from remit.providers.dialects.messages.request_reader import read_block
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import seal_of
-from remit.providers.dialects.streaming import sse
+from remit.providers.dialects.streaming import Growth, sse
 from remit.providers.dialects.tool_calls import ToolNames, input_of, json_text
 from remit.providers.dialects.usage import messages_usage
 from remit.providers.protocol import ProviderResponse
@@ -21,7 +21,7 @@ from remit.providers.wire.messages import MessageSum
 
 _ROLES = (None, "assistant")
 _READ = ("text", "thinking", "redacted_thinking", "tool_use")
-_GROWS = {"text": "text", "thinking": "thinking"}
+_GROWS = ("text", "thinking")
 _OF_A_BLOCK = ("content_block_delta", "content_block_stop")
 _TEXT_OF = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json",
             "signature_delta": "signature"}  # fmt: skip
@@ -46,6 +46,7 @@ class MessagesReader:
 
     def __init__(self, total: MessageSum) -> None:
         self._sum = total
+        self._out = Growth()
         self._begun = 0  # blocks
         self._open: dict[int, Cursor] = {}  # keyed by the block's place in the sum
         self._queries: dict[Any, list[str]] = {}
@@ -62,23 +63,20 @@ class MessagesReader:
             raise failed(data.get("error"))
         whole = kind == "message" or isinstance(data.get("content"), list)  # Nothing is streamed.
         _check("message" if whole else kind, data)
-        events: list[StreamEvent] = []
         while self._begun < self._sum.count:
             for earlier in tuple(self._open):  # Only calls come at the same time.
                 if self._sum.block(earlier).get("type") != "tool_use" or whole:
-                    self._end(earlier, events)
-            self._begin(self._begun, events)
+                    self._end(earlier)
+            self._begin(self._begun)
             self._begun += 1
         if kind in _OF_A_BLOCK:
             at = self._sum.place(data.get("index"))
             if at is None or at not in self._open:
                 raise unreadable("index")
-            self._grow(at, events)
+            self._grow(at)
             if kind == "content_block_stop":
-                self._end(at, events)
-        elif whole:
-            events += self.finish()
-        return events
+                self._end(at)
+        return self.finish() if whole else self._out.taken()
 
     def finish(self) -> list[StreamEvent]:
         """Return the ends of all open blocks, once the stream has ended.
@@ -86,43 +84,40 @@ class MessagesReader:
         Raises:
             DialectError: a block does not have the API's form.
         """
-        events: list[StreamEvent] = []
         for at in tuple(self._open):
-            self._end(at, events)
-        return events
+            self._end(at)
+        return self._out.taken()
 
-    def _begin(self, at: int, events: list[StreamEvent]) -> None:
+    def _begin(self, at: int) -> None:
         self._open[at] = Cursor()
         block = self._sum.block(at)
         if block.get("type") == "tool_use":
             identity = shaped(block.get("id"), str, "content_block.id")
-            name = shaped(block.get("name"), str, "content_block.name")
-            events.append(exchange.ToolUseStart(at, identity, name))
+            self._out.call(at, identity, shaped(block.get("name"), str, "content_block.name"))
             given = block.get("input")
             if isinstance(given, dict) and given:
-                events.append(exchange.ToolInputDelta(at, json_text(given)))
-        self._grow(at, events)
+                self._out.input(at, json_text(given))
+        self._grow(at)
 
-    def _grow(self, at: int, events: list[StreamEvent]) -> None:
+    def _grow(self, at: int) -> None:
         block = self._sum.block(at)
         kind = str(block.get("type"))
         if kind == "tool_use":
-            if new := self._open[at].new(self._sum.inputs(at)):
-                events.append(exchange.ToolInputDelta(at, new))
-        elif key := _GROWS.get(kind):
-            value = block.get(key, "")
+            self._out.input(at, self._open[at].new(self._sum.inputs(at)))
+        elif kind in _GROWS:
+            value = block.get(kind, "")
             if not isinstance(value, (str, list)):
-                raise unreadable(f"content_block.{key}")
-            if new := self._open[at].new(value):
-                events.append(
-                    exchange.TextDelta(new) if key == "text" else exchange.ThinkingDelta(new)
-                )
+                raise unreadable(f"content_block.{kind}")
+            self._out.piece(kind, self._open[at].new(value))
 
-    def _end(self, at: int, events: list[StreamEvent]) -> None:
+    def _end(self, at: int) -> None:
         del self._open[at]
+        self._out.close()
         block = _read(self._sum.whole(at), self._queries)
-        if block is not None:
-            events.append(exchange.BlockEnd(block, at if block["type"] == "tool_use" else None))
+        if block is not None and block["type"] == "tool_use":
+            self._out.end_call(at, block)
+        elif block is not None:
+            self._out.end(block)
 
 
 def _check(kind: Any, data: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.responses.request_reader import read_item
 from remit.providers.dialects.responses.request_writer import ended, response_object
 from remit.providers.dialects.seals import seal_of
-from remit.providers.dialects.streaming import FreeInput, sse
+from remit.providers.dialects.streaming import Growth, sse
 from remit.providers.dialects.tool_calls import ToolNames, arguments_text, free_text, json_text
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.delta import Cursor, settled
@@ -35,7 +35,6 @@ class _Item:
 
     def __init__(self) -> None:
         self.begun = False
-        self.free = FreeInput()
         self.cursors: dict[int, Cursor] = {}  # keyed by part
         self.parts = 0  # The number of parts that have ended.
         self.thinks = ""  # the list with the thoughts: summary or content
@@ -50,6 +49,7 @@ class ResponsesReader:
 
     def __init__(self, total: ResponseSum) -> None:
         self._sum = total
+        self._out = Growth()
         self._open: dict[int, _Item] = {}  # keyed by output index
         self._last: dict[int, dict[str, Any]] = {}
         self._any = False
@@ -72,10 +72,13 @@ class ResponsesReader:
             raise failed(error or "the response failed")
         if kind in ("response.completed", "response.incomplete"):
             return self.finish() if self._any else self._whole(answer)
-        if "output_index" not in data and not kind.startswith("response.output_item."):
-            return []
+        if "output_index" in data or kind.startswith("response.output_item."):
+            self._add(kind, data)
+        return self._out.taken()
+
+    def _add(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Add the additions of an event that belongs to an output item."""
         index = shaped(data.get("output_index"), int, "output_index")
-        events: list[StreamEvent] = []
         if kind.endswith(".delta"):
             shaped(data.get("delta"), str, "delta")
         if (item := self._sum.item(index)) is not None:
@@ -86,17 +89,12 @@ class ResponsesReader:
                 state = self._open[index] = _Item()
             self._any = True
             self._last[index] = item
-            self._grow(state, item, index, events)
-            is_message = item.get("type") == "message"
-            if (
-                is_message
-                and kind == "response.content_part.done"
-                and state.parts < len(item["content"])  # The end of a part may come twice.
-            ):
-                self._end_part(state, item, events)
+            self._grow(state, item, index)
+            ends_part = kind == "response.content_part.done" and item.get("type") == "message"
+            if ends_part and state.parts < len(item["content"]):  # The end may come twice.
+                self._end_part(state, item)
         if kind == "response.output_item.done":
-            self._end(index, shaped(data.get("item"), dict, "item"), events)
-        return events
+            self._end(index, shaped(data.get("item"), dict, "item"))
 
     def finish(self) -> list[StreamEvent]:
         """Return the ends of all open items, once the stream has ended.
@@ -104,95 +102,84 @@ class ResponsesReader:
         Raises:
             DialectError: an item does not have the API's form.
         """
-        events: list[StreamEvent] = []
         for index in sorted(self._open):
-            self._end(index, settled(self._last[index]), events)
-        return events
+            self._end(index, settled(self._last[index]))
+        return self._out.taken()
 
     def _whole(self, answer: Any) -> list[StreamEvent]:
         """Return the events of an answer of which no item has come."""
         self._any = True
-        events: list[StreamEvent] = []
         output = shaped(shaped(answer, dict, "response").get("output"), list, "output")
         for index, item in enumerate(output):
             self._open[index] = _Item()
-            self._end(index, shaped(item, dict, f"output[{index}]"), events)
-        return events
+            self._end(index, shaped(item, dict, f"output[{index}]"))
+        return self._out.taken()
 
-    def _grow(
-        self, state: _Item, item: dict[str, Any], index: int, events: list[StreamEvent]
-    ) -> None:
+    def _grow(self, state: _Item, item: dict[str, Any], index: int) -> None:
         kind = str(item.get("type"))
         if kind == "message":
             parts = shaped(item.get("content", []), list, "item.content")
             while state.parts < len(parts):
-                self._text(state, parts[state.parts], events)
+                part = parts[state.parts]
+                is_refusal = isinstance(part, dict) and part.get("type") == "refusal"
+                key = "refusal" if is_refusal else "text"
+                self._out.piece(key, self._new(state, state.parts, part, key))
                 if state.parts + 1 == len(parts):
                     break
-                self._end_part(state, item, events)
+                self._end_part(state, item)
         elif kind == "reasoning":
-            self._think(state, item, events)
+            self._think(state, item)
         elif kind in _INPUTS:
             if not state.begun:
                 state.begun = True
                 names = [shaped(item.get(key), str, f"item.{key}") for key in ("call_id", "name")]
-                events.append(exchange.ToolUseStart(index, *names))
+                self._out.call(index, *names)
             given = item.get(_INPUTS[kind])
-            cursor = state.cursors.setdefault(0, Cursor())
-            if isinstance(given, (str, list)) and (new := cursor.new(given)):
-                piece = state.free.add(new) if kind == "custom_tool_call" else new
-                events.append(exchange.ToolInputDelta(index, piece))
+            if isinstance(given, (str, list)) and kind == "function_call":
+                self._out.input(index, state.cursors.setdefault(0, Cursor()).new(given))
 
-    def _text(self, state: _Item, part: Any, events: list[StreamEvent]) -> None:
-        key = "refusal" if isinstance(part, dict) and part.get("type") == "refusal" else "text"
+    def _new(self, state: _Item, place: int, part: Any, key: str) -> str:
+        """Return the text that was added to a part of an item."""
         text = part.get(key, "") if isinstance(part, dict) else None
         if not isinstance(text, (str, list)):
             raise unreadable(f"part.{key}")
-        if new := state.cursors.setdefault(state.parts, Cursor()).new(text):
-            events.append(exchange.TextDelta(new) if key == "text" else exchange.RefusalDelta(new))
+        return state.cursors.setdefault(place, Cursor()).new(text)
 
-    def _think(self, state: _Item, item: dict[str, Any], events: list[StreamEvent]) -> None:
+    def _think(self, state: _Item, item: dict[str, Any]) -> None:
         for name, raw in (("content", True), ("summary", False)):
             parts = item.get(name)
-            if state.thinks in ("", name) and isinstance(parts, list) and parts:
+            if state.thinks in ("", name) and isinstance(parts, list):
                 for place, part in enumerate(parts):
-                    text = part.get("text", "") if isinstance(part, dict) else None
-                    if not isinstance(text, (str, list)):
-                        raise unreadable("part.text")
-                    known = place in state.cursors
-                    new = state.cursors.setdefault(place, Cursor()).new(text)
-                    if place and not known and not raw:
-                        new = f"\n\n{new}"
-                    if new:
+                    begins = place > 0 and place not in state.cursors and not raw
+                    new = self._new(state, place, part, "text")
+                    if new or begins:
                         state.thinks = name
-                        events.append(exchange.ThinkingDelta(new, raw=raw))
+                        self._out.piece("thinking", f"\n\n{new}" if begins else new, raw=raw)
 
-    def _end_part(self, state: _Item, item: dict[str, Any], events: list[StreamEvent]) -> None:
+    def _end_part(self, state: _Item, item: dict[str, Any]) -> None:
         """End the current part of a message."""
         part = settled(shaped(item.get("content"), list, "item.content")[state.parts])
         state.parts += 1
-        message = {"type": "message", "role": "assistant", "content": [part]}
-        events += [exchange.BlockEnd(block) for block in _read(message)]
+        self._out.close()
+        for block in _read({"type": "message", "role": "assistant", "content": [part]}):
+            self._out.end(block)
 
-    def _end(self, index: int, item: dict[str, Any], events: list[StreamEvent]) -> None:
+    def _end(self, index: int, item: dict[str, Any]) -> None:
         state = self._open.pop(index, None)
         if state is None:
             return
-        self._grow(state, item, index, events)
+        self._grow(state, item, index)
+        self._out.close()
         if item.get("type") == "message":
             rest = shaped(item.get("content", []), list, "item.content")[state.parts :]
             item = {**item, "role": "assistant", "content": rest}
         for block in _read(item):
             if block["type"] != "tool_use":
-                events.append(exchange.BlockEnd(block))
+                self._out.end(block)
                 continue
             if not state.begun:
-                events.append(exchange.ToolUseStart(index, block["id"], block["name"]))
-            if block.get("custom") is True:
-                events.append(exchange.ToolInputDelta(index, state.free.end()))
-            elif not state.begun or not state.cursors[0].size:
-                events.append(exchange.ToolInputDelta(index, arguments_text(block["input"])))
-            events.append(exchange.BlockEnd(block, index))
+                self._out.call(index, block["id"], block["name"])
+            self._out.end_call(index, block)
 
 
 def _has_failed(answer: Any) -> bool:
