@@ -20,7 +20,7 @@ from remit.providers.dialects.messages import request_reader as messages_reader
 from remit.providers.dialects.messages.streams import MessagesWriter
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.tool_calls import json_text
-from remit.providers.dialects.usage import converse_usage
+from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.answer import texts
 
@@ -239,7 +239,7 @@ class ConverseWriter(MessagesWriter):
 
     @override
     def end(self, answer: ProviderResponse) -> bytes:
-        metadata = {"usage": converse_usage(answer), "metrics": {"latencyMs": 0}}
+        metadata = {"usage": usage_of("bedrock.converse", answer), "metrics": {"latencyMs": 0}}
         return super().end(answer) + _event("metadata", metadata)
 
     @override
@@ -304,7 +304,7 @@ def whole(message: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
     return {
         "output": {"message": {"role": "assistant", "content": content}},
         "stopReason": _WORDS.get(word, word),
-        "usage": converse_usage(answer),
+        "usage": usage_of("bedrock.converse", answer),
         "metrics": {"latencyMs": 0},
     }
 

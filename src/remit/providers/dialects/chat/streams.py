@@ -17,7 +17,7 @@ from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import google_extra, thought_seal
 from remit.providers.dialects.streaming import Growth
 from remit.providers.dialects.tool_calls import ToolNames, arguments_text, free_text, json_text
-from remit.providers.dialects.usage import chat_usage
+from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.chat import ChatSum
 from remit.providers.wire.delta import Cursor, Pieces, settled
@@ -255,7 +255,7 @@ class ChatWriter:
         word = _WORDS.get(answer.finish_reason, "tool_calls" if self._calls else "stop")
         last = self._chunk({}, word)
         if self._include_usage:
-            last += _data({**self._head, "choices": [], "usage": chat_usage(answer)})
+            last += _data({**self._head, "choices": [], "usage": usage_of("openai.chat", answer)})
         return last + b"data: [DONE]\n\n"
 
     def error(self, status: int, code: str, message: str) -> bytes:
@@ -342,4 +342,4 @@ def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
     message.setdefault("refusal", None)
     if not message["content"] and (message.get("tool_calls") or message["refusal"]):
         message["content"] = None
-    return {**value, "usage": chat_usage(answer)}
+    return {**value, "usage": usage_of("openai.chat", answer)}

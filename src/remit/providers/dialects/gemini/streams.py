@@ -12,7 +12,7 @@ from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import gemini_seal
 from remit.providers.dialects.streaming import Growth
 from remit.providers.dialects.tool_calls import ToolNames, input_of, json_text
-from remit.providers.dialects.usage import gemini_usage
+from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.gemini import GenerateSum, candidates_of, parts_of
 
@@ -131,7 +131,9 @@ class GeminiWriter:
         """Return the last event, with finish reason and usage."""
         wire = self._part({"text": "", **self._seal}) if self._seal else b""
         reason = _WORDS.get(answer.finish_reason, "STOP")
-        return wire + self._event({"finishReason": reason}, usageMetadata=gemini_usage(answer))
+        return wire + self._event(
+            {"finishReason": reason}, usageMetadata=usage_of("gemini.generate", answer)
+        )
 
     def error(self, status: int, code: str, message: str) -> bytes:
         """Return an error that ends the stream."""

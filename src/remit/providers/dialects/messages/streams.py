@@ -14,7 +14,7 @@ from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import seal_of
 from remit.providers.dialects.streaming import Growth, sse
 from remit.providers.dialects.tool_calls import ToolNames, input_of, json_text
-from remit.providers.dialects.usage import messages_usage
+from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.delta import Cursor
 from remit.providers.wire.messages import MessageSum
@@ -29,6 +29,7 @@ _MESSAGE = {"id": str, "type": str, "role": str, "model": str, "content": list, 
             "stop_sequence": str}  # fmt: skip
 """The members of a message and their types; each may be null in a message that only begins."""
 _WORDS = {"length": "max_tokens", "tool_use": "tool_use", "content_filter": "refusal"}
+_ENDPOINT = "anthropic.messages"
 _SEARCH_TOOL = "web_search"
 
 _TEXT = {"type": "text", "text": ""}
@@ -260,12 +261,12 @@ class MessagesWriter:
         word = "tool_use" if "tool_use" in calls else "refusal" if calls else "end_turn"
         reason = _WORDS.get(answer.finish_reason, word)
         delta = {"stop_reason": reason, "stop_sequence": None}
-        last += self._sse("message_delta", {"delta": delta, "usage": messages_usage(answer)})
+        last += self._sse("message_delta", {"delta": delta, "usage": usage_of(_ENDPOINT, answer)})
         return last + self._sse("message_stop", {})
 
     def error(self, status: int, code: str, message: str) -> bytes:
         """Return an error that ends the stream."""
-        return self._sse("error", error_body("anthropic.messages", status, code, message))
+        return self._sse("error", error_body(_ENDPOINT, status, code, message))
 
     def _input(self, event: exchange.ToolInputDelta) -> bytes:
         if self._open != event.index:
@@ -368,7 +369,7 @@ def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
     used = [block for block in value["content"] if block["type"] == "tool_use"]
     for block, call in zip(used, calls, strict=False):
         block["input"] = call["input"]
-    return {**value, "usage": messages_usage(answer)}
+    return {**value, "usage": usage_of(_ENDPOINT, answer)}
 
 
 def _blocks(block: Mapping[str, Any], names: ToolNames, search_id: str) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from remit.providers.dialects.rounds import in_rounds
 from remit.providers.dialects.schemas import function_schema, named_schema
 from remit.providers.dialects.tool_calls import ToolNames, arguments_text, free_text, wire_id
 from remit.providers.dialects.tool_choice import write_choice
-from remit.providers.dialects.usage import responses_usage
+from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
 
 _FROM_CHAT = (
@@ -280,7 +280,7 @@ def ended(
         "completed_at": head["created_at"],
         "incomplete_details": None if reason is None else {"reason": reason},
         "output": output,
-        "usage": responses_usage(answer),
+        "usage": usage_of("openai.responses", answer),
     }
 
 
