@@ -247,6 +247,8 @@ def leave_out_rest(call: ModelCall, carried: Collection[str] = ()) -> None:
     modalities = other.get("modalities")
     if modalities and modalities != ["text"] and call.endpoint == "openai.chat":
         raise cannot("modalities", "an answer that is not only text")
+    if any("name" in message for message in call.messages):
+        call.drop("messages[].name")
     honoured = _HONOURED.get(call.endpoint, frozenset())
     for key, value in other.items():
         if key in carried or key in honoured or value == _NO_EFFECT.get(key):

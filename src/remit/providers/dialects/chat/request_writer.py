@@ -190,7 +190,7 @@ def _add_choice(call: ModelCall, names: ToolNames, body: dict[str, Any]) -> None
     if choice is None:
         return
     if choice["type"] == "other":
-        raise cannot("tool_choice", "a tool that only its own provider has")
+        raise cannot(call.own("tool_choice"), "a tool that only its own provider has")
     if choice["type"] == "allowed":  # few servers know it: offer the allowed ones alone
         allowed = {names.sent(name) for name in choice["names"]}
         body["tools"] = [tool for tool in body["tools"] if tool["function"]["name"] in allowed]

@@ -50,10 +50,12 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
         config["responseMimeType"] = "application/json"
         if call.response_format.schema is not None:
             config["responseJsonSchema"] = call.response_format.schema
+        if call.response_format.description:
+            call.drop("response_format.description")
     if config:
         body["generationConfig"] = config
     if call.user:
-        call.drop("metadata.user_id" if call.endpoint == "anthropic.messages" else "user")
+        call.drop("user")
     if call.parallel_tools is False:
         call.drop("parallel_tool_calls")
     if call.stream:
@@ -116,7 +118,7 @@ def _parts(
     if kind == "thinking":
         if "thought_signature" in block:
             return [{"text": block["thinking"], "thought": True}]
-        call.drop("reasoning_content" if call.endpoint == "openai.chat" else "thinking")
+        call.drop("thoughts" if call.endpoint == "openai.chat" else "thinking")
         return []
     if kind in ("redacted_thinking", "server_tool"):
         call.drop("thinking" if kind == "redacted_thinking" else "web_search")
@@ -173,7 +175,7 @@ def _tools(call: ModelCall, names: ToolNames) -> dict[str, Any]:
     if choice is None:
         return {"tools": tools}
     if choice["type"] == "other":
-        raise cannot("tool_choice", "a tool that only its own provider has")
+        raise cannot(call.own("tool_choice"), "a tool that only its own provider has")
     allowed = [choice["name"]] if choice["type"] == "tool" else choice.get("names", [])
     config: dict[str, Any] = {"mode": _MODES[choice.get("mode", choice["type"])]}
     if allowed:

@@ -27,7 +27,6 @@ _MIN_TOP_P_WITH_THINKING = 0.95
 _MOST_HINTS = 4
 _ASIDE = "<system>\n{}\n</system>"
 _OPENING = "(The conversation begins.)"
-_EFFORT_NAMES = {"openai.chat": "reasoning_effort", "openai.responses": "reasoning.effort"}
 _SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 _SEARCH_KEYS = ("allowed_domains", "blocked_domains", "user_location", "max_uses")
 
@@ -113,7 +112,7 @@ def _thinking(call: ModelCall, body: dict[str, Any], model: str, limit: int) -> 
         if forced or (thinking["type"] == "enabled" and in_plain_round(body["messages"])):
             thinking = None
     if thinking is None and wanted.effort != "none" and "effort" not in said:
-        call.drop(_EFFORT_NAMES.get(call.endpoint, "reasoning"))
+        call.drop("reasoning")
     if thinking is not None:
         body["thinking"] = thinking
         for name in ("temperature", "top_k"):
@@ -176,8 +175,6 @@ def _conversation(
     turns: list[dict[str, Any]] = []
     for index in range(leading, len(messages)):
         role, content = messages[index]["role"], messages[index]["content"]
-        if "name" in messages[index]:
-            call.drop("messages[].name")
         if role == "system":
             text = "\n\n".join(block["text"] for block in _system_texts(messages[index], index))
             role = "user"
@@ -284,7 +281,7 @@ def _block(
     if kind == "thinking":
         sealed = block.get("signature")
         if not sealed:
-            call.drop("reasoning_content" if call.endpoint == "openai.chat" else "reasoning")
+            call.drop("thoughts" if call.endpoint == "openai.chat" else "reasoning")
             return None  # not Anthropic's: it would be refused
         return {"type": kind, "thinking": block["thinking"], "signature": sealed}
     if kind == "redacted_thinking":

@@ -47,8 +47,7 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
     chat = call.endpoint == "openai.chat"
     leave_out_rest(call, _FROM_CHAT if chat else ())
     if call.stop:
-        where = "stop_sequences" if call.endpoint == "anthropic.messages" else "stop"
-        raise cannot(where, "an end at certain texts")
+        raise cannot(call.own("stop"), "an end at certain texts")
     names = ToolNames(call)
     body: dict[str, Any] = {"model": model, "input": _items(call, names)}
     limit = call.max_tokens
@@ -229,7 +228,7 @@ def _add_tools(call: ModelCall, names: ToolNames, body: dict[str, Any]) -> None:
         body["parallel_tool_calls"] = call.parallel_tools
     if call.tool_choice is not None:
         if call.tool_choice["type"] == "other":
-            raise cannot("tool_choice", "a tool that only its own provider has")
+            raise cannot(call.own("tool_choice"), "a tool that only its own provider has")
         custom = frozenset(tool["name"] for tool in call.tools if tool.get("custom") is True)
         body["tool_choice"] = write_choice(call.tool_choice, names, custom, nested=False)
 
