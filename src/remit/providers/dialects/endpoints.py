@@ -103,7 +103,7 @@ def write_request(
 
     Args:
         endpoint: the provider's endpoint.
-        call: the request.
+        call: the request; fields that the API lacks are added to its ``dropped``.
         model: the provider's name of the model.
         max_output_tokens: the model's largest output, sent if the API requires a limit and the
             client set none.

@@ -22,10 +22,7 @@ _SEE_NEXT = "(What the tool gave follows in the next message.)"
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
     """Return a call of another dialect as a body of Chat Completions.
 
-    Args:
-        call: the request; fields that the API lacks are added to its ``dropped``.
-        model: the provider's name of the model.
-        max_output_tokens: ignored, as the API requires no limit.
+    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_request`.
 
     Raises:
         DialectError: Chat Completions cannot express the call.

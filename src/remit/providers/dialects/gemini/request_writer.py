@@ -22,10 +22,7 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
     """Return a call of another dialect as a body of ``generateContent`` with ``model`` and
     ``stream``, which the provider's path states.
 
-    Args:
-        call: the request; fields that the API lacks are added to its ``dropped``.
-        model: the provider's name of the model.
-        max_output_tokens: ignored, as the API requires no limit.
+    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_request`.
 
     Raises:
         DialectError: Gemini's API cannot express the call.

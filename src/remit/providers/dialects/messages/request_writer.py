@@ -34,10 +34,7 @@ _SEARCH_KEYS = ("allowed_domains", "blocked_domains", "user_location", "max_uses
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
     """Return a call of another dialect as a body of the Messages API.
 
-    Args:
-        call: the request; fields that the API lacks are added to its ``dropped``.
-        model: the provider's name of the model.
-        max_output_tokens: the model's largest output, sent if the client set no limit.
+    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_request`.
 
     Raises:
         DialectError: the Messages API cannot express the call.

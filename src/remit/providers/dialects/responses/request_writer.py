@@ -36,10 +36,7 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
 
     ``store`` is false unless the client asked for storage.
 
-    Args:
-        call: the request; fields that the API lacks are added to its ``dropped``.
-        model: the provider's name of the model.
-        max_output_tokens: ignored, as the API requires no limit.
+    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_request`.
 
     Raises:
         DialectError: Responses cannot express the call.
