@@ -35,7 +35,7 @@ def checked_body(body: Any) -> dict[str, Any]:
 
 
 def _problem(value: Any) -> str:
-    """Return what is wrong with a member of a body; empty if nothing is."""
+    """Return the fault of a member of a body; empty if there is none."""
     level: list[Any] = [[value]]
     for _ in range(_MAX_DEPTH):
         inner = [each for one in level for each in (one.values() if type(one) is dict else one)]
