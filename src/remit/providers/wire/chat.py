@@ -5,9 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from remit.providers.wire.answer import AnswerFacts, StreamSum, bytes_of, read_event, string, texts
+from remit.providers.wire.answer import (
+    AnswerFacts,
+    StreamSum,
+    bytes_of,
+    ended_by,
+    read_event,
+    string,
+    texts,
+)
 from remit.providers.wire.delta import Pieces, grow, grow_calls, settled
-from remit.providers.wire.finish import ended_by
 from remit.providers.wire.usage import Usage, continued, read_usage
 
 _PLAIN = frozenset(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from remit.kernel.json_text import dump
-from remit.providers.wire.answer import AnswerFacts, StreamSum, read_event, string
+from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
 from remit.providers.wire.body import member_at
 from remit.providers.wire.delta import Pieces, settled
-from remit.providers.wire.finish import ended_by
 from remit.providers.wire.usage import continued, read_usage
 
 CANDIDATES = ("generationConfig.candidateCount", "generation_config.candidate_count")

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from remit.kernel.json_members import elements, member, value_at
 from remit.kernel.json_text import JsonTextError, load_unique
-from remit.providers.wire.answer import AnswerFacts, StreamSum, read_event, string
+from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
 from remit.providers.wire.delta import Pieces, grow, settled
-from remit.providers.wire.finish import ended_by
 from remit.providers.wire.usage import Usage, continued, read_usage
 
 _PLAIN = frozenset(

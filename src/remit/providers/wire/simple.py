@@ -1,4 +1,6 @@
-"""Answers of small endpoints: embeddings, rankings, images, sound, token counts."""
+"""Answers of small endpoints: embeddings, rankings, images, sound, token counts; streams of other
+protocols.
+"""
 
 from __future__ import annotations
 
@@ -152,3 +154,29 @@ def _added(one: Any, other: Any, depth: int = 0) -> Any:
     if is_count(one) and is_count(other):
         return one + other
     return one if other is None else other
+
+
+class Passed(StreamSum):
+    """A sum that parses nothing. Only the end of the connection ends the stream."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+
+    @property
+    def raw(self) -> bytes:
+        """The received bytes."""
+        return b"".join(self._parts)
+
+    def add(self, name: str, data: bytes, value: Any = None) -> Any:
+        """Append received bytes; return None."""
+        self._parts.append(data)
+        self.pieces += 1
+        self.size += len(data)
+        return None
+
+    def answer(self) -> dict[str, Any]:
+        """Return the received bytes as a text under ``stream``."""
+        return {"stream": self.raw.decode("utf-8", "replace")}

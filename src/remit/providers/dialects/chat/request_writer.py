@@ -9,10 +9,9 @@ from remit.providers.dialects.effort import openai_effort
 from remit.providers.dialects.errors import cannot, leave_out_rest
 from remit.providers.dialects.media import openai_part, with_failure
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.rounds import in_rounds
 from remit.providers.dialects.schemas import function_schema, named_schema
 from remit.providers.dialects.seals import google_extra
-from remit.providers.dialects.tool_calls import ToolNames, arguments_text, wire_id
+from remit.providers.dialects.tool_calls import ToolNames, arguments_text, in_rounds, wire_id
 from remit.providers.dialects.tool_choice import described, write_choice
 
 _MEDIA = ("image", "document")

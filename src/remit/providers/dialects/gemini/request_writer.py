@@ -10,8 +10,7 @@ from remit.providers.dialects.effort import gemini_thinking
 from remit.providers.dialects.errors import cannot, foreign_part, leave_out_rest, words_of
 from remit.providers.dialects.media import plain_document
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.rounds import in_rounds
-from remit.providers.dialects.tool_calls import ToolNames, wire_id
+from remit.providers.dialects.tool_calls import ToolNames, in_rounds, wire_id
 from remit.providers.dialects.tool_choice import described
 
 _MODES = {"auto": "AUTO", "any": "ANY", "none": "NONE", "tool": "ANY"}

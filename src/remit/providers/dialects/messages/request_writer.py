@@ -16,9 +16,8 @@ from remit.providers.dialects.errors import (
 )
 from remit.providers.dialects.media import messages_source
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.rounds import in_rounds
 from remit.providers.dialects.schemas import flat_schema, messages_schema
-from remit.providers.dialects.tool_calls import ToolNames, free_text, wire_id
+from remit.providers.dialects.tool_calls import ToolNames, free_text, in_rounds, wire_id
 from remit.providers.dialects.tool_choice import described
 
 _ANY_JSON = "Answer with one JSON object and nothing else: no words around it, no code fence."

@@ -11,9 +11,14 @@ from remit.providers.dialects.effort import openai_effort, takes_effort
 from remit.providers.dialects.errors import cannot, foreign_part, leave_out_rest
 from remit.providers.dialects.media import openai_part, with_failure
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.rounds import in_rounds
 from remit.providers.dialects.schemas import function_schema, named_schema
-from remit.providers.dialects.tool_calls import ToolNames, arguments_text, free_text, wire_id
+from remit.providers.dialects.tool_calls import (
+    ToolNames,
+    arguments_text,
+    free_text,
+    in_rounds,
+    wire_id,
+)
 from remit.providers.dialects.tool_choice import write_choice
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
