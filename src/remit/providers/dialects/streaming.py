@@ -116,10 +116,10 @@ class Growth:
         if text:
             self.kind = kind
             self._pieces.append(text)
-            if kind == "thinking":
-                self._events.append(exchange.ThinkingDelta(text, raw=raw))
-            elif kind == "text":
+            if kind == "text":
                 self._events.append(exchange.TextDelta(text))
+            elif kind == "thinking":
+                self._events.append(exchange.ThinkingDelta(text, raw=raw))
             else:
                 self._events.append(exchange.RefusalDelta(text))
 

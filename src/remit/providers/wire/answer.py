@@ -250,18 +250,13 @@ def string(value: Any) -> str:
     return value if type(value) is str else ""
 
 
-def texts(blocks: Any, key: str = "text") -> str:
-    """Return the joined texts of a list of blocks; a text is returned itself.
-
-    Args:
-        blocks: a list of blocks, a text, or anything else, which gives an empty text.
-        key: the member that contains a block's text.
-    """
+def texts(blocks: Any) -> str:
+    """Return the joined texts of a list of blocks; a text itself; empty for any other value."""
     if type(blocks) is str:
         return blocks
     if type(blocks) is not list:
         return ""
-    return "".join(string(block.get(key)) for block in blocks if type(block) is dict)
+    return "".join(string(block.get("text")) for block in blocks if type(block) is dict)
 
 
 def bytes_of(text: str) -> int:

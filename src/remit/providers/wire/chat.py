@@ -95,19 +95,15 @@ def _says(choice: Any) -> bool:
 
 def _says_more(message: dict[str, Any]) -> bool:
     """Return True if a message contains more than plain text."""
-    for key, value in message.items():
-        if key not in _PLAIN:
-            if value is not None and value != [] and value != "":
-                return True
-        elif key == "content" and value is not None and type(value) is not str:
-            return True
-    return False
+    content = message.get("content")
+    return _has_more(message, _PLAIN) or (content is not None and type(content) is not str)
 
 
 def _has_more(holder: dict[str, Any], plain: frozenset[str]) -> bool:
-    """Return True if an answer or a choice has other members than ``plain``, such as citations."""
+    """Return True if an object has members with values other than ``plain``, such as citations."""
     return any(
-        key not in plain and value is not None and value != [] for key, value in holder.items()
+        key not in plain and value is not None and value != [] and value != ""
+        for key, value in holder.items()
     )
 
 
