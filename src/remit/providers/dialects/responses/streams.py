@@ -17,7 +17,7 @@ from remit.providers.dialects.seals import seal_of
 from remit.providers.dialects.streaming import Growth, sse
 from remit.providers.dialects.tool_calls import ToolNames, arguments_text, free_text, json_text
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.delta import Cursor, settled
+from remit.providers.wire.delta import Cursor, Pieces, settled
 from remit.providers.wire.responses import ResponseSum
 
 _INPUTS = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -121,7 +121,7 @@ class ResponsesReader:
             parts = shaped(item.get("content", []), list, "item.content")
             while state.parts < len(parts):
                 part = parts[state.parts]
-                is_refusal = isinstance(part, dict) and part.get("type") == "refusal"
+                is_refusal = type(part) is dict and part.get("type") == "refusal"
                 key = "refusal" if is_refusal else "text"
                 self._out.piece(key, self._new(state, state.parts, part, key))
                 if state.parts + 1 == len(parts):
@@ -140,10 +140,13 @@ class ResponsesReader:
 
     def _new(self, state: _Item, place: int, part: Any, key: str) -> str:
         """Return the text that was added to a part of an item."""
-        text = part.get(key, "") if isinstance(part, dict) else None
-        if not isinstance(text, (str, list)):
+        text = part.get(key, "") if type(part) is dict else None
+        if type(text) is not Pieces and not isinstance(text, (str, list)):
             raise unreadable(f"part.{key}")
-        return state.cursors.setdefault(place, Cursor()).new(text)
+        cursor = state.cursors.get(place)
+        if cursor is None:
+            cursor = state.cursors[place] = Cursor()
+        return cursor.new(text)
 
     def _think(self, state: _Item, item: dict[str, Any]) -> None:
         for name, raw in (("content", True), ("summary", False)):
