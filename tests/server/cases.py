@@ -44,6 +44,11 @@ max_retries = 0
 kind = "openai"
 base_url = "{url}/v1"
 responses = false
+
+[providers.gemini]
+kind = "gemini"
+base_url = "{url}/v1beta"
+api_key = "key"
 """
 _AT_ONCE = 6
 __all__ = [
@@ -62,6 +67,7 @@ class Case:
         about: what is odd in it.
         answer: of the provider; ``None``: its usual one.
         expected: what a test wants to remember of it.
+        path: where it is sent, for a dialect whose path names the model.
     """
 
     endpoint: str
@@ -71,6 +77,7 @@ class Case:
     expected: Any = None
     headers: dict[str, str] = field(default_factory=dict)
     name: str = field(default_factory=new_session)
+    path: str = ""
 
 
 @dataclass
@@ -159,7 +166,8 @@ def _some(served: Served, provider: RawProvider, cases: Sequence[Case], token: s
                 CASE_HEADER: case.name,
                 **case.headers,
             }
-            connection.request("POST", PATHS[case.endpoint], case.body, headers)
+            path = case.path or PATHS[case.endpoint]
+            connection.request("POST", path, case.body, headers)
             broke = ""
             try:
                 reply = connection.getresponse()
@@ -209,7 +217,11 @@ def _problems(came: Came, own_errors: bool) -> list[str]:
     sent, given = came.got[-1][1], came.case.body
     if wire_body(came.texts, metadata["cut"]) != sent:
         found.append("the record is not what was sent")
-    if metadata["wire"] == came.case.endpoint:
+    if metadata["wire"] == came.case.endpoint and came.case.path:
+        changed = {change["path"] for change in metadata.get("changed", [])}
+        if changed <= {"/model"} and sent != given:  # The path names the model.
+            found.append("bytes changed on their way out")
+    elif metadata["wire"] == came.case.endpoint:
         for name in _fitted(came.entry):  # what another provider made was fitted for this one
             sent, given = (remove_member(body, (name,)) for body in (sent, given))
         before = undone(sent, came.entry)
@@ -234,7 +246,8 @@ def _fitted(entry: LedgerEntry) -> set[str]:
 
 def _is_refusal(came: Came) -> bool:
     try:
-        error = json.loads(came.body)["error"]
+        value = json.loads(came.body)
+        error = value.get("error", value)  # Bedrock's has no member of that name.
     except (ValueError, KeyError, TypeError):
         return False
     return 400 <= came.status < 500 and bool(error["message"])

@@ -77,6 +77,9 @@ _CASES = {
 }  # fmt: skip
 
 
+_TWO = [{**_CASES["two"], "candidates": [one]} for one in _CASES["two"]["candidates"]]
+
+
 @pytest.fixture(scope="module")
 def provider() -> Iterator[RawProvider]:
     with raw_provider() as running:
@@ -122,6 +125,8 @@ def _gemini(path: str, body: dict[str, Any]) -> bytes:
         return _stream(_answer(_PARTS[0], reason=None), _answer(_PARTS[1]))
     if case == "blocked":
         return _stream(_CASES["blocked"])
+    if case == "two":
+        return _stream(*_TWO)
     if case == "cut":
         return _stream(_answer({"text": "Hel"}, reason=None))
     return _stream(_answer({"text": "Hel"}, reason=None), _answer({"text": "lo"}))
@@ -302,6 +307,17 @@ def test_a_stream_of_chat_completions_reaches_a_client_of_gemini(served: Served)
         assert "".join(part["text"] for one in contents for part in one["parts"]) == "Good day"
         assert events[-1]["candidates"][0]["finishReason"] == "STOP"
         assert events[-1]["usageMetadata"]["totalTokenCount"] == 11
+
+
+def test_a_candidate_that_begins_after_another_ended_reaches_the_client_and_the_record(
+    served: Served,
+) -> None:
+    parts = [{"parts": [{"text": "two"}]}]
+    body = {"contents": parts, "generationConfig": {"candidateCount": 2}}
+    status, raw, _, session = _ask(served, "streamGenerateContent", body)
+    assert (status, json.loads(raw)) == (200, _TWO)
+    recorded = served.exchange(session).metadata["answer"]["candidates"]
+    assert [one["content"]["parts"] for one in recorded] == [[{"text": "one"}], [{"text": "two"}]]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -95,7 +95,8 @@ class RawProvider:
                     elif name.lower() == CASE_HEADER.encode():
                         case = value.strip().decode("latin-1")
                 body = reader.read(length)
-                if not case and (found := _CASE.search(body)) is not None:
+                named = path.encode() + b" " + body
+                if not case and (found := _CASE.search(named)) is not None:
                     case = found[0].decode()
                 self.got.setdefault(case, []).append((path, body))
                 if not self.answers.get(case, self.answer)(connection, path, body):

@@ -11,7 +11,7 @@ from remit.gateway.tools import NO_LIMITS, SCHEMAS, ToolLimits, count_of, tools_
 from remit.kernel.budget import Amount
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.prices import Price
-from remit.providers.wire import ENDPOINTS, NESTED, is_reference, member_at
+from remit.providers.wire import CANDIDATES, ENDPOINTS, NESTED, is_reference, member_at
 
 __all__ = [
     "IMAGE_TOKENS",
@@ -322,13 +322,10 @@ def _limit(endpoint: str, body: Mapping[str, Any]) -> int:
     return limit
 
 
-_CANDIDATES = ("generationConfig.candidateCount", "generation_config.candidate_count")
-
-
 def _answers(endpoint: str, body: Mapping[str, Any]) -> tuple[int, str]:
     """Return how many answers a call asks for, and the field that states no whole number."""
     answers, odd = 1, ""
-    for name in ("n", "best_of", *_CANDIDATES):
+    for name in ("n", "best_of", *CANDIDATES):
         value = member_at(body, name)
         for each in value if type(value) is list else [value]:  # a form may hold it twice
             count = 1 if each is None else count_of(each)

@@ -16,7 +16,7 @@ from remit.providers.dialects import (
     read_request,
     write_request,
 )
-from remit.providers.dialects.refusals import cannot
+from remit.providers.dialects.errors import cannot
 from remit.providers.dialects.targets import (
     MAY_CHANGE,
     Target,
@@ -151,8 +151,9 @@ class WireDialect(ABC):
             call = replace(call, max_tokens=largest)
         value = write_request(home.name, call, model=model_id, max_output_tokens=largest)
         if target.most_stops is not None and len(call.stop) > target.most_stops:
-            name = "stop_sequences" if call.endpoint == MESSAGES.name else "stop"
-            raise cannot(name, f"more than {target.most_stops} texts that end the answer")
+            raise cannot(
+                call.own("stop"), f"more than {target.most_stops} texts that end the answer"
+            )
         value = fitted_value(home.name, value, target, translated=True)
         if type(listed := value.get(home.prompt)) is list:
             several = [one if type(one) is list else [one] for one in listed]
@@ -184,8 +185,7 @@ class WireDialect(ABC):
             if (limit := value.pop("max_tokens", None)) is not None:
                 value["max_completion_tokens"] = limit
             if value.get("stop"):
-                where = "stop_sequences" if call.endpoint == MESSAGES.name else "stop"
-                raise cannot(where, "an end at certain texts")
+                raise cannot(call.own("stop"), "an end at certain texts")
         if reasons or not (target.takes_older_fields and self.send_temperature):
             for name in ("temperature", "top_p", "top_k"):
                 if (reasons or not target.takes_older_fields or name == "temperature") and (

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 ENDPOINTS = ("openai.chat", "openai.responses", "anthropic.messages")
-ALL_ENDPOINTS = (*ENDPOINTS, "gemini.generate")
+PROVIDERS = (*ENDPOINTS, "gemini.generate")
+CLIENTS = (*PROVIDERS, "bedrock.converse")
 PDF = "data:application/pdf;base64,JVBERi0="
 PNG = "data:image/png;base64,iVBORw0="
 SCHEMA = {
@@ -307,8 +308,37 @@ GEMINI_ANSWER: dict[str, Any] = {
     "modelVersion": "gemini-2.5-flash", "responseId": "r1",
 }  # fmt: skip
 
+CONVERSE: dict[str, Any] = {
+    "model": "m", "stream": False,
+    "system": [{"text": "Be brief."}, {"cachePoint": {"type": "default", "ttl": "1h"}}],
+    "messages": [
+        {"role": "user", "content": [
+            {"text": "Look."},
+            {"image": {"format": "png", "source": {"bytes": "iVBORw0="}}},
+            {"document": {"format": "pdf", "name": "a", "source": {"bytes": "JVBERi0="}}},
+            {"document": {"format": "txt", "name": "b", "source": {"text": "c"}}}]},
+        {"role": "assistant", "content": [
+            {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "sig"}}},
+            {"reasoningContent": {"redactedContent": "c2VhbGVk"}},
+            {"text": "I look."},
+            {"toolUse": {"toolUseId": "t1", "name": "answer", "input": {"city": "Bern"}}}]},
+        {"role": "user", "content": [
+            {"toolResult": {"toolUseId": "t1", "status": "error",
+                            "content": [{"text": "no"}, {"json": {"a": 1}}]}},
+            {"cachePoint": {"type": "default"}}]},
+    ],
+    "inferenceConfig": {"maxTokens": 4000, "temperature": 0.5, "topP": 0.9,
+                        "stopSequences": ["END"]},
+    "toolConfig": {
+        "tools": [{"toolSpec": {"name": "answer", "description": "d",
+                                "inputSchema": {"json": SCHEMA}}}],
+        "toolChoice": {"any": {}}},
+    "outputConfig": {"effort": "low", "textFormat": {
+        "type": "json_schema", "structure": {"jsonSchema": {"schema": '{"type":"object"}'}}}},
+    "additionalModelRequestFields": {"thinking": {"type": "enabled", "budget_tokens": 2000}},
+}  # fmt: skip
 REQUESTS = {"openai.chat": CHAT, "openai.responses": RESPONSES, "anthropic.messages": MESSAGES,
-            "gemini.generate": GEMINI}  # fmt: skip
+            "gemini.generate": GEMINI, "bedrock.converse": CONVERSE}  # fmt: skip
 
 CHAT_ANSWER: dict[str, Any] = {
     "id": "chatcmpl-1",

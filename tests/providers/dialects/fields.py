@@ -17,11 +17,21 @@ from openai.types.responses.response_create_params import ResponseCreateParamsBa
 from remit.kernel.json_text import dump
 from remit.kernel.settings import ProviderSettings
 from remit.providers import Body, Outgoing, ProviderError, ProviderRequest, UpstreamProvider
-from remit.providers.wire.endpoint import CHAT, MESSAGES, RESPONSES, Endpoint
+from remit.providers.wire.endpoint import (
+    CHAT,
+    CONVERSE,
+    GENERATE,
+    MESSAGES,
+    RESPONSES,
+    Endpoint,
+)
 
 PAGE = Path(__file__).parents[3] / "docs" / "translation.md"
 ENDPOINTS = {"Chat Completions": CHAT, "Responses": RESPONSES, "Messages": MESSAGES}
-MODELS = {CHAT.name: "deepseek-v4", RESPONSES.name: "gpt-5.6", MESSAGES.name: "claude-sonnet-4-5"}
+TARGETS = {**ENDPOINTS, "Gemini": GENERATE}
+SOURCES = {**TARGETS, "Converse": CONVERSE}
+MODELS = {CHAT.name: "deepseek-v4", RESPONSES.name: "gpt-5.6", MESSAGES.name: "claude-sonnet-4-5",
+          GENERATE.name: "gemini-2.5-flash"}  # fmt: skip
 _TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}
 _BASE: dict[str, dict[str, Any]] = {
     CHAT.name: {
@@ -33,6 +43,18 @@ _BASE: dict[str, dict[str, Any]] = {
         "max_tokens": 8000,
         "messages": [{"role": "user", "content": "Hi"}],
         "tools": [{"name": "f", "input_schema": _TOOL["parameters"]}],
+    },
+    GENERATE.name: {
+        "contents": [{"parts": [{"text": "Hi"}]}],
+        "generationConfig": {"responseMimeType": "application/json"},
+        "tools": [{"functionDeclarations": [_TOOL]}],
+    },
+    CONVERSE.name: {
+        "messages": [{"role": "user", "content": [{"text": "Hi"}]}],
+        "toolConfig": {
+            "tools": [{"toolSpec": {"name": "f", "inputSchema": {"json": _TOOL["parameters"]}}}]
+        },
+        "inferenceConfig": {"maxTokens": 8000},
     },
 }
 _SCHEMA = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
@@ -137,6 +159,55 @@ VALUES: dict[str, dict[str, Any]] = {
         "user_profile_id": "u",
         "workspace_id": "w",
     },
+    GENERATE.name: {
+        "cachedContent": "cachedContents/c",
+        "contents": [{"parts": [{"text": "Bye"}]}],
+        "generationConfig.candidateCount": 2,
+        "generationConfig.enableEnhancedCivicAnswers": True,
+        "generationConfig.frequencyPenalty": 0.5,
+        "generationConfig.logprobs": 3,
+        "generationConfig.maxOutputTokens": 500,
+        "generationConfig.mediaResolution": "MEDIA_RESOLUTION_LOW",
+        "generationConfig.presencePenalty": 0.5,
+        "generationConfig.responseJsonSchema": _SCHEMA,
+        "generationConfig.responseLogprobs": True,
+        "generationConfig.responseMimeType": "text/plain",
+        "generationConfig.responseModalities": ["AUDIO"],
+        "generationConfig.responseSchema": _SCHEMA,
+        "generationConfig.seed": 1,
+        "generationConfig.speechConfig": {"languageCode": "de"},
+        "generationConfig.stopSequences": ["END"],
+        "generationConfig.temperature": 0.5,
+        "generationConfig.thinkingConfig": {"thinkingBudget": 2000},
+        "generationConfig.topK": 5,
+        "generationConfig.topP": 0.9,
+        "labels": {"k": "v"},
+        "safetySettings": [{"category": "x", "threshold": "BLOCK_NONE"}],
+        "systemInstruction": {"parts": [{"text": "Be brief."}]},
+        "toolConfig": {"functionCallingConfig": {"mode": "ANY"}},
+        "tools": [{"functionDeclarations": [{"name": "g"}]}],
+    },
+    CONVERSE.name: {
+        "additionalModelRequestFields.thinking": {"type": "enabled", "budget_tokens": 2000},
+        "additionalModelRequestFields.top_k": 5,
+        "additionalModelRequestFields.other": 1,
+        "additionalModelResponseFieldPaths": ["/x"],
+        "guardrailConfig": {"guardrailIdentifier": "g", "guardrailVersion": "1"},
+        "inferenceConfig.maxTokens": 500,
+        "inferenceConfig.stopSequences": ["END"],
+        "inferenceConfig.temperature": 0.5,
+        "inferenceConfig.topP": 0.9,
+        "messages": [{"role": "user", "content": [{"text": "Bye"}]}],
+        "outputConfig.effort": "low",
+        "performanceConfig": {"latency": "optimized"},
+        "projectIdentifier": "p",
+        "promptVariables": {"a": {"text": "b"}},
+        "requestMetadata": {"k": "v"},
+        "serviceTier": {"type": "flex"},
+        "system": [{"text": "Be brief."}],
+        "toolConfig.toolChoice": {"any": {}},
+        "toolConfig.tools": [{"toolSpec": {"name": "g", "inputSchema": {"json": _SCHEMA}}}],
+    },
 }
 SDK_FIELDS = {
     CHAT.name: ChatFields, RESPONSES.name: ResponseFields, MESSAGES.name: MessagesFields,
@@ -159,13 +230,17 @@ def sent(
     """The request that a provider of ``target`` gets for a client's body of ``source``."""
     model = model or MODELS[target.name]
     settings = ProviderSettings(
-        kind="anthropic" if target is MESSAGES else "openai", base_url="http://x", api_key="k",
+        kind=target.dialect, base_url="http://x", api_key="k",
         base_url_env="", api_key_env="", default_model=model, send_temperature=True,
         native_tools=True, structured_output=True, api_version=version,
         responses=responses or target is RESPONSES, max_completion_tokens_models=list(reasons),
     )  # fmt: skip
     provider = UpstreamProvider("http://localhost", "k", settings, name)
-    body = Body.read(source, dump({"model": "m", **_BASE[source.name], **fields}))
+    value: dict[str, Any] = {"model": "m", **_BASE[source.name]}
+    for name, each in fields.items():
+        outer, dot, inner = name.partition(".")
+        value[outer] = {**value.get(outer, {}), inner: each} if dot else each
+    body = Body.read(source, dump(value))
     request = ProviderRequest(
         model, (), None, None, 30, body=body, headers=headers, largest_output=largest
     )
@@ -179,19 +254,23 @@ def fate(source: Endpoint, target: Endpoint, field: str) -> str:
         outgoing = sent(source, target, {field: VALUES[source.name][field]})
     except ProviderError as error:
         assert error.param is not None, (field, error)
-        assert error.param.split(".")[0].split("[")[0] == field, (field, error.param)
+        assert error.param.startswith(field), (field, error.param)
         return "refused"
     if any(name == field or name.startswith(f"{field}.") for name in outgoing.dropped):
         return "dropped"
-    return "translated" if outgoing.body.value != base.body.value else ""
+    same = (outgoing.body.value, outgoing.path) == (base.body.value, base.path)
+    return "" if same else "translated"
 
 
 def rows() -> list[str]:
     """The tables' lines: for each source, the fields that share their fates."""
     lines = []
-    for title, source in ENDPOINTS.items():
-        others = {name: target for name, target in ENDPOINTS.items() if target is not source}
-        lines += [f"| fields of {title} | to {' | to '.join(others)} |", "|---|---|---|"]
+    for title, source in SOURCES.items():
+        others = {name: target for name, target in TARGETS.items() if target is not source}
+        lines += [
+            f"| fields of {title} | to {' | to '.join(others)} |",
+            "|---" * (len(others) + 1) + "|",
+        ]
         groups: dict[tuple[str, ...], list[str]] = {}
         for field in sorted(VALUES[source.name]):
             fates = tuple(fate(source, one, field) or "Remit's own" for one in others.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import botocore.session
 import pytest
 
 from remit.providers import ProviderError, ProviderResponse
@@ -17,7 +18,14 @@ from remit.providers.dialects import (
     write_answer,
 )
 from remit.providers.wire import stream_sum
-from remit.providers.wire.endpoint import CHAT, MESSAGES, RESPONSES, Endpoint
+from remit.providers.wire.endpoint import (
+    CHAT,
+    CONVERSE,
+    GENERATE,
+    MESSAGES,
+    RESPONSES,
+    Endpoint,
+)
 from tests.providers.dialects import fields
 
 REMITS_OWN = {
@@ -34,13 +42,18 @@ def test_the_page_states_the_fate_of_each_field() -> None:
         assert row in page, "python -m tests.providers.dialects.fields"
 
 
-@pytest.mark.parametrize("source", fields.ENDPOINTS.values(), ids=lambda one: one.name)
+@pytest.mark.parametrize("source", fields.SOURCES.values(), ids=lambda one: one.name)
 def test_every_field_of_the_sdk_has_a_fate(source: Endpoint) -> None:
-    named = set(fields.SDK_FIELDS[source.name].__annotations__) - {"model"}
-    assert named <= set(fields.VALUES[source.name])
-    for target in fields.ENDPOINTS.values():
+    if source is CONVERSE:
+        service = botocore.session.get_session().get_service_model("bedrock-runtime")
+        named = set(service.operation_model("Converse").input_shape.members) - {"modelId"}
+        assert named <= {name.partition(".")[0] for name in fields.VALUES[source.name]}
+    elif source.name in fields.SDK_FIELDS:
+        named = set(fields.SDK_FIELDS[source.name].__annotations__) - {"model"}
+        assert named <= set(fields.VALUES[source.name])
+    for target in fields.TARGETS.values():
         for field in fields.VALUES[source.name]:
-            if target is not source and field not in REMITS_OWN[source.name]:
+            if target is not source and field not in REMITS_OWN.get(source.name, ()):
                 assert fields.fate(source, target, field), (field, target.name)
 
 
@@ -49,6 +62,7 @@ def _turn(*parts: Any, role: str = "user") -> dict[str, Any]:
 
 
 _PNG = "iVBORw0KGgo="
+_NAMED = {"messages": [{"role": "user", "name": "ann", "content": "a"}]}
 _CACHED = {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}
 _USE = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
 _THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "sig"}
@@ -87,6 +101,14 @@ _CITED = {"type": "text", "text": "a", "citations": [{"type": "char_location"}]}
          "tools[].web_search"),
         (RESPONSES, CHAT, {"text": {"verbosity": "low"}}, "text.verbosity"),
         (RESPONSES, CHAT, {"\u00fc": 1}, "(a field with another name)"),
+        (CHAT, RESPONSES, _NAMED, "messages[].name"),
+        (CHAT, GENERATE, _NAMED, "messages[].name"),
+        (CHAT, GENERATE, {"response_format": {"type": "json_schema", "json_schema": {
+            "name": "x", "schema": {}, "description": "d"}}}, "response_format.description"),
+        (CHAT, GENERATE, {"parallel_tool_calls": False}, "parallel_tool_calls"),
+        (GENERATE, CHAT, {"generationConfig.topK": 5}, "generationConfig.topK"),
+        (CONVERSE, CHAT, {"additionalModelRequestFields.top_k": 5},
+         "additionalModelRequestFields.top_k"),
     ],
 )  # fmt: skip
 def test_what_a_target_lacks_is_named(

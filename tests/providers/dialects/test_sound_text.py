@@ -16,7 +16,7 @@ from remit.kernel.exchange import (
     ToolInputDelta,
 )
 from remit.providers.dialects import StreamReader, read_answer
-from remit.providers.dialects.arguments import read_arguments
+from remit.providers.dialects.tool_calls import read_arguments
 
 HIGH, LOW, EMOJI = "\ud83d", "\ude00", "😀"
 CUTS = {

@@ -13,6 +13,7 @@ from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
     ModelCall,
+    StreamReader,
     error_body,
     read_answer,
     read_request,
@@ -210,6 +211,36 @@ def test_what_is_no_answer_is_said_so() -> None:
             read_answer(endpoint, {"type": "error", "error": {"message": "down"}})
     with pytest.raises(DialectError):
         read_answer("openai.embeddings", {})
+
+
+_MESSAGE: dict[str, Any] = {
+    "id": "m", "type": "message", "role": "assistant", "model": "claude", "stop_sequence": None,
+    "content": [{"type": "text", "text": "Hi"}], "stop_reason": "end_turn",
+    "usage": {"input_tokens": 1, "output_tokens": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"type": "file"}, {"type": 5}, {"role": "user"}, {"role": []}, {"content": "Hi"},
+     {"content": None}, {"content": {}}, {"content": ["Hi"]}, {"content": [{}]},
+     {"content": [{"type": ""}]}, {"content": [{"type": 5, "text": "Hi"}]},
+     {"content": [{"type": "text"}]}, {"content": [{"type": "text", "text": 5}]},
+     {"content": [{"type": "thinking", "signature": "s"}]},
+     {"content": [{"type": "tool_use", "id": "t", "input": {}}]},
+     {"content": [{"type": "redacted_thinking"}]}, {"stop_reason": 5}, {"stop_sequence": {}},
+     {"id": 5}, {"model": ["claude"]}],
+    ids=str,
+)  # fmt: skip
+def test_a_message_that_breaks_the_schema_is_no_answer(wrong: dict[str, Any]) -> None:
+    assert read_answer("anthropic.messages", _MESSAGE).content == "Hi"
+    with pytest.raises(DialectError, match="does not have the API's form"):
+        read_answer("anthropic.messages", {**_MESSAGE, **wrong})
+    if "content" in wrong:
+        return
+    began = {**_MESSAGE, "content": [], "stop_reason": None, **wrong}
+    with pytest.raises(DialectError, match="does not have the API's form"):
+        StreamReader("anthropic.messages").feed({"type": "message_start", "message": began})
 
 
 def test_errors_in_each_shape() -> None:

@@ -194,3 +194,13 @@ def _part_events(part: dict[str, Any], width: int) -> Iterator[dict[str, Any]]:
                "annotation": annotation}  # fmt: skip
     yield {"type": f"{stem}.done", said: part[said]}
     yield {"type": f"{kind}.done", "part": part}
+
+
+def gemini_events(whole: dict[str, Any]) -> list[tuple[str, bytes]]:
+    """Events of ``streamGenerateContent``, one for each part of the only candidate."""
+    (candidate,) = whole["candidates"]
+    *parts, last = candidate["content"]["parts"]
+    events = [{**whole, "candidates": [{"content": {"role": "model", "parts": [part]}}]}
+              for part in parts]  # fmt: skip
+    events.append({**whole, "candidates": [{**candidate, "content": {"parts": [last]}}]})
+    return [("", json.dumps(event).encode()) for event in events]

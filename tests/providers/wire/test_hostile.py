@@ -12,15 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.providers.wire import answer_facts, error_in, stream_sum
+from tests.providers.dialects.bodies import ANSWERS
 from tests.providers.wire import test_chat, test_messages, test_responses
-from tests.providers.wire.streams import chat_chunks, message_events, response_events
+from tests.providers.wire.streams import (
+    chat_chunks,
+    gemini_events,
+    message_events,
+    response_events,
+)
 
 ENDPOINTS = (
     "openai.chat", "openai.completions", "openai.responses", "anthropic.messages",
     "anthropic.count_tokens", "openai.embeddings", "openai.moderations", "openai.images",
     "openai.rerank", "openai.transcriptions", "openai.speech", "openai.unheard_of",
+    "gemini.generate", "gemini.count_tokens",
 )  # fmt: skip
 FINISHES = {"stop", "length", "tool_use", "content_filter"}
+GEMINI = {"gemini.generate": ANSWERS["gemini.generate"]}
 
 NAMES = st.sampled_from(
     sorted(
@@ -28,6 +36,8 @@ NAMES = st.sampled_from(
             *test_chat.names(test_chat.ANSWERS),
             *test_chat.names(test_messages.ANSWERS),
             *test_chat.names(test_responses.ANSWERS),
+            *test_chat.names(GEMINI),
+            *("promptFeedback", "blockReason", "metadata"),
             *("delta", "error", "item", "part", "output_index", "content_index", "item_id"),
             *("tool_usage", "web_search", "image_gen", "num_requests", "content_block"),
             *("iterations", "data", "results", "meta", "billed_units", "search_units", "seconds"),
@@ -149,8 +159,10 @@ STREAMS = [
       for answer in test_messages.ANSWERS.values()),
     *(("openai.responses", response_events(answer, 4))
       for answer in test_responses.ANSWERS.values()),
+    ("gemini.generate", gemini_events(GEMINI["gemini.generate"])),
 ]  # fmt: skip
 WHOLE = [
+    *GEMINI.items(),
     *(("openai.chat", answer) for answer in test_chat.ANSWERS.values()),
     *(("anthropic.messages", answer) for answer in test_messages.ANSWERS.values()),
     *(("openai.responses", answer) for answer in test_responses.ANSWERS.values()),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
+import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
@@ -12,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from remit.kernel.json_text import load
 from remit.providers.sse import SseParser
+from tests.providers.dialects.bodies import ANSWERS, REQUESTS
 from tests.server.cases import Came, Case, run
 from tests.server.running import Served, new_session
 from tests.support.raw_provider import RawProvider, pieces, says, whole
@@ -86,6 +89,67 @@ def test_odd_answers_are_translated_or_an_error(served: Served, provider: RawPro
     assert sum(each.status == 200 for each in came) > 300
 
 
+_IN_PATH = {
+    "gemini.generate": "/v1beta/models/%s:generateContent",
+    "bedrock.converse": "/model/%s/converse",
+}
+"""The dialects whose path names the model."""
+
+
+def _named(endpoint: str, model: str, body: bytes, about: str, **more: Any) -> Case:
+    path = _IN_PATH[endpoint] % quote(model, safe="")
+    return Case(endpoint, body, about, path=path, **more)
+
+
+@pytest.mark.parametrize("endpoint", _IN_PATH)
+def test_odd_bodies_of_dialects_that_name_the_model_in_the_path(
+    served: Served, provider: RawProvider, endpoint: str
+) -> None:
+    given = {key: each for key, each in REQUESTS[endpoint].items() if key not in _PATH_MEMBERS}
+    models = ("gpt-%s", "claude-%s", "gemini/gemini-2.5-%s")
+    if endpoint == "gemini.generate":
+        given["tools"] = given["tools"][:1]  # OpenAI's chat models have no search.
+    cases = []
+    for seed in range(300):
+        at, body = mutated(json.dumps(given).encode(), seed) if seed > 3 else ("", b"")
+        name = new_session()
+        answer = says(whole(json.dumps(ANSWERS["gemini.generate"]).encode()))
+        model = models[seed % 3]
+        cases.append(
+            _named(endpoint, model % name, body or json.dumps(given).encode(), f"{at} {seed}",
+                   name=name, answer=answer if model.startswith("gemini") else None)
+        )  # fmt: skip
+    came = run(served, provider, cases)
+    wrong = [str(each) for each in came if each.status not in (200, 400, 402, 429)]
+    assert not wrong, f"{len(wrong)} of {len(came)}:\n" + "\n".join(wrong[:12])
+    assert sum(each.status == 200 for each in came) > 50
+
+
+@pytest.mark.parametrize("asks", ["openai.chat", "bedrock.converse", "gemini.generate"])
+def test_odd_answers_of_gemini(served: Served, provider: RawProvider, asks: str) -> None:
+    good = json.dumps(ANSWERS["gemini.generate"]).encode()
+    cases = []
+    for seed in range(200):
+        at, answer = mutated(good, seed) if seed else ("", good)
+        name, model = new_session(), "gemini/gemini-2.5-%s"
+        said, about = says(whole(answer)), f"{at} {seed} {answer!r}"
+        if asks in _PLAIN:
+            body = (_PLAIN[asks] % (model % name, "false")).encode()
+            cases.append(Case(asks, body, about, said, name=name))
+        else:
+            turn = {"role": "user", "content": [{"text": "hi"}]}
+            asked = {"messages": [turn]}
+            if asks == "gemini.generate":
+                asked = {"contents": [{"parts": [{"text": "hi"}]}]}
+            body = json.dumps(asked).encode()
+            cases.append(_named(asks, model % name, body, about, name=name, answer=said))
+    came = run(served, provider, cases, own_errors=False)
+    wrong = [str(each) for each in came if each.status not in (200, 502)]
+    assert not wrong, f"{len(wrong)} of {len(came)}:\n" + "\n".join(wrong[:12])
+    assert sum(each.status == 200 for each in came) > 100
+
+
+_PATH_MEMBERS = ("model", "stream")
 _STREAM = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 )

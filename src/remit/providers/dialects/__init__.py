@@ -3,8 +3,8 @@
 The package owns the neutral form of a call (:class:`ModelCall`), readers and writers of requests,
 answers and streams for OpenAI's Chat Completions (``openai.chat``), OpenAI's Responses
 (``openai.responses``), Anthropic's Messages API (``anthropic.messages``), Gemini's
-``generateContent`` (``gemini.generate``) and Bedrock's Converse (``bedrock.converse``), and the
-adaptation of bodies to single providers. The package sends nothing.
+``generateContent`` (``gemini.generate``) and, for clients alone, Bedrock's Converse
+(``bedrock.converse``), and the adaptation of bodies to single providers. The package sends nothing.
 
 Invariants: a field that a target cannot express is refused by the client's own name for it, or
 changes nothing that was promised; no error quotes the client's text; each translated name of a tool
@@ -24,9 +24,13 @@ from remit.providers.dialects.endpoints import (
 )
 from remit.providers.dialects.errors import DialectError, bedrock_exception, error_body
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
-from remit.providers.dialects.responses.response_object import response_object
-from remit.providers.dialects.sound import SoundStream, sound_answer
-from remit.providers.dialects.streaming import StreamWriter, stream_events
+from remit.providers.dialects.responses.request_writer import response_object
+from remit.providers.dialects.streaming import (
+    SoundStream,
+    StreamWriter,
+    sound_answer,
+    stream_events,
+)
 from remit.providers.dialects.usage import reported
 
 __all__ = [

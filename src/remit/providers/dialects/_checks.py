@@ -6,17 +6,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from remit.providers.dialects.errors import refuse
-
-__all__ = [
-    "checked_body", "content", "max_tokens", "model_name", "number", "optional", "read_common",
-    "refuse", "required", "text",
-]  # fmt: skip
+from remit.providers.dialects.errors import refuse as refuse
 
 _MAX_DEPTH = 100
 _MAX_TOKENS = 10**9
 _WARMEST = 2
-_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 _MODEL = re.compile("[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,512}")
 _PLAIN_KEY = re.compile("[A-Za-z0-9_-]{1,64}")
 
@@ -25,65 +19,32 @@ _KINDS: dict[type, str] = {
 }  # fmt: skip
 _T = TypeVar("_T")
 
-_Problem = tuple[str, list[str | int]]
-
 
 def checked_body(body: Any) -> dict[str, Any]:
-    """Return ``body`` if it is a JSON object without unsupported values and not nested too deep.
+    """Return ``body`` if it is a JSON object of finite numbers that is not nested too deep.
 
     Raises:
         DialectError: the body is anything else.
     """
     if not isinstance(body, dict):
         raise refuse("is not a JSON object", None)
-    problem = _problem(body, 1)
-    if problem is not None:
-        what, path = problem
-        raise refuse(what, _param(path))
+    for name, value in body.items():
+        if problem := _problem(value):
+            raise refuse(problem, name if _PLAIN_KEY.fullmatch(name) else None)
     return body
 
 
-def _problem(value: dict[str, Any] | list[Any], depth: int) -> _Problem | None:
-    """Return the first problem in a container with the path to it, innermost step first."""
-    if depth > _MAX_DEPTH:
-        return f"is nested more than {_MAX_DEPTH} deep", []
-    pairs: Any = value.items() if type(value) is dict else enumerate(value)
-    for key, item in pairs:
-        kind = type(item)
-        if kind is str or item is None or kind is bool:
-            continue
-        found: _Problem | None
-        if kind is int:
-            if _MIN_INTEGER <= item <= _MAX_INTEGER:
-                continue
-            found = ("holds a whole number of more than 64 bits", [])
-        elif kind is float:
-            if item - item == 0.0:
-                continue
-            found = ("holds a number that is NaN or infinite", [])
-        elif kind is dict or kind is list:
-            found = _problem(item, depth + 1)
-            if found is None:
-                continue
-        else:
-            found = ("holds something that is not JSON", [])
-        found[1].append(key)
-        return found
-    return None
-
-
-def _param(path: list[str | int]) -> str | None:
-    """Return the first steps of a path as a field name. A key of the client's own ends it."""
-    steps = path[::-1][:2]
-    param = ""
-    for step in steps:
-        if isinstance(step, int):
-            param += f"[{step}]"
-        elif isinstance(step, str) and not param and _PLAIN_KEY.fullmatch(step):
-            param = step
-        else:
-            break
-    return param or None
+def _problem(value: Any) -> str:
+    """Return the fault of a member of a body; empty if there is none."""
+    level: list[Any] = [[value]]
+    for _ in range(_MAX_DEPTH):
+        inner = [each for one in level for each in (one.values() if type(one) is dict else one)]
+        if any(type(each) is float and each - each != 0.0 for each in inner):
+            return "holds an infinite number"
+        level = [each for each in inner if type(each) is dict or type(each) is list]
+        if not level:
+            return ""
+    return f"is nested more than {_MAX_DEPTH} deep"
 
 
 def model_name(body: dict[str, Any]) -> str:

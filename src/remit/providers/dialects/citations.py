@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["annotations_of", "citations_of"]
-
 _OPENAI = ("url_citation", "file_citation", "container_file_citation", "file_path")
 
 

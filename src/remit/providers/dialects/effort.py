@@ -7,15 +7,6 @@ from typing import Any
 
 from remit.providers.dialects.model_call import ModelCall, Reasoning
 
-__all__ = [
-    "gemini_thinking",
-    "messages_thinking",
-    "openai_effort",
-    "takes_both",
-    "takes_effort",
-    "takes_sampling",
-]
-
 _WITHOUT = re.compile(r"(.*/)?(gpt-3|gpt-4|chatgpt)")
 """OpenAI's models that refuse ``reasoning_effort``."""
 _WITH_BUDGET = re.compile(r".*claude.*(-3[-.]|sonnet-4([-.][025]|$)|opus-4([-.][0125]|$)|haiku-4)")
@@ -49,9 +40,6 @@ def openai_effort(call: ModelCall, model: str) -> str | None:
     if wanted is None:
         return None
     own = call.endpoint.startswith("openai.")
-    name = {"openai.chat": "reasoning_effort", "openai.responses": "reasoning.effort"}.get(
-        call.endpoint, "thinking"
-    )
     effort = wanted.effort
     if effort is None and wanted.budget_tokens is not None:
         effort = _effort_of(wanted.budget_tokens)
@@ -59,20 +47,20 @@ def openai_effort(call: ModelCall, model: str) -> str | None:
         return None
     if not takes_effort(model):
         if effort != "none":
-            call.drop(name)
+            call.drop("reasoning")
         return None
     accepted = next((efforts for models, efforts in _ACCEPTED if models.match(model)), None)
     if accepted is None:
         if own:
             return effort
         if effort == "none":
-            call.drop(name)
+            call.drop("reasoning")
             return None
         accepted = _COMMON
     if effort in accepted or effort not in _EFFORTS:
         return effort
     place = _EFFORTS.index(effort)
-    call.drop(name)
+    call.drop("reasoning")
     return min(accepted, key=lambda one: abs(_EFFORTS.index(one) - place))
 
 

@@ -3,86 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from remit.kernel.exchange import BlockEnd, StreamEvent, ToolUseStart, text_of
+from remit.providers.dialects import converse
 from remit.providers.dialects.chat import request_reader as chat_reader
 from remit.providers.dialects.chat import request_writer as chat_writer
-from remit.providers.dialects.chat import stream_writer as chat_stream
-from remit.providers.dialects.chat.stream_reader import ChatReader
-from remit.providers.dialects.converse import request_reader as converse_reader
-from remit.providers.dialects.converse import request_writer as converse_writer
-from remit.providers.dialects.converse import streams as converse
+from remit.providers.dialects.chat import streams as chat_streams
+from remit.providers.dialects.chat.streams import ChatReader
 from remit.providers.dialects.errors import DialectError, unreadable
 from remit.providers.dialects.gemini import request_reader as gemini_reader
 from remit.providers.dialects.gemini import request_writer as gemini_writer
-from remit.providers.dialects.gemini.stream_reader import GeminiReader
-from remit.providers.dialects.gemini.stream_writer import GeminiWriter
+from remit.providers.dialects.gemini.streams import GeminiReader, GeminiWriter
 from remit.providers.dialects.messages import request_reader as messages_reader
 from remit.providers.dialects.messages import request_writer as messages_writer
-from remit.providers.dialects.messages import stream_writer as messages_stream
-from remit.providers.dialects.messages.stream_reader import MessagesReader
+from remit.providers.dialects.messages import streams as messages_streams
+from remit.providers.dialects.messages.streams import MessagesReader
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.responses import request_reader as responses_reader
 from remit.providers.dialects.responses import request_writer as responses_writer
-from remit.providers.dialects.responses.stream_reader import ResponsesReader
-from remit.providers.dialects.responses.stream_writer import ResponsesWriter
-from remit.providers.dialects.sound import SoundStream, sound_answer
-from remit.providers.dialects.streaming import StreamWriter, stream_events
+from remit.providers.dialects.responses.streams import ResponsesReader, ResponsesWriter
+from remit.providers.dialects.streaming import (
+    SoundStream,
+    StreamWriter,
+    sound_answer,
+    stream_events,
+)
 from remit.providers.dialects.usage import reported
 from remit.providers.protocol import ProviderResponse
 from remit.providers.sse import SseParser
 from remit.providers.wire.answer import StreamSum
 from remit.providers.wire.answers import answer_facts, stream_sum
 
-__all__ = [
-    "StreamReader",
-    "read_answer",
-    "read_request",
-    "stream_writer",
-    "write_answer",
-    "write_request",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class _Dialect:
-    """The readers and writers of one dialect."""
-
-    read_request: Callable[[Any], ModelCall]
-    write_request: Callable[..., dict[str, Any]]
-    reader: type[ChatReader] | type[ResponsesReader] | type[MessagesReader] | type[GeminiReader]
-    writer: Callable[..., StreamWriter]
-    whole: Callable[[dict[str, Any], ProviderResponse], dict[str, Any]]
-
-
-_DIALECTS = {
-    "openai.chat": _Dialect(
-        chat_reader.read_request, chat_writer.write_request, ChatReader, chat_stream.ChatWriter,
-        chat_stream.whole,
-    ),
-    "openai.responses": _Dialect(
-        responses_reader.read_request, responses_writer.write_request, ResponsesReader,
-        ResponsesWriter, lambda value, answer: value,
-    ),
-    "anthropic.messages": _Dialect(
-        messages_reader.read_request, messages_writer.write_request, MessagesReader,
-        messages_stream.MessagesWriter, messages_stream.whole,
-    ),
-    "gemini.generate": _Dialect(
-        gemini_reader.read_request, gemini_writer.write_request, GeminiReader, GeminiWriter,
-        lambda value, answer: value,
-    ),
-    "bedrock.converse": _Dialect(
-        converse_reader.read_request, converse_writer.write_request, converse.ConverseReader,
-        converse.ConverseWriter, converse.whole,
-    ),
+_Readers = ChatReader | ResponsesReader | MessagesReader | GeminiReader
+_CHAT, _RESPONSES, _MESSAGES = "openai.chat", "openai.responses", "anthropic.messages"
+_GEMINI, _CONVERSE = "gemini.generate", "bedrock.converse"
+_READERS: dict[str, Callable[[Any], ModelCall]] = {
+    _CHAT: chat_reader.read_request,
+    _RESPONSES: responses_reader.read_request,
+    _MESSAGES: messages_reader.read_request,
+    _GEMINI: gemini_reader.read_request,
+    _CONVERSE: converse.read_request,
+}
+_WRITERS: dict[str, Callable[..., dict[str, Any]]] = {
+    _CHAT: chat_writer.write_request,
+    _RESPONSES: responses_writer.write_request,
+    _MESSAGES: messages_writer.write_request,
+    _GEMINI: gemini_writer.write_request,
+}
+_STREAM_READERS: dict[str, type[_Readers]] = {
+    _CHAT: ChatReader, _RESPONSES: ResponsesReader, _MESSAGES: MessagesReader,
+    _GEMINI: GeminiReader,
 }  # fmt: skip
+_STREAM_WRITERS: dict[str, Callable[..., StreamWriter]] = {
+    _CHAT: chat_streams.ChatWriter, _RESPONSES: ResponsesWriter,
+    _MESSAGES: messages_streams.MessagesWriter, _GEMINI: GeminiWriter,
+    _CONVERSE: converse.ConverseWriter,
+}  # fmt: skip
+_WHOLE: dict[str, Callable[[dict[str, Any], ProviderResponse], dict[str, Any]]] = {
+    _CHAT: chat_streams.whole, _MESSAGES: messages_streams.whole,
+    _CONVERSE: lambda value, answer: converse.whole(messages_streams.whole(value, answer), answer),
+}  # fmt: skip
+"""The functions that complete the sum of a written stream."""
+
+_T = TypeVar("_T")
 
 
-def _dialect(endpoint: str) -> _Dialect:
-    found = _DIALECTS.get(endpoint)
+def _of(endpoint: str, table: Mapping[str, _T]) -> _T:
+    """Return an endpoint's entry in a table; raise DialectError if it has none."""
+    found = table.get(endpoint)
     if found is None:
         raise DialectError(
             f"The provider of this model does not have this endpoint ({endpoint}) or an "
@@ -103,7 +93,7 @@ def read_request(endpoint: str, body: Mapping[str, Any]) -> ModelCall:
         DialectError: the body is invalid (``param`` names the field), or bodies of the endpoint
             cannot be translated.
     """
-    return _dialect(endpoint).read_request(body)
+    return _of(endpoint, _READERS)(body)
 
 
 def write_request(
@@ -113,7 +103,7 @@ def write_request(
 
     Args:
         endpoint: the provider's endpoint.
-        call: the request.
+        call: the request; fields that the API lacks are added to its ``dropped``.
         model: the provider's name of the model.
         max_output_tokens: the model's largest output, sent if the API requires a limit and the
             client set none.
@@ -121,8 +111,7 @@ def write_request(
     Raises:
         DialectError: the endpoint cannot express the call; ``param`` names the client's own field.
     """
-    write = _dialect(endpoint).write_request
-    return write(call, model=model, max_output_tokens=max_output_tokens)
+    return _of(endpoint, _WRITERS)(call, model=model, max_output_tokens=max_output_tokens)
 
 
 def read_answer(endpoint: str, answer: Mapping[str, Any]) -> ProviderResponse:
@@ -189,12 +178,14 @@ def write_answer(
         model: the client's name of the model.
     """
     call = replace(call, include_usage=True)
-    writer = stream_writer(endpoint, call, answer_id=answer_id, created=created, model=model)
-    total, parser = stream_sum(endpoint), SseParser()
+    form = _MESSAGES if endpoint == _CONVERSE else endpoint
+    writer = stream_writer(form, call, answer_id=answer_id, created=created, model=model)
+    total, parser = stream_sum(form), SseParser()
     wire = [writer.start(), *map(writer.event, stream_events(answer)), writer.end(answer)]
     for event in parser.feed(b"".join(wire)):
         total.add(event.name, event.data)
-    return _dialect(endpoint).whole(total.answer(), answer)
+    whole = _WHOLE.get(endpoint)
+    return total.answer() if whole is None else whole(total.answer(), answer)
 
 
 class StreamReader:
@@ -210,7 +201,7 @@ class StreamReader:
     """
 
     def __init__(self, endpoint: str, total: StreamSum | None = None) -> None:
-        reader: Any = _dialect(endpoint).reader
+        reader: Any = _of(endpoint, _STREAM_READERS)
         self._own = stream_sum(endpoint) if total is None else None
         self._reader = reader(self._own if total is None else total)
         self._texts = SoundStream()
@@ -261,5 +252,4 @@ def stream_writer(
     Raises:
         DialectError: streams of ``endpoint`` cannot be translated.
     """
-    writer = _dialect(endpoint).writer
-    return writer(call, answer_id=answer_id, created=created, model=model)
+    return _of(endpoint, _STREAM_WRITERS)(call, answer_id=answer_id, created=created, model=model)

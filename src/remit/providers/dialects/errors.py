@@ -1,16 +1,18 @@
-"""The error of a call or an answer that a dialect cannot express, and error bodies by dialect."""
+"""Fields and answers that a dialect cannot express, and error bodies by dialect.
+
+A field that only the client's own API has is refused if its absence would change the answer or
+miss a promise. All others are named in
+:attr:`~remit.providers.dialects.model_call.ModelCall.dropped`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from remit.kernel.errors import RemitError
+from remit.providers.dialects.model_call import ModelCall
 from remit.providers.protocol import ProviderError
-
-__all__ = [
-    "DialectError", "bedrock_exception", "error_body", "failed", "refuse", "shaped", "unreadable",
-]  # fmt: skip
 
 _OPENAI = {
     401: "authentication_error",
@@ -43,6 +45,61 @@ _BEDROCK = {
 }  # fmt: skip
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _SPENT = ("budget", "quota")
+_NEXT_STEP = "Leave out the field, or use a model whose provider supports this API."
+_PROMISES: dict[str, dict[str, str]] = {
+    "openai.chat": {
+        "logprobs": "log probabilities",
+        "top_logprobs": "log probabilities",
+        "audio": "audio",
+        "logit_bias": "a token bias",
+        "moderation": "moderation results",
+    },
+    "openai.responses": {
+        "top_logprobs": "log probabilities",
+        "moderation": "moderation results",
+        "prompt": "a prompt stored by the provider",
+        "previous_response_id": "a response stored by another provider",
+        "conversation": "a conversation stored by another provider",
+    },
+    "anthropic.messages": {
+        "mcp_servers": "MCP servers run by the provider",
+        "container": "a container run by the provider",
+        "inference_geo": "an inference region",
+        "thread": "a conversation stored by another provider",
+        "compaction": "a compaction of the conversation",
+        "billing_policy": "the bill of another organisation",
+    },
+    "bedrock.converse": {
+        "guardrailConfig": "a guardrail of the provider",
+        "promptVariables": "a prompt stored by the provider",
+    },
+    "gemini.generate": {
+        "cachedContent": "content stored by the provider",
+        "generationConfig.candidateCount": "more than one answer",
+        "generationConfig.responseLogprobs": "log probabilities",
+        "generationConfig.logprobs": "log probabilities",
+        "generationConfig.responseModalities": "an answer that is not only text",
+        "generationConfig.speechConfig": "speech",
+    },
+}
+"""Fields whose absence a client would miss unawares, and the words for the refusal."""
+
+_NO_EFFECT: dict[str, Any] = {
+    "n": 1, "modalities": ["text"], "truncation": "disabled", "service_tier": "auto",
+}  # fmt: skip
+"""Values that equal the default of the field."""
+
+_HONOURED = {
+    "openai.responses": frozenset(
+        ("background", "conversation", "metadata", "previous_response_id", "store",
+         "stream_options", "truncation")
+    ),
+    "openai.chat": frozenset(("stream_options",)),
+}  # fmt: skip
+"""Fields that Remit honours itself, whatever the provider."""
+
+_ENCRYPTED = "reasoning.encrypted_content"
+_LOGPROBS = "message.output_text.logprobs"
 
 
 class DialectError(RemitError):
@@ -127,3 +184,88 @@ def error_body(
     ):
         kind = "insufficient_quota"
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def cannot(param: str, what: str) -> DialectError:
+    """Return the error for a field that asks for ``what``."""
+    return DialectError(
+        f"{param} requests {what}, which this model's provider does not support; leave this out, "
+        "or use another model.",
+        param=param,
+        next_step=_NEXT_STEP,
+    )
+
+
+def foreign_part(where: str, api: str) -> DialectError:
+    """Return the error for a part of a message that the provider's API does not have."""
+    return DialectError(
+        f"{where} is a part that {api} does not have.",
+        param=where,
+        next_step="Use a model whose provider speaks the client's dialect, or leave it out.",
+    )
+
+
+def words_of(block: Mapping[str, Any]) -> str | None:
+    """Return in words a part that only its own API has; None if words cannot say it.
+
+    Tool references and search results have words: Claude Code searches its tools itself, and
+    answers with references to the found tools.
+
+    Args:
+        block: a block of the type ``other``.
+    """
+    value = block.get("value")
+    if type(value) is not dict:
+        return None
+    if value.get("type") == "tool_reference":
+        return f"The tool {value.get('tool_name')} is available."
+    if value.get("type") != "search_result" or value.get("citations"):
+        return None
+    content = value.get("content")
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    said = (value.get("title"), value.get("source"), *texts)
+    return "\n".join(str(text) for text in said if text)
+
+
+def leave_out_rest(call: ModelCall, carried: Collection[str] = ()) -> None:
+    """Refuse or note each field of a call that no neutral field holds.
+
+    Args:
+        call: the call; the fields left out are added to its ``dropped``.
+        carried: fields that the target has too.
+
+    Raises:
+        DialectError: only the client's own API can honour a field; ``param`` names it.
+    """
+    other = call.other
+    for key, what in _PROMISES.get(call.endpoint, {}).items():
+        if other.get(key):
+            raise cannot(key, what)
+    if (count := other.get("n")) is not None and count != 1 and call.endpoint == "openai.chat":
+        raise cannot("n", "more than one answer")
+    modalities = other.get("modalities")
+    if modalities and modalities != ["text"] and call.endpoint == "openai.chat":
+        raise cannot("modalities", "an answer that is not only text")
+    if any("name" in message for message in call.messages):
+        call.drop("messages[].name")
+    honoured = _HONOURED.get(call.endpoint, frozenset())
+    for key, value in other.items():
+        if key in carried or key in honoured or value == _NO_EFFECT.get(key):
+            continue
+        if key == "include" and isinstance(value, list):
+            if _LOGPROBS in value:
+                raise cannot("include", "log probabilities")
+            if all(item == _ENCRYPTED for item in value):
+                continue
+        if key == "text" and isinstance(value, dict):
+            if value.get("verbosity") not in (None, "medium") and "text.verbosity" not in carried:
+                call.drop("text.verbosity")
+            for name in value.keys() - {"format", "verbosity"}:
+                call.drop(f"text.{name}")
+            continue
+        if value is None or value is False or value == [] or value == {} or value == "":
+            continue
+        if key.endswith("_penalty") and value == 0:
+            continue
+        call.drop(key)

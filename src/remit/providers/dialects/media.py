@@ -8,20 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.providers.dialects import _checks as checks
-from remit.providers.dialects.errors import DialectError
+from remit.providers.dialects.errors import DialectError, cannot, foreign_part, words_of
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.refusals import cannot, foreign_part, words_of
-
-__all__ = [
-    "document_block",
-    "file_fields",
-    "image_url",
-    "messages_source",
-    "openai_part",
-    "plain_document",
-    "source_of_url",
-    "with_failure",
-]
 
 _TEXT = "text/plain"
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
@@ -39,20 +27,6 @@ def source_of_url(url: str) -> dict[str, Any]:
             kind = head[5:-7].partition(";")[0].strip().lower()
             return {"type": "base64", "media_type": kind, "data": data}
     return {"type": "url", "url": url}
-
-
-def image_url(block: Mapping[str, Any]) -> str:
-    """Return an image block's URL; base64 data becomes a ``data:`` URL.
-
-    Raises:
-        DialectError: the image is a file stored by another provider.
-    """
-    source = block["source"]
-    if source.get("type") == "url" and isinstance(source.get("url"), str):
-        return str(source["url"])
-    if source.get("type") == "base64" and isinstance(source.get("data"), str):
-        return f"data:{source.get('media_type', 'image/png')};base64,{source['data']}"
-    raise _foreign_file(block)
 
 
 def with_failure(block: Mapping[str, Any], content: Any) -> Any:
@@ -129,28 +103,6 @@ def document_block(fields: Mapping[str, Any], where: str, *, url: Any = None) ->
     return block
 
 
-def file_fields(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return OpenAI's fields for a document: ``file_data`` and ``filename``, or ``file_url``.
-
-    Raises:
-        DialectError: the document is a file stored by another provider, or consists of blocks.
-    """
-    source = block["source"]
-    kind = source.get("type")
-    if kind == "url" and isinstance(source.get("url"), str):
-        return {"file_url": source["url"]}
-    title = block.get("title")
-    if kind == "base64" and isinstance(source.get("data"), str):
-        media = str(source.get("media_type", "application/pdf"))
-        name = title if isinstance(title, str) and title else "document.pdf"
-        return {"filename": name, "file_data": f"data:{media};base64,{source['data']}"}
-    if kind == "text" and isinstance(source.get("data"), str):
-        name = title if isinstance(title, str) and title else "document.txt"
-        data = base64.b64encode(source["data"].encode("utf-8", "replace")).decode()
-        return {"filename": name, "file_data": f"data:{_TEXT};base64,{data}"}
-    raise _foreign_file(block)
-
-
 def openai_part(
     call: ModelCall, block: Mapping[str, Any], where: str, *, flat: bool
 ) -> dict[str, Any]:
@@ -172,7 +124,7 @@ def openai_part(
     if kind in ("text", "refusal"):
         return {"type": text, "text": block[kind]}
     if kind == "image":
-        url = image_url(block)
+        url = _image_url(block)
         if flat:
             detail = str(block.get("detail", "auto"))
             return {"type": "input_image", "image_url": url, "detail": detail}
@@ -186,7 +138,7 @@ def openai_part(
         if not flat or block["source"].get("type") == "content":
             words = plain_document(block)
         if words is None:
-            fields = file_fields(block)
+            fields = _file_fields(block)
             if flat:
                 return {"type": "input_file", **fields}
             if "file_url" in fields:
@@ -195,6 +147,32 @@ def openai_part(
     if words is None:
         raise foreign_part(where, "the Responses API" if flat else "Chat Completions")
     return {"type": text, "text": words}
+
+
+def _image_url(block: Mapping[str, Any]) -> str:
+    source = block["source"]
+    if source.get("type") == "url" and isinstance(source.get("url"), str):
+        return str(source["url"])
+    if source.get("type") == "base64" and isinstance(source.get("data"), str):
+        return f"data:{source.get('media_type', 'image/png')};base64,{source['data']}"
+    raise _foreign_file(block)
+
+
+def _file_fields(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return OpenAI's fields for a document: ``file_data`` and ``filename``, or ``file_url``."""
+    source = block["source"]
+    kind, data, title = source.get("type"), source.get("data"), block.get("title")
+    name = title if isinstance(title, str) and title else None
+    if kind == "url" and isinstance(source.get("url"), str):
+        return {"file_url": source["url"]}
+    if kind == "base64" and isinstance(data, str):
+        media, usual = str(source.get("media_type", "application/pdf")), "document.pdf"
+    elif kind == "text" and isinstance(data, str):
+        data = base64.b64encode(data.encode("utf-8", "replace")).decode()
+        media, usual = _TEXT, "document.txt"
+    else:
+        raise _foreign_file(block)
+    return {"filename": name or usual, "file_data": f"data:{media};base64,{data}"}
 
 
 def messages_source(block: Mapping[str, Any]) -> dict[str, Any]:

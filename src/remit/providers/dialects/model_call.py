@@ -8,11 +8,28 @@ from typing import Any
 
 from remit.kernel.exchange import Message
 
-__all__ = ["ModelCall", "Reasoning", "ResponseFormat"]
-
 _FIELD = re.compile(r"[A-Za-z0-9_.\[\]-]{1,80}")
 _UNPRINTABLE = "(a field with another name)"
 _MOST_DROPPED = 40
+_CONFIG, _INFERENCE = "generationConfig", "inferenceConfig"
+_OWN_NAMES = {
+    "openai.chat": {"reasoning": "reasoning_effort", "thoughts": "reasoning_content"},
+    "openai.responses": {"reasoning": "reasoning.effort", "max_tokens": "max_output_tokens"},
+    "anthropic.messages": {"reasoning": "thinking", "stop": "stop_sequences",
+                           "user": "metadata.user_id"},
+    "gemini.generate": {
+        "reasoning": f"{_CONFIG}.thinkingConfig", "stop": f"{_CONFIG}.stopSequences",
+        "max_tokens": f"{_CONFIG}.maxOutputTokens", "temperature": f"{_CONFIG}.temperature",
+        "top_p": f"{_CONFIG}.topP", "top_k": f"{_CONFIG}.topK", "tool_choice": "toolConfig",
+    },
+    "bedrock.converse": {
+        "reasoning": "additionalModelRequestFields.thinking",
+        "top_k": "additionalModelRequestFields.top_k", "stop": f"{_INFERENCE}.stopSequences",
+        "max_tokens": f"{_INFERENCE}.maxTokens", "temperature": f"{_INFERENCE}.temperature",
+        "top_p": f"{_INFERENCE}.topP", "tool_choice": "toolConfig.toolChoice",
+    },
+}  # fmt: skip
+"""The names of fields in the dialects that do not have the name of the attribute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +123,20 @@ class ModelCall:
     other: dict[str, Any] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list, compare=False)
 
+    def own(self, name: str) -> str:
+        """Return the client's name of the field that an attribute holds, such as ``stop``."""
+        return _OWN_NAMES.get(self.endpoint, {}).get(name, name)
+
     def drop(self, name: str) -> None:
         """Note a field that does not reach the model as the client sent it.
 
         At most 40 fields are noted, each once. A name that is no plain text is not repeated.
 
         Args:
-            name: the client's name of the field, such as ``temperature`` or ``messages[].name``.
+            name: the attribute, or the client's name of any other field, such as
+                ``messages[].name``.
         """
+        name = self.own(name)
         if _FIELD.fullmatch(name) is None:
             name = _UNPRINTABLE
         if name not in self.dropped and len(self.dropped) < _MOST_DROPPED:

@@ -5,17 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from remit.providers.dialects.arguments import json_text
 from remit.providers.dialects.model_call import ModelCall
-
-__all__ = [
-    "TOP_GROUPS",
-    "flat_schema",
-    "function_schema",
-    "messages_schema",
-    "named_schema",
-    "without_words",
-]
+from remit.providers.dialects.tool_calls import json_text
 
 _MAX_DEPTH = 100
 _PLAIN_NAME = re.compile("[A-Za-z0-9_-]{1,64}")

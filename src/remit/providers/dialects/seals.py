@@ -13,12 +13,7 @@ from typing import Any
 
 import orjson
 
-from remit.providers.dialects.arguments import json_text
-
-__all__ = [
-    "gemini_seal", "google_extra", "is_marked", "is_marked_gemini", "read_gemini_seal", "read_seal",
-    "seal_of", "thought_seal",
-]  # fmt: skip
+from remit.providers.dialects.tool_calls import json_text
 
 _MARKS = {
     "data": "remit-anthropic-redacted:",

@@ -1,17 +1,33 @@
-"""Parts that the readers and writers of streams share."""
+"""Parts that the readers and writers of streams share, and the repair of their texts.
+
+Some servers cut an emoji between two events, or send half of one. Two halves that follow each
+other are joined; a half that stays alone becomes U+FFFD.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
+
+import orjson
+from msgspec.structs import replace as replace_fields
 
 from remit.kernel import exchange
 from remit.kernel.exchange import StreamEvent
-from remit.providers.dialects.arguments import arguments_text, json_text
+from remit.kernel.json_text import sound, sound_text
+from remit.providers.dialects.tool_calls import arguments_text, json_text
 from remit.providers.protocol import ProviderResponse
 
-__all__ = ["FreeInput", "StreamWriter", "sse", "stream_events"]
+_PIECE = {
+    exchange.TextDelta: "text",
+    exchange.ThinkingDelta: "text",
+    exchange.RefusalDelta: "text",
+    exchange.ToolInputDelta: "partial_json",
+}
+"""The field that holds the text of an event that continues one."""
+
+_Text = tuple[type, int | None]
 
 
 class StreamWriter(Protocol):
@@ -69,23 +85,136 @@ def stream_events(answer: ProviderResponse) -> list[StreamEvent]:
     return events
 
 
-class FreeInput:
-    """Converts pieces of a free text input to pieces of the JSON ``{"input": text}``."""
+class Growth:
+    """The neutral events of a stream, which its reader collects while the sum grows.
+
+    At most one text, refusal or thought is open. Calls may grow at the same time.
+
+    Attributes:
+        kind: the type of the open block; empty if none is open.
+    """
 
     def __init__(self) -> None:
+        self.kind = ""
         self._pieces: list[str] = []
+        self._events: list[StreamEvent] = []
+        self._with_input: set[int] = set()
 
-    def add(self, text: str) -> str:
-        """Return the JSON of the next piece."""
-        begun = "" if self._pieces else '{"input":"'
-        self._pieces.append(text)
-        return begun + json.dumps(text)[1:-1]
+    def taken(self) -> list[StreamEvent]:
+        """Return the events since the last call of this method."""
+        events, self._events = self._events, []
+        return events
 
-    def end(self) -> str:
-        """Return the JSON that ends the input."""
-        return '"}' if self._pieces else '{"input":""}'
+    def piece(self, kind: str, text: str, *, raw: bool = False) -> None:
+        """Add a piece of a text, a refusal or a thought, which becomes the open block.
 
-    @property
-    def text(self) -> str:
-        """The whole text so far."""
-        return "".join(self._pieces)
+        Args:
+            kind: ``text``, ``refusal`` or ``thinking``.
+            text: the piece; nothing is added if it is empty.
+            raw: True if the piece of a thought is not a summary.
+        """
+        if text:
+            self.kind = kind
+            self._pieces.append(text)
+            if kind == "text":
+                self._events.append(exchange.TextDelta(text))
+            elif kind == "thinking":
+                self._events.append(exchange.ThinkingDelta(text, raw=raw))
+            else:
+                self._events.append(exchange.RefusalDelta(text))
+
+    def close(self) -> str:
+        """Return the text of the open block, after which no block is open. No event is added."""
+        text, self.kind = "".join(self._pieces), ""
+        self._pieces.clear()
+        return text
+
+    def end(self, block: dict[str, Any]) -> None:
+        """Add the end of a block that is no call."""
+        self._events.append(exchange.BlockEnd(block))
+
+    def call(self, index: int, identity: str, name: str) -> None:
+        """Add the start of a call."""
+        self._events.append(exchange.ToolUseStart(index, identity, name))
+
+    def input(self, index: int, text: str) -> None:
+        """Add a piece of a call's input; nothing if it is empty."""
+        if text:
+            self._with_input.add(index)
+            self._events.append(exchange.ToolInputDelta(index, text))
+
+    def end_call(self, index: int, block: dict[str, Any]) -> None:
+        """Add the end of a call, and its input if no piece of it was added."""
+        if block["input"] and index not in self._with_input:
+            self.input(index, arguments_text(block["input"]))
+        self._events.append(exchange.BlockEnd(block, index))
+
+
+def sound_answer(answer: ProviderResponse) -> ProviderResponse:
+    """Return an answer whose texts are valid Unicode; the same object if they are."""
+    said = [answer.content, answer.model, answer.finish_reason, answer.request_id]
+    try:
+        orjson.dumps([*said, answer.content_blocks])
+        return answer
+    except TypeError:  # an unpaired surrogate; or an integer of more than 64 bits
+        pass
+    content, model, finish_reason, request_id = map(sound_text, said)
+    return replace_fields(
+        answer,
+        content=content,
+        model=model,
+        finish_reason=finish_reason,
+        request_id=request_id,
+        content_blocks=sound(answer.content_blocks),
+        more_than_text=answer.more_than_text or content != answer.content,
+    )
+
+
+class SoundStream:
+    """Repairs the texts of one stream. A first half of a character is held until the text
+    continues.
+    """
+
+    def __init__(self) -> None:
+        self._halves: dict[_Text, str] = {}
+
+    def repaired(self, events: Iterable[StreamEvent]) -> list[StreamEvent]:
+        """Return the events with valid texts; their number may differ."""
+        found: list[StreamEvent] = []
+        for event in events:
+            field = _PIECE.get(type(event))
+            if field is not None:
+                self._continue(event, field, found)
+            elif type(event) is exchange.BlockEnd:
+                self._end(event.index, found)
+                found.append(replace(event, block=sound(event.block)))
+            elif type(event) is exchange.ToolUseStart:
+                name, identity = sound_text(event.name), sound_text(event.id)
+                found.append(replace(event, id=identity, name=name))
+            else:
+                found.append(event)
+        return found
+
+    def _continue(self, event: Any, field: str, found: list[StreamEvent]) -> None:
+        piece: str = getattr(event, field)
+        if piece.isascii() and not self._halves:
+            found.append(event)
+            return
+        of = (type(event), getattr(event, "index", None))
+        text = self._halves.pop(of, "") + piece
+        if "\ud800" <= text[-1:] <= "\udbff":
+            self._halves[of] = text[-1]
+            text = text[:-1]
+        if text or not piece:
+            found.append(replace(event, **{field: sound_text(text)}))
+
+    def _end(self, index: int | None, found: list[StreamEvent]) -> None:
+        """Replace the pending halves of texts that end with a block."""
+        for of in [one for one in self._halves if one[1] == index]:
+            del self._halves[of]
+            kind, _ = of
+            found.append(
+                exchange.ToolInputDelta(index or 0, "\ufffd")
+                if kind is exchange.ToolInputDelta
+                else kind("\ufffd")
+            )

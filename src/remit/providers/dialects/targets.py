@@ -18,17 +18,14 @@ from urllib.parse import urlsplit
 import orjson
 
 from remit.kernel.json_text import dump
-from remit.providers.dialects.arguments import json_text, read_arguments
+from remit.providers.dialects.client_tools import anthropic_function
+from remit.providers.dialects.errors import words_of
 from remit.providers.dialects.media import plain_document
-from remit.providers.dialects.messages.client_tools import as_function
 from remit.providers.dialects.messages.request_writer import in_plain_round
-from remit.providers.dialects.names import wire_id
-from remit.providers.dialects.refusals import words_of
 from remit.providers.dialects.schemas import TOP_GROUPS, flat_schema, without_words
 from remit.providers.dialects.seals import google_extra, is_marked, is_marked_gemini, thought_seal
+from remit.providers.dialects.tool_calls import json_text, read_arguments, wire_id
 from remit.providers.wire.body import Body
-
-__all__ = ["MAY_CHANGE", "Target", "fitted_body", "fitted_value", "needs_responses", "target_of"]
 
 _NINE = re.compile("[A-Za-z0-9]{9}")
 _MISTRAL = re.compile("(^|/)(mistral|devstral|codestral|magistral|ministral|pixtral)")
@@ -284,7 +281,7 @@ def _tool(endpoint: str, tool: Any, target: Target) -> Any:
         holder = tool.get("function")
     elif endpoint == "anthropic.messages":
         schema_name = "input_schema"
-        if not target.knows_anthropic and (function := as_function(tool)) is not None:
+        if not target.knows_anthropic and (function := anthropic_function(tool)) is not None:
             return {**function, **{k: tool[k] for k in ("cache_control",) if k in tool}}
     schema = holder.get(schema_name) if type(holder) is dict else None
     dropped = ("cache_control",) if endpoint == "openai.chat" and not target.takes_hints else ()

@@ -9,14 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.providers.dialects import _checks as checks
+from remit.providers.dialects.errors import cannot
 from remit.providers.dialects.model_call import ResponseFormat
-from remit.providers.dialects.names import ToolNames
-from remit.providers.dialects.refusals import cannot
-
-__all__ = [
-    "described", "read_choice", "read_response_format", "read_stop", "read_tool",
-    "write_choice",
-]  # fmt: skip
+from remit.providers.dialects.tool_calls import ToolNames
 
 _FROM_OPENAI = {"auto": "auto", "none": "none", "required": "any"}
 _TO_OPENAI = {"auto": "auto", "none": "none", "any": "required"}

@@ -6,20 +6,47 @@ counts. The Messages API counts them separately.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.usage import Usage
 
-__all__ = [
-    "chat_usage", "converse_usage", "gemini_usage", "messages_usage", "reported", "responses_usage",
-]  # fmt: skip
-
 _PARTS = (
     "cached_input_tokens", "cache_write_tokens", "cache_write_short_tokens",
     "cache_write_long_tokens", "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
 )  # fmt: skip
-_TOOLS = ("web_search", "web_fetch")
+_FORMS: Mapping[str, Mapping[str, str]] = {
+    "openai.chat": {
+        "prompt_tokens": "input", "completion_tokens": "output", "total_tokens": "total",
+        "prompt_tokens_details.cached_tokens": "cached",
+        "prompt_tokens_details.cache_write_tokens": "written",
+        "completion_tokens_details.reasoning_tokens": "reasoning",
+    },
+    "openai.responses": {
+        "input_tokens": "input", "input_tokens_details.cached_tokens": "cached or 0",
+        "input_tokens_details.cache_write_tokens": "written or 0", "output_tokens": "output",
+        "output_tokens_details.reasoning_tokens": "reasoning or 0", "total_tokens": "total",
+    },
+    "anthropic.messages": {
+        "input_tokens": "fresh", "output_tokens": "output", "cache_read_input_tokens": "cached",
+        "cache_creation_input_tokens": "written",
+        "cache_creation.ephemeral_5m_input_tokens": "short",
+        "cache_creation.ephemeral_1h_input_tokens": "long",
+        "output_tokens_details.thinking_tokens": "reasoning",
+        "server_tool_use.web_search_requests": "searches",
+        "server_tool_use.web_fetch_requests": "fetches",
+    },
+    "gemini.generate": {
+        "promptTokenCount": "input", "candidatesTokenCount": "said", "totalTokenCount": "total",
+        "cachedContentTokenCount": "cached", "thoughtsTokenCount": "reasoning",
+    },
+    "bedrock.converse": {
+        "inputTokens": "fresh", "outputTokens": "output", "totalTokens": "total",
+        "cacheReadInputTokens": "cached", "cacheWriteInputTokens": "written",
+    },
+}  # fmt: skip
+"""The members of each dialect's usage and their counts; a count that is not known is left out."""
 
 
 def reported(usage: Usage | None) -> dict[str, Any]:
@@ -37,93 +64,41 @@ def reported(usage: Usage | None) -> dict[str, Any]:
     return fields
 
 
-def chat_usage(answer: ProviderResponse) -> dict[str, Any]:
-    """Return ``usage`` for Chat Completions."""
-    wire: dict[str, Any] = {
-        "prompt_tokens": answer.input_tokens,
-        "completion_tokens": answer.output_tokens,
-        "total_tokens": answer.input_tokens + answer.output_tokens,
+def usage_of(endpoint: str, answer: ProviderResponse) -> dict[str, Any]:
+    """Return the usage of an answer in the form of an endpoint."""
+    given, made = answer.input_tokens, answer.output_tokens
+    cached, written = answer.cached_input_tokens, answer.cache_write_tokens
+    short, long = answer.cache_write_short_tokens, answer.cache_write_long_tokens
+    reasoning, uses = answer.reasoning_tokens, answer.server_tool_uses
+    times_known = written is not None and (short is not None or long is not None)
+    ran_tools = not uses.keys().isdisjoint(("web_search", "web_fetch"))
+    counts = {
+        "input": given,
+        "output": made,
+        "total": given + made,
+        "fresh": max(given - (cached or 0) - (written or 0), 0),
+        "said": max(made - (reasoning or 0), 0),
+        "cached": cached,
+        "cached or 0": cached or 0,
+        "written": written,
+        "written or 0": written or 0,
+        "short": max((written or 0) - (long or 0), 0) if times_known else None,
+        "long": (long or 0) if times_known else None,
+        "reasoning": reasoning,
+        "reasoning or 0": reasoning or 0,
+        "searches": uses.get("web_search", 0) if ran_tools else None,
+        "fetches": uses.get("web_fetch", 0) if ran_tools else None,
     }
-    read: dict[str, int] = {}
-    if answer.cached_input_tokens is not None:
-        read["cached_tokens"] = answer.cached_input_tokens
-    if answer.cache_write_tokens is not None:
-        read["cache_write_tokens"] = answer.cache_write_tokens
-    if read:
-        wire["prompt_tokens_details"] = read
-    if answer.reasoning_tokens is not None:
-        wire["completion_tokens_details"] = {"reasoning_tokens": answer.reasoning_tokens}
-    return wire
-
-
-def responses_usage(answer: ProviderResponse) -> dict[str, Any]:
-    """Return ``usage`` for Responses."""
-    return {
-        "input_tokens": answer.input_tokens,
-        "input_tokens_details": {
-            "cached_tokens": answer.cached_input_tokens or 0,
-            "cache_write_tokens": answer.cache_write_tokens or 0,
-        },
-        "output_tokens": answer.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": answer.reasoning_tokens or 0},
-        "total_tokens": answer.input_tokens + answer.output_tokens,
-    }
-
-
-def gemini_usage(answer: ProviderResponse) -> dict[str, Any]:
-    """Return ``usageMetadata`` for Gemini, which counts thoughts next to the candidates."""
-    thoughts = answer.reasoning_tokens or 0
-    wire = {
-        "promptTokenCount": answer.input_tokens,
-        "candidatesTokenCount": max(answer.output_tokens - thoughts, 0),
-        "totalTokenCount": answer.input_tokens + answer.output_tokens,
-    }
-    if answer.cached_input_tokens is not None:
-        wire["cachedContentTokenCount"] = answer.cached_input_tokens
-    if answer.reasoning_tokens is not None:
-        wire["thoughtsTokenCount"] = thoughts
-    return wire
-
-
-def converse_usage(answer: ProviderResponse) -> dict[str, Any]:
-    """Return ``usage`` for Bedrock's Converse, which counts cached tokens next to the input."""
-    cached, written = answer.cached_input_tokens or 0, answer.cache_write_tokens or 0
-    wire: dict[str, Any] = {
-        "inputTokens": max(answer.input_tokens - cached - written, 0),
-        "outputTokens": answer.output_tokens,
-        "totalTokens": answer.input_tokens + answer.output_tokens,
-    }
-    if answer.cached_input_tokens is not None:
-        wire["cacheReadInputTokens"] = cached
-    if answer.cache_write_tokens is not None:
-        wire["cacheWriteInputTokens"] = written
-        if long := answer.cache_write_long_tokens:
-            counts = {"5m": max(written - long, 0), "1h": long}
-            wire["cacheDetails"] = [{"ttl": ttl, "inputTokens": count}
-                                    for ttl, count in counts.items() if count]  # fmt: skip
-    return wire
-
-
-def messages_usage(answer: ProviderResponse) -> dict[str, Any]:
-    """Return ``usage`` for the Messages API."""
-    cached, written = answer.cached_input_tokens or 0, answer.cache_write_tokens or 0
-    wire: dict[str, Any] = {
-        "input_tokens": max(answer.input_tokens - cached - written, 0),
-        "output_tokens": answer.output_tokens,
-    }
-    if answer.cached_input_tokens is not None:
-        wire["cache_read_input_tokens"] = cached
-    if answer.cache_write_tokens is not None:
-        wire["cache_creation_input_tokens"] = written
-        long = answer.cache_write_long_tokens
-        if answer.cache_write_short_tokens is not None or long is not None:
-            wire["cache_creation"] = {
-                "ephemeral_5m_input_tokens": max(written - (long or 0), 0),
-                "ephemeral_1h_input_tokens": long or 0,
-            }
-    if answer.reasoning_tokens is not None:
-        wire["output_tokens_details"] = {"thinking_tokens": answer.reasoning_tokens}
-    if not answer.server_tool_uses.keys().isdisjoint(_TOOLS):
-        uses = answer.server_tool_uses
-        wire["server_tool_use"] = {f"{name}_requests": uses.get(name, 0) for name in _TOOLS}
+    wire: dict[str, Any] = {}
+    for path, name in _FORMS[endpoint].items():
+        if (count := counts[name]) is not None:
+            outer, dot, inner = path.partition(".")
+            if dot:
+                wire.setdefault(outer, {})[inner] = count
+            else:
+                wire[outer] = count
+    if endpoint == "bedrock.converse" and long:
+        kinds = {"5m": counts["short"], "1h": long}
+        wire["cacheDetails"] = [{"ttl": ttl, "inputTokens": count}
+                                for ttl, count in kinds.items() if count]  # fmt: skip
     return wire

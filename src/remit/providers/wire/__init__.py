@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
-from remit.providers.wire.answer import StreamSum, counted_once, read_event
+from remit.providers.wire.answer import StreamSum, counted_once, ended_by, read_event
 from remit.providers.wire.answers import answer_facts, error_in, stream_sum
 from remit.providers.wire.body import BodyError, member_at, object_in
 from remit.providers.wire.endpoint import (
@@ -42,7 +42,7 @@ from remit.providers.wire.endpoint import (
     Dialect,
     Endpoint,
 )
-from remit.providers.wire.finish import ended_by
+from remit.providers.wire.gemini import CANDIDATES
 from remit.providers.wire.messages import read_inputs
 from remit.providers.wire.passed_paths import (
     PASSED_PATHS,
@@ -53,18 +53,17 @@ from remit.providers.wire.passed_paths import (
     matches,
 )
 from remit.providers.wire.responses import is_reference
+from remit.providers.wire.simple import Passed
 from remit.providers.wire.usage import Usage
 
 if TYPE_CHECKING:
     from remit.providers.wire.form import ArrivingForm, FormBody, ObjectBody
-    from remit.providers.wire.passthrough import Passed
     from remit.providers.wire.repeats import Repeats
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "form": "ArrivingForm FormBody ObjectBody",
-            "passthrough": "Passed",
             "repeats": "Repeats",
         },
     )
@@ -72,6 +71,7 @@ else:
 __all__ = [
     "A2A",
     "BATCHES",
+    "CANDIDATES",
     "CHAT",
     "COMPACT",
     "CONVERSE",

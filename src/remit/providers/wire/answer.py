@@ -1,4 +1,4 @@
-"""The facts of an answer, and the interface of stream sums, for all dialects."""
+"""The facts of an answer, the words for its end, and the interface of stream sums."""
 
 from __future__ import annotations
 
@@ -16,11 +16,61 @@ from remit.kernel.json_text import JsonTextError, load_exact
 from remit.providers.wire.delta import Pieces
 from remit.providers.wire.usage import Usage
 
+FAILED = "error"
+"""The neutral reason of an answer that the provider broke off, or could not read itself."""
+
+_WORDS = {
+    "stop": (
+        "stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete", "completed",
+    ),
+    "length": (
+        "length", "max_tokens", "max_output_tokens", "model_length", "token_limit",
+        "model_context_window_exceeded", "error_limit", "incomplete", "pause_turn",
+    ),
+    "tool_use": ("tool_use", "tool_calls", "tool_call", "function_call"),
+    "content_filter": (
+        "content_filter", "content_filtered", "refusal", "guardrail_intervened", "sensitive",
+        "safety", "recitation", "language", "blocklist", "prohibited_content", "spii",
+        "model_armor", "image_safety", "image_prohibited_content", "image_recitation",
+        "error_toxic",
+    ),
+    FAILED: (
+        "error", "failed", "network_error", "insufficient_system_resource", "abort", "aborted",
+        "cancel", "cancelled", "canceled", "user_cancel", "timeout", "time_limit", "other",
+        "image_other", "no_image", "malformed_function_call", "malformed_response",
+        "malformed_tool_use", "malformed_model_output", "unexpected_tool_call",
+        "too_many_tool_calls", "missing_thought_signature",
+    ),
+}  # fmt: skip
+_MAX_REASON_CHARS = 100
+_NEUTRAL = {word: reason for reason, words in _WORDS.items() for word in words}
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 _USAGE = re.compile(rb'"usage(?:Metadata)?"[ \t\n\r]*:[ \t\n\r]*(.)')
 _NAME = re.compile(rb'"([^"\\]*)"[ \t\n\r]*:')
 _ESCAPED = re.compile(rb"\\u00[67]")  # a letter of a name, never escaped by an honest provider
 _OF_USAGE = re.compile("usage|[tT]oken|cache|server_tool|iterations|_requests|_queries|ephemeral")
+
+
+def ended_by(word: Any, *, calls: bool = False) -> tuple[str, str]:
+    """Return a provider's word for the end of an answer as a neutral reason, whatever its case.
+
+    An unknown word is ``stop``.
+
+    Args:
+        word: as it came. Gemini puts the cause behind a colon, as in
+            ``content_filter: PROHIBITED_CONTENT``.
+        calls: whether the answer calls tools; some servers then say ``stop`` all the same.
+
+    Returns:
+        The reason; and the word itself if the reason is :data:`FAILED`, else an empty text.
+    """
+    reason = "stop"
+    if type(word) is str:
+        kind, _, cause = word.lower().partition(":")
+        reason = _NEUTRAL.get(cause.strip()) or _NEUTRAL.get(kind.strip(), "stop")
+        if reason == FAILED:
+            return FAILED, word[:_MAX_REASON_CHARS]
+    return ("tool_use" if calls and reason == "stop" else reason), ""
 
 
 class AnswerFacts(Struct):
@@ -96,9 +146,14 @@ class StreamSum:
         """The usage reported so far; once ``ended``, that of the whole answer or None."""
         return self.facts().usage
 
+    @staticmethod
+    def read_facts(answer: Any) -> AnswerFacts:
+        """Return the facts of a whole answer; none unless a dialect replaces this reader."""
+        return AnswerFacts()
+
     def facts(self) -> AnswerFacts:
         """Return the facts of the answer so far."""
-        return AnswerFacts()
+        return self.read_facts(self.answer())
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """Add one event.
@@ -195,18 +250,13 @@ def string(value: Any) -> str:
     return value if type(value) is str else ""
 
 
-def texts(blocks: Any, key: str = "text") -> str:
-    """Return the joined texts of a list of blocks; a text is returned itself.
-
-    Args:
-        blocks: a list of blocks, a text, or anything else, which gives an empty text.
-        key: the member that contains a block's text.
-    """
+def texts(blocks: Any) -> str:
+    """Return the joined texts of a list of blocks; a text itself; empty for any other value."""
     if type(blocks) is str:
         return blocks
     if type(blocks) is not list:
         return ""
-    return "".join(string(block.get(key)) for block in blocks if type(block) is dict)
+    return "".join(string(block.get("text")) for block in blocks if type(block) is dict)
 
 
 def bytes_of(text: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from remit.providers.wire import chat, converse, gemini, messages, responses, simple
+from remit.providers.wire import chat, gemini, messages, responses, simple
 from remit.providers.wire.answer import AnswerFacts, StreamSum
 
 _Readers = tuple[Callable[[Any], AnswerFacts], Callable[[Any], bool], Callable[[], StreamSum]]
@@ -18,7 +18,6 @@ _READERS: dict[str, _Readers] = {
     "anthropic.count_tokens": (simple.count_facts, simple.is_token_count, simple.EventSum),
     "gemini.generate": (gemini.facts, gemini.is_answer, gemini.GenerateSum),
     "gemini.count_tokens": (simple.count_facts, simple.is_token_count, simple.EventSum),
-    "bedrock.converse": (converse.facts, converse.is_answer, converse.ConverseSum),
     "openai.input_tokens": (simple.count_facts, simple.is_token_count, simple.EventSum),
     "openai.compact": (responses.facts, responses.is_compaction, simple.EventSum),
     "openai.embeddings": (simple.facts, simple.is_listing, simple.EventSum),
@@ -49,7 +48,15 @@ def error_in(endpoint: str, answer: Any) -> bool:
     return not is_answer(answer)
 
 
-def stream_sum(endpoint: str) -> StreamSum:
-    """Return a new sum for a stream of this endpoint."""
+def stream_sum(endpoint: str, request: Any = None) -> StreamSum:
+    """Return a new sum for a stream of this endpoint.
+
+    Args:
+        endpoint: its name, such as ``openai.chat``.
+        request: the body that asks for the stream; None if it asks for one answer.
+    """
     _, _, new_sum = _READERS.get(endpoint, _OTHER)
-    return new_sum()
+    total = new_sum()
+    if isinstance(total, gemini.GenerateSum):
+        total.expect(request)
+    return total

@@ -5,9 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from remit.providers.wire.answer import AnswerFacts, StreamSum, bytes_of, read_event, string, texts
+from remit.providers.wire.answer import (
+    AnswerFacts,
+    StreamSum,
+    bytes_of,
+    ended_by,
+    read_event,
+    string,
+    texts,
+)
 from remit.providers.wire.delta import Pieces, grow, grow_calls, settled
-from remit.providers.wire.finish import ended_by
 from remit.providers.wire.usage import Usage, continued, read_usage
 
 _PLAIN = frozenset(
@@ -88,19 +95,15 @@ def _says(choice: Any) -> bool:
 
 def _says_more(message: dict[str, Any]) -> bool:
     """Return True if a message contains more than plain text."""
-    for key, value in message.items():
-        if key not in _PLAIN:
-            if value is not None and value != [] and value != "":
-                return True
-        elif key == "content" and value is not None and type(value) is not str:
-            return True
-    return False
+    content = message.get("content")
+    return _has_more(message, _PLAIN) or (content is not None and type(content) is not str)
 
 
 def _has_more(holder: dict[str, Any], plain: frozenset[str]) -> bool:
-    """Return True if an answer or a choice has other members than ``plain``, such as citations."""
+    """Return True if an object has members with values other than ``plain``, such as citations."""
     return any(
-        key not in plain and value is not None and value != [] for key, value in holder.items()
+        key not in plain and value is not None and value != [] and value != ""
+        for key, value in holder.items()
     )
 
 
@@ -139,6 +142,7 @@ class ChatSum(StreamSum):
         kind: the ``object`` of a whole answer.
     """
 
+    read_facts = staticmethod(facts)
     at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
         rb'error|base_resp|"success"|\.failed|\[DONE\]|\\u00[2-7]'
     )
@@ -309,10 +313,6 @@ class ChatSum(StreamSum):
             state.whole is not None or state.fields.get("finish_reason")
             for state in self._choices.values()
         )
-
-    def facts(self) -> AnswerFacts:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer())
 
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from remit.kernel.json_text import dump
-from remit.providers.wire.answer import AnswerFacts, StreamSum, read_event, string
+from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
+from remit.providers.wire.body import member_at
 from remit.providers.wire.delta import Pieces, settled
-from remit.providers.wire.finish import ended_by
 from remit.providers.wire.usage import continued, read_usage
+
+CANDIDATES = ("generationConfig.candidateCount", "generation_config.candidate_count")
+"""The members of a request that state the number of candidates."""
 
 _OF_TEXT = frozenset({"text", "thought", "thoughtSignature"})
 
@@ -64,15 +67,25 @@ def facts(answer: Any) -> AnswerFacts:
 class GenerateSum(StreamSum):
     """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`.
 
-    Gemini sends no mark of the end: the last event gives every candidate a ``finishReason``.
+    Gemini sends no mark of the end: the last event gives every candidate a ``finishReason``. A
+    candidate may end before another begins.
     """
 
-    __slots__ = ("_answer", "_candidates")
+    read_facts = staticmethod(facts)
+
+    __slots__ = ("_answer", "_candidates", "_expected")
 
     def __init__(self) -> None:
         super().__init__()
+        self._expected = 1
         self._answer: dict[str, Any] = {}
         self._candidates: dict[int, dict[str, Any]] = {}
+
+    def expect(self, request: Any) -> None:
+        """Set the number of candidates to that which a request asks for."""
+        for path in CANDIDATES:
+            if type(count := member_at(request, path)) is int:
+                self._expected = count
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
@@ -97,7 +110,9 @@ class GenerateSum(StreamSum):
         self._ended = all("finishReason" in one for one in self._candidates.values()) and (
             bool(self._candidates) or (type(feedback) is dict and "blockReason" in feedback)
         )
-        self.is_last = self._ended and "usageMetadata" in self._answer
+        blocked = not self._candidates
+        all_came = blocked or len(self._candidates) >= self._expected
+        self.is_last = self._ended and all_came and "usageMetadata" in self._answer
         return event
 
     def _add(self, have: dict[str, Any], candidate: dict[str, Any]) -> None:
@@ -131,10 +146,6 @@ class GenerateSum(StreamSum):
             last.update((key, value) for key, value in part.items() if key != "text")
         else:
             parts.append({**part, "text": Pieces((text,))})
-
-    def facts(self) -> AnswerFacts:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer())
 
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from remit.kernel.json_members import elements, member, value_at
 from remit.kernel.json_text import JsonTextError, load_unique
-from remit.providers.wire.answer import AnswerFacts, StreamSum, read_event, string
+from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
 from remit.providers.wire.delta import Pieces, grow, settled
-from remit.providers.wire.finish import ended_by
 from remit.providers.wire.usage import Usage, continued, read_usage
 
 _PLAIN = frozenset(
@@ -113,6 +112,7 @@ def _with_searches(usage: Usage, blocks: Any) -> Usage:
 class MessageSum(StreamSum):
     """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`."""
 
+    read_facts = staticmethod(facts)
     at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
         rb'error|\.failed|message|"content"|\\u00[2-7]'
     )
@@ -294,10 +294,6 @@ class MessageSum(StreamSum):
         if pieces := "".join(self._input.get(at, ())):
             whole["input"] = _input(pieces)
         return whole
-
-    def facts(self) -> AnswerFacts:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer())
 
     @property
     def usage(self) -> Usage | None:

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from remit.providers.wire.answer import AnswerFacts, StreamSum, read_event, string
+from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
 from remit.providers.wire.delta import Pieces, grow, settled
-from remit.providers.wire.finish import ended_by
 from remit.providers.wire.usage import Usage, is_count, plus, read_usage
 
 _ENDS = frozenset(
@@ -107,7 +106,7 @@ def facts(answer: Any) -> AnswerFacts:
 
 
 def _ended(answer: Mapping[str, Any], *, calls: bool) -> tuple[str, str]:
-    """Return why a ``response`` ended, as :func:`~remit.providers.wire.finish.ended_by` does."""
+    """Return why a ``response`` ended, as :func:`~remit.providers.wire.answer.ended_by` does."""
     if (status := answer.get("status")) != "incomplete":
         return ended_by(status, calls=calls)
     details = answer.get("incomplete_details")
@@ -196,6 +195,7 @@ class ResponseSum(StreamSum):
     output.
     """
 
+    read_facts = staticmethod(facts)
     at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
         rb'error|"object"|"output"|response\.done|\.(?:failed|completed|incomplete|cancelled)|\\u00[2-7]'
     )
@@ -359,10 +359,6 @@ class ResponseSum(StreamSum):
 
     def _output(self) -> list[Any]:
         return [settled(self._items[index]) for index in sorted(self._items)]
-
-    def facts(self) -> AnswerFacts:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer())
 
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

@@ -1,4 +1,6 @@
-"""Answers of small endpoints: embeddings, rankings, images, sound, token counts."""
+"""Answers of small endpoints: embeddings, rankings, images, sound, token counts; streams of other
+protocols.
+"""
 
 from __future__ import annotations
 
@@ -83,6 +85,8 @@ class EventSum(StreamSum):
     members of final events are added as they are.
     """
 
+    read_facts = staticmethod(facts)
+
     __slots__ = ("_answer", "_text")
 
     def __init__(self) -> None:
@@ -132,10 +136,6 @@ class EventSum(StreamSum):
             elif key not in _NOT_IN_ANSWER:
                 answer[key] = value
 
-    def facts(self) -> AnswerFacts:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return facts(self.answer())
-
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         answer = dict(self._answer)
@@ -154,3 +154,29 @@ def _added(one: Any, other: Any, depth: int = 0) -> Any:
     if is_count(one) and is_count(other):
         return one + other
     return one if other is None else other
+
+
+class Passed(StreamSum):
+    """A sum that parses nothing. Only the end of the connection ends the stream."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+
+    @property
+    def raw(self) -> bytes:
+        """The received bytes."""
+        return b"".join(self._parts)
+
+    def add(self, name: str, data: bytes, value: Any = None) -> Any:
+        """Append received bytes; return None."""
+        self._parts.append(data)
+        self.pieces += 1
+        self.size += len(data)
+        return None
+
+    def answer(self) -> dict[str, Any]:
+        """Return the received bytes as a text under ``stream``."""
+        return {"stream": self.raw.decode("utf-8", "replace")}

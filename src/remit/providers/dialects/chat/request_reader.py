@@ -7,19 +7,17 @@ from typing import Any
 
 from remit.kernel.exchange import Message
 from remit.providers.dialects import _checks as checks
-from remit.providers.dialects.arguments import input_of, read_arguments
 from remit.providers.dialects.errors import DialectError
 from remit.providers.dialects.media import document_block, source_of_url
 from remit.providers.dialects.model_call import ModelCall, Reasoning
 from remit.providers.dialects.seals import thought_seal
+from remit.providers.dialects.tool_calls import input_of, read_arguments
 from remit.providers.dialects.tool_choice import (
     read_choice,
     read_response_format,
     read_stop,
     read_tool,
 )
-
-__all__ = ["citations_in", "read_call", "read_request", "thoughts_in"]
 
 ENDPOINT = "openai.chat"
 _KNOWN = {

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from remit.providers.dialects.arguments import arguments_text
 from remit.providers.dialects.effort import openai_effort
+from remit.providers.dialects.errors import cannot, leave_out_rest
 from remit.providers.dialects.media import openai_part, with_failure
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.names import ToolNames, wire_id
-from remit.providers.dialects.refusals import cannot, leave_out_rest
-from remit.providers.dialects.rounds import in_rounds
 from remit.providers.dialects.schemas import function_schema, named_schema
 from remit.providers.dialects.seals import google_extra
+from remit.providers.dialects.tool_calls import ToolNames, arguments_text, in_rounds, wire_id
 from remit.providers.dialects.tool_choice import described, write_choice
-
-__all__ = ["write_request"]
 
 _MEDIA = ("image", "document")
 _SEE_NEXT = "(What the tool gave follows in the next message.)"
@@ -25,10 +21,7 @@ _SEE_NEXT = "(What the tool gave follows in the next message.)"
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
     """Return a call of another dialect as a body of Chat Completions.
 
-    Args:
-        call: the request; fields that the API lacks are added to its ``dropped``.
-        model: the provider's name of the model.
-        max_output_tokens: ignored, as the API requires no limit.
+    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_request`.
 
     Raises:
         DialectError: Chat Completions cannot express the call.
@@ -193,7 +186,7 @@ def _add_choice(call: ModelCall, names: ToolNames, body: dict[str, Any]) -> None
     if choice is None:
         return
     if choice["type"] == "other":
-        raise cannot("tool_choice", "a tool that only its own provider has")
+        raise cannot(call.own("tool_choice"), "a tool that only its own provider has")
     if choice["type"] == "allowed":  # few servers know it: offer the allowed ones alone
         allowed = {names.sent(name) for name in choice["names"]}
         body["tools"] = [tool for tool in body["tools"] if tool["function"]["name"] in allowed]

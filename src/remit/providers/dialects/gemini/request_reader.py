@@ -8,12 +8,10 @@ from typing import Any
 
 from remit.kernel.exchange import Message
 from remit.providers.dialects import _checks as checks
-from remit.providers.dialects.arguments import json_text
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
 from remit.providers.dialects.seals import read_gemini_seal
+from remit.providers.dialects.tool_calls import json_text
 from remit.providers.dialects.tool_choice import read_stop
-
-__all__ = ["read_request"]
 
 ENDPOINT = "gemini.generate"
 _ROLES = {None: "user", "": "user", "user": "user", "function": "user", "model": "assistant"}

@@ -7,14 +7,11 @@ from typing import Any
 
 from remit.kernel.exchange import text_of
 from remit.providers.dialects.effort import gemini_thinking
+from remit.providers.dialects.errors import cannot, foreign_part, leave_out_rest, words_of
 from remit.providers.dialects.media import plain_document
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.names import ToolNames, wire_id
-from remit.providers.dialects.refusals import cannot, foreign_part, leave_out_rest, words_of
-from remit.providers.dialects.rounds import in_rounds
+from remit.providers.dialects.tool_calls import ToolNames, in_rounds, wire_id
 from remit.providers.dialects.tool_choice import described
-
-__all__ = ["write_request"]
 
 _MODES = {"auto": "AUTO", "any": "ANY", "none": "NONE", "tool": "ANY"}
 _ASIDE = "<system>\n{}\n</system>"
@@ -24,10 +21,7 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
     """Return a call of another dialect as a body of ``generateContent`` with ``model`` and
     ``stream``, which the provider's path states.
 
-    Args:
-        call: the request; fields that the API lacks are added to its ``dropped``.
-        model: the provider's name of the model.
-        max_output_tokens: ignored, as the API requires no limit.
+    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_request`.
 
     Raises:
         DialectError: Gemini's API cannot express the call.
@@ -52,10 +46,12 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
         config["responseMimeType"] = "application/json"
         if call.response_format.schema is not None:
             config["responseJsonSchema"] = call.response_format.schema
+        if call.response_format.description:
+            call.drop("response_format.description")
     if config:
         body["generationConfig"] = config
     if call.user:
-        call.drop("metadata.user_id" if call.endpoint == "anthropic.messages" else "user")
+        call.drop("user")
     if call.parallel_tools is False:
         call.drop("parallel_tool_calls")
     if call.stream:
@@ -118,7 +114,7 @@ def _parts(
     if kind == "thinking":
         if "thought_signature" in block:
             return [{"text": block["thinking"], "thought": True}]
-        call.drop("reasoning_content" if call.endpoint == "openai.chat" else "thinking")
+        call.drop("thoughts" if call.endpoint == "openai.chat" else "thinking")
         return []
     if kind in ("redacted_thinking", "server_tool"):
         call.drop("thinking" if kind == "redacted_thinking" else "web_search")
@@ -175,7 +171,7 @@ def _tools(call: ModelCall, names: ToolNames) -> dict[str, Any]:
     if choice is None:
         return {"tools": tools}
     if choice["type"] == "other":
-        raise cannot("tool_choice", "a tool that only its own provider has")
+        raise cannot(call.own("tool_choice"), "a tool that only its own provider has")
     allowed = [choice["name"]] if choice["type"] == "tool" else choice.get("names", [])
     config: dict[str, Any] = {"mode": _MODES[choice.get("mode", choice["type"])]}
     if allowed:

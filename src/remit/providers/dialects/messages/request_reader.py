@@ -6,12 +6,10 @@ from typing import Any
 
 from remit.kernel.exchange import Message
 from remit.providers.dialects import _checks as checks
-from remit.providers.dialects.messages.client_tools import as_function, is_tool_search
+from remit.providers.dialects.client_tools import anthropic_function, is_tool_search
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
 from remit.providers.dialects.seals import read_seal
 from remit.providers.dialects.tool_choice import read_stop
-
-__all__ = ["read_block", "read_request"]
 
 ENDPOINT = "anthropic.messages"
 _BLOCK = frozenset(
@@ -194,7 +192,7 @@ def _tool(tool: Any, where: str) -> dict[str, Any] | None:
             return _search(tool, where)
         if is_tool_search(kind):
             return None
-        if (function := as_function(tool)) is not None:
+        if (function := anthropic_function(tool)) is not None:
             return _hinted({**function, "at": where}, tool)
         return {"type": "other", "value": tool, "at": where}
     neutral: dict[str, Any] = {"name": checks.text(tool, "name", where), "at": where}

@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.kernel.exchange import text_of
-from remit.providers.dialects.arguments import free_text
 from remit.providers.dialects.effort import messages_thinking, takes_both, takes_sampling
-from remit.providers.dialects.errors import DialectError
+from remit.providers.dialects.errors import (
+    DialectError,
+    cannot,
+    foreign_part,
+    leave_out_rest,
+    words_of,
+)
 from remit.providers.dialects.media import messages_source
-from remit.providers.dialects.messages.tools import tool_fields
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.names import ToolNames, wire_id
-from remit.providers.dialects.refusals import foreign_part, leave_out_rest, words_of
-from remit.providers.dialects.rounds import in_rounds
-from remit.providers.dialects.schemas import messages_schema
-
-__all__ = ["in_plain_round", "write_request"]
+from remit.providers.dialects.schemas import flat_schema, messages_schema
+from remit.providers.dialects.tool_calls import ToolNames, free_text, in_rounds, wire_id
+from remit.providers.dialects.tool_choice import described
 
 _ANY_JSON = "Answer with one JSON object and nothing else: no words around it, no code fence."
 _WARMEST = 1.0
@@ -25,16 +26,14 @@ _MIN_TOP_P_WITH_THINKING = 0.95
 _MOST_HINTS = 4
 _ASIDE = "<system>\n{}\n</system>"
 _OPENING = "(The conversation begins.)"
-_EFFORT_NAMES = {"openai.chat": "reasoning_effort", "openai.responses": "reasoning.effort"}
+_SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+_SEARCH_KEYS = ("allowed_domains", "blocked_domains", "user_location", "max_uses")
 
 
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
     """Return a call of another dialect as a body of the Messages API.
 
-    Args:
-        call: the request; fields that the API lacks are added to its ``dropped``.
-        model: the provider's name of the model.
-        max_output_tokens: the model's largest output, sent if the client set no limit.
+    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_request`.
 
     Raises:
         DialectError: the Messages API cannot express the call.
@@ -109,7 +108,7 @@ def _thinking(call: ModelCall, body: dict[str, Any], model: str, limit: int) -> 
         if forced or (thinking["type"] == "enabled" and in_plain_round(body["messages"])):
             thinking = None
     if thinking is None and wanted.effort != "none" and "effort" not in said:
-        call.drop(_EFFORT_NAMES.get(call.endpoint, "reasoning"))
+        call.drop("reasoning")
     if thinking is not None:
         body["thinking"] = thinking
         for name in ("temperature", "top_k"):
@@ -172,8 +171,6 @@ def _conversation(
     turns: list[dict[str, Any]] = []
     for index in range(leading, len(messages)):
         role, content = messages[index]["role"], messages[index]["content"]
-        if "name" in messages[index]:
-            call.drop("messages[].name")
         if role == "system":
             text = "\n\n".join(block["text"] for block in _system_texts(messages[index], index))
             role = "user"
@@ -280,7 +277,7 @@ def _block(
     if kind == "thinking":
         sealed = block.get("signature")
         if not sealed:
-            call.drop("reasoning_content" if call.endpoint == "openai.chat" else "reasoning")
+            call.drop("thoughts" if call.endpoint == "openai.chat" else "reasoning")
             return None  # not Anthropic's: it would be refused
         return {"type": kind, "thinking": block["thinking"], "signature": sealed}
     if kind == "redacted_thinking":
@@ -328,3 +325,82 @@ def _result(
     if block.get("is_error") is True:
         result["is_error"] = True
     return {**result, **_hint(block)}
+
+
+def tool_fields(call: ModelCall, names: ToolNames, *, native: bool) -> dict[str, Any]:
+    """Return ``tools`` and ``tool_choice``; empty without tools, as the API accepts no choice
+    alone.
+
+    Args:
+        call: the request.
+        names: names of its tools.
+        native: True if unknown tools may be the API's own.
+
+    Raises:
+        DialectError: only another provider has such a tool.
+    """
+    tools = call.tools
+    choice = call.tool_choice
+    if choice is not None and choice["type"] == "allowed":
+        # The API has no such choice: what is not offered is not called either.
+        tools = tuple(tool for tool in tools if tool.get("name") in choice["names"])
+        choice = {"type": choice["mode"]}
+    wire = [
+        written
+        for index, tool in enumerate(tools)
+        if (written := _tool(call, tool, f"tools[{index}]", names, native)) is not None
+    ]
+    if not wire:
+        return {}
+    fields: dict[str, Any] = {"tools": wire}
+    if choice is not None:
+        if choice["type"] == "other":
+            choice = _hosted_choice(choice)
+        elif choice["type"] == "tool":
+            choice = {"type": "tool", "name": names.sent(choice["name"])}
+        else:
+            choice = {"type": choice["type"]}
+    if call.parallel_tools is False:
+        choice = choice or {"type": "auto"}
+        if choice["type"] != "none":
+            choice["disable_parallel_tool_use"] = True
+    if choice is not None:
+        fields["tool_choice"] = choice
+    return fields
+
+
+def _hosted_choice(choice: dict[str, Any]) -> dict[str, Any]:
+    value = choice["value"]
+    if str(value.get("type", "")).startswith("web_search"):
+        return {"type": "tool", "name": _SEARCH["name"]}
+    raise cannot("tool_choice", "a tool that only its own provider has")
+
+
+def _tool(
+    call: ModelCall, tool: dict[str, Any], where: str, names: ToolNames, native: bool
+) -> dict[str, Any] | None:
+    kind, where = tool.get("type"), str(tool.get("at", where))
+    if kind == "web_search":
+        if tool.get("external_web_access") is False:
+            call.drop("tools[].web_search")
+            return None  # no search of the web is wanted, and none is made
+        if "search_context_size" in tool:
+            call.drop("tools[].search_context_size")
+        search = {**_SEARCH, **{key: tool[key] for key in _SEARCH_KEYS if key in tool}}
+        if type(uses := call.other.get("max_tool_calls")) is int and uses > 0:
+            search.setdefault("max_uses", uses)
+        return search
+    if native and kind != "other" and "input_schema" not in tool and "custom" not in tool:
+        return dict(tool)
+    description, schema = described(tool, where)
+    if tool.get("strict") is True:
+        schema = messages_schema(schema)
+    wire: dict[str, Any] = {"name": names.sent(tool["name"])}
+    if description:
+        wire["description"] = description
+    wire["input_schema"] = flat_schema(schema)
+    if tool.get("strict") is True:
+        wire["strict"] = True
+    if "cache_control" in tool:
+        wire["cache_control"] = tool["cache_control"]
+    return wire

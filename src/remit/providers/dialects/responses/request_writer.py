@@ -1,21 +1,27 @@
-"""Calls in neutral form as bodies of ``POST /v1/responses``."""
+"""Calls in neutral form as bodies of ``POST /v1/responses``, and the ``response`` objects that
+repeat the settings of a call.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remit.providers.dialects.arguments import arguments_text, free_text
 from remit.providers.dialects.effort import openai_effort, takes_effort
+from remit.providers.dialects.errors import cannot, foreign_part, leave_out_rest
 from remit.providers.dialects.media import openai_part, with_failure
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.names import ToolNames, wire_id
-from remit.providers.dialects.refusals import cannot, foreign_part, leave_out_rest
-from remit.providers.dialects.rounds import in_rounds
 from remit.providers.dialects.schemas import function_schema, named_schema
+from remit.providers.dialects.tool_calls import (
+    ToolNames,
+    arguments_text,
+    free_text,
+    in_rounds,
+    wire_id,
+)
 from remit.providers.dialects.tool_choice import write_choice
-
-__all__ = ["format_of", "own_tools", "tool_of", "write_request"]
+from remit.providers.dialects.usage import usage_of
+from remit.providers.protocol import ProviderResponse
 
 _FROM_CHAT = (
     "metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier",
@@ -24,6 +30,10 @@ _FROM_CHAT = (
 _ENCRYPTED = "reasoning.encrypted_content"
 _SEARCH_KEYS = ("search_context_size", "external_web_access", "user_location")
 _MIN_OUTPUT_TOKENS = 16
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_ECHOED = (
+    "max_tool_calls", "previous_response_id", "prompt_cache_key", "safety_identifier",
+)  # fmt: skip
 
 
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
@@ -31,10 +41,7 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
 
     ``store`` is false unless the client asked for storage.
 
-    Args:
-        call: the request; fields that the API lacks are added to its ``dropped``.
-        model: the provider's name of the model.
-        max_output_tokens: ignored, as the API requires no limit.
+    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_request`.
 
     Raises:
         DialectError: Responses cannot express the call.
@@ -42,8 +49,7 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
     chat = call.endpoint == "openai.chat"
     leave_out_rest(call, _FROM_CHAT if chat else ())
     if call.stop:
-        where = "stop_sequences" if call.endpoint == "anthropic.messages" else "stop"
-        raise cannot(where, "an end at certain texts")
+        raise cannot(call.own("stop"), "an end at certain texts")
     names = ToolNames(call)
     body: dict[str, Any] = {"model": model, "input": _items(call, names)}
     limit = call.max_tokens
@@ -224,7 +230,7 @@ def _add_tools(call: ModelCall, names: ToolNames, body: dict[str, Any]) -> None:
         body["parallel_tool_calls"] = call.parallel_tools
     if call.tool_choice is not None:
         if call.tool_choice["type"] == "other":
-            raise cannot("tool_choice", "a tool that only its own provider has")
+            raise cannot(call.own("tool_choice"), "a tool that only its own provider has")
         custom = frozenset(tool["name"] for tool in call.tools if tool.get("custom") is True)
         body["tool_choice"] = write_choice(call.tool_choice, names, custom, nested=False)
 
@@ -256,3 +262,81 @@ def tool_of(tool: Mapping[str, Any], names: ToolNames) -> dict[str, Any]:
     if wire["type"] == "custom":
         return {**wire, "format": tool["format"]} if "format" in tool else wire
     return {**wire, "parameters": tool.get("input_schema"), "strict": tool.get("strict", False)}
+
+
+def ended(
+    head: dict[str, Any], output: list[dict[str, Any]], answer: ProviderResponse
+) -> dict[str, Any]:
+    """Return a ``response`` object in its last state: completed or incomplete.
+
+    Args:
+        head: the object at its start (:func:`response_object`).
+        output: the output items.
+        answer: the answer, with finish reason and usage.
+    """
+    reason = _INCOMPLETE.get(answer.finish_reason)
+    return {
+        **head,
+        "status": "completed" if reason is None else "incomplete",
+        "completed_at": head["created_at"],
+        "incomplete_details": None if reason is None else {"reason": reason},
+        "output": output,
+        "usage": usage_of("openai.responses", answer),
+    }
+
+
+def response_object(call: ModelCall, *, answer_id: str, created: int, model: str) -> dict[str, Any]:
+    """Return a ``response`` object at its start, with the client's settings."""
+    names = ToolNames(None)  # the client's own names
+    custom = frozenset(tool["name"] for tool in call.tools if tool.get("custom") is True)
+    choice = call.tool_choice or {"type": "auto"}
+    text = call.other.get("text")
+    verbosity = text.get("verbosity") if isinstance(text, dict) else None
+    wanted = call.reasoning
+    return {
+        "id": answer_id,
+        "object": "response",
+        "created_at": created,
+        "status": "in_progress",
+        "background": call.other.get("background") is True,
+        "completed_at": None,
+        "error": None,
+        "frequency_penalty": 0.0,
+        "incomplete_details": None,
+        "instructions": _instructions(call),
+        "max_output_tokens": call.max_tokens,
+        "metadata": call.other.get("metadata") or {},
+        "model": model,
+        "output": [],
+        "parallel_tool_calls": call.parallel_tools is not False,
+        "presence_penalty": 0.0,
+        "reasoning": {
+            "effort": wanted.effort if wanted is not None else None,
+            "summary": wanted.summary if wanted is not None else None,
+        },
+        "service_tier": "default",
+        "store": call.other.get("store") is not False,
+        "temperature": 1.0 if call.temperature is None else call.temperature,
+        "text": {"format": format_of(call), "verbosity": verbosity or "medium"},
+        "tool_choice": write_choice(choice, names, custom, nested=False),
+        "tools": [tool_of(tool, names) for tool in own_tools(call.tools)],
+        "top_logprobs": 0,
+        "top_p": 1.0 if call.top_p is None else call.top_p,
+        "truncation": call.other.get("truncation") or "disabled",
+        "usage": None,
+        "user": call.user,
+        **{key: call.other.get(key) for key in _ECHOED},
+        **_conversation(call),
+    }
+
+
+def _conversation(call: ModelCall) -> dict[str, Any]:
+    named = call.other.get("conversation")
+    return {"conversation": {"id": named} if isinstance(named, str) else named} if named else {}
+
+
+def _instructions(call: ModelCall) -> str | None:
+    for message in call.messages[:1]:
+        if message.get("instructions") is True:
+            return str(message["content"])
+    return None

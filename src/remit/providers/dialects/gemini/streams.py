@@ -1,22 +1,81 @@
-"""Neutral events as a stream of Gemini's ``streamGenerateContent``."""
+"""Streams of Gemini's ``streamGenerateContent``, read as neutral events and written from them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from remit.kernel import exchange
 from remit.kernel.exchange import StreamEvent
-from remit.providers.dialects.arguments import json_text
-from remit.providers.dialects.errors import error_body
+from remit.providers.dialects.errors import error_body, failed, shaped
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.names import ToolNames
 from remit.providers.dialects.seals import gemini_seal
-from remit.providers.dialects.usage import gemini_usage
+from remit.providers.dialects.streaming import Growth
+from remit.providers.dialects.tool_calls import ToolNames, input_of, json_text
+from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
-
-__all__ = ["GeminiWriter"]
+from remit.providers.wire.gemini import GenerateSum, candidates_of, parts_of
 
 _WORDS = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
+
+
+class GeminiReader:
+    """Reader of the first candidate, which returns the additions of each event.
+
+    Args:
+        total: the sum, to which each event is added first.
+    """
+
+    def __init__(self, total: GenerateSum) -> None:
+        self._out = Growth()
+        self._calls = 0
+
+    def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
+        """Return the neutral events of one event's data.
+
+        Raises:
+            DialectError: the event does not have the API's form.
+            ProviderError: the event reports an error.
+        """
+        if data.get("error"):
+            raise failed(data["error"])
+        if "candidates" in data:
+            shaped(data["candidates"], list, "candidates")
+        for candidate in candidates_of(data)[:1]:
+            if candidate.get("index") in (None, 0):
+                for part in parts_of(candidate):
+                    self._add(part, str(data.get("responseId") or "gemini"))
+        return self._out.taken()
+
+    def finish(self) -> list[StreamEvent]:
+        """Return the end of an open block, once the stream has ended."""
+        self._end()
+        return self._out.taken()
+
+    def _add(self, part: dict[str, Any], answer_id: str) -> None:
+        seal = part.get("thoughtSignature")
+        call = part.get("functionCall")
+        if "text" in part and (text := shaped(part["text"], str, "text")):
+            kind = "thinking" if part.get("thought") is True else "text"
+            if self._out.kind != kind:
+                self._end()
+            self._out.piece(kind, text)
+        if type(seal) is str and seal:
+            self._end()
+            self._out.end({"type": "thinking", "thinking": "", "thought_signature": seal})
+        if call is not None:
+            self._end()
+            name = shaped(shaped(call, dict, "functionCall").get("name"), str, "functionCall.name")
+            index, self._calls = self._calls, self._calls + 1
+            given = call.get("id")
+            identity = given if type(given) is str and given else f"call_{answer_id}_{index}"
+            self._out.call(index, identity, name)
+            block = {"type": "tool_use", "id": identity, "name": name}
+            self._out.end_call(index, {**block, "input": input_of(call.get("args"))})
+
+    def _end(self) -> None:
+        if kind := self._out.kind:
+            self._out.end({"type": kind, kind: self._out.close()})
 
 
 class GeminiWriter:
@@ -72,7 +131,9 @@ class GeminiWriter:
         """Return the last event, with finish reason and usage."""
         wire = self._part({"text": "", **self._seal}) if self._seal else b""
         reason = _WORDS.get(answer.finish_reason, "STOP")
-        return wire + self._event({"finishReason": reason}, usageMetadata=gemini_usage(answer))
+        return wire + self._event(
+            {"finishReason": reason}, usageMetadata=usage_of("gemini.generate", answer)
+        )
 
     def error(self, status: int, code: str, message: str) -> bytes:
         """Return an error that ends the stream."""

@@ -1,24 +1,26 @@
-"""Neutral events as events of Responses, numbered, with the whole response at the end."""
+"""Streams of Responses, read as neutral events and written from them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from remit.kernel import exchange
 from remit.kernel.exchange import StreamEvent
-from remit.providers.dialects.arguments import arguments_text, free_text
 from remit.providers.dialects.citations import annotations_of
-from remit.providers.dialects.errors import unreadable
+from remit.providers.dialects.client_tools import item_fields
+from remit.providers.dialects.errors import failed, shaped, unreadable
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.names import ToolNames
-from remit.providers.dialects.responses.client_tools import item_fields
-from remit.providers.dialects.responses.response_object import ended, response_object
+from remit.providers.dialects.responses.request_reader import read_item
+from remit.providers.dialects.responses.request_writer import ended, response_object
 from remit.providers.dialects.seals import seal_of
-from remit.providers.dialects.streaming import sse
+from remit.providers.dialects.streaming import Growth, sse
+from remit.providers.dialects.tool_calls import ToolNames, arguments_text, free_text, json_text
 from remit.providers.protocol import ProviderResponse
+from remit.providers.wire.delta import Cursor, Pieces, settled
+from remit.providers.wire.responses import ResponseSum
 
-__all__ = ["ResponsesWriter"]
-
+_INPUTS = {"function_call": "arguments", "custom_tool_call": "input"}
 _RATE_LIMITED = 429
 _PREFIXES = {
     "message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc",
@@ -26,6 +28,183 @@ _PREFIXES = {
     "apply_patch_call": "apc", "tool_search_call": "tsc",
 }  # fmt: skip
 """The beginning of an item's id, keyed by the item's type."""
+
+
+class _Item:
+    """The part of an output item that was passed on."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.cursors: dict[int, Cursor] = {}  # keyed by part
+        self.parts = 0  # The number of parts that have ended.
+        self.thinks = ""  # the list with the thoughts: summary or content
+
+
+class ResponsesReader:
+    """Reader of a stream's sum, which returns the additions of each event.
+
+    Args:
+        total: the sum, to which each event is added first.
+    """
+
+    def __init__(self, total: ResponseSum) -> None:
+        self._sum = total
+        self._out = Growth()
+        self._open: dict[int, _Item] = {}  # keyed by output index
+        self._last: dict[int, dict[str, Any]] = {}
+        self._any = False
+
+    def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
+        """Return the neutral events of one event's data.
+
+        Raises:
+            DialectError: the event does not have the API's form.
+            ProviderError: the event reports an error.
+        """
+        kind = data.get("type")
+        if not isinstance(kind, str):
+            kind, data = "response.completed", {"response": data}
+        answer = data.get("response")
+        error = answer.get("error") if isinstance(answer, dict) else answer
+        if kind == "error":
+            raise failed(data.get("error") or data)
+        if kind == "response.failed" or _has_failed(answer):
+            raise failed(error or "the response failed")
+        if kind in ("response.completed", "response.incomplete"):
+            return self.finish() if self._any else self._whole(answer)
+        if "output_index" in data or kind.startswith("response.output_item."):
+            self._add(kind, data)
+        return self._out.taken()
+
+    def _add(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Add the additions of an event that belongs to an output item."""
+        index = shaped(data.get("output_index"), int, "output_index")
+        if kind.endswith(".delta"):
+            shaped(data.get("delta"), str, "delta")
+        if (item := self._sum.item(index)) is not None:
+            state = self._open.get(index)
+            if state is None:
+                if index in self._last:
+                    raise unreadable("output_index")
+                state = self._open[index] = _Item()
+            self._any = True
+            self._last[index] = item
+            self._grow(state, item, index)
+            ends_part = kind == "response.content_part.done" and item.get("type") == "message"
+            if ends_part and state.parts < len(item["content"]):  # The end may come twice.
+                self._end_part(state, item)
+        if kind == "response.output_item.done":
+            self._end(index, shaped(data.get("item"), dict, "item"))
+
+    def finish(self) -> list[StreamEvent]:
+        """Return the ends of all open items, once the stream has ended.
+
+        Raises:
+            DialectError: an item does not have the API's form.
+        """
+        for index in sorted(self._open):
+            self._end(index, settled(self._last[index]))
+        return self._out.taken()
+
+    def _whole(self, answer: Any) -> list[StreamEvent]:
+        """Return the events of an answer of which no item has come."""
+        self._any = True
+        output = shaped(shaped(answer, dict, "response").get("output"), list, "output")
+        for index, item in enumerate(output):
+            self._open[index] = _Item()
+            self._end(index, shaped(item, dict, f"output[{index}]"))
+        return self._out.taken()
+
+    def _grow(self, state: _Item, item: dict[str, Any], index: int) -> None:
+        kind = str(item.get("type"))
+        if kind == "message":
+            parts = shaped(item.get("content", []), list, "item.content")
+            while state.parts < len(parts):
+                part = parts[state.parts]
+                is_refusal = type(part) is dict and part.get("type") == "refusal"
+                key = "refusal" if is_refusal else "text"
+                self._out.piece(key, self._new(state, state.parts, part, key))
+                if state.parts + 1 == len(parts):
+                    break
+                self._end_part(state, item)
+        elif kind == "reasoning":
+            self._think(state, item)
+        elif kind in _INPUTS:
+            if not state.begun:
+                state.begun = True
+                names = [shaped(item.get(key), str, f"item.{key}") for key in ("call_id", "name")]
+                self._out.call(index, *names)
+            given = item.get(_INPUTS[kind])
+            if isinstance(given, (str, list)) and kind == "function_call":
+                self._out.input(index, state.cursors.setdefault(0, Cursor()).new(given))
+
+    def _new(self, state: _Item, place: int, part: Any, key: str) -> str:
+        """Return the text that was added to a part of an item."""
+        text = part.get(key, "") if type(part) is dict else None
+        if type(text) is not Pieces and not isinstance(text, (str, list)):
+            raise unreadable(f"part.{key}")
+        cursor = state.cursors.get(place)
+        if cursor is None:
+            cursor = state.cursors[place] = Cursor()
+        return cursor.new(text)
+
+    def _think(self, state: _Item, item: dict[str, Any]) -> None:
+        for name, raw in (("content", True), ("summary", False)):
+            parts = item.get(name)
+            if state.thinks in ("", name) and isinstance(parts, list):
+                for place, part in enumerate(parts):
+                    begins = place > 0 and place not in state.cursors and not raw
+                    new = self._new(state, place, part, "text")
+                    if new or begins:
+                        state.thinks = name
+                        self._out.piece("thinking", f"\n\n{new}" if begins else new, raw=raw)
+
+    def _end_part(self, state: _Item, item: dict[str, Any]) -> None:
+        """End the current part of a message."""
+        part = settled(shaped(item.get("content"), list, "item.content")[state.parts])
+        state.parts += 1
+        self._out.close()
+        for block in _read({"type": "message", "role": "assistant", "content": [part]}):
+            self._out.end(block)
+
+    def _end(self, index: int, item: dict[str, Any]) -> None:
+        state = self._open.pop(index, None)
+        if state is None:
+            return
+        self._grow(state, item, index)
+        self._out.close()
+        if item.get("type") == "message":
+            rest = shaped(item.get("content", []), list, "item.content")[state.parts :]
+            item = {**item, "role": "assistant", "content": rest}
+        for block in _read(item):
+            if block["type"] != "tool_use":
+                self._out.end(block)
+                continue
+            if not state.begun:
+                self._out.call(index, block["id"], block["name"])
+            self._out.end_call(index, block)
+
+
+def _has_failed(answer: Any) -> bool:
+    failed = isinstance(answer, dict) and (answer.get("error") or answer.get("status") == "failed")
+    return bool(failed)
+
+
+def _read(item: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the neutral blocks of an output item; none for items without meaning elsewhere.
+
+    Raises:
+        DialectError: the item does not have the API's form.
+    """
+    given = item.get("arguments")  # absent, or an object, as some servers write it
+    if item.get("type") == "function_call" and not isinstance(given, str):
+        item = {**item, "arguments": "" if given is None else json_text(given)}
+    role, content = read_item(item, "item")
+    blocks = [b for b in content if b["type"] != "other"] if role == "assistant" else []
+    for block in blocks:
+        if block["type"] == "server_tool":
+            del block["endpoint"], block["value"], block["at"]
+    return blocks
 
 
 class _Thoughts(NamedTuple):

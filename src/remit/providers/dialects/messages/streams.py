@@ -1,4 +1,4 @@
-"""Neutral events as events of the Messages API, whose blocks follow one another."""
+"""Streams of the Messages API, read as neutral events and written from them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,195 @@ from typing import Any
 
 from remit.kernel import exchange
 from remit.kernel.exchange import StreamEvent
-from remit.providers.dialects.arguments import json_text
 from remit.providers.dialects.citations import citations_of
-from remit.providers.dialects.errors import error_body, unreadable
+from remit.providers.dialects.errors import error_body, failed, shaped, unreadable
+from remit.providers.dialects.messages.request_reader import read_block
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.names import ToolNames
 from remit.providers.dialects.seals import seal_of
-from remit.providers.dialects.streaming import sse
-from remit.providers.dialects.usage import messages_usage
+from remit.providers.dialects.streaming import Growth, sse
+from remit.providers.dialects.tool_calls import ToolNames, input_of, json_text
+from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
+from remit.providers.wire.delta import Cursor
+from remit.providers.wire.messages import MessageSum
 
-__all__ = ["MessagesWriter", "whole"]
-
+_ROLES = (None, "assistant")
+_READ = ("text", "thinking", "redacted_thinking", "tool_use")
+_GROWS = ("text", "thinking")
+_OF_A_BLOCK = ("content_block_delta", "content_block_stop")
+_TEXT_OF = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json",
+            "signature_delta": "signature"}  # fmt: skip
+_MESSAGE = {"id": str, "type": str, "role": str, "model": str, "content": list, "stop_reason": str,
+            "stop_sequence": str}  # fmt: skip
+"""The members of a message and their types; each may be null in a message that only begins."""
 _WORDS = {"length": "max_tokens", "tool_use": "tool_use", "content_filter": "refusal"}
-_SEARCH = "web_search"
+_ENDPOINT = "anthropic.messages"
+_SEARCH_TOOL = "web_search"
 
 _TEXT = {"type": "text", "text": ""}
 _THINKING = {"type": "thinking", "thinking": "", "signature": ""}
 _TEXTS = ("text", "refusal")
 _CHARACTERS_PER_TOKEN = 4
+
+
+class MessagesReader:
+    """Reader of a stream's sum, which returns the additions of each event.
+
+    Args:
+        total: the sum, to which each event is added first.
+    """
+
+    def __init__(self, total: MessageSum) -> None:
+        self._sum = total
+        self._out = Growth()
+        self._begun = 0  # blocks
+        self._open: dict[int, Cursor] = {}  # keyed by the block's place in the sum
+        self._queries: dict[Any, list[str]] = {}
+
+    def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
+        """Return the neutral events of one event's data.
+
+        Raises:
+            DialectError: the event does not have the API's form.
+            ProviderError: the event reports an error.
+        """
+        kind = data.get("type")
+        if kind == "error" or (kind is None and data.get("error") and "content" not in data):
+            raise failed(data.get("error"))
+        whole = kind == "message" or isinstance(data.get("content"), list)  # Nothing is streamed.
+        _check("message" if whole else kind, data)
+        while self._begun < self._sum.count:
+            for earlier in tuple(self._open):  # Only calls come at the same time.
+                if self._sum.block(earlier).get("type") != "tool_use" or whole:
+                    self._end(earlier)
+            self._begin(self._begun)
+            self._begun += 1
+        if kind in _OF_A_BLOCK:
+            at = self._sum.place(data.get("index"))
+            if at is None or at not in self._open:
+                raise unreadable("index")
+            self._grow(at)
+            if kind == "content_block_stop":
+                self._end(at)
+        return self.finish() if whole else self._out.taken()
+
+    def finish(self) -> list[StreamEvent]:
+        """Return the ends of all open blocks, once the stream has ended.
+
+        Raises:
+            DialectError: a block does not have the API's form.
+        """
+        for at in tuple(self._open):
+            self._end(at)
+        return self._out.taken()
+
+    def _begin(self, at: int) -> None:
+        self._open[at] = Cursor()
+        block = self._sum.block(at)
+        if block.get("type") == "tool_use":
+            identity = shaped(block.get("id"), str, "content_block.id")
+            self._out.call(at, identity, shaped(block.get("name"), str, "content_block.name"))
+            given = block.get("input")
+            if isinstance(given, dict) and given:
+                self._out.input(at, json_text(given))
+        self._grow(at)
+
+    def _grow(self, at: int) -> None:
+        block = self._sum.block(at)
+        kind = str(block.get("type"))
+        if kind == "tool_use":
+            self._out.input(at, self._open[at].new(self._sum.inputs(at)))
+        elif kind in _GROWS:
+            value = block.get(kind, "")
+            if not isinstance(value, (str, list)):
+                raise unreadable(f"content_block.{kind}")
+            self._out.piece(kind, self._open[at].new(value))
+
+    def _end(self, at: int) -> None:
+        del self._open[at]
+        self._out.close()
+        block = _read(self._sum.whole(at), self._queries)
+        if block is not None and block["type"] == "tool_use":
+            self._out.end_call(at, block)
+        elif block is not None:
+            self._out.end(block)
+
+
+def _check(kind: Any, data: Mapping[str, Any]) -> None:
+    """Raise DialectError unless an event has the form that its kind demands in the API."""
+    if kind == "message":
+        shaped(data.get("content"), list, "content")
+        _check_message(data)
+    elif kind == "message_start":
+        _check_message(shaped(data.get("message"), dict, "message"))
+    elif kind == "message_delta":
+        _check_message(shaped(data.get("delta"), dict, "delta"))
+    elif kind == "content_block_start":
+        _check_block(data.get("content_block"))
+    elif kind == "content_block_delta":
+        delta = shaped(data.get("delta"), dict, "delta")
+        delta_kind = delta.get("type")
+        key = _TEXT_OF.get(delta_kind) if isinstance(delta_kind, str) else None
+        if key is not None:
+            shaped(delta.get(key), str, f"delta.{key}")
+
+
+def _check_message(message: Mapping[str, Any]) -> None:
+    for name, form in _MESSAGE.items():
+        if message.get(name) is not None:
+            shaped(message[name], form, name)
+    if message.get("type") not in (None, "message") or message.get("role") not in _ROLES:
+        raise unreadable("message")
+    for block in message.get("content") or ():
+        kind = _check_block(block)
+        if kind in _GROWS:
+            shaped(block.get(kind), str, f"content.{kind}")
+
+
+def _check_block(block: Any) -> str:
+    """Return the block's type; raise DialectError if it has none."""
+    kind: str = shaped(shaped(block, dict, "content_block").get("type"), str, "content_block.type")
+    if not kind:
+        raise unreadable("content_block.type")
+    return kind
+
+
+def _read(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, Any] | None:
+    """Return one block of an answer in neutral form; None for blocks without meaning elsewhere.
+
+    A search and its result become one block.
+
+    Args:
+        block: the block.
+        queries: search queries, keyed by the search's id; added to.
+    """
+    kind = block.get("type")
+    if kind == "server_tool_use" and block.get("name") == "web_search":
+        asked = block.get("input")
+        query = asked.get("query") if isinstance(asked, dict) else None
+        queries[str(block.get("id"))] = [query] if isinstance(query, str) else []
+    elif kind == "web_search_tool_result":
+        return _search(block, queries)
+    elif kind in _READ:
+        if kind == "tool_use":
+            block = {**block, "input": input_of(block.get("input"))}
+        for name, shape in (("citations", list), ("signature", str)):
+            if type(block.get(name)) is not shape:  # An answer stays readable without them.
+                block = {**block, name: None}
+        return read_block(block, str(kind), "content_block")
+    return None
+
+
+def _search(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, Any]:
+    identity = str(block.get("tool_use_id"))
+    found = block.get("content")
+    sources = [
+        {key: result[key] for key in ("url", "title") if isinstance(result.get(key), str)}
+        for result in (found if isinstance(found, list) else [])
+        if isinstance(result, dict) and isinstance(result.get("url"), str)
+    ]
+    asked = queries.get(identity, [])
+    return {"type": "server_tool", "id": identity, "queries": asked, "sources": sources}
 
 
 class MessagesWriter:
@@ -91,12 +261,12 @@ class MessagesWriter:
         word = "tool_use" if "tool_use" in calls else "refusal" if calls else "end_turn"
         reason = _WORDS.get(answer.finish_reason, word)
         delta = {"stop_reason": reason, "stop_sequence": None}
-        last += self._sse("message_delta", {"delta": delta, "usage": messages_usage(answer)})
+        last += self._sse("message_delta", {"delta": delta, "usage": usage_of(_ENDPOINT, answer)})
         return last + self._sse("message_stop", {})
 
     def error(self, status: int, code: str, message: str) -> bytes:
         """Return an error that ends the stream."""
-        return self._sse("error", error_body("anthropic.messages", status, code, message))
+        return self._sse("error", error_body(_ENDPOINT, status, code, message))
 
     def _input(self, event: exchange.ToolInputDelta) -> bytes:
         if self._open != event.index:
@@ -199,7 +369,7 @@ def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
     used = [block for block in value["content"] if block["type"] == "tool_use"]
     for block, call in zip(used, calls, strict=False):
         block["input"] = call["input"]
-    return {**value, "usage": messages_usage(answer)}
+    return {**value, "usage": usage_of(_ENDPOINT, answer)}
 
 
 def _blocks(block: Mapping[str, Any], names: ToolNames, search_id: str) -> list[dict[str, Any]]:
@@ -243,5 +413,6 @@ def _search_blocks(block: Mapping[str, Any], search_id: str) -> list[dict[str, A
         }
         for source in block.get("sources", ())
     ]
-    asked = {"type": "server_tool_use", "id": identity, "name": _SEARCH, "input": {"query": query}}
+    named = {"type": "server_tool_use", "id": identity, "name": _SEARCH_TOOL}
+    asked = {**named, "input": {"query": query}}
     return [asked, {"type": "web_search_tool_result", "tool_use_id": identity, "content": results}]

@@ -1,0 +1,345 @@
+"""Streams of Chat Completions, read as neutral events and written from them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from remit.kernel import exchange
+from remit.kernel.exchange import StreamEvent
+from remit.providers.dialects.chat.request_reader import citations_in, read_call, thoughts_in
+from remit.providers.dialects.citations import annotations_of
+from remit.providers.dialects.errors import error_body, failed, shaped, unreadable
+from remit.providers.dialects.model_call import ModelCall
+from remit.providers.dialects.seals import google_extra, thought_seal
+from remit.providers.dialects.streaming import Growth
+from remit.providers.dialects.tool_calls import ToolNames, arguments_text, free_text, json_text
+from remit.providers.dialects.usage import usage_of
+from remit.providers.protocol import ProviderResponse
+from remit.providers.wire.chat import ChatSum
+from remit.providers.wire.delta import Cursor, Pieces, settled
+
+_THOUGHTS = ("reasoning_content", "reasoning")
+_TEXTS = (*(("thinking", key) for key in _THOUGHTS), ("text", "content"), ("refusal", "refusal"))
+"""The types of blocks, and the members that hold their texts."""
+
+_WORDS = {"length": "length", "tool_use": "tool_calls", "content_filter": "content_filter"}
+
+
+class _Call:
+    """The part of a tool call that was passed on."""
+
+    def __init__(self) -> None:
+        self.call: dict[str, Any] = {}
+        self.cursor = Cursor()
+        self.begun = False
+        self.ended = False
+
+
+class ChatReader:
+    """Reader of a stream's sum, which returns the additions of each chunk.
+
+    Args:
+        total: the sum, to which each chunk is added first.
+    """
+
+    def __init__(self, total: ChatSum) -> None:
+        self._sum = total
+        self._out = Growth()
+        self._cursors = {key: Cursor() for _, key in _TEXTS}
+        self._cited = 0
+        self._details = 0
+        self._calls: list[_Call] = []
+        self._ended = False
+
+    def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
+        """Return the neutral events of one chunk.
+
+        Raises:
+            DialectError: the chunk does not have the API's form.
+            ProviderError: the chunk reports an error.
+        """
+        if data.get("error"):
+            raise failed(data["error"])
+        choice = self._sum.first_choice
+        if choice is None or self._ended:
+            return []
+        message = choice.message
+        for kind, key in _TEXTS:
+            if new := self._new(key, message.get(key)):
+                if self._out.kind != kind:
+                    self._close()
+                self._out.piece(kind, new, raw=True)
+        for number, call in enumerate(shaped(message.get("tool_calls") or [], list, "tool_calls")):
+            self._call(number, shaped(call, dict, "tool_calls"))
+        return self._out.taken()
+
+    def _new(self, key: str, value: Any) -> str:
+        if value is None:
+            return ""
+        if key == "reasoning" and self._cursors["reasoning_content"].size:
+            return ""  # the same thoughts again
+        if type(value) is not Pieces and not isinstance(value, (str, list)):
+            if key != "content":
+                return ""
+            raise unreadable("delta.content")
+        return self._cursors[key].new(value)
+
+    def _close(self) -> None:
+        """End the text, refusal or thinking that is coming; add OpenRouter's details."""
+        choice = self._sum.first_choice
+        message = {} if choice is None else choice.message
+        kind, text = self._out.kind, self._out.close()
+        if kind and kind != "thinking":
+            block: dict[str, Any] = {"type": kind, kind: text}
+            noted = message.get("annotations")
+            if kind == "text" and isinstance(noted, list):
+                if cited := citations_in(settled(noted[self._cited :])):
+                    block["citations"] = cited
+                self._cited = len(noted)
+            self._out.end(block)
+        details = message.get("reasoning_details")
+        left = settled(details[self._details :]) if isinstance(details, list) else []
+        self._details += len(left)
+        thought = text if kind == "thinking" else ""
+        for block in thoughts_in({"reasoning_content": thought, "reasoning_details": left}):
+            if not thought and any(self._cursors[key].size for key in _THOUGHTS):
+                block["thinking"] = ""  # It was told before its details came.
+            elif not thought:
+                self._out.piece("thinking", block["thinking"], raw=True)
+                self._out.close()
+            self._out.end(block)
+
+    def _call(self, number: int, call: dict[str, Any]) -> None:
+        if number == len(self._calls):
+            self._close()
+            for earlier, state in enumerate(self._calls):
+                if state.begun and _is_whole(state.call):
+                    self._end_call(earlier)
+            self._calls.append(_Call())
+        state = self._calls[number]
+        state.call = call
+        kind = _kind_of(call)
+        called = call.get(kind)
+        called = called if isinstance(called, dict) else {}
+        given = called.get("input" if kind == "custom" else "arguments")
+        new = state.cursor.new(given) if type(given) is Pieces or type(given) is str else ""
+        if not state.begun:
+            name = settled(called.get("name"))
+            if not name or not isinstance(name, str) or not (call.get("id") or given):
+                return  # some servers send the id, the name, or pieces of it one by one
+            self._begin(number, call, name)
+            new = state.cursor.text(given)
+        if state.ended:
+            if new.strip():
+                raise unreadable("delta.tool_calls")
+        elif kind == "function":  # The JSON of a free text is known at its end.
+            self._out.input(number, new)
+
+    def _begin(self, number: int, call: dict[str, Any], name: str) -> None:
+        self._calls[number].begun = True
+        if seal := thought_seal(settled(call)):
+            self._out.end(seal)
+        self._out.call(number, self._call_id(number, call), name)
+
+    def _call_id(self, number: int, call: dict[str, Any]) -> str:
+        """Return a call's id. An absent one is made, different in each answer."""
+        identity = call.get("id")
+        if isinstance(identity, str) and identity:
+            return identity
+        digest = hashlib.sha256(f"{self._sum.request_id}:{number}".encode("utf-8", "surrogatepass"))
+        return f"call_{digest.hexdigest()[:24]}"
+
+    def _end_call(self, number: int) -> None:
+        state, call = self._calls[number], settled(self._calls[number].call)
+        if state.ended:
+            return
+        if not state.begun:
+            called = call.get(_kind_of(call))
+            name = called.get("name") if isinstance(called, dict) else None
+            if not name or not isinstance(name, str):
+                raise unreadable("delta.tool_calls")
+            self._begin(number, call, name)
+        block = read_call(_named(call), "tool_calls", self._call_id(number, call))
+        state.ended = True
+        self._out.end_call(number, block)
+
+    def finish(self) -> list[StreamEvent]:
+        """Return the ends of all open blocks, once the stream has ended.
+
+        Raises:
+            DialectError: a call has no name.
+        """
+        if not self._ended:
+            self._ended = True
+            self._close()
+            for number in range(len(self._calls)):
+                self._end_call(number)
+        return self._out.taken()
+
+
+def _is_whole(call: dict[str, Any]) -> bool:
+    """Return True unless a call's arguments are a part of their JSON."""
+    if _kind_of(call) == "custom":
+        return True
+    function = call.get("function")
+    try:
+        text = settled(function["arguments"]) if isinstance(function, dict) else ""
+        return isinstance(text, dict) or isinstance(orjson.loads(text), dict)
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return False
+
+
+def _kind_of(call: dict[str, Any]) -> str:
+    return "custom" if isinstance(call.get("custom"), dict) else "function"
+
+
+def _named(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a call with its type and a text as free input, as some servers leave them out."""
+    kind = _kind_of(call)
+    inner = call.get(kind)
+    if kind == "custom" and isinstance(inner, dict):
+        return {**call, "type": kind, kind: {"input": "", **inner}}
+    return {**call, "type": kind}
+
+
+class _WrittenCall:
+    def __init__(self, number: int, custom: bool) -> None:
+        self.number = number
+        self.custom = custom
+        self.has_input = False
+
+
+class ChatWriter:
+    """A writer of a stream of Chat Completions (:class:`~remit.providers.dialects.StreamWriter`).
+
+    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
+    """
+
+    def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
+        self._names = ToolNames(call)
+        self._include_usage = call.include_usage
+        self._head = {
+            "id": answer_id,
+            "object": "chat.completion.chunk",
+            "created": created,
+            "model": model,
+        }
+        self._calls: dict[int, _WrittenCall] = {}
+        self._texts: list[dict[str, Any]] = []
+        self._seal: dict[str, Any] = {}  # The next call carries it.
+
+    def start(self) -> bytes:
+        """Return the first chunk, which names the role."""
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def event(self, event: StreamEvent) -> bytes:
+        """Return the chunks of one neutral event."""
+        if isinstance(event, exchange.TextDelta):
+            return self._chunk({"content": event.text})
+        if isinstance(event, exchange.ToolInputDelta):
+            return self._input(event)
+        if isinstance(event, exchange.ToolUseStart):
+            return self._begin(event)
+        if isinstance(event, exchange.BlockEnd):
+            return self._end(event)
+        if isinstance(event, exchange.RefusalDelta):
+            return self._chunk({"refusal": event.text})
+        return self._chunk({"reasoning_content": event.text}) if event.text else b""
+
+    def end(self, answer: ProviderResponse) -> bytes:
+        """Return the last chunks, with usage if the client asked for it."""
+        word = _WORDS.get(answer.finish_reason, "tool_calls" if self._calls else "stop")
+        last = self._chunk({}, word)
+        if self._include_usage:
+            last += _data({**self._head, "choices": [], "usage": usage_of("openai.chat", answer)})
+        return last + b"data: [DONE]\n\n"
+
+    def error(self, status: int, code: str, message: str) -> bytes:
+        """Return an error that ends the stream."""
+        return _data(error_body("openai.chat", status, code, message))
+
+    def _begin(self, event: exchange.ToolUseStart) -> bytes:
+        block = {"name": event.name}
+        call = _WrittenCall(len(self._calls), self._names.is_custom(block))
+        self._calls[event.index] = call
+        kind, piece = ("custom", "input") if call.custom else ("function", "arguments")
+        called = {"name": self._names.own(event.name), piece: ""}
+        seal, self._seal = self._seal, {}
+        return self._called(call, {"id": event.id, "type": kind, kind: called, **seal})
+
+    def _input(self, event: exchange.ToolInputDelta) -> bytes:
+        call = self._calls.get(event.index)
+        if call is None:
+            raise unreadable("the input of a tool that has not been called")
+        if call.custom or not event.partial_json:
+            return b""  # free text, which is known when its JSON is whole
+        call.has_input = True
+        return self._called(call, {"function": {"arguments": event.partial_json}})
+
+    def _end(self, event: exchange.BlockEnd) -> bytes:
+        block = event.block
+        if event.index is None:
+            if block["type"] != "text":
+                if "thought_signature" in block:
+                    self._seal = {"extra_content": google_extra(block["thought_signature"])}
+                return b""
+            before = len(_annotations(self._texts))
+            self._texts.append(block)
+            noted = _annotations(self._texts)[before:] if block.get("citations") else []
+            return self._chunk({"annotations": noted}) if noted else b""
+        call = self._calls.get(event.index)
+        if call is None:
+            raise unreadable("the end of a tool that has not been called")
+        if call.custom:
+            return self._called(call, {"custom": {"input": free_text(block["input"])}})
+        if call.has_input:
+            return b""
+        # Clients read the arguments as JSON, and an empty text is none.
+        return self._called(call, {"function": {"arguments": arguments_text(block["input"])}})
+
+    def _called(self, call: _WrittenCall, fields: dict[str, Any]) -> bytes:
+        return self._chunk({"tool_calls": [{"index": call.number, **fields}]})
+
+    def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return _data({**self._head, "choices": [choice]})
+
+
+def _data(value: dict[str, Any]) -> bytes:
+    return b"data: " + json_text(value).encode() + b"\n\n"
+
+
+def _annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the web citations of all texts as annotations, by place in the joined text."""
+    noted: list[dict[str, Any]] = []
+    start = 0
+    for block in blocks:
+        if block["type"] != "text":
+            continue
+        for annotation in annotations_of(block, start):
+            if annotation["type"] == "url_citation":
+                held = {key: value for key, value in annotation.items() if key != "type"}
+                noted.append({"type": "url_citation", "url_citation": held})
+        start += len(block["text"])
+    return noted
+
+
+def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
+    """Return a ``chat.completion`` with the members that its stream leaves out.
+
+    Args:
+        value: the sum of the stream.
+        answer: the answer.
+    """
+    (choice,) = value["choices"]
+    said = choice["message"]
+    first = {name: said[name] for name in ("role", "reasoning_content") if name in said}
+    message = choice["message"] = {**first, **said}  # The thoughts stand before the text.
+    message.setdefault("refusal", None)
+    if not message["content"] and (message.get("tool_calls") or message["refusal"]):
+        message["content"] = None
+    return {**value, "usage": usage_of("openai.chat", answer)}

@@ -1,1 +1,0 @@
-"""Bedrock's Converse: requests and answers."""
