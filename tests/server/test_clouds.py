@@ -37,19 +37,6 @@ _MESSAGE: dict[str, Any] = {
     "content": [{"type": "text", "text": "Good day."}],
     "stop_reason": "end_turn", "stop_sequence": None, "usage": _USAGE,
 }  # fmt: skip
-_CONVERSED = {
-    "output": {"message": {"role": "assistant", "content": [{"text": "Good day."}]}},
-    "stopReason": "end_turn", "metrics": {"latencyMs": 1},
-    "usage": {"inputTokens": 20, "outputTokens": 7, "totalTokens": 27},
-}  # fmt: skip
-_CONVERSE_EVENTS = (
-    ("messageStart", {"role": "assistant"}),
-    ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "Good "}}),
-    ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "day."}}),
-    ("contentBlockStop", {"contentBlockIndex": 0}),
-    ("messageStop", {"stopReason": "end_turn"}),
-    ("metadata", {"usage": _CONVERSED["usage"], "metrics": {"latencyMs": 1}}),
-)
 _GENERATED = {
     "candidates": [{"content": {"role": "model", "parts": [{"text": "Good day."}]},
                     "finishReason": "STOP", "index": 0}],
@@ -152,12 +139,6 @@ class _Cloud(BaseHTTPRequestHandler):
         if path.endswith(":streamRawPredict"):
             events = [*message_events(_MESSAGE), {"type": "message_stop"}]
             return self._stream("text/event-stream", *map(_sse, events))
-        if path.endswith("/converse"):
-            return self._send(200, _CONVERSED)
-        if path.endswith("/converse-stream"):
-            return self._stream(
-                EVENT_STREAM, *(_frame(name, event) for name, event in _CONVERSE_EVENTS)
-            )
         if path.endswith(":generateContent"):
             return self._send(200, _GENERATED)
         if path.endswith(":streamGenerateContent?alt=sse"):
@@ -222,9 +203,13 @@ def served(clouds: Clouds, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     }  # fmt: skip
     vertex = f"{clouds.url}/v1/projects/p/locations/l"
     rows = [
-        ("bedrock", clouds.url, {"kind": "bedrock", "default_model": "amazon.nova-lite-v1:0"}),
-        ("keyed", clouds.url, {"kind": "bedrock", "api_key": "bedrock-api-key"}),
-        ("strange", clouds.url, {"kind": "bedrock", "api_key": "wrong-bedrock-key"}),
+        ("bedrock", f"{clouds.url}/openai/v1", {"kind": "openai", "cloud": "aws"}),
+        ("keyed", clouds.url, {"kind": "anthropic", "cloud": "aws", "api_key": "bedrock-api-key"}),
+        (
+            "strange",
+            clouds.url,
+            {"kind": "anthropic", "cloud": "aws", "api_key": "wrong-bedrock-key"},
+        ),
         ("invoked", clouds.url, {"kind": "anthropic", "cloud": "aws"}),
         ("vertex", vertex, {"kind": "gemini", "cloud": "google"}),
         ("rawpredict", vertex, {"kind": "anthropic", "cloud": "google"}),
@@ -238,8 +223,8 @@ def served(clouds: Clouds, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield running
 
 
-_ANSWERS = ("vertex/gemini-2.5-pro", f"rawpredict/{_VERTEX_CLAUDE}", "bedrock/amazon.nova-pro-v1:0",
-            f"invoked/{_CLAUDE}", "keyed/meta.llama4-scout-17b-instruct-v1:0",
+_ANSWERS = ("vertex/gemini-2.5-pro", f"rawpredict/{_VERTEX_CLAUDE}", f"keyed/{_CLAUDE}",
+            f"invoked/{_CLAUDE}", "bedrock/openai.gpt-oss-120b-1:0",
             "endpoints/google/gemini-2.5-flash")  # fmt: skip
 
 
@@ -261,7 +246,7 @@ def test_every_client_reaches_the_models_of_both_clouds(
                                        body.get("model"))  # fmt: skip
 
 
-@pytest.mark.parametrize("model", _ANSWERS[:-1])
+@pytest.mark.parametrize("model", _ANSWERS[:-2])
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_streams_of_frames_and_of_events(served: Served, dialect: str, model: str) -> None:
     session = new_session()
@@ -297,7 +282,7 @@ def test_a_client_of_the_messages_api_keeps_its_bytes_on_both_clouds(
 
 def test_a_refused_key_is_not_shown(served: Served) -> None:
     session = new_session()
-    status, raw, _ = served.call("openai", "hi", model="strange/amazon.nova-pro-v1:0",
+    status, raw, _ = served.call("openai", "hi", model="strange/claude-sonnet-4-5",
                                  session=session)  # fmt: skip
     assert status == 502
     assert json.loads(raw)["error"]["code"] == "auth_error"
@@ -322,7 +307,7 @@ def test_a_refused_token_is_not_shown(served: Served, clouds: Clouds) -> None:
 def test_a_stream_that_ends_within_a_frame_is_a_failure(served: Served, clouds: Clouds) -> None:
     session, clouds.is_cut = new_session(), True
     try:
-        _, raw, _ = served.call("anthropic", "hi", model="bedrock/amazon.nova-lite-v1:0",
+        _, raw, _ = served.call("anthropic", "hi", model="invoked/claude-sonnet-4-5",
                                 session=session, stream=True)  # fmt: skip
     finally:
         clouds.is_cut = False
@@ -333,12 +318,12 @@ def test_a_stream_that_ends_within_a_frame_is_a_failure(served: Served, clouds: 
 def test_a_cloud_without_credentials_is_an_error_of_this_machine(
     clouds: Clouds, tmp_path: Path
 ) -> None:
-    toml = f'[providers.bedrock]\nkind = "bedrock"\nbase_url = "{clouds.url}"\n'
+    toml = f'[providers.bedrock]\nkind = "openai"\ncloud = "aws"\nbase_url = "{clouds.url}"\n'
     empty = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "")
     environment = {**empty, "AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": _REGION,
                    "AWS_CONFIG_FILE": "/nowhere", "AWS_SHARED_CREDENTIALS_FILE": "/nowhere",
                    "REMIT_GATEWAY__MAX_RETRIES": "0"}  # fmt: skip
     with serving(tmp_path / "root", clouds.url, toml=toml, environment=environment) as served:
-        status, raw, _ = served.call("openai", "hi", model="bedrock/amazon.nova-lite-v1:0")
+        status, raw, _ = served.call("openai", "hi", model="bedrock/openai.gpt-oss-120b-1:0")
     assert status in (500, 502, 503)
     assert b"AWS credentials not found; set AWS_PROFILE" in raw

@@ -19,7 +19,7 @@ from remit.kernel.json_members import remove_member, set_member
 from remit.kernel.json_text import dump
 from remit.providers.protocol import ProviderError
 from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import CONVERSE, MESSAGES
+from remit.providers.wire.endpoint import MESSAGES
 
 __all__ = ["Signer", "in_path", "signer"]
 
@@ -36,7 +36,7 @@ def in_path(body: Body, cloud: str, headers: dict[str, str]) -> tuple[Body, str]
     """Return a body without ``model`` and ``stream``, and the path that states both.
 
     Args:
-        body: a body of Gemini, of Converse, or of the Messages API for a cloud.
+        body: a body of Gemini, or of the Messages API for a cloud.
         cloud: ``aws``, ``google``, or empty for Google's own API.
         headers: headers to be sent; a header that the cloud takes in the body moves there.
     """
@@ -52,9 +52,7 @@ def in_path(body: Body, cloud: str, headers: dict[str, str]) -> tuple[Body, str]
     value = {name: each for name, each in body.value.items() if name not in ("model", "stream")}
     sent = Body(body.endpoint, raw, value | added, body.changed)
     if cloud == "aws":
-        verb = ("converse", "converse-stream")
-        if body.endpoint is not CONVERSE:
-            verb = ("invoke", "invoke-with-response-stream")
+        verb = ("invoke", "invoke-with-response-stream")
         return sent, f"/model/{quote(body.model, safe='')}/{verb[body.stream]}"
     model = quote(body.model.removeprefix("models/"), safe="@")
     if body.endpoint is MESSAGES:

@@ -1,4 +1,4 @@
-"""Providers that are reached over HTTP, in the dialect of OpenAI, Anthropic, Gemini or Bedrock."""
+"""Providers that are reached over HTTP, in the dialect of OpenAI, Anthropic or Gemini."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from remit.providers.upstream_http import HttpUpstream, Timeouts
 from remit.providers.upstream_reply import UpstreamReply
 from remit.providers.wire.endpoint import (
     CHAT,
-    CONVERSE,
     COUNT_CONTENT,
     GENERATE,
     MESSAGES,
@@ -38,7 +37,7 @@ PASSED_ON = (
 """Headers that a client receives, in addition to those that begin with :data:`_LIMITS`."""
 
 _KEY_HEADERS = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}
-_HOMES = {"anthropic": MESSAGES, "openai": CHAT, "gemini": GENERATE, "bedrock": CONVERSE}
+_HOMES = {"anthropic": MESSAGES, "openai": CHAT, "gemini": GENERATE}
 _LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
 _NO_SUCH_ENDPOINT = (404, 405, 501)
 _MISSES = 3
@@ -67,7 +66,7 @@ class UpstreamProvider(WireDialect):
         self, base_url: str, api_key: str, settings: ProviderSettings, name: str = ""
     ) -> None:
         headers: dict[str, str] = {}
-        self.cloud = "aws" if settings.kind == "bedrock" else settings.cloud
+        self.cloud = settings.cloud
         if api_key:
             is_bearer = settings.kind not in _KEY_HEADERS or self.cloud == "aws"
             name_of_key = "authorization" if is_bearer else _KEY_HEADERS[settings.kind]

@@ -30,7 +30,6 @@ from remit.providers.wire.body import Body
 from remit.providers.wire.endpoint import (
     CHAT,
     COMPLETIONS,
-    CONVERSE,
     GENERATE,
     MESSAGES,
     RESPONSES,
@@ -41,7 +40,6 @@ __all__ = ["MODEL_CHANGED", "WireDialect", "neutral_call"]
 
 _DEFAULT_OUTPUT_TOKENS = 4096
 MODEL_CHANGED = "the provider's name of the model"
-_MODEL_IN_PATH = (GENERATE.dialect, CONVERSE.dialect)
 _WITHOUT_OLDER_FIELDS = "2026-10-21"
 _VERSION = "anthropic-version"
 _BRIDGED = "this model takes tools only on the Responses API"
@@ -215,7 +213,7 @@ class WireDialect(ABC):
                 )
                 asks_usage = True
         path = ""
-        if body.endpoint.dialect in _MODEL_IN_PATH or (self.cloud and body.endpoint is MESSAGES):
+        if body.endpoint.dialect == GENERATE.dialect or (self.cloud and body.endpoint is MESSAGES):
             body, path = in_path(body, self.cloud, headers)
         elif request.query and request.body is not None and request.body.endpoint is body.endpoint:
             path = f"{body.endpoint.path}?{request.query}"

@@ -54,8 +54,8 @@ class ModelSettings(Section):
 class ProviderSettings(Section):
     """``[providers.NAME]``: how one provider is reached."""
 
-    kind: Literal["anthropic", "bedrock", "gemini", "openai"] = Field(
-        description="wire format of the provider; bedrock: Converse"
+    kind: Literal["anthropic", "gemini", "openai"] = Field(
+        description="wire format of the provider"
     )
     cloud: Literal["", "aws", "google"] = Field(
         "",
