@@ -34,6 +34,7 @@ _UNCOUNTED = frozenset(
     {"id", "type", "role", "name", "format", "object", "status", "call_id", "data", "signature",
      "encrypted_content", "annotations", "obfuscation"}
 )  # fmt: skip
+_EMPTY = (None, [], "")
 _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
 
 
@@ -96,15 +97,15 @@ def _says(choice: Any) -> bool:
 def _says_more(message: dict[str, Any]) -> bool:
     """Return True if a message contains more than plain text."""
     content = message.get("content")
-    return _has_more(message, _PLAIN) or (content is not None and type(content) is not str)
+    if content is not None and type(content) is not str:
+        return True
+    return not message.keys() <= _PLAIN and _has_more(message, _PLAIN)
 
 
 def _has_more(holder: dict[str, Any], plain: frozenset[str]) -> bool:
     """Return True if an object has members with values other than ``plain``, such as citations."""
-    return any(
-        key not in plain and value is not None and value != [] and value != ""
-        for key, value in holder.items()
-    )
+    others = list(map(holder.__getitem__, holder.keys() - plain))
+    return len(others) > sum(map(others.count, _EMPTY))
 
 
 def _usage_in(answer: dict[str, Any], content: bool) -> Usage | None:
