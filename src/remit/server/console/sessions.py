@@ -110,7 +110,9 @@ def _one(ledger: LedgerClient, session_id: str, before: str | None) -> Page:
     ends, after, more = _bounds(ledger, session_id, before)
     events = list(islice(_events(ledger, session_id, after, ends, before), _MAX_EVENTS + 1))
     shown, cut = page_of_list(events, _MAX_EVENTS)
-    talks = {} if any(one.event_type == "TURN_RECORDED" for one in shown) else _talks(ledger, shown)
+    talks = (
+        {} if any(one.event_type == "TURN_RECORDED" for one in shown) else read_talks(ledger, shown)
+    )
     return Page(
         "session.html.j2",
         {
@@ -169,8 +171,16 @@ def _events(
         yield entry
 
 
-def _talks(ledger: LedgerClient, entries: Sequence[LedgerEntry]) -> dict[str, dict[str, Any]]:
-    """Return the last message and the answer of the latest gateway calls, keyed by entry id."""
+def read_talks(ledger: LedgerClient, entries: Sequence[LedgerEntry]) -> dict[str, dict[str, Any]]:
+    """Return the last message (``asked``) and the answer (``said``) of the latest model calls.
+
+    Args:
+        ledger: the ledger of the calls.
+        entries: entries, of which the latest ten ``EXCHANGE`` entries are read.
+
+    Returns:
+        The messages, keyed by entry id.
+    """
     calls = [entry for entry in entries if entry.event_type == "EXCHANGE"]
     found = {}
     for call in calls[-_TURNS:]:
@@ -181,13 +191,14 @@ def _talks(ledger: LedgerClient, entries: Sequence[LedgerEntry]) -> dict[str, di
         asked = exact.get("prompt", b'""')
         last = asked[-1] if isinstance(asked, list) and asked else asked
         found[call.id] = {
-            "asked": plain(_content(_decoded(last))),
-            "said": plain(_decoded(exact.get("response", b'""'))),
+            "asked": plain(_content(decoded(last))),
+            "said": plain(decoded(exact.get("response", b'""'))),
         }
     return found
 
 
-def _decoded(exact: Any) -> Any:
+def decoded(exact: Any) -> Any:
+    """Return the value of an exact JSON text; an erased value unchanged, and a text if not JSON."""
     if not isinstance(exact, bytes):
         return exact if isinstance(exact, Erased) else ""
     try:
