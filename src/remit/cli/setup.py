@@ -95,14 +95,15 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
     if as_json:
         echo_json(report)
         return
-    note(f"\nClient code for {client}, for use while `remit serve` runs on {url}:\n")
+    note(f"\nClient code for {client}, for use while `remit serve` runs on {url}:")
     say_text(lines, nl=False)
     if secret and not given["save_key"]:
         note(f"\n`remit serve` requires {settings.providers[choice.provider].api_key_env} in its "
              "environment.")  # fmt: skip
     if operator is not None:
         note(f"\nSign in to the console at {url} with the operator key {operator.name}; its secret "
-             f"is shown only once:\n{operator.key}")  # fmt: skip
+             "is shown only once:")  # fmt: skip
+        note(operator.key)
     note("\nnext: run `remit serve`; `remit doctor` checks the installation.")
 
 
