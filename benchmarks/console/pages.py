@@ -56,7 +56,6 @@ def paths(grown: Grown) -> dict[str, str]:
         "Why, a call": f"/console/why/{grown.fallback}",
         "Calls": "/console/calls",
         "Calls, failed, by cost": "/console/calls?outcome=failed&sort=cost",
-        "Calls, a word": "/console/calls?word=hello&zone=UTC",
         "Keys": "/console/keys",
         "Spend": "/console/spend",
         "Spend, by key and model": "/console/spend?by=key&stack=model",

@@ -94,7 +94,7 @@ class ShowBudget(_Scoped):
         }
 
     def _spending(self, root: RootPort, name: str) -> BudgetStatus:
-        """Return what an owner without a budget spent.
+        """Return the spending of an owner without a budget.
 
         Raises:
             InvalidInputError: the owner made no call.

@@ -169,7 +169,7 @@ def _amounts(arguments: Any) -> list[tuple[str, str]]:
 
 
 def _around(sources: Sources, one: Approval) -> dict[str, Any]:
-    """Return the conversation before and after a request, and what the tool does.
+    """Return the conversation before and after a request, and the description of the tool.
 
     The tool's description is that of the call of a model that wanted the tool.
     """

@@ -22,7 +22,7 @@ from remit.views.usage import latest_quarters, quarters_between, read_usage
 
 _LISTED = 25
 _LATEST_CALLS = 1_000
-_LATEST_ROWS = 20_000  # of usage, which a page adds up for sessions of gateway calls
+_LATEST_ROWS = 20_000  # A page adds up so many rows of usage for sessions of gateway calls.
 _TURNS = 10
 _MAX_EVENTS = 400
 _MAX_MESSAGES = 40  # A longer prompt is not read to show its last message.

@@ -19,7 +19,7 @@ from remit.views.periods import Period, instant_of, periods_of, time_of
 from remit.views.usage import UsageRow, latest_quarters, quarters_between, read_usage
 
 _SHOWN = 50
-_STACKED = 5  # names with a colour of their own; the others share one
+_STACKED = 5  # Names with a colour of their own; the others share one.
 _LATEST_ROWS = 10_000  # Sessions are too many to add up all rows of usage.
 _WORDS = {"measured": "measured", "estimated": "estimated", "upper_bound": "upper bound"}
 _BY = ("user", "team", "organisation", "key", "agent", "contract", "provider", "model", "session")
@@ -33,7 +33,7 @@ _MOST_EMPTY = 366 * 86_400 // QUARTER_S  # quarter hours of the axis before the 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What a page shows.
+    """The checked query of a page.
 
     Attributes:
         since: start of the range, as the person wrote it.
