@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from remit.cli.init import EXAMPLES
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import open_root_ledger
@@ -85,6 +86,49 @@ def test_checkpoint_prove_and_verify(filled: Run, tmp_path: Path) -> None:
     cut = filled("ledger", "verify", "--checkpoint", tmp_path / "cp", "--json")
     assert cut.returncode == 1
     assert _json(cut)["first_bad_seq"] == 5
+
+
+def test_a_proof_is_checked_with_the_record_and_the_key(filled: Run, tmp_path: Path) -> None:
+    proof, record = tmp_path / "proof", tmp_path / "record"
+    assert filled("ledger", "prove", "LED-00000002", "--out", proof).returncode == 0
+    record.write_text(filled("ledger", "show", "LED-00000002", "--record").stdout)
+    key = filled("ledger", "key").stdout.strip()
+    check = ("ledger", "check-proof", proof, "--record", record)
+    found = _json(filled(*check, "--json"))
+    assert (found["verified"], found["entry_id"], found["key"]) == (True, "LED-00000002", key)
+    # The key of the caller needs no root.
+    alone = filled(*check, "--key", key, REMIT_ROOT=str(tmp_path / "nowhere"))
+    assert alone.returncode == 0, alone.stderr
+    assert "the key of this root" not in alone.stderr
+    other = tmp_path / "other"
+    assert filled("init", "--bare", other).returncode == 0
+    stranger = filled("ledger", "key", REMIT_ROOT=str(other)).stdout.strip()
+    assert filled(*check, "--key", stranger).returncode == 1
+    record.write_text(record.read_text().replace('"seq":2', '"seq":3'))
+    assert filled(*check, "--key", key).returncode == 1
+    assert filled("ledger", "check-proof", proof, "--record", tmp_path / "none").returncode == 1
+
+
+def test_the_files_for_operators_and_the_examples_are_written(remit: Run, tmp_path: Path) -> None:
+    out = tmp_path / "files"
+    written = remit("deploy", "write", out)
+    assert written.returncode == 0, written.stderr
+    top = Path(__file__).parents[2]
+    assert (out / "systemd/remit.service").read_bytes() == (
+        top / "deploy/systemd/remit.service"
+    ).read_bytes()
+    standalone = out / "verify/verify_standalone.py"
+    assert standalone.read_bytes() == (top / "docs/verify_standalone.py").read_bytes()
+    assert not standalone.is_symlink()
+    again = remit("deploy", "write", out)
+    assert again.returncode == 2
+    assert "exists" in again.stderr
+    folders = {each.name for each in (top / "examples").glob("*/")} - {"__pycache__"}
+    assert folders == set(EXAMPLES)
+    assert remit("init", tmp_path / "root", "--example", "support_agent").returncode == 0
+    assert (tmp_path / "support_agent/support_agent.py").is_file()
+    assert remit("init", tmp_path / "root", "--example", "support_agent").returncode == 2
+    assert remit("init", tmp_path / "root", "--example", "../src").returncode == 2
 
 
 def test_a_checkpoint_from_a_url_and_things_that_are_none(filled: Run, tmp_path: Path) -> None:

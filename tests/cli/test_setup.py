@@ -59,12 +59,15 @@ def test_from_nothing_to_a_call_with_a_key_and_its_cost(
     assert call["cost_usd"] > 0
     spent = parsed(remit("budget", "show", "--key", "first", "--json"))
     assert (spent["limit_usd"], spent["spent_usd"]) == (3, call["cost_usd"])
+    shown = parsed(remit("key", "show", told["console_key"]["name"], "--json"))
+    assert (shown["name"], shown["role"]) == ("console", "operator")
     assert SECRET not in (root / "remit.toml").read_text()
     assert remit("gate", "check", "--all", "--enforce", **env).returncode == 0
     again = remit("setup", "--no-call", "--yes", **env)
     assert again.returncode == 0
     assert again.stdout.startswith("sk-remit-")
     assert "first-2" in again.stderr
+    assert "operator key" not in again.stderr  # the first one is live
 
 
 def test_a_server_of_ones_own_is_free_on_record(

@@ -34,7 +34,9 @@ def spent(work: Path) -> str:
     with LedgerClient(root / "ledger.db") as ledger:
         with KeyStore(ledger) as keys:
             made = keys.create("chat", user_id="ann", team_id="search")
+        began = {"contract_id": "PRC-1", "agent_id": "a", "session_id": "SES-1"}
         ledger.write_many([
+            LedgerEntry("DISPATCH", "PRC-1", "DISPATCHED", "Call sent", metadata=began),
             _exchange(key_id=made.key_id),
             _exchange(key_id=made.key_id, model_id="big", cost_usd=0.25,
                       cost_certainty="upper_bound",
@@ -129,3 +131,38 @@ def test_an_import_knows_whose_keys_were_used(remit: Run, spent: str, work: Path
     assert remit("ledger", "import", "all.jsonl", "--root", "new").returncode == 0
     told = json.loads(remit("usage", "--by", "user", "--json", "--root", "new").stdout)
     assert {row["user"]: row["calls"] for row in told["rows"]} == {"ann": 2, "=cmd()": 1}
+
+
+def test_gateway_calls_are_in_the_list_of_sessions_and_are_the_latest_trace(
+    remit: Run, spent: str
+) -> None:
+    (listed,) = json.loads(remit("session", "list", "--json").stdout)["sessions"]
+    assert (listed["session_id"], listed["turns"]) == ("SES-1", 0)
+    assert (listed["calls"], listed["tokens"], listed["cost_usd"]) == (3, 3_015, 0.251)
+    line = remit("session", "list").stdout.split()
+    assert line[-4:] == ["3", "3,015", "$0.25", "0"]
+    shown = remit("trace", "--last")
+    assert shown.returncode == 0, shown.stderr
+    assert "gateway call" in shown.stdout
+    assert "LED-" in shown.stdout
+
+
+def test_a_budget_is_shown_for_the_owner_of_the_question(remit: Run, spent: str) -> None:
+    def found(*owner: str) -> Any:
+        result = remit("budget", "show", *owner, "--json")
+        assert result.returncode == 0, result.stderr
+        (scope,) = json.loads(result.stdout)["scopes"]
+        return scope["scope"], scope["spent_usd"], scope["spent_tokens"], scope["limit_usd"]
+
+    # No owner has a budget; what each spent is known all the same.
+    assert found("--key", "chat") == (f"key:{spent}", 0.251, 2_010, None)
+    assert found("--team", "search") == ("team:search", 0.251, 2_010, None)
+    assert found("--user", "ann") == ("user:ann", 0.251, 2_010, None)
+    assert found("--agent", "a") == ("agent:a", 0.251, 3_015, None)
+    assert found("--session", "SES-1", "--agent", "a")[1:3] == (0.251, 3_015)
+    assert remit("budget", "show", "--team", "nobody").returncode == 2
+    assert remit("budget", "set", "--session", "SES-1", "--usd", "1").returncode == 0
+    everything = remit("budget", "show")
+    assert "SES-1" not in everything.stdout
+    assert "1 budget of sessions" in everything.stderr
+    assert "SES-1" in remit("budget", "show", "--sessions").stdout

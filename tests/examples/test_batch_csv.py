@@ -1,4 +1,4 @@
-"""``examples/batch_csv.py``: finished rows are not asked for again, and a budget is a budget."""
+"""``examples/batch_csv``: finished rows are not asked for again, and a budget is a budget."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tests.examples.playing import (
 )
 from tests.support.waiting import until
 
-EXAMPLE = "batch_csv.py"
+EXAMPLE = "batch_csv/batch_csv.py"
 AT_ONCE = 8
-with (EXAMPLES / "tickets.csv").open(newline="") as _file:
+with (EXAMPLES / "batch_csv/tickets.csv").open(newline="") as _file:
     TICKETS = {row["text"]: row["id"] for row in csv.DictReader(_file)}
 
 

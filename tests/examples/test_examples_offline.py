@@ -36,7 +36,7 @@ pytestmark = [
 def test_the_schema_holds_a_small_model_too(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("id,text\na,I was charged twice.\nb,It crashes.\n")
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "batch_csv.py"), "rows.csv", "--model", "local",
+        [sys.executable, str(EXAMPLES / "batch_csv/batch_csv.py"), "rows.csv", "--model", "local",
          "--usd", "0.01", "--root", "root"],
         cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, timeout=200,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""``examples/research_agent.py``: two steps at once, with tools of a real MCP server."""
+"""``examples/research_agent``: two steps at once, with tools of a real MCP server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.examples.playing import (
     sound,
 )
 
-EXAMPLE = "research_agent.py"
+EXAMPLE = "research_agent/research_agent.py"
 QUESTION = "What changed lately?"
 AUTHOR = ("-c", "user.name=Grace", "-c", "user.email=grace@example.org")
 

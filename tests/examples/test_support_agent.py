@@ -1,4 +1,4 @@
-"""``examples/support_agent.py``: a refund waits for a person, outlives a crash, is made once."""
+"""``examples/support_agent``: a refund waits for a person, outlives a crash, is made once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.examples.playing import (
 )
 from tests.support.waiting import until
 
-EXAMPLE = "support_agent.py"
+EXAMPLE = "support_agent/support_agent.py"
 COMPLAINT = "Order 1002 came broken, I want my money back."
 
 

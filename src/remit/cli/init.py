@@ -8,6 +8,9 @@ import click
 
 from remit.cli.shared import FOLDER, common, note, show_step, whoami
 
+EXAMPLES = ("batch_csv", "research_agent", "support_agent")
+"""Names of the examples of the distribution."""
+
 
 @click.command()
 @click.argument("directory", required=False, type=FOLDER)
@@ -19,16 +22,26 @@ from remit.cli.shared import FOLDER, common, note, show_step, whoami
     is_flag=True,
     help="Start a new ledger if the old one is lost, and trust the root's own key again.",
 )
+@click.option(
+    "--example",
+    type=click.Choice(EXAMPLES),
+    help="Also write this example to a new directory of its name.",
+)
 @common
-def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool) -> None:
+def init(
+    directory: Path | None, root: Path | None, bare: bool, new_ledger: bool, example: str | None
+) -> None:
     """Create a root in DIRECTORY (default: ./.remit), or restore its missing files."""
     from remit.kernel.installation import InstalledFiles
     from remit.kernel.root import Root, find_root
-    from remit.packages.shipped import ASIDE_FOLDER
+    from remit.packages.shipped import ASIDE_FOLDER, copy_files
     from remit.runtime import make_root
 
     if bare and new_ledger:
         raise click.UsageError("--bare and --new-ledger exclude each other.")
+    if example is not None:
+        copy_files(f"examples/{example}", Path(example))
+        note(f"The example was written to {example}; the head of {example}.py describes it.")
     given = directory or root
     place = Root(given) if given is not None else find_root()
     before = _files(place.path)

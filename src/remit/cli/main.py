@@ -49,6 +49,7 @@ _COMMANDS = {
     "tenant": "remit.cli.tenant:tenant",
     "package": "remit.cli.package:package",
     "gate": "remit.cli.gate:gate",
+    "deploy": "remit.cli.operations:deploy",
     "bootstrap": "remit.cli.bootstrap:bootstrap",
     "config": "remit.cli.config:config",
     "completion": "remit.cli.completion:completion",

@@ -57,6 +57,7 @@ _GROUPS = {
     "team": "Manage teams, with their keys, budgets and spending.",
     "user": "Manage users, with their keys, budgets and spending.",
     "organisation": "Manage organisations, with their keys, budgets and spending.",
+    "deploy": "Write the files for operators.",
     "price": "Prices of models, in US dollars per million tokens.",
     "order": "Submit and manage orders for workers (`remit worker`).",
     "budget": "Show and set budgets of sessions, keys, users, teams and organisations.",

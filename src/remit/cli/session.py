@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from remit.cli.shared import (
+    LISTED,
     common,
     emit,
     indented,
@@ -20,14 +20,16 @@ from remit.cli.shared import (
     print_json_list,
     reads,
     say_list,
+    table,
     whoami,
 )
 
 if TYPE_CHECKING:
     from remit.agents.sessions import SessionOverview
     from remit.ledger import LedgerClient
+    from remit.views import UsageRow
 
-_HEADING = f"{'session':<20}  {'started':<27}  {'agent':<16}  {'user':<16}"
+_COLUMNS = ("session", "started", "agent", "calls", "tokens", "cost", "turns")
 
 
 @click.group()
@@ -39,19 +41,29 @@ def session() -> None:
 @limited
 @reads
 def list_all(root: Path | None, as_json: bool, limit: int | None) -> None:
-    """List sessions, newest first."""
-    from remit.agents.sessions import list_sessions
+    """List sessions of agents and of gateway calls, newest first.
+
+    Gateway calls that name no session have one session for each key and day. The list has the
+    sessions of the latest 10,000 calls.
+    """
+    from remit.agents.sessions import sessions_with_calls
+    from remit.views import UsageRow, instant_of, read_usage
 
     with open_ledger(root) as client:
-        found = list_sessions(client, limit=limit if as_json else None)
-        if as_json:
-            print_json_list("sessions", (item.to_dict() for item in found))
-        else:
-            rows: Iterator[str] = map(_line, found)
-            if sys.stdout.isatty() and (first := next(rows, None)) is not None:
-                note(_HEADING)
-                rows = chain([first], rows)
-            say_list(rows, limit)
+        found = sessions_with_calls(client, limit=limit if as_json else (limit or LISTED) + 1)
+        ids = [item.session_id for item in found]
+        since = instant_of(min(item.started_at for item in found)) if found else None
+        used = read_usage(client, since=since, by=["session"], where={"session": ids}).rows
+    usage = {row.names["session"]: row for row in used}
+    rows = [(item, usage.get(item.session_id, UsageRow())) for item in found]
+    if as_json:
+        listed = ({**item.to_dict(), **_used(row)} for item, row in rows)
+        print_json_list("sessions", listed)
+    else:
+        head, *lines = table(_COLUMNS, map(_cells, *zip(*rows, strict=True)) if rows else [])
+        if sys.stdout.isatty() and lines:
+            note(head)
+        say_list(lines, limit)
 
 
 @session.command()
@@ -125,7 +137,8 @@ def _unknown(session_id: str | None) -> click.ClickException:
     if not session_id:
         return click.ClickException("The ledger has no session yet. `remit chat` starts one.")
     return click.ClickException(
-        f"The ledger has no session {session_id}. `remit session list` lists the sessions."
+        f"The ledger has no session {session_id} of an agent. `remit session list` lists the "
+        f"sessions, and `remit trace {session_id}` shows one of gateway calls."
     )
 
 
@@ -173,17 +186,27 @@ def _set_aside(client: LedgerClient, session_id: str) -> list[dict[str, Any]]:
     ]
 
 
-def _line(item: SessionOverview) -> str:
-    state = "ended" if item.ended else "open"
-    who = f"{item.agent_id or '-':<16}  {item.user_id or '-':<16}"
-    return f"{item.session_id}  {item.started_at}  {who}  {item.turns:>4} turns  {state}"
+def _used(row: UsageRow) -> dict[str, Any]:
+    tokens = row.input_tokens + row.output_tokens
+    return {"calls": row.calls, "tokens": tokens, "cost_usd": row.nano / 1e9}
+
+
+def _cells(item: SessionOverview, row: UsageRow) -> list[str]:
+    from remit.views.wording import cents
+
+    state = f"{item.turns:,}{', ended' if item.ended else ''}"
+    tokens = f"{row.input_tokens + row.output_tokens:,}"
+    cost = cents(row.nano / 1e9)
+    return [item.session_id, item.started_at[:10], item.agent_id, f"{row.calls:,}", tokens, cost,
+            state]  # fmt: skip
 
 
 def _lines(session: Mapping[str, Any]) -> Iterator[str]:
     from remit.cli.turns import call_text
-    from remit.views.wording import failures, set_aside
+    from remit.views.wording import count, failures, set_aside
 
-    yield f"{session['session_id']}, {session['turns']} turns, since {session['started_at']}"
+    turns = count(session["turns"], "turn")
+    yield f"{session['session_id']}, {turns}, since {session['started_at']}"
     if session["archived"]:
         name = session["session_id"]
         yield f"archived; read it with `remit ledger query --session-id {name} --archive DIR`"

@@ -43,7 +43,7 @@ _UNKNOWN_WINDOW = 131_072
 @click.option("--yes", is_flag=True, help="Do not ask questions.")
 @reads
 def setup(root: Path | None, as_json: bool, **given: Any) -> None:
-    """Set up a provider, a key with a budget, and a first call.
+    """Set up a provider, a key with a budget, a key for the console, and a first call.
 
     The command asks questions only in a terminal. If run again, the command keeps existing settings
     and creates a new key.
@@ -69,7 +69,7 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
         make_root(place, by=whoami(), step=show_step)
     _configure(place, settings, choice, secret if given["save_key"] else "")
     _price(place, choice)
-    made = _key(place, given)
+    made, operator = _keys(place, given)
     settings = load_settings(place.config).settings
     url = f"http://{settings.server.host}:{settings.server.port}"
     name = f"{choice.provider}/{choice.model}"
@@ -79,6 +79,8 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
         "root": str(place.path), "provider": choice.provider, "model": choice.model,
         "key": {"id": made.key_id, "name": made.name, "key": made.key},
         "budget_usd": float(given["budget_usd"]), "url": url, "client": client, "snippet": lines,
+        "console_key": None if operator is None
+        else {"id": operator.key_id, "name": operator.name, "key": operator.key},
         "call": None,
     }  # fmt: skip
     if not as_json:
@@ -93,11 +95,15 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
     if as_json:
         echo_json(report)
         return
-    note(f"\nClient code for {client}, for use while `remit serve` runs on {url}:\n")
+    note(f"\nClient code for {client}, for use while `remit serve` runs on {url}:")
     say_text(lines, nl=False)
     if secret and not given["save_key"]:
         note(f"\n`remit serve` requires {settings.providers[choice.provider].api_key_env} in its "
              "environment.")  # fmt: skip
+    if operator is not None:
+        note(f"\nSign in to the console at {url} with the operator key {operator.name}; its secret "
+             "is shown only once:")  # fmt: skip
+        note(operator.key)
     note("\nnext: run `remit serve`; `remit doctor` checks the installation.")
 
 
@@ -163,20 +169,29 @@ def _price(place: Root, choice: Choice) -> None:
         note(f"{choice.provider}/{choice.model} has the price 0, recorded as {entry_id}.")
 
 
-def _key(place: Root, given: dict[str, Any]) -> NewKey:
-    """Create a key with the budget, under a name not yet taken."""
+def _keys(place: Root, given: dict[str, Any]) -> tuple[NewKey, NewKey | None]:
+    """Create a key with the budget, and an operator key unless a key may operate the console.
+
+    Both have names that no key has yet.
+    """
     from remit.gateway.auth import KeyStore
     from remit.gateway.budget import BudgetLimits, TokenBudgeter
 
     limits = BudgetLimits.of(usd=given["budget_usd"])
     with open_ledger(place.path, signing=True) as ledger, KeyStore(ledger) as keys:
-        taken = {key.name for key in keys.list()}
-        names = [given["key_name"], *(f"{given['key_name']}-{n}" for n in range(2, len(taken) + 3))]
-        return keys.create(
-            next(name for name in names if name not in taken),
-            requested_by=whoami(),
-            in_transaction=TokenBudgeter(ledger).for_new_key(limits, whoami()),
-        )
+        existing = keys.list()
+        taken = {key.name for key in existing}
+
+        def create(name: str, **more: Any) -> NewKey:
+            names = (name, *(f"{name}-{n}" for n in range(2, len(taken) + 3)))
+            free = next(one for one in names if one not in taken)
+            taken.add(free)
+            return keys.create(free, requested_by=whoami(), **more)
+
+        budget = TokenBudgeter(ledger).for_new_key(limits, whoami())
+        made = create(given["key_name"], in_transaction=budget)
+        has_operator = any(key.state == "live" and key.role == "operator" for key in existing)
+        return made, None if has_operator else create("console", role="operator")
 
 
 def _call(place: Root, choice: Choice, made: NewKey) -> dict[str, Any]:

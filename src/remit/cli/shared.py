@@ -173,15 +173,17 @@ def say_list(lines: Iterable[str], limit: int | None) -> None:
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0) -> Iterator[str]:
     """Yield the lines of a table, with columns as wide as their content.
 
-    On a terminal, the widest columns are cut until a line and its ``indent`` fit. A pipe or a file
-    receives every text whole, on one line.
+    On a terminal, the widest columns are cut until a line and its ``indent`` fit; the first column,
+    which names the row, only if the others do not suffice. A pipe or a file receives every text
+    whole, on one line.
     """
     lines = [heads, *(list(map(one_line, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     if sys.stdout.isatty():
         room = shutil.get_terminal_size().columns - indent - 2 * (len(widths) - 1)
-        while sum(widths) > room and max(widths) > _NARROWEST:
-            widths[widths.index(max(widths))] -= 1
+        for first in (1, 0):
+            while sum(widths) > room and max(widths[first:], default=0) > _NARROWEST:
+                widths[widths.index(max(widths[first:]), first)] -= 1
     for line in lines:
         cells = (
             cell if len(cell) <= width else f"{cell[: width - 1]}…"

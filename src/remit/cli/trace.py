@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import click
 
-from remit.agents.sessions import list_sessions
+from remit.agents.sessions import list_sessions, session_overview
 from remit.agents.workorders import trace_hash
 from remit.cli.shared import (
     no_colour,
@@ -32,7 +32,7 @@ _COLUMNS = (120, 24)
 
 @click.command()
 @click.argument("place", metavar="[SESSION | WO-… | LED-…]", required=False)
-@click.option("--last", is_flag=True, help="Show the latest session.")
+@click.option("--last", is_flag=True, help="Show the latest session or gateway call.")
 @click.option("--turn", type=click.IntRange(min=1), help="Only this turn of the session.")
 @click.option("--verify", is_flag=True, help="Recompute every trace hash; exit 1 on a mismatch.")
 @click.option("--full", is_flag=True, help="Show full texts, plans and prompts.")
@@ -62,7 +62,7 @@ def trace(
     if as_json and page is not None:
         raise click.UsageError("Give --json or --html, not both.")
     with open_ledger(root) as client:
-        which = _latest(client) if place is None else _named(place)
+        which = _latest(client, turn) if place is None else _named(place)
         if turn is not None:
             if "session_id" not in which:
                 raise click.UsageError("--turn requires a session.")
@@ -107,11 +107,28 @@ def _named(place: str) -> dict[str, Any]:
     return {"work_order_id": place} if place.startswith("WO-") else {"session_id": place}
 
 
-def _latest(client: LedgerClient) -> dict[str, Any]:
-    overview = next((one for one in list_sessions(client) if not one.caller_session_id), None)
-    if overview is None:
-        raise click.ClickException("The ledger has no session yet. `remit chat` starts one.")
-    return {"session_id": overview.session_id}
+def _latest(client: LedgerClient, turn: int | None) -> dict[str, Any]:
+    """Return the keyword of the latest session with an agent, or of a later gateway call.
+
+    If a turn is named, a session is meant.
+    """
+    own = next((one for one in list_sessions(client) if not one.caller_session_id), None)
+    last = "" if own is None else max(own.started_at, own.last_turn_at)
+    calls = (
+        call
+        for event in (("EXCHANGE", "PROMPT_REJECTED") if turn is None else ())
+        for call in client.query(event_type=event, order="desc", limit=1, with_content=False)
+        if session_overview(client, str(call.metadata.get("session_id", ""))) is None
+    )
+    call = max(calls, key=lambda one: one.timestamp, default=None)
+    if call is not None and call.timestamp > last:
+        return {"entry_id": call.id}
+    if own is None:
+        raise click.ClickException(
+            "The ledger has no session and no model call yet. `remit chat` starts a session, and "
+            "`remit serve` answers clients."
+        )
+    return {"session_id": own.session_id}
 
 
 def _recompute(client: LedgerClient, which: Mapping[str, Any]) -> list[dict[str, Any]]:

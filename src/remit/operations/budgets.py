@@ -46,10 +46,15 @@ class _Scoped(Operation):
 
 
 class ShowBudget(_Scoped):
-    """Show limits, spending and reservations of one budget, or of all."""
+    """Show limits, spending and reservations of one owner, or of all owners.
+
+    The spending of an owner without a budget is shown too, as is that of an agent in all sessions.
+    """
 
     command = "budget show"
 
+    agent: str | None = _owner("An agent, in all sessions or in the named one.")
+    sessions: bool = field("Show the budgets of sessions too (always with --json).", False)
     limit: int | None = field(
         "Largest number to show (default: 50; all with --json).", None, least=1
     )
@@ -58,14 +63,15 @@ class ShowBudget(_Scoped):
         """Return the budgets and their sums.
 
         Raises:
-            InvalidInputError: several owners are named.
-            NotFoundError: the owner has no budget.
+            InvalidInputError: several owners are named, or the owner has no budget and no calls.
+            NotFoundError: no such key exists.
         """
         from remit.gateway.budget import usd_of
 
-        scope = self.scope(root)
-        states = root.budgeter.list(scope.key if scope else "")
-        if scope is None:
+        is_agent = bool(self.agent and not self.session)
+        scope = None if is_agent else self.scope(root)
+        if scope is None and not is_agent:
+            states = root.budgeter.list("")
             # Each call counts once: by its key where there is one, else by its session.
             shown = [
                 state
@@ -73,13 +79,11 @@ class ShowBudget(_Scoped):
                 if "/" not in state.scope and state.scope.startswith(("key:", "session:"))
             ]
         else:
-            states = [state for state in states if f"{state.scope}/".startswith(f"{scope.key}/")]
-            shown = [state for state in states if state.scope == scope.key]
-            if not states:
-                raise InvalidInputError(
-                    f"There is no budget for {scope.key}.",
-                    next_step="`remit budget set` creates one; usage is counted from then on.",
-                )
+            name = f"agent:{self.agent}" if scope is None else scope.key
+            found = [] if is_agent else root.budgeter.list(name)
+            states = [state for state in found if f"{state.scope}/".startswith(f"{name}/")]
+            states = states or [self._spending(root, name)]
+            shown = [state for state in states if state.scope == name]
         limits = [state.nano_limit for state in shown if state.nano_limit is not None]
         return {
             "scopes": _named(root, states[: self.limit]),
@@ -89,12 +93,44 @@ class ShowBudget(_Scoped):
             "spent_tokens": sum(state.spent_tokens for state in shown),
         }
 
+    def _spending(self, root: RootPort, name: str) -> BudgetStatus:
+        """Return the spending of an owner without a budget.
+
+        Raises:
+            InvalidInputError: the owner made no call.
+        """
+        from remit.gateway.budget import BudgetStatus
+        from remit.views import read_usage
+
+        owner, _, value = name.partition(":")
+        if owner == "session" and self.agent:
+            value, owners = self.session or "", {"agent": self.agent}
+        else:
+            owners = {}
+        [used] = read_usage(root.ledger, where={owner: value, **owners}).rows
+        if not used.calls:
+            raise InvalidInputError(
+                f"{name} has no budget and made no call.",
+                next_step="`remit budget set` creates a budget.",
+            )
+        return BudgetStatus(
+            name, None, None, used.input_tokens + used.output_tokens, 0, used.calls,
+            spent_nano=used.nano, unpriced_calls=used.unpriced_calls,
+        )  # fmt: skip
+
     def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield a line for each budget."""
-        most = self.limit or 50
-        for state in found["scopes"][:most]:
+        """Yield a line for each budget; budgets of sessions only if they were requested."""
+        from remit.views.wording import count
+
+        most, states = self.limit or 50, found["scopes"]
+        if not (self.sessions or self.session):
+            states = [one for one in states if not one["scope"].startswith("session:")]
+        if hidden := len(found["scopes"]) - len(states):
+            text = count(hidden, "budget")
+            yield Note(f"{text} of sessions left out; --sessions shows all.")
+        for state in states[:most]:
             yield limits_.state_line(state, state["name"] or "")
-        if len(found["scopes"]) > most:
+        if len(states) > most:
             yield Note(f"Only the first {most} are shown; raise --limit to see more.")
 
 

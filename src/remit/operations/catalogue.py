@@ -23,6 +23,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "trust": ("package",),
     "feedback": (),
     "governance": (),
+    "deploy": ("deploy",),
 }
 """The groups of commands that each module declares, in the order in which routes are matched."""
 

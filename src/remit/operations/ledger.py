@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
-from remit.kernel.errors import InvalidInputError, NotFoundError, nearest
+from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError, nearest
 from remit.operations.operation import (
     Caller,
     Document,
     Feed,
+    Note,
     Operation,
     RootPort,
     cut,
@@ -271,6 +272,46 @@ class WriteReceipt(Operation):
         return _as_json(made[numbers[name] - 1] if kind == "entry" else made)
 
 
+class CheckProof(Operation):
+    """Check a proof of `remit ledger prove` against the record of its entry.
+
+    With --key, no root is needed. Get the key from a source that the operator cannot change.
+    """
+
+    command = "ledger check-proof"
+
+    proof: Path = field("File of the proof.", flag="")
+    record: Path = field("File of the record, from `remit ledger show ID --record`.")
+    key: str | None = field(
+        "Verifier key of the log (default: the key of this root).", None, metavar="VKEY"
+    )
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the entry and the checkpoint that includes it.
+
+        Raises:
+            TlogError: the record is not the entry that the proof names, another key signed the
+                checkpoint, or a file or the key is malformed.
+            NotFoundError: no key is given, and the root has none.
+            RemitError: a file cannot be read.
+        """
+        from remit.ledger import tlog
+
+        proof = tlog.TlogProof.parse(_bytes_of(self.proof))
+        key = self.key or VerifierKey().run(root, caller).strip()
+        checkpoint = proof.verify(_bytes_of(self.record), tlog.VerifierKey.parse(key))
+        return {"verified": True, "entry_id": f"LED-{proof.index:08x}", "index": proof.index,
+                "origin": checkpoint.origin, "size": checkpoint.size, "key": key}  # fmt: skip
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the verdict, and a note on a key that was not given."""
+        yield (f"verified: the record is entry {found['entry_id']} of {found['origin']}, "
+               f"by a checkpoint of {found['size']} entries")  # fmt: skip
+        if self.key is None:
+            yield Note("The key is that of this root. Pass the key that you have from another "
+                       "source with --key.")  # fmt: skip
+
+
 class LatestCheckpoint(Operation):
     """Return the latest signed checkpoint (C2SP tlog-checkpoint) with its cosignatures."""
 
@@ -350,6 +391,13 @@ class CountEntries(Operation):
 
 def _as_json(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def _bytes_of(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise RemitError(f"{file} cannot be read: {error.strerror or error}.") from error
 
 
 def entry_line(entry: LedgerEntry) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 from remit.packages.admission import IncomingArchive
@@ -289,3 +291,25 @@ def _distribution() -> tuple[str, list[str]]:
     """Return the running version, and the faults of its files if they have hashes."""
     distribution = Distribution.current()
     return distribution.version, [] if distribution.editable else distribution.problems()
+
+
+def copy_files(name: str, place: Path) -> None:
+    """Copy a folder for people from the distribution: files for operators, or an example.
+
+    Args:
+        name: ``deploy``, or an example such as ``examples/support_agent``.
+        place: the directory to create.
+
+    Raises:
+        InvalidInputError: ``place`` exists.
+        PackageError: ``unwritable``: a file cannot be written.
+    """
+    assets = Path(__file__).parents[1] / "assets"
+    # A wheel contains the folders; an editable installation reads them in the source tree.
+    source = (assets if (assets / "deploy").is_dir() else assets.parents[2]) / name
+    if os.path.lexists(place):
+        raise InvalidInputError(
+            f"{place} exists.", next_step="Choose a directory that does not exist."
+        )
+    with disk_errors():
+        shutil.copytree(source, place, ignore=shutil.ignore_patterns("__pycache__"))

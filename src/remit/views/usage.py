@@ -132,7 +132,7 @@ def read_usage(
     since: datetime | None = None,
     until: datetime | None = None,
     by: Sequence[str] = (),
-    where: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
     time_zone: str = "UTC",
     order: Literal["cost", "name"] = "cost",
     after: Sequence[str] | None = None,
@@ -147,7 +147,8 @@ def read_usage(
         since: aware start time, rounded down to a quarter hour; ``None`` for the beginning.
         until: aware end time, exclusive, rounded up to a quarter hour; ``None`` for no end.
         by: names of :data:`BY`; at most one of hour, day, week and month.
-        where: required values by name; periods are not allowed.
+        where: by name, the required value, or values of which a call has one; periods are not
+            allowed.
         time_zone: zone whose midnight starts days, weeks (on Monday) and months.
         order: order within a period: ``cost``, highest first, or ``name``.
         after: with order ``name``, the cursor ``more`` of the page before.
@@ -182,7 +183,11 @@ class _Query:
     """
 
     def __init__(
-        self, names: tuple[str, ...], where: dict[str, str], order: str, most: int | None
+        self,
+        names: tuple[str, ...],
+        where: dict[str, str | Sequence[str]],
+        order: str,
+        most: int | None,
     ) -> None:
         for name in (*names, *where):
             if name not in BY or (name in where and name in PERIODS):
@@ -202,8 +207,12 @@ class _Query:
         dearest = _DEAREST if order == "cost" else ()
         self._order = [*self._group[: len(kinds)], *dearest, *self._group[len(kinds) :]]
         self._by_name = order == "name"
-        self._filter = "".join(f" AND {SELECT_NAMES[name]} = ?" for name in where)
-        self._values = [*where.values()]
+        wanted = {name: [one] if isinstance(one, str) else one for name, one in where.items()}
+        self._filter = "".join(
+            f" AND {SELECT_NAMES[name]} IN ({', '.join('?' * len(values)) or 'NULL'})"
+            for name, values in wanted.items()
+        )
+        self._values = [value for values in wanted.values() for value in values]
 
     def go_on(self, after: Sequence[str]) -> None:
         """Skip the rows of earlier pages.

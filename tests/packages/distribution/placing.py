@@ -34,7 +34,9 @@ def copy_project(top: Path) -> Path:
     shutil.copytree(
         PROJECT / "src", top / "src", ignore=shutil.ignore_patterns("__pycache__"), symlinks=True
     )
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("deploy", "examples"):
+        shutil.copytree(PROJECT / name, top / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         shutil.copy(PROJECT / name, top / name)
     return top
 

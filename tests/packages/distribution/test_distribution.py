@@ -402,6 +402,10 @@ def test_the_build_backend_makes_a_wheel_of_the_same_files(tmp_path: Path) -> No
         zipfile.ZipFile(io.BytesIO(repack_wheel(placed)[1])) as ours,
     ):
         assert set(theirs.namelist()) == set(ours.namelist())
+        for folder in ("deploy", "examples"):
+            for file in filter(Path.is_file, (project / folder).rglob("*")):
+                name = f"remit/assets/{folder}/{file.relative_to(project / folder)}"
+                assert theirs.read(name) == file.read_bytes()
         for name in ours.namelist():
             if not name.endswith("/RECORD"):
                 assert ours.read(name) == theirs.read(name)

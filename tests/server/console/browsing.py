@@ -14,7 +14,7 @@ import pytest
 BROWSER = next(
     (found for name in ("chromium", "google-chrome") if (found := shutil.which(name))), None
 )
-WIDTHS = (360, 768, 1280, 1920)
+WIDTHS = (360, 390, 768, 1280, 1920)
 
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="there is no chromium on the PATH")
 

@@ -80,7 +80,8 @@ def test_filters(visitor: Visitor, ann: NewKey) -> None:
 def test_every_row_links_to_its_journey_and_names_its_day(visitor: Visitor) -> None:
     for row in _rows(visitor, outcome="success"):
         link = re.search(
-            r'href="(/console/journey/LED-\w+)">(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)<', row
+            r'href="(/console/journey/LED-\w+)"><time [^>]*>(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC<',
+            row,
         )
         assert link
         assert visitor.get(link[1]).status == 200

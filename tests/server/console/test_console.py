@@ -206,7 +206,7 @@ def test_files_are_kept_by_their_hash(served: Served) -> None:
     visitor = signed_in(served)
     page = visitor.get("/console/verify/" + next(served.ledger.query(limit=1)).id).text
     found = re.findall(r'(?:href|src)="(/console/static/[^"]+)"', page)
-    assert len(found) == 2
+    assert len(found) == 3
     for path in found:
         answered = Visitor(served).get(path)
         assert answered.status == 200

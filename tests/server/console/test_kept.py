@@ -65,7 +65,7 @@ def test_windows_add_up_to_what_the_table_says(
         used, since=_moment(first), until=_moment(end), by=[by] if by else [], order="name"
     ).rows
     for _ in range(2):  # read, and kept
-        windows = kept.read(by, first, end, zone, hourly=hourly)
+        windows = kept.read((by,) if by else (), first, end, zone, hourly=hourly)
         names = sorted({row.names.get(by, "") for _, rows in windows for row in rows})
         found = [
             added_up(
@@ -81,7 +81,7 @@ def test_what_goes_on_is_read_again(used: LedgerClient) -> None:
     kept = KeptUsage(used)
 
     def spent() -> int:
-        windows = kept.read("", NOW - 3 * 96, NOW + 2, "UTC", hourly=False)
+        windows = kept.read((), NOW - 3 * 96, NOW + 2, "UTC", hourly=False)
         return added_up([row for _, rows in windows for row in rows]).nano
 
     before = spent()
@@ -96,7 +96,11 @@ def test_no_more_is_kept_than_there_is_room_for(
     monkeypatch.setattr("remit.server.console.kept_usage._MAX_ROWS", 10)
     kept = KeptUsage(used)
     whole = added_up(
-        [row for _, rows in kept.read("key", NOW - 96 * 5, NOW, "UTC", hourly=True) for row in rows]
+        [
+            row
+            for _, rows in kept.read(("key",), NOW - 96 * 5, NOW, "UTC", hourly=True)
+            for row in rows
+        ]
     )
     assert (
         whole.calls

@@ -144,7 +144,8 @@ def test_a_page_reads_no_more_of_a_ledger_that_has_grown(
     grown: tuple[Grown, Script], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, script = grown
-    monkeypatch.setattr(spend, "_LATEST_ROWS", 20)
+    for view in (sessions, spend):
+        monkeypatch.setattr(view, "_LATEST_ROWS", 20)
     call, long = ledger.first("EXCHANGE", CALLS, 200), ledger.first("EXCHANGE", LONG, 20)
     early = ledger.first("EXCHANGE", script.session.session_id)
     paths = [

@@ -135,6 +135,84 @@ def test_a_tour(shop: Shop) -> None:
         page.get_by_text("rolled back", exact=True).first.wait_for()
 
 
+@dataclass
+class Clicks:
+    """An operator's page, and the clicks since the start page; typed text is no click."""
+
+    page: Any
+    url: str
+    count: int = 0
+
+    def begin(self) -> None:
+        self.page.goto(self.url)
+        self.count = 0
+
+    def click(self, target: Any) -> None:
+        self.count += 1
+        assert self.count <= 2
+        target.click()
+
+
+def test_six_questions_take_an_operator_two_clicks_each(shop: Shop) -> None:
+    served = shop.served
+    poor = served.key(models=("claude*",))
+    refused = served.call("openai", "too dear", token=poor.key)
+    assert refused[0] == 403
+    served.call("openai", "my teapot never came", session="SES-TEAPOT22")
+    with browser(timezone_id="Asia/Kathmandu") as context:
+        page = sign_in(context, served.url, served.key(role="operator").key)
+        asked = Clicks(page, served.url)
+        main = page.locator("main")
+
+        # Is the record sound? (The first check runs the gates.)
+        asked.begin()
+        asked.click(page.get_by_role("link", name="Verify"))
+        asked.click(page.get_by_role("button", name="Check all gates now"))
+        main.get_by_text("The record is sound up to LED-").wait_for()
+        main.get_by_text("no witness has cosigned it").wait_for()
+
+        # Who spent most, and on which model? The row of yesterday has the same link.
+        asked.begin()
+        asked.click(main.get_by_role("row", name="Today").get_by_role("link").last)
+        main.get_by_role("heading", name="Spend").wait_for()
+        # The runtime's clerk has no key, and its model costs most.
+        assert "claude" in page.locator(".legend span").first.inner_text()
+        first = main.locator("tbody tr").first.locator("td")
+        assert first.first.inner_text() == "(not recorded)"
+        assert first.nth(1).locator("data").get_attribute("title").startswith("$0.0")
+
+        # Why this fallback?
+        asked.begin()
+        asked.click(page.get_by_role("link", name="Why this model"))
+        asked.click(page.get_by_role("row", name="fallback").first.get_by_role("link"))
+        main.get_by_role("heading", name="Skipped models").wait_for()
+
+        # What was refused, and why?
+        asked.begin()
+        row = main.get_by_role("row", name=poor.name)
+        assert "the model is not allowed" in row.inner_text()
+        asked.click(row.get_by_role("link"))
+        main.get_by_role("link", name="Link to this list").wait_for()
+        assert main.locator("tbody tr").count() == 1
+
+        # Find a conversation by a word.
+        asked.begin()
+        page.get_by_role("search").get_by_role("textbox").fill("teapot")
+        page.keyboard.press("Enter")
+        asked.click(main.get_by_role("link", name="SES-TEAPOT22"))
+        main.get_by_text("my teapot never came").first.wait_for()
+        # Times are the reader's: Kathmandu has an offset of its own.
+        assert "GMT+5:45" in main.locator("time").first.inner_text()
+
+        # Approve a refund.
+        asked.begin()
+        asked.click(page.get_by_role("link", name="Approvals"))
+        asked.click(main.get_by_role("button", name="Approve").first)
+        main.get_by_text("granted").first.wait_for()
+    run_blocking(shop.conversation.aresume())
+    assert shop.refunds == [12]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_view_is_accessible_and_fits(shop: Shop, scheme: str) -> None:
     served = shop.served

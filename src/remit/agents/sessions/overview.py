@@ -64,7 +64,7 @@ def list_sessions(ledger: LedgerPort, *, limit: int | None = None) -> Iterator[S
         yield _overview(ledger, entry.submission_id, entry.metadata, entry.timestamp)
 
 
-def sessions_with_calls(ledger: LedgerPort, *, limit: int) -> list[SessionOverview]:
+def sessions_with_calls(ledger: LedgerPort, *, limit: int | None) -> list[SessionOverview]:
     """Return overviews of sessions, latest first, including sessions without an agent.
 
     A session without an agent consists of model calls through the gateway. Such sessions are found
@@ -73,7 +73,7 @@ def sessions_with_calls(ledger: LedgerPort, *, limit: int) -> list[SessionOvervi
 
     Args:
         ledger: contains the sessions.
-        limit: maximum number of sessions.
+        limit: maximum number of sessions; None for all.
 
     Raises:
         LedgerError: the ledger cannot be read.
@@ -83,7 +83,11 @@ def sessions_with_calls(ledger: LedgerPort, *, limit: int) -> list[SessionOvervi
     for call in ledger.query(
         event_type="DISPATCH", order="desc", limit=_CALLS_LOOKED_AT, with_content=False
     ):
-        if len(latest) >= limit and call.timestamp < latest[limit - 1].started_at:
+        if (
+            limit is not None
+            and len(latest) >= limit
+            and call.timestamp < latest[limit - 1].started_at
+        ):
             break
         session_id = str(call.metadata["session_id"])
         if session_id in ids:

@@ -328,10 +328,11 @@ def _view_of(path: str) -> tuple[View, str]:
 
 
 def _place_of(name: str) -> str:
+    """Return the page of an id; for another text, the calls that contain it."""
     for prefix, view in _FOUND_BY:
         if name.startswith(prefix):
             return f"{PREFIX}/{view}/{quote(name, safe='')}"
-    return f"{PREFIX}/sessions/{quote(name, safe='')}"
+    return f"{PREFIX}/calls?word={quote(name, safe='')}"
 
 
 def _asset(name: str, method: str) -> Answer:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from remit.agents import Approval, ApprovalError
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.json_text import load_exact
-from remit.ledger import Erased, is_authentic
+from remit.ledger import Erased, LedgerEntry, is_authentic
 from remit.operations import name_of
 from remit.server.console.forms import see
 from remit.server.console.lengths import LONGEST, Shortened
 from remit.server.console.pages import Asked, Page, Sources, View
+from remit.server.console.sessions import decoded, read_talks
 from remit.server.replies import Answer
 from remit.views import wording
 from remit.views.entries import plain
 
 _LISTED = 12
+_AMOUNTS = frozenset({"amount", "usd", "eur", "gbp", "chf", "price", "total", "sum", "cost"})
 _LONGEST_EDITED = 40_000  # A form field must fit the limit of a request body.
 
 
@@ -41,7 +43,7 @@ def show(sources: Sources, asked: Asked) -> Page:
     """
     if asked.rest:
         try:
-            one = _shown(sources.approvals.get(asked.rest), alone=True)
+            one = _shown(sources, sources.approvals.get(asked.rest), alone=True)
         except ApprovalError as error:
             raise NotFoundError(error.message) from error
         return Page("approvals.html.j2", {"waiting": [], "decided": [], "one": one, "before": ""})
@@ -57,8 +59,8 @@ def show(sources: Sources, asked: Asked) -> Page:
     return Page(
         "approvals.html.j2",
         {
-            "waiting": [_shown(one) for one in found if one.state == "pending"],
-            "decided": [_shown(one) for one in found if one.state != "pending"],
+            "waiting": [_shown(sources, one) for one in found if one.state == "pending"],
+            "decided": [one.to_dict() for one in found if one.state != "pending"],
             "one": None,
             "before": ids[-1] if len(ids) == _LISTED else "",
         },
@@ -68,24 +70,34 @@ def show(sources: Sources, asked: Asked) -> Page:
 def change(sources: Sources, asked: Asked) -> Answer:
     """Grant or deny a request in the name of the signed-in person, and record the decision.
 
-    A grant covers the arguments that the page showed, or the edited arguments of the form.
+    A grant covers the arguments that the page showed, or the edited arguments of the form. The
+    verdict ``happened`` denies the repetition of a call that took effect; its reason is the result.
 
     Args:
         sources: the data sources, through whose runtime the decision is written.
-        asked: the request; its form has ``verdict`` (``grant`` or ``deny``), ``reason`` and
-            arguments.
+        asked: the request; its form has ``verdict`` (``grant``, ``deny`` or ``happened``),
+            ``reason`` and arguments.
 
     Returns:
         A redirect to the page of the request.
 
     Raises:
-        InvalidInputError: the form has no verdict, or its arguments are not a JSON object.
+        InvalidInputError: the form has no verdict, its arguments are not a JSON object, or the
+            result of a call that took effect is missing.
         ApprovalError: the request is unknown or decided, the person may not decide it, or its
             arguments differ from those that the page showed.
     """
     verdict = asked.form.get("verdict")
-    if verdict not in ("grant", "deny"):
-        raise InvalidInputError("Choose Approve or Deny.")
+    reason = asked.form.get("reason", "").strip()[:2000]
+    if verdict not in ("grant", "deny", "happened"):
+        raise InvalidInputError("Choose one of the buttons of the request.")
+    if verdict == "happened":
+        if not reason:
+            raise InvalidInputError(
+                "The result of the call is missing.",
+                next_step="Write what happened, such as a receipt number; the model reads it.",
+            )
+        reason = f"It happened: {reason}"
     request_id = asked.rest
     arguments = None
     if verdict == "grant":
@@ -94,7 +106,7 @@ def change(sources: Sources, asked: Asked) -> Answer:
         request_id,
         granted=verdict == "grant",
         by=name_of(asked.identity),
-        reason=asked.form.get("reason", "").strip()[:2000],
+        reason=reason,
         arguments=arguments,
         person=sources.runtime.approvals.person_behind(
             asked.identity.key_id, asked.identity.user_id, asked.identity.name
@@ -122,7 +134,7 @@ def _arguments(one: Approval, asked: Asked) -> Mapping[str, Any] | None:
     return found
 
 
-def _shown(one: Approval, *, alone: bool = False) -> dict[str, Any]:
+def _shown(sources: Sources, one: Approval, *, alone: bool = False) -> dict[str, Any]:
     shown: dict[str, Any] = one.to_dict()
     erased = isinstance(one.arguments, Erased)
     exact = wording.text_of(plain(one.arguments)) if erased else _exact(one.arguments)
@@ -131,6 +143,9 @@ def _shown(one: Approval, *, alone: bool = False) -> dict[str, Any]:
     asked_for = Shortened().cut(plain(one.requested_arguments)) if changed else None
     return {
         **shown,
+        **_around(sources, one),
+        "amounts": _amounts(one.arguments),
+        "is_own": one.agent_id == sources.runtime.loaded.settings.chat.agent_id,
         "usable": one.usable(),
         "arguments": exact if alone or not is_long else "",
         "requested_arguments": asked_for,
@@ -140,6 +155,44 @@ def _shown(one: Approval, *, alone: bool = False) -> dict[str, Any]:
         "digest": _digest(exact),
         "editable": not erased and len(quote(exact)) < _LONGEST_EDITED,
     }
+
+
+def _amounts(arguments: Any) -> list[tuple[str, str]]:
+    """Return name and value of the arguments that are amounts of money by their name."""
+    if not isinstance(arguments, Mapping):
+        return []
+    return [
+        (name, f"{value:,}")
+        for name, value in arguments.items()
+        if wording.is_number(value) and _AMOUNTS & {*name.lower().split("_")}
+    ]
+
+
+def _around(sources: Sources, one: Approval) -> dict[str, Any]:
+    """Return the conversation before and after a request, and the description of the tool.
+
+    The tool's description is that of the call of a model that wanted the tool.
+    """
+    ledger, short = sources.ledger, Shortened()
+
+    def calls(order: Literal["asc", "desc"]) -> list[LedgerEntry]:
+        return list(ledger.query(session_id=one.session_id, event_type="EXCHANGE", order=order,
+                                 after=one.request_id, limit=1, with_content=False))  # fmt: skip
+
+    before, after = calls("desc"), calls("asc") if one.state != "pending" else []
+    talks = read_talks(ledger, [*before, *after])
+    said = {
+        name: short.cut(talks[call.id])
+        for name, found in (("before", before), ("after", after))
+        for call in found
+    }
+    tools = decoded(ledger.exact(before[0].id, ("tools",)).get("tools")) if before else []
+    described = [
+        tool.get("description")
+        for tool in (tools if isinstance(tools, list) else ())
+        if isinstance(tool, dict) and tool.get("name") == one.tool_id
+    ]
+    return {**said, "description": short.cut(described[0]) if described else ""}
 
 
 def _exact(arguments: Any) -> str:

@@ -16,7 +16,7 @@ from remit.views.page import style_sheet
 ASSETS = "/console/static/"
 
 _STATIC = resources.files("remit.server.console") / "static"
-_SCRIPTS = ("live.js", "check.js")
+_SCRIPTS = ("local.js", "live.js", "check.js")
 
 
 @functools.cache

@@ -217,7 +217,6 @@ def _row(entry: LedgerEntry, names: Mapping[str, str]) -> dict[str, Any]:
     key_id = _key_id(entry)
     return {
         **row,
-        "time": wording.moment(entry.timestamp).removesuffix(" UTC"),
         "key": names.get(key_id, key_id),
         "session": data.get("session_id") or "",
     }

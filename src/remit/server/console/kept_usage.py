@@ -39,10 +39,12 @@ class KeptUsage:
 
     def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
-        self._kept: dict[tuple[int, int, str], list[UsageRow]] = {}
+        self._kept: dict[tuple[int, int, tuple[str, ...]], list[UsageRow]] = {}
         self._rows = 0
 
-    def read(self, by: str, first: int, end: int, time_zone: str, *, hourly: bool) -> list[Window]:
+    def read(
+        self, by: tuple[str, ...], first: int, end: int, time_zone: str, *, hourly: bool
+    ) -> list[Window]:
         """Return the usage of a time range in windows, in order of time.
 
         The range is cut to the time from the first usage in the ledger to now, and may then be
@@ -50,7 +52,7 @@ class KeptUsage:
         while ago are cached in memory; others are read from the ledger each time.
 
         Args:
-            by: the name to group by, such as ``model``; empty for one row per window.
+            by: the names to group by, such as ``model``; none for one row per window.
             first: first quarter hour since 1970, inclusive.
             end: last quarter hour, exclusive.
             time_zone: time zone of the days.
@@ -60,7 +62,7 @@ class KeptUsage:
             Pairs of the window's first quarter hour and its rows; no rows if nothing was used.
 
         Raises:
-            InvalidInputError: the name or the time zone is unknown, or the range has too many
+            InvalidInputError: a name or the time zone is unknown, or the range has too many
                 periods.
         """
         earliest, latest = quarters_between(self._ledger, None, None)
@@ -68,18 +70,17 @@ class KeptUsage:
         span = _windows(max(first, earliest), min(end, latest), time_zone, hourly)
         return [(one.first, self._window(by, one, now)) for one in span]
 
-    def _window(self, by: str, window: Period, now: int) -> list[UsageRow]:
+    def _window(self, by: tuple[str, ...], window: Period, now: int) -> list[UsageRow]:
         place = (window.first, window.end, by)
         found = self._kept.get(place)
         if found is None:
             since, until = (datetime.fromtimestamp(one * QUARTER_S, UTC) for one in window[:2])
-            names = [by] if by else []
-            found = read_usage(self._ledger, since=since, until=until, by=names).rows
+            found = read_usage(self._ledger, since=since, until=until, by=by).rows
             if window.end <= now - _GRACE:
                 self._keep(place, found)
         return found
 
-    def _keep(self, place: tuple[int, int, str], rows: list[UsageRow]) -> None:
+    def _keep(self, place: tuple[int, int, tuple[str, ...]], rows: list[UsageRow]) -> None:
         if self._rows + len(rows) > _MAX_ROWS:
             self._kept, self._rows = {}, 0
         self._kept[place] = rows

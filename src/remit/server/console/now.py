@@ -75,15 +75,15 @@ def show(sources: Sources, asked: Asked) -> Page:
     )
 
 
-def _figures(sources: Sources, begin: datetime, durations: list[float]) -> dict[str, str]:
-    """Return spend, calls and failed calls of a day, and percentiles of the given durations."""
+def _figures(sources: Sources, begin: datetime, durations: list[float]) -> dict[str, Any]:
+    """Return spend (nano-dollars), calls and failed calls of a day; percentiles of durations."""
     end = begin + timedelta(days=1)
     first, last = (int(one.timestamp()) // QUARTER_S for one in (begin, end))
-    windows = sources.usage.read("", first, last, "UTC", hourly=False)
+    windows = sources.usage.read((), first, last, "UTC", hourly=False)
     used = added_up([row for _, rows in windows for row in rows])
     rate = f" ({100 * used.failed / used.calls:.1f} %)" if used.calls else ""
     return {
-        "spend": wording.dollars(used.nano / 1e9),
+        "spend": used.nano,
         "calls": f"{used.calls:,}",
         "failed": f"{used.failed:,}{rate}",
         "p50": wording.duration(_percentile(durations, 0.5)),
@@ -91,7 +91,7 @@ def _figures(sources: Sources, begin: datetime, durations: list[float]) -> dict[
     }
 
 
-def _yesterday(sources: Sources, begin: datetime) -> dict[str, str]:
+def _yesterday(sources: Sources, begin: datetime) -> dict[str, Any]:
     """Return the figures of a past day; they are computed once, as a past day does not change."""
     if (known := sources.past_days.get(begin)) is not None:
         return known

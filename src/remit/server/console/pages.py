@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader
+from markupsafe import Markup
 
 from remit.agents import ApprovalQueue
 from remit.gateway.auth import Identity
@@ -21,6 +22,7 @@ from remit.server.console.assets import address_of, style
 from remit.server.console.kept_report import KeptReport
 from remit.server.console.kept_usage import KeptUsage
 from remit.server.replies import Answer
+from remit.views import wording
 from remit.views.page import environment
 
 NAVIGATION = (
@@ -62,7 +64,7 @@ class Sources:
     usage: KeptUsage
     learned: KeptReport
     waiting: WaitingApprovals
-    past_days: dict[datetime, dict[str, str]] = field(default_factory=dict)
+    past_days: dict[datetime, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,25 @@ def templates() -> Environment:
     made.globals = {
         **shared.globals, "asset": address_of, "navigation": NAVIGATION, "style_sheet": style,
     }  # fmt: skip
-    made.filters = {**shared.filters, "segment": lambda text: quote(str(text), safe="")}
+    made.filters = {**shared.filters, "moment": _moment, "usd": _usd,
+                    "segment": lambda text: quote(str(text), safe="")}  # fmt: skip
     return made
+
+
+def _moment(timestamp: Any) -> Markup | str:
+    """Return a time in UTC; ``local.js`` replaces its text by the reader's local time."""
+    text = wording.moment(timestamp)
+    if not text.endswith(" UTC"):
+        return text
+    return Markup('<time datetime="{}">{}</time>').format(f"{text[:10]}T{text[11:19]}Z", text)
+
+
+def _usd(nano: int) -> Markup:
+    """Return nano-dollars with two decimals, and the exact amount as a title."""
+    exact = wording.nano_dollars(nano)
+    return Markup('<data value="{}" title="{}">{}</data>').format(
+        nano / 1e9, exact, wording.cents(nano / 1e9)
+    )
 
 
 def page_of_list(items: Sequence[Any], limit: int) -> tuple[list[Any], bool]:

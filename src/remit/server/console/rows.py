@@ -28,8 +28,8 @@ def live_row(entry: LedgerEntry) -> dict[str, Any]:
         entry: an ``EXCHANGE``, or an event of :data:`SHOWN_LIVE`.
 
     Returns:
-        ``id`` of the entry, ``kind`` (``call`` or ``alarm``), ``tone``, and ``cells``, which are
-        texts without invisible characters.
+        ``id`` of the entry, ``at`` (its time), ``kind`` (``call`` or ``alarm``), ``tone``, and
+        ``cells``, which are texts without invisible characters.
     """
     row = call_row(entry) if entry.event_type == "EXCHANGE" else alarm_row(entry)
     return {**row, "cells": [wording.visible(cell)[:_LONGEST] for cell in row["cells"]]}
@@ -38,7 +38,7 @@ def live_row(entry: LedgerEntry) -> dict[str, Any]:
 def call_row(entry: LedgerEntry) -> dict[str, Any]:
     """Return the row of a model call: time, agent, model, outcome, tokens, cost and duration.
 
-    Keys are ``id``, ``kind`` (``call``), ``tone`` and ``cells``, which are texts.
+    Keys are ``id``, ``at``, ``kind`` (``call``), ``tone`` and ``cells``, which are texts.
 
     Args:
         entry: an ``EXCHANGE``; its content is not needed.
@@ -50,10 +50,11 @@ def call_row(entry: LedgerEntry) -> dict[str, Any]:
         model += " (fallback)"
     return {
         "id": entry.id,
+        "at": entry.timestamp,
         "kind": "call",
         "tone": wording.tone(outcome),
         "cells": [
-            time_of(entry.timestamp),
+            wording.moment(entry.timestamp),
             str(data.get("agent_id", "")),
             model,
             str(wording.words_of(data.get("error_code") or outcome)),
@@ -67,7 +68,7 @@ def call_row(entry: LedgerEntry) -> dict[str, Any]:
 def alarm_row(entry: LedgerEntry) -> dict[str, Any]:
     """Return the row of an event: time, event, agent, and a reason without content.
 
-    Keys are ``id``, ``kind`` (``alarm``), ``tone`` and ``cells``, which are texts.
+    Keys are ``id``, ``at``, ``kind`` (``alarm``), ``tone`` and ``cells``, which are texts.
 
     Args:
         entry: an event that needs attention; its content is not needed.
@@ -75,10 +76,11 @@ def alarm_row(entry: LedgerEntry) -> dict[str, Any]:
     event = entry.event_type
     return {
         "id": entry.id,
+        "at": entry.timestamp,
         "kind": "alarm",
         "tone": "wait" if event in WAITING else "bad",
         "cells": [
-            time_of(entry.timestamp),
+            wording.moment(entry.timestamp),
             wording.words_of(event),
             named(entry.metadata, "agent_id") or entry.submission_id,
             str(wording.words_of(entry.metadata.get("error_code") or ""))
@@ -102,15 +104,6 @@ def key_names(ledger: LedgerClient, key_ids: Collection[str]) -> dict[str, str]:
     marks = ", ".join("?" * len(ids))
     rows = ledger.select(f"SELECT key_id, name FROM usage_keys WHERE key_id IN ({marks})", ids)
     return {str(key_id): str(name) for key_id, name in rows}
-
-
-def time_of(timestamp: str) -> str:
-    """Return the time of day of a timestamp, to the second: ``08:20:11``.
-
-    Args:
-        timestamp: ISO 8601 in UTC.
-    """
-    return timestamp[11:19]
 
 
 def named(metadata: Mapping[str, Any], key: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -16,9 +17,12 @@ from remit.server.console.pages import Asked, Page, Sources, View, page_of_list
 from remit.server.console.rows import ALARMS, named
 from remit.views import wording
 from remit.views.entries import Tally, place_of, plain
+from remit.views.periods import instant_of, time_of
+from remit.views.usage import latest_quarters, quarters_between, read_usage
 
 _LISTED = 25
 _LATEST_CALLS = 1_000
+_LATEST_ROWS = 20_000  # A page adds up so many rows of usage for sessions of gateway calls.
 _TURNS = 10
 _MAX_EVENTS = 400
 _MAX_MESSAGES = 40  # A longer prompt is not read to show its last message.
@@ -54,7 +58,7 @@ def show(sources: Sources, asked: Asked) -> Page:
     )  # fmt: skip
     listed, more = page_of_list(started, _LISTED)
     ids = [entry.submission_id for entry in listed]
-    spent = _spent(ledger, ids)
+    spent = _spent(ledger, ids, None)
     agents = []
     for entry in listed:
         found = session_overview(ledger, entry.submission_id)
@@ -70,18 +74,31 @@ def show(sources: Sources, asked: Asked) -> Page:
 def _active(ledger: LedgerClient) -> list[dict[str, Any]]:
     """Return the sessions of the latest calls, the latest first."""
     rows = ledger.select(
-        "SELECT session_id, max(agent_id), max(timestamp), count(*) FROM (SELECT session_id, "
-        "agent_id, timestamp FROM entries WHERE event_type = 'EXCHANGE' ORDER BY seq DESC LIMIT ?"
-        ") AS latest WHERE session_id IS NOT NULL GROUP BY session_id ORDER BY 3 DESC LIMIT ?",
+        "SELECT session_id, max(agent_id), max(timestamp), count(*), min(timestamp) FROM ("
+        "SELECT session_id, agent_id, timestamp FROM entries WHERE event_type = 'EXCHANGE' "
+        "ORDER BY seq DESC LIMIT ?) AS latest WHERE session_id IS NOT NULL "
+        "GROUP BY session_id ORDER BY 3 DESC LIMIT ?",
         (_LATEST_CALLS, _LISTED),
     )
-    spent = _spent(ledger, [str(row[0]) for row in rows])
-    names = ("session_id", "agent_id", "last_at", "calls")
+    begin = min((instant_of(row[4]) for row in rows), default=None)
+    spent = _spent(ledger, [str(row[0]) for row in rows], begin)
+    names = ("session_id", "agent_id", "last_at", "calls", "first_at")
     return [dict(zip(names, row, strict=True)) | spent.get(str(row[0]), {}) for row in rows]
 
 
-def _spent(ledger: LedgerClient, session_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return cost and tokens of each session, read from its budget."""
+def _spent(
+    ledger: LedgerClient, session_ids: Sequence[str], since: datetime | None
+) -> dict[str, dict[str, Any]]:
+    """Return cost (nano-dollars), tokens and unpriced calls of sessions.
+
+    Sessions with a budget, as agents have, are read from the budget. Others are read from the
+    latest usage; ``later`` is its beginning if it does not cover the time since ``since``.
+
+    Args:
+        ledger: the ledger.
+        session_ids: the sessions.
+        since: the beginning of the usage of sessions without a budget; None if all have one.
+    """
     if not session_ids:
         return {}
     marks = ", ".join("?" * len(session_ids))
@@ -90,14 +107,21 @@ def _spent(ledger: LedgerClient, session_ids: Sequence[str]) -> dict[str, dict[s
         f"WHERE scope IN ({marks})",
         [f"session:{name}" for name in session_ids],
     )
-    return {
-        str(scope).removeprefix("session:"): {
-            "cost": wording.dollars(nano / 1e9)
-            + (" and calls without a price" if unpriced else ""),
-            "tokens": wording.number(tokens),
-        }
+    found = {
+        str(scope).removeprefix("session:"): (nano, tokens, unpriced, "")
         for scope, nano, tokens, unpriced in rows
     }
+    if since is not None:
+        begin, end = quarters_between(ledger, since, None)
+        first = latest_quarters(ledger, begin, end, _LATEST_ROWS)
+        later = time_of(first).isoformat(timespec="microseconds") if first > begin else ""
+        others = [name for name in session_ids if name not in found]
+        used = read_usage(ledger, since=time_of(first), by=["session"], where={"session": others})
+        for row in used.rows:
+            tokens = row.input_tokens + row.output_tokens
+            found[row.names["session"]] = (row.nano, tokens, row.unpriced_calls, later)
+    names = ("nano", "tokens", "unpriced", "later")
+    return {name: dict(zip(names, values, strict=True)) for name, values in found.items()}
 
 
 def _one(ledger: LedgerClient, session_id: str, before: str | None) -> Page:
@@ -110,7 +134,9 @@ def _one(ledger: LedgerClient, session_id: str, before: str | None) -> Page:
     ends, after, more = _bounds(ledger, session_id, before)
     events = list(islice(_events(ledger, session_id, after, ends, before), _MAX_EVENTS + 1))
     shown, cut = page_of_list(events, _MAX_EVENTS)
-    talks = {} if any(one.event_type == "TURN_RECORDED" for one in shown) else _talks(ledger, shown)
+    talks = (
+        {} if any(one.event_type == "TURN_RECORDED" for one in shown) else read_talks(ledger, shown)
+    )
     return Page(
         "session.html.j2",
         {
@@ -118,7 +144,7 @@ def _one(ledger: LedgerClient, session_id: str, before: str | None) -> Page:
             "overview": overview.to_dict() if overview is not None else {},
             "agent_id": named(first.metadata, "agent_id"),
             "started_at": first.timestamp,
-            "spent": _spent(ledger, [session_id]).get(session_id, {}),
+            "spent": _spent(ledger, [session_id], instant_of(first.timestamp)).get(session_id, {}),
             "groups": list(_by_turn(ledger, shown, talks)),
             "before": ends[0] if more else "",
             "later": bool(before),
@@ -169,8 +195,16 @@ def _events(
         yield entry
 
 
-def _talks(ledger: LedgerClient, entries: Sequence[LedgerEntry]) -> dict[str, dict[str, Any]]:
-    """Return the last message and the answer of the latest gateway calls, keyed by entry id."""
+def read_talks(ledger: LedgerClient, entries: Sequence[LedgerEntry]) -> dict[str, dict[str, Any]]:
+    """Return the last message (``asked``) and the answer (``said``) of the latest model calls.
+
+    Args:
+        ledger: the ledger of the calls.
+        entries: entries, of which the latest ten ``EXCHANGE`` entries are read.
+
+    Returns:
+        The messages, keyed by entry id.
+    """
     calls = [entry for entry in entries if entry.event_type == "EXCHANGE"]
     found = {}
     for call in calls[-_TURNS:]:
@@ -181,13 +215,14 @@ def _talks(ledger: LedgerClient, entries: Sequence[LedgerEntry]) -> dict[str, di
         asked = exact.get("prompt", b'""')
         last = asked[-1] if isinstance(asked, list) and asked else asked
         found[call.id] = {
-            "asked": plain(_content(_decoded(last))),
-            "said": plain(_decoded(exact.get("response", b'""'))),
+            "asked": plain(_content(decoded(last))),
+            "said": plain(decoded(exact.get("response", b'""'))),
         }
     return found
 
 
-def _decoded(exact: Any) -> Any:
+def decoded(exact: Any) -> Any:
+    """Return the value of an exact JSON text; an erased value unchanged, and a text if not JSON."""
     if not isinstance(exact, bytes):
         return exact if isinstance(exact, Erased) else ""
     try:

@@ -1,175 +1,252 @@
-"""The page of spending by owner, model, agent or session."""
+"""The page of spending on a time axis, by two of owner, model, agent, contract and certainty."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from remit.gateway.auth import Owner
+from remit.kernel.windows import zone_of
+from remit.ledger import LedgerClient
 from remit.ledger.usage import QUARTER_S
 from remit.server.console.kept_usage import Window, added_up
 from remit.server.console.pages import Asked, Page, Sources, View
 from remit.views import wording
-from remit.views.periods import instant_of, periods_of, time_of
+from remit.views.periods import Period, instant_of, periods_of, time_of
 from remit.views.usage import UsageRow, latest_quarters, quarters_between, read_usage
 
 _SHOWN = 50
+_STACKED = 5  # Names with a colour of their own; the others share one.
 _LATEST_ROWS = 10_000  # Sessions are too many to add up all rows of usage.
-_CERTAINTIES = ("measured", "estimated", "upper_bound")
 _WORDS = {"measured": "measured", "estimated": "estimated", "upper_bound": "upper bound"}
 _BY = ("user", "team", "organisation", "key", "agent", "contract", "provider", "model", "session")
+_STACKS = ("certainty", *_BY[:-1])
 _OWNERS = ("user", "team", "organisation")
 _RANGES = ("today", "yesterday", "24h", "7d", "30d", "365d")
-_WIDTH, _HEIGHT, _FOOT = 960, 200, 18
+_WIDTH, _HEIGHT, _MARKS = 960, 200, 4
 _LONGEST = ((timedelta(days=3), "hour"), (timedelta(days=100), "day"))
+_MOST_EMPTY = 366 * 86_400 // QUARTER_S  # quarter hours of the axis before the first call
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """The checked query of a page.
+
+    Attributes:
+        since: start of the range, as the person wrote it.
+        until: end of the range, as the person wrote it; empty for now.
+        zone: name of the time zone.
+        by: name that the table groups by.
+        stack: name that the bars are stacked by.
+        first: first quarter hour of the range, since 1970.
+        end: last quarter hour, exclusive.
+        period: ``hour``, ``day`` or ``month``.
+    """
+
+    since: str
+    until: str
+    zone: str
+    by: str
+    stack: str
+    first: int
+    end: int
+    period: str
+
+    @classmethod
+    def of(cls, ledger: LedgerClient, query: Mapping[str, str]) -> _Question:
+        given = {name: text.strip() for name, text in query.items()}
+        zone, since = given.get("zone") or "UTC", given.get("since") or "7d"
+        until, by, stack = (given.get(name, "") for name in ("until", "by", "stack"))
+        begin = instant_of(since, zone)
+        # "Yesterday" means all of yesterday, not yesterday and today.
+        written = until or ("today" if since == "yesterday" else "")
+        last = instant_of(written, zone) if written else None
+        least, greatest = quarters_between(ledger, None, None)
+        first, end = quarters_between(ledger, begin, last)
+        end = max(first, min(end, greatest))
+        first = max(first, min(least, end - _MOST_EMPTY))
+        over = timedelta(seconds=(end - first) * QUARTER_S)
+        period = next((name for longest, name in _LONGEST if over <= longest), "month")
+        return cls(since, until, zone, by if by in _BY else "model",
+                   stack if stack in _STACKS else "certainty", first, end, period)  # fmt: skip
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """Return the page of spending, grouped by owner, model, agent or session.
+    """Return the page of spending, with the period before as comparison.
 
     The sums are read from the usage table; those of past hours are cached. An unknown ``by`` counts
-    as ``model``. Only the largest groups are listed; for sessions, those of the latest calls.
+    as ``model``, an unknown ``stack`` as ``certainty``. Only the largest groups are listed; for
+    sessions, those of the latest calls.
 
     Args:
         sources: the data sources.
         asked: the request; its query may have ``since`` (the default is ``7d``), ``until``,
-            ``zone`` and ``by``.
+            ``zone``, ``by`` and ``stack``.
 
     Raises:
         InvalidInputError: a time or the time zone is not valid.
     """
-    query = asked.query
-    zone = query.get("zone", "").strip() or "UTC"
-    since_text = query.get("since", "").strip() or "7d"
-    until_text = query.get("until", "").strip()
-    by = query.get("by", "")
-    by = by if by in _BY else "model"
-    since = instant_of(since_text, zone)
-    # All of yesterday is meant, not yesterday and today.
-    until_text = until_text or ("today" if since_text == "yesterday" else "")
-    until = instant_of(until_text, zone) if until_text else None
-    # There is no use in periods before the first call, or after the last.
-    least, greatest = quarters_between(sources.ledger, None, None)
-    first, end = quarters_between(sources.ledger, since, until)
-    first = max(first, least)
-    end = max(first, min(end, greatest))
-    over = timedelta(seconds=(end - first) * QUARTER_S)
-    period = next((name for longest, name in _LONGEST if over <= longest), "month")
-    kept = "" if by == "session" else by  # Sessions are too many to cache.
-    windows = sources.usage.read(kept, first, end, zone, hourly=period == "hour")
-    begin = first
-    if by == kept:
-        rows = _dearest(by, windows)
-    else:
-        begin = latest_quarters(sources.ledger, first, end, _LATEST_ROWS)
-        since, until = time_of(begin), time_of(end)
+    question = _Question.of(sources.ledger, asked.query)
+    by, first, end = question.by, question.first, question.end
+    cached = tuple(dict.fromkeys(name for name in (by, question.stack) if name != "session"))
+
+    def windows(begin: int, until: int) -> list[Window]:
+        is_hourly = question.period == "hour"
+        return sources.usage.read(cached, begin, until, question.zone, hourly=is_hourly)
+
+    now, before = windows(first, end), windows(2 * first - end, first)
+    start, earlier = first, _by_name(by, before)
+    if by == "session":
+        start = latest_quarters(sources.ledger, first, end, _LATEST_ROWS)
+        since, until = time_of(start), time_of(end)
         rows = read_usage(sources.ledger, since=since, until=until, by=[by], limit=_SHOWN).rows
-    over_time = _over_time(period, zone, windows)
-    names = sources.reads.directory.declared() if by in _OWNERS else {}
+    else:
+        rows = sorted(_by_name(by, now).values(), key=_dearest_first)[:_SHOWN]
+    owners = sources.reads.directory.declared() if {by, question.stack} & {*_OWNERS} else {}
+    total, past = (added_up([row for _, found in one for row in found]) for one in (now, before))
     return Page(
         "spend.html.j2",
         {
-            "by": by,
+            "asked": question,
             "names": _BY,
+            "stacks": _STACKS,
             "ranges": _RANGES,
-            "since": since_text,
-            "until": query.get("until", ""),
-            "zone": zone,
-            "total": _line(added_up(over_time), ""),
-            "rows": [_named(_line(row, by), by, names) for row in rows],
+            "total": _line(total, "", {}),
+            "past": past.nano,
+            "change": _change(total.nano, past.nano),
+            "rows": [
+                {
+                    **_line(row, by, owners),
+                    "change": _change(row.nano, earlier[row.names[by]].nano)
+                    if row.names[by] in earlier
+                    else "",
+                }
+                for row in rows
+            ],
             "most": _SHOWN if len(rows) == _SHOWN else 0,
-            "later": _moment(begin) if begin > first else "",
-            "first": _moment(first),
-            "end": _moment(end),
-            "period": period,
-            "chart": _chart(over_time, period),
-            "sure": [(name, _WORDS[name]) for name in _CERTAINTIES],
-            "sizes": {"width": _WIDTH, "height": _HEIGHT + _FOOT},
+            "later": _moment(start, question.zone) if start > first else "",
+            "first": _moment(first, question.zone),
+            "end": _moment(end, question.zone),
+            "chart": _chart(question, now, before, owners),
         },
     )
 
 
-def _line(row: UsageRow, by: str) -> dict[str, Any]:
+def _line(row: UsageRow, by: str, owners: Mapping[str, Owner]) -> dict[str, Any]:
     return {
         "name": row.names.get(by, ""),
-        "label": row.key_name,
+        "label": _label(row, by, owners),
         "calls": row.calls,
         "failed": row.failed,
         "fallbacks": row.fallbacks,
         "tokens": wording.tokens({"input_tokens": row.input_tokens,
                                   "output_tokens": row.output_tokens}),
-        **{name: wording.dollars(getattr(row, f"{name}_nano") / 1e9) for name in _CERTAINTIES},
         "unpriced": row.unpriced_calls,
-        "usd": wording.dollars(row.nano / 1e9),
-        "exact": row.exact,
+        "nano": row.nano,
+        "unsure": row.nano - row.measured_nano,
+        **{name: getattr(row, f"{name}_nano") for name in _WORDS},
     }  # fmt: skip
 
 
-def _named(line: dict[str, Any], by: str, owners: Mapping[str, Owner]) -> dict[str, Any]:
-    """Return the line with the declared name of its owner as label."""
-    owner = owners.get(f"{by}:{line['name']}")
-    return line if owner is None else {**line, "label": owner.name}
+def _label(row: UsageRow, by: str, owners: Mapping[str, Owner]) -> str:
+    """Return the declared name of an owner or a key; empty if there is none."""
+    owner = owners.get(f"{by}:{row.names.get(by)}")
+    return owner.name if owner is not None else row.key_name if by == "key" else ""
 
 
-def _dearest(by: str, windows: Sequence[Window]) -> list[UsageRow]:
-    """Return usage by name, highest cost first."""
+def _dearest_first(row: UsageRow) -> tuple[Any, ...]:
+    return -row.nano, -row.input_tokens, *row.names.values()
+
+
+def _by_name(by: str, windows: Sequence[Window]) -> dict[str, UsageRow]:
+    """Return usage by name; nothing for sessions, which are not cached."""
     found: dict[str, list[UsageRow]] = {}
-    for _, rows_of in windows:
-        for row in rows_of:
+    for _, rows in windows if by != "session" else ():
+        for row in rows:
             found.setdefault(row.names[by], []).append(row)
-    rows = [added_up(same, {by: name}) for name, same in found.items()]
-    rows.sort(key=lambda row: (-row.nano, -row.input_tokens, row.names[by]))
-    return rows[:_SHOWN]
+    return {name: added_up(rows, {by: name}) for name, rows in found.items()}
 
 
-def _over_time(period: str, zone: str, windows: Sequence[Window]) -> list[UsageRow]:
-    """Return the usage of each period that has any, in order of time."""
-    found: dict[str, list[UsageRow]] = {}
-    if windows:
-        periods = list(periods_of(period, zone, windows[0][0], windows[-1][0] + 1))
-        begins = [one.first for one in periods]
-        for first, rows in windows:
-            name = periods[bisect_right(begins, first) - 1].name
-            found.setdefault(name, []).extend(rows)
-    return [added_up(rows, {period: name}) for name, rows in found.items() if rows]
+def _change(nano: int, past: int) -> str:
+    """Return the change in percent, such as ``+12 %``; empty if nothing was spent before."""
+    return f"{100 * (nano - past) / past:+,.0f} %" if past else ""
 
 
-def _moment(quarter: int) -> str:
-    return time_of(quarter).isoformat()
+def _moment(quarter: int, zone: str) -> str:
+    return f"{time_of(quarter).astimezone(zone_of(zone)):%Y-%m-%d %H:%M}"
 
 
-def _chart(rows: Sequence[UsageRow], period: str) -> dict[str, Any] | None:
-    """Return stacked bars by certainty over time; ``None`` if nothing was spent."""
-    most = max((row.nano for row in rows), default=0)
+def _over_time(periods: Sequence[Period], windows: Sequence[Window]) -> list[list[UsageRow]]:
+    """Return the rows of each period; empty for a period without usage."""
+    found: list[list[UsageRow]] = [[] for _ in periods]
+    begins = [one.first for one in periods]
+    for first, rows in windows:
+        found[bisect_right(begins, first) - 1] += rows
+    return found
+
+
+def _chart(
+    question: _Question,
+    now: Sequence[Window],
+    before: Sequence[Window],
+    owners: Mapping[str, Owner],
+) -> dict[str, Any] | None:
+    """Return stacked bars over time, and the period before as a line.
+
+    The value is ``None`` if nothing was spent. The part of a bar that was not measured is marked.
+    """
+    first, end, kind, stack = question.first, question.end, question.period, question.stack
+    periods = list(periods_of(kind, question.zone, first, end))
+    earlier = list(periods_of(kind, question.zone, 2 * first - end, first))
+    rows, past = _over_time(periods, now), _over_time(earlier, before)
+    sums = [sum(row.nano for row in found) for found in past][-len(periods) :]
+    most = max([sum(row.nano for row in found) for found in rows] + sums, default=0)
     if not most:
         return None
-    wide = _WIDTH / max(len(rows), 1)
-    bars = []
-    for number, row in enumerate(rows):
+    totals = _by_name(stack, now)
+    names = sorted((name for name in totals if totals[name].nano), key=lambda name:
+                   list(_WORDS).index(name) if name in _WORDS else -totals[name].nano)  # fmt: skip
+    styles = {name: name if name in _WORDS else f"s{number}"
+              for number, name in enumerate(names[:_STACKED])}  # fmt: skip
+    labels = {name: _WORDS.get(name) or _label(totals[name], stack, owners) or name
+              or "(not recorded)" for name in names}  # fmt: skip
+    wide, bars = _WIDTH / len(periods), []
+    for number, (period, found) in enumerate(zip(periods, rows, strict=True)):
         top = float(_HEIGHT)
-        for name in _CERTAINTIES:
-            nano = getattr(row, f"{name}_nano")
-            high = _HEIGHT * nano / most
-            top -= high
-            if nano:
-                usd = wording.dollars(nano / 1e9)
-                bars.append(
-                    {
-                        "name": name,
-                        "x": f"{number * wide + wide * 0.1:.2f}",
-                        "y": f"{top:.2f}",
-                        "width": f"{min(wide * 0.8, 60):.2f}",
-                        "height": f"{max(high, 1):.2f}",
-                        "words": f"{row.names[period]}: {usd} {_WORDS[name]}",
-                    }
-                )
+        for name in names:
+            parts = [row for row in found if row.names[stack] == name]
+            nano = sum(row.nano for row in parts)
+            unsure = nano - sum(row.measured_nano for row in parts) if stack != "certainty" else 0
+            for amount, kind_of in ((nano - unsure, ""), (unsure, " unsure")):
+                high = _HEIGHT * amount / most
+                top -= high
+                if amount:
+                    words = f"{period.name}, {labels[name]}: {wording.nano_dollars(amount)}"
+                    bars.append(
+                        {
+                            "style": styles.get(name, "s5") + kind_of,
+                            "x": f"{number * wide + wide * 0.1:.2f}",
+                            "y": f"{top:.2f}",
+                            "width": f"{wide * 0.8:.2f}",
+                            "height": f"{max(high, 0.5):.2f}",
+                            "words": f"{words}, not measured" if kind_of else words,
+                        }
+                    )
+    line = [f"{(place + 0.5) * wide:.2f},{_HEIGHT - _HEIGHT * nano / most:.2f}"
+            for place, nano in enumerate(sums)]  # fmt: skip
+    marks = sorted({len(periods) * place // _MARKS for place in range(_MARKS)} | {0})
     return {
         "bars": bars,
-        "most": wording.dollars(most / 1e9),
-        "first": rows[0].names[period],
-        "last": rows[-1].names[period],
+        "line": " ".join(line) if any(sums) else "",
+        "legend": [(styles[name], labels[name]) for name in styles]
+        + ([("s5", "others")] if len(names) > _STACKED else []),
+        "most": most,
+        "marks": [periods[place].name.replace("T", " ")[:16] for place in marks],
+        "width": _WIDTH,
+        "height": _HEIGHT,
     }
 
 

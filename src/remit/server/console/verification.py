@@ -14,14 +14,17 @@ from remit.packages.gates import GATES, check_gates, latest_result
 from remit.server.console.forms import see
 from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.replies import Answer
+from remit.views.entries import place_of
 
 _ERASURES = 5
+_INTEGRITY = "G6"  # the gate that verifies the whole ledger
 
 
 def show(sources: Sources, asked: Asked) -> Page | Answer:
-    """Return the page of checkpoints, gates and erasures; with an entry id also its proof.
+    """Return the page of soundness, checkpoints, gates and erasures; with an id also a proof.
 
-    Nothing is verified or recorded: the browser checks the proof.
+    Nothing is verified or recorded: the first sentence states the latest result of the gate that
+    verifies the ledger, and the browser checks the proof.
 
     For a proof of a new entry, the ledger signs a checkpoint if none covers the entry yet.
 
@@ -41,15 +44,21 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
     if asked.rest:
         # The runtime's ledger signs a checkpoint if none covers the entry yet.
         bundle = proof_bundle(sources.runtime.ledger, asked.rest)
+    gates = [latest_result(ledger, gate) for gate in GATES]
+    (integrity,) = [one for one in gates if one["gate"] == _INTEGRITY]
+    checked = place_of(integrity["entry_id"]) + 1 if integrity["entry_id"] else 0
+    entries = ledger.count()
     erasures = ledger.query(event_type="ERASURE", order="desc", limit=_ERASURES, with_content=False)
     return Page(
         "verify.html.j2",
         {
-            "entries": ledger.count(),
+            "entries": entries,
+            "integrity": integrity,
+            "later": entries - checked,
             "location": ledger.location,
             "vkey": str(ledger.verifier_key or ""),
             "checkpoint": _checkpoint(latest),
-            "gates": [latest_result(ledger, gate) for gate in GATES],
+            "gates": gates,
             "erasures": [
                 {"id": one.id, "at": one.timestamp} for one in filter(is_authentic, erasures)
             ],

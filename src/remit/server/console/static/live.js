@@ -10,10 +10,20 @@ function cell(text) {
   return made;
 }
 
+function timeCell(text, at) {
+  const made = document.createElement('td');
+  const time = document.createElement('time');
+  time.dateTime = at;
+  time.textContent = text;
+  made.append(time);
+  return made;
+}
+
 function rowOf(row) {
   const made = document.createElement('tr');
   made.className = 'new';
   row.cells.forEach((text, place) => {
+    if (place === 0) return made.append(timeCell(text, row.at));
     if (place !== badgeAt[row.kind]) return made.append(cell(text));
     const badge = document.createElement('span');
     badge.className = `badge ${row.tone}`;

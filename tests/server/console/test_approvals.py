@@ -1,0 +1,74 @@
+"""Requests for approval as a person reads and decides them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from remit.ledger import LedgerEntry
+from tests.server.console.client import signed_in
+from tests.server.running import Served, new_session, serving
+from tests.support.upstream import Upstream
+
+_TOOLS = [{"name": "refund", "description": "Pay an order back.", "input_schema": {}}]
+
+
+@pytest.fixture(scope="module")
+def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(
+        tmp_path_factory.mktemp("served") / "root", upstream.url, checked=False
+    ) as running:
+        yield running
+
+
+def _call(served: Served, session: str, prompt: str, response: str) -> str:
+    return served.ledger.write(
+        LedgerEntry("EXCHANGE", "PRC-1", "SUCCESS", "Exchange completed", metadata={
+            "session_id": session, "agent_id": "clerk", "outcome": "success", "tools": _TOOLS,
+            "prompt": [{"role": "user", "content": prompt}], "response": response})
+    )  # fmt: skip
+
+
+def _request(served: Served, session: str, kind: str = "approval") -> str:
+    return served.ledger.write(
+        LedgerEntry("APPROVAL_REQUESTED", session, "APPROVAL_REQUESTED", "x", metadata={
+            "provenance": {"agent_id": "clerk", "agent_class": "OPERATOR", "session_id": session},
+            "tool_id": "refund", "arguments": {"order": 12, "amount_usd": 1249.5},
+            "idempotency_key": session, "kind": kind, "parameters": {"type": "object"}})
+    )  # fmt: skip
+
+
+def test_the_amount_the_conversation_and_the_tool_come_first(served: Served) -> None:
+    session, visitor = new_session(), signed_in(served)
+    _call(served, session, "My teapot came broken.", "I will refund it.")
+    request = _request(served, session)
+    page = visitor.get("/console/approvals").text
+    card = page[page.index(f'action="/console/approvals/{request}"') - 4_000 :]
+    for text in ("<strong>1,249.5</strong> amount_usd", "Pay an order back.",
+                 "My teapot came broken.", "I will refund it.", "Exact arguments",
+                 "conversation.resume()"):  # fmt: skip
+        assert text in card, text
+    assert card.index("1,249.5") < card.index("My teapot") < card.index("Exact arguments")
+    assert visitor.decide(f"/console/approvals/{request}", {"verdict": "grant"}).status == 303
+    _call(served, session, "tool result", "Your money is on its way.")
+    decided = visitor.get(f"/console/approvals/{request}").text
+    assert "Conversation after" in decided
+    assert "Your money is on its way." in decided
+
+
+def test_an_unknown_outcome_has_three_answers_with_their_consequences(served: Served) -> None:
+    visitor = signed_in(served)
+    path = f"/console/approvals/{_request(served, new_session(), 'unknown_outcome')}"
+    page = visitor.get(path).text
+    for button in ("Run it again", "It happened (record the result)", "Do not run"):
+        assert f">{button}</button></dt><dd>" in page
+    # Without the result the model would not know what happened.
+    assert visitor.decide(path, {"verdict": "happened", "reason": " "}).status == 400
+    assert visitor.decide(path, {"verdict": "x"}).status == 400
+    told = visitor.decide(path, {"verdict": "happened", "reason": "receipt 4711"})
+    assert told.status == 303
+    (denied,) = served.ledger.query(
+        event_type="APPROVAL_DENIED", submission_id=path.rpartition("/")[2]
+    )
+    assert denied.metadata["decision_reason"] == "It happened: receipt 4711"
