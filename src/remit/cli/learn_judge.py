@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from remit.cli.shared import NumberRange, emit, note, open_ledger, reads, whoami
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.learning.judges import JudgeReport
@@ -83,7 +84,7 @@ def judge(
     value = {"judge": made.name, **asdict(done), "judges": shown}
     line = (
         f"{len(done.graded)} graded, {done.passed_over} skipped, {done.failed} failed; "
-        f"{done.calls} calls for {done.usd:.6f} USD"
+        f"{count(done.calls, 'call')} for {done.usd:.6f} USD"
     )
     emit(as_json, value, (line, *_lines(mine)))
     if done.ended == "budget":

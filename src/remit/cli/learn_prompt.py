@@ -15,6 +15,7 @@ from remit.cli.shared import FILE, NumberRange, emit, note, reads, whoami
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installation import InstalledFiles
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.learning.prompts import Found, Measured
@@ -122,7 +123,7 @@ def prompt(
         unused = note_unused(right or {}, known)
         parted = held_out_sides(runtime.ledger, known)
         learned = [one for one, held_out in parted.items() if not held_out][-examples:]
-        note(f"searching on {len(learned)} exchanges")
+        note(f"searching on {count(len(learned), 'exchange')}")
         found = loop.search(
             learned, Purse(budget // _SEARCH, calls), schema=wanted if right is None else None,
             reflect=(model[0], model[2]) if reflect else None,

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from remit.cli.shared import emit, note, open_ledger, open_settings, reads, whoami
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.learning import Estimate
@@ -112,7 +113,8 @@ def _lines(found: Report) -> Iterator[str]:
         yield "Did the contracts ask the right question?"
     for question in found.questions:
         name = f"{question.contract_id} {question.contract_version}".rstrip()
-        yield f"  {name} ({question.prompt_pack_id or 'no pack'}), {question.exchanges} exchanges"
+        pack = question.prompt_pack_id or "no pack"
+        yield f"  {name} ({pack}), {count(question.exchanges, 'exchange')}"
         yield f"    valid answers           {_share(question.success)}"
         yield f"    corrected by the user   {_share(question.repair)}"
         yield f"    equal questions differ  {_share(question.disagreement)}"
@@ -125,7 +127,8 @@ def _lines(found: Report) -> Iterator[str]:
     for cause in found.attributions:
         name = f"{cause['contract_id']} {cause['contract_version']}"
         gains = [_signed(Estimate(**cause[side])) for side in ("question", "model")]
-        yield f"  {name}, question or model: {cause['cause']} ({cause['exchanges']} exchanges)"
+        number = count(cause["exchanges"], "exchange")
+        yield f"  {name}, question or model: {cause['cause']} ({number})"
         yield f"    another question gains {gains[0]}, another model {gains[1]}"
 
 

@@ -25,6 +25,7 @@ from remit.cli.shared import (
     whoami,
 )
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.words import count
 from remit.operations.ledger import entry_line
 
 if TYPE_CHECKING:
@@ -187,7 +188,8 @@ def _show_erasures(reports: list[ErasureReport], as_json: bool, *, done: bool) -
     ]
     lines = [] if rows else ["nothing to erase"]
     for row in rows:
-        what = f"{row['values']} content values first shown by {row['entries']} entries"
+        values, entries = count(row["values"], "content value"), count(row["entries"], "entry")
+        what = f"{values} first shown by {entries}"
         under = f"erased {what} ({row['erasure_id']})"
         lines += [
             under if done else f"would erase {what}; add --yes to erase",

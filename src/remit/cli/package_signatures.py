@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from remit.cli.shared import FILE, emit, note, open_root, reads
+from remit.kernel.words import count
 
 __all__ = ["sign", "verify"]
 
@@ -79,7 +80,7 @@ def verify(root: Path | None, as_json: bool, archive: Path, package_id: str) -> 
     }
     keys = ", ".join(f"{key_id[:12]}…" for key_id in found.package.signature["keyids"])
     line = (
-        f"{manifest.package_id} {manifest.version}: {len(found.archive.files)} files, signed "
-        f"by {keys} (threshold {found.package.signature['threshold']})"
+        f"{manifest.package_id} {manifest.version}: {count(len(found.archive.files), 'file')}, "
+        f"signed by {keys} (threshold {found.package.signature['threshold']})"
     )
     emit(as_json, summary, [line])

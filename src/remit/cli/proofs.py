@@ -28,6 +28,7 @@ from remit.cli.shared import (
     write_text,
 )
 from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.ledger import VerificationReport
@@ -124,12 +125,12 @@ def verify(
             note(f"Entries before {report.first_seq} were not checked.")
         if report.last_full:
             note(
-                f"{report.unread} entries were verified earlier and not read again. The last "
+                f"Verified earlier and not read again: {count(report.unread, 'entry')}. The last "
                 f"full check, including the database file, was on {report.last_full}."
             )
         if report.archived and not archives:
             note(
-                f"{report.archived} archived entries were checked only by their hashes; add "
+                f"Checked only by their hashes: {count(report.archived, 'archived entry')}; add "
                 "--archive DIR to read them."
             )
         note(_STATUS[report.checkpoint].format(size=report.checkpoint_size))
@@ -148,16 +149,15 @@ def _plain(report: VerificationReport) -> dict[str, Any]:
 def _lines(report: VerificationReport, problems: Sequence[str]) -> Iterator[str]:
     if not report.verified:
         number = report.problem_count
-        noun = "problem" if number == 1 else "problems"
-        yield f"NOT VERIFIED: {number} {noun} in {report.entries} entries"
+        yield f"NOT VERIFIED: {count(number, 'problem')} in {count(report.entries, 'entry')}"
         yield from (f"  {problem}" for problem in problems)
         return
     yield (
-        f"verified: {report.entries} entries, {report.contents} content values, "
+        f"verified: {count(report.entries, 'entry')}, {count(report.contents, 'content value')}, "
         f"{report.erased} erased"
     )
     if report.archived:
-        yield f"  archived: {report.archived} more entries"
+        yield f"  archived: {count(report.archived, 'more entry')}"
     for name, number in sorted(report.erasures.items()):
         yield f"  content erased under {name}: {number}"
     for name in report.witnesses:
@@ -215,7 +215,7 @@ def fork(root: Path | None, as_json: bool, reason: str, yes: bool) -> None:
         done = fork_ledger(client, kept, reason=reason, by=whoami())
     lines = [
         f"The log {done['old_origin']} ends at {done['old_size']} signed entries.",
-        f"The new log continues with {done['entries']} entries; {done['entry_id']} records "
+        f"The new log continues with {count(done['entries'], 'entry')}; {done['entry_id']} records "
         "what was lost.",
         f"New verifier key: {done['verifier_key']}",
     ]
@@ -305,18 +305,18 @@ def export(
             found = make_extract(client, of)
             text = orjson.dumps(found).decode() + "\n"
             write_text(None if str(out) == "-" else out, text)
-            note(f"{len(found['records'])} records written to {out}.")
+            note(f"{count(len(found['records']), 'record')} written to {out}.")
             return
         if str(out) == "-":
             if kind != "jsonl":
                 raise InvalidInputError("Only jsonl can be written to standard output.")
-            count = client.export(sys.stdout.buffer)
+            number = client.export(sys.stdout.buffer)
         else:
-            count = client.export(out, format=kind, progress=progress("exporting"))
-        later = client.count() - count
-    note(f"{count} entries written to {out}.")
+            number = client.export(out, format=kind, progress=progress("exporting"))
+        later = client.count() - number
+    note(f"{count(number, 'entry')} written to {out}.")
     if later > 0:
-        note(f"{later} later entries are not covered by a checkpoint and were left out.")
+        note(f"Left out, because no checkpoint covers them: {count(later, 'later entry')}.")
 
 
 @click.command("import")
@@ -344,7 +344,8 @@ def import_(root: Path | None, as_json: bool, source: Path, text: str | None, ag
         "checkpoint": report.checkpoint, "unsigned_subjects": report.unsigned_subjects,
         "verified": verified,
     }  # fmt: skip
-    line = f"{report.entries} entries, {report.contents} content values, {report.erased} erased"
+    values = count(report.contents, "content value")
+    line = f"{count(report.entries, 'entry')}, {values}, {report.erased} erased"
     emit(as_json, found, [line])
     if report.checkpoint == "unsigned" and not as_json:
         note(

@@ -20,6 +20,7 @@ from remit.cli.shared import (
     say,
     write_file,
 )
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient
@@ -118,7 +119,9 @@ def report(
                 note(f"written to {page}")
             note(f"range: {made['since'] or 'the beginning'} to {made['until'] or 'the end'}")
             if archived := made["range"]["archived"]:
-                note(f"{archived:,} entries of the range were archived and are not in the file")
+                note(
+                    f"{count(archived, 'entry')} of the range were archived and are not in the file"
+                )
             note(f"script: sha256-{report_script_hash()}")
         if as_json:
             found = audit_report(client, **given)

@@ -10,6 +10,7 @@ import click
 from remit.cli.route_fit import calibrate, fit
 from remit.cli.route_learn import learn
 from remit.cli.shared import emit, note, open_ledger, reads, settings_of, table, whoami
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -127,7 +128,7 @@ def score(root: Path | None, as_json: bool, prompt: str, name: str, task: str, p
     language = f" in {intent['language']!r}" if intent["language"] else ""
     rows = [(model, f"{found['scores'][model]:.6f}") for model in found["chain"]]
     emit(as_json, found, [
-        f"detected task: {intent['task']}{language}, about {intent['tokens']} tokens",
+        f"detected task: {intent['task']}{language}, about {count(intent['tokens'], 'token')}",
         *_table(("model", "score"), rows),
     ])  # fmt: skip
 

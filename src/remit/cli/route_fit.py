@@ -12,6 +12,7 @@ import click
 from remit.cli.learn_files import read_lines, require_exchanges
 from remit.cli.shared import NumberRange, emit, note, progress, reads, whoami
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.learning import Estimate
@@ -90,9 +91,9 @@ def calibrate(
     }  # fmt: skip
     ended = "" if done.ended == "done" else "; stopped: the next call might exceed the limit"
     emit(as_json, value, [
-        f"{done.calls} calls, {done.graded} graded, {done.usd:.6f} USD of {usd:g}{ended}",
-        f"{done.prompts} prompts have answers of all {len(candidates)} models; "
-        f"{len(every) - len(found)} have no reference answer",
+        f"{count(done.calls, 'call')}, {done.graded} graded, {done.usd:.6f} USD of {usd:g}{ended}",
+        f"{count(done.prompts, 'prompt')} with answers of all {count(len(candidates), 'model')}; "
+        f"{len(every) - len(found)} without a reference answer",
     ])  # fmt: skip
 
 
@@ -152,7 +153,7 @@ def _lines(found: RouteFit | str, missing: list[str]) -> Iterator[str]:
         yield f"cost               {found.usd_per_call:.6f} USD a call"
         shares = ", ".join(f"{model} {share:.1%}" for model, share in found.shares.items())
         yield f"takes              {shares}"
-        yield f"estimated on       {found.held_out} prompts, each without its own answers"
+        yield f"estimated on       {count(found.held_out, 'prompt')}, each without its own answers"
     yield from (f"missing: {line}" for line in missing)
 
 

@@ -10,6 +10,7 @@ import click
 
 from remit.cli.learn_files import read_lines, read_prompts, read_table, require_exchanges
 from remit.cli.shared import FILE, NumberRange, emit, note, progress_bar, reads, table, whoami
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.runtime import RouteLearned, RoutePlan
@@ -159,7 +160,7 @@ def _done_lines(done: RouteLearned, usd: float) -> Iterator[str]:
         yield f"permitted {done.permitted}"
     ended = "" if done.ended == "done" else "; the budget ended the calibration"
     spent = f"{done.usd:.6f} USD of {usd:g}{ended}"
-    yield f"asked     {done.calls} calls, {done.graded} graded, {spent}"
+    yield f"asked     {count(done.calls, 'call')}, {done.graded} graded, {spent}"
     if not isinstance(done.fit, str):
         fit = done.fit
         dearest = max([cost for _, cost in done.means.values()] + [fit.usd_per_call])

@@ -14,6 +14,7 @@ import click
 
 from remit.cli.shared import emit, note, open_ledger, progress, reads, settings_of, whoami
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient
@@ -118,7 +119,9 @@ def segment(
     with open_ledger(root, signing=True) as client, exclusive(client, root) as guard:
         if old is not None:
             number = package.convert(client, old)
-            emit(as_json, {"converted": number}, [f"{number} archives replaced by segments"])
+            emit(
+                as_json, {"converted": number}, [f"{count(number, 'archive')} replaced by segments"]
+            )
             return
         assert before is not None
         assert out is not None
@@ -138,7 +141,7 @@ def segment(
         lines = [
             f"{done.entries} of the entries {done.first} to {done.end - 1} were moved to "
             f"{done.directory} ({done.archived_id})",
-            f"{done.stayed} entries before {done.end} stay in the database",
+            f"{count(done.stayed, 'entry')} from before {done.end} left in the database",
         ]
     emit(as_json, asdict(done), lines)
     for path in package.interrupted_copies(out):

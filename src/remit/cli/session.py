@@ -22,6 +22,7 @@ from remit.cli.shared import (
     say_list,
     whoami,
 )
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.agents.sessions import SessionOverview
@@ -183,7 +184,8 @@ def _lines(session: Mapping[str, Any]) -> Iterator[str]:
     from remit.cli.turns import call_text
     from remit.views.wording import failures, set_aside
 
-    yield f"{session['session_id']}, {session['turns']} turns, since {session['started_at']}"
+    turns = count(session["turns"], "turn")
+    yield f"{session['session_id']}, {turns}, since {session['started_at']}"
     if session["archived"]:
         name = session["session_id"]
         yield f"archived; read it with `remit ledger query --session-id {name} --archive DIR`"

@@ -173,21 +173,36 @@ def say_list(lines: Iterable[str], limit: int | None) -> None:
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0) -> Iterator[str]:
     """Yield the lines of a table, with columns as wide as their content.
 
-    On a terminal, the widest columns are cut until a line and its ``indent`` fit. A pipe or a file
-    receives every text whole, on one line.
+    On a terminal, a line and its ``indent`` fit: the widest columns after the first are cut, and
+    the last columns are left out if even short ones need more room. A line below the table names
+    these. A pipe or a file receives every text whole, on one line.
     """
     lines = [heads, *(list(map(one_line, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    room = shutil.get_terminal_size().columns - indent
     if sys.stdout.isatty():
-        room = shutil.get_terminal_size().columns - indent - 2 * (len(widths) - 1)
-        while sum(widths) > room and max(widths) > _NARROWEST:
-            widths[widths.index(max(widths))] -= 1
+        widths = _fitted(widths, room)
     for line in lines:
         cells = (
             cell if len(cell) <= width else f"{cell[: width - 1]}…"
-            for cell, width in zip(line, widths, strict=True)
+            for cell, width in zip(line, widths, strict=False)
         )
         yield "  ".join(map(str.ljust, cells, widths)).rstrip()
+    if left_out := [head for head in heads[len(widths) :] if head]:
+        yield cut(f"(--json also shows {', '.join(left_out)})", room)
+
+
+def _fitted(widths: list[int], room: int) -> list[int]:
+    """Return the widths of the first columns that fit into a line of ``room`` characters."""
+    narrow = [widths[0], *(min(width, _NARROWEST) for width in widths[1:])]
+    while len(narrow) > 1 and sum(narrow) + 2 * (len(narrow) - 1) > room:
+        narrow.pop()
+    found = widths[: len(narrow)]
+    while (over := sum(found) + 2 * (len(found) - 1) - room) > 0:
+        widest = max(found[1:] or found)
+        place = found.index(widest, 1 if len(found) > 1 else 0)
+        found[place] -= 1 if len(found) > 1 else over
+    return found
 
 
 def one_line(text: str) -> str:

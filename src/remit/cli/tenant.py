@@ -26,6 +26,7 @@ from remit.cli.shared import (
     whoami,
     write_text,
 )
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient
@@ -165,7 +166,8 @@ def export(root: Path | None, as_json: bool, name: str, out: Path) -> None:
 
     with _of(root, name) as (ledger, one, log):
         done = export_tenant(ledger, one, log, out, progress("exporting"))
-    line = f"{done['entries']} entries and {done['packages']} packages written to {out}"
+    entries, packages = count(done["entries"], "entry"), count(done["packages"], "package")
+    line = f"{entries} and {packages} written to {out}"
     emit(as_json, {"out": str(out), **done}, [line])
 
 
@@ -192,7 +194,7 @@ def move(
         removed = remove_old_places(host, name) if remove_old else []
     shown = {"name": name, "entries": entries, "place": moved.place,
              "aside": "" if removed else aside, "removed": removed}  # fmt: skip
-    emit(as_json, shown, [f"{name}: {entries} entries are at {moved.place}"])
+    emit(as_json, shown, [f"{name}: {count(entries, 'entry')} at {moved.place}"])
     if not as_json and (removed or aside):
         note(_REMAINING_COPIES if removed else f"The old ledger, with its content, is now {aside}. "
              f"When your backups hold a copy of the new one, `remit tenant clean {name}` removes "
@@ -249,7 +251,8 @@ def remove(
     entries, taken, entry_id = done
     shown = {"name": name, "entries": entries, "taken": taken, "entry": entry_id,
              "export": str(out) if out else ""}  # fmt: skip
-    line = f"{name} is removed: {entries} entries; entry {taken} of the host holds the last head"
+    number = count(entries, "entry")
+    line = f"{name} is removed: {number}; entry {taken} of the host holds the last head"
     emit(as_json, shown, [line])
     if not as_json:
         note(_REMAINING_COPIES)

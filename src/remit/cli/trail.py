@@ -17,6 +17,7 @@ from remit.cli.shared import (
     reads,
     write_file,
 )
+from remit.kernel.words import count
 
 
 @click.group()
@@ -36,8 +37,8 @@ def export(root: Path | None, out: Path, task_id: str | None) -> None:
     from remit.routing.trail import export_thought_records
 
     with open_ledger(root) as client, write_file(out) as file:
-        count = export_thought_records(client, file, task_id)
-    note(f"{count} thoughts written to {out}.")
+        number = export_thought_records(client, file, task_id)
+    note(f"{count(number, 'thought')} written to {out}.")
 
 
 @trail.command("import")
@@ -52,5 +53,5 @@ def import_(root: Path | None, as_json: bool, source: IO[bytes]) -> None:
     from remit.routing.trail import import_thought_records
 
     with open_ledger(root, signing=True) as client:
-        count = import_thought_records(client, source)
-    emit(as_json, {"thoughts": count}, [f"{count} thoughts"])
+        number = import_thought_records(client, source)
+    emit(as_json, {"thoughts": number}, [count(number, "thought")])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from remit.cli.shared import FOLDER, debuggable, emit, note, say_text
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.ledger.tlog import VerifierKey
@@ -134,12 +135,12 @@ def status(directory: Path, as_json: bool) -> None:
         }
         for origin in sorted({*seen, *(origin for origin, _ in evidence)})
     ]
-    lines = [f"{own.name}: {len(rows)} logs", *map(_line, rows)]
+    lines = [f"{own.name}: {count(len(rows), 'log')}", *map(_line, rows)]
     emit(as_json, {"name": own.name, "key": str(own), "logs": rows}, lines)
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    line = f"  {row['origin']}  {row['size']} entries"
+    line = f"  {row['origin']}  {count(row['size'], 'entry')}"
     if row["updated"]:
         line += f"  since {row['updated']}"
     if row["forks"]:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.words import count
 from remit.operations import limits as limits_
 from remit.operations.operation import Caller, Listing, Note, Operation, RootPort, field
 
@@ -229,8 +230,9 @@ class CheckBudgets(Operation):
                        f"ledger {row['ledger']}")  # fmt: skip
         yield from found["problems"]
         verdict = "match" if found["equal"] else "repaired" if found["repaired"] else "MISMATCH"
-        yield (f"{verdict}: {found['scopes']} scopes; {found['held_calls']} calls in flight "
-               f"reserve {found['held_tokens']} tokens")  # fmt: skip
+        scopes, calls = count(found["scopes"], "scope"), count(found["held_calls"], "call")
+        tokens = count(found["held_tokens"], "token")
+        yield f"{verdict}: {scopes}; {calls} in flight, {tokens} reserved"
 
 
 def _named(root: RootPort, states: list[BudgetStatus]) -> list[dict[str, Any]]:

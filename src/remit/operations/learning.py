@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from remit.kernel.errors import NotFoundError
+from remit.kernel.words import count
 from remit.operations.operation import (
     Caller,
     Column,
@@ -113,8 +114,8 @@ class ShowProposal(_OfProposal):
         yield f"predicted  {_effect(found)}"
         for name, value in found["replay"].items():
             yield f"replay     {name}: {value}"
-        given = ", ".join(f"{key} {count}" for key, count in found["evidence_by_key"].items())
-        yield f"evidence   {len(found['evidence'])} entries: {given}"
+        given = ", ".join(f"{key} {number}" for key, number in found["evidence_by_key"].items())
+        yield f"evidence   {count(len(found['evidence']), 'entry')}: {given}"
         if found["stale"]:
             yield f"stale      {found['stale']}; propose the change again"
         if found["decision"]:
@@ -259,7 +260,7 @@ class ListSignals(Operation):
                 ))  # fmt: skip
         yield Table(heads, rows, self.limit or _LISTED) if rows else "No signals."
         read = "all" if found["complete"] else "the latest"
-        yield Note(f"Based on {read} {found['exchanges']:,} exchanges; live window: "
+        yield Note(f"Based on {read} {count(found['exchanges'], 'exchange')}; live window: "
                    f"{found['window']}.")  # fmt: skip
         for entry_id in found["written"]:
             yield Note(f"{entry_id} SIGNAL_OBSERVED")

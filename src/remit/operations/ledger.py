@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, NotFoundError, nearest
+from remit.kernel.words import count
 from remit.operations.operation import (
     Caller,
     Document,
@@ -287,7 +288,7 @@ class CountEntries(Operation):
 
     def lines(self, found: dict[str, Any]) -> Iterator[str]:
         """Yield the number of all entries, then the event types, the most frequent first."""
-        yield f"{found['entries']} entries in {found['location']}"
+        yield f"{count(found['entries'], 'entry')} in {found['location']}"
         if found["archived"]:
             yield f"  {found['archived']:>8}  of them archived"
         for name, number in sorted(found["events"].items(), key=lambda one: (-one[1], one[0])):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.words import count
 from remit.operations import limits as limits_
 from remit.operations.operation import Caller, Column, Listing, Note, Operation, RootPort, field
 
@@ -126,7 +127,7 @@ class _ShowOwner(Operation):
             yield limits_.state_line(found["budget"])
         else:
             yield (f"no budget of its own; its keys spent {found['spent_usd']:.6f} USD, "
-                   f"{found['spent_tokens']} tokens")  # fmt: skip
+                   f"{count(found['spent_tokens'], 'token')}")  # fmt: skip
 
 
 class _RenameOwner(Operation):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.extensions import INDEX, load_extension
+from remit.kernel.words import count
 from remit.operations.operation import Caller, Note, Operation, RootPort, field
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class RestorePackages(_Repair):
         for path, what in self.found.items():
             yield f"{path} restored ({what} was there)" if what else f"{path} deleted"
         number = len(self.found)
-        yield Note(f"{number} files restored or deleted." if number
+        yield Note(f"{count(number, 'file')} restored or deleted." if number
                    else "No installed file was changed.")  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from remit.kernel.errors import RemitError
+from remit.kernel.words import count
 from remit.operations.operation import (
     Caller,
     Feed,
@@ -106,11 +107,11 @@ class VerifyTrail(Operation):
         """Yield the numbers, or the problems."""
         report, number = self.report, self.report.problem_count
         if report.verified:
-            yield (f"verified: {report.records} thoughts of {report.tasks} tasks, {report.erased} "
-                   "erased")  # fmt: skip
+            thoughts, tasks = count(report.records, "thought"), count(report.tasks, "task")
+            yield f"verified: {thoughts} of {tasks}, {report.erased} erased"
             return
-        noun = "problem" if number == 1 else "problems"
-        yield f"NOT VERIFIED: {number} {noun}; the first bad record is {report.first_bad}"
+        problems = count(number, "problem")
+        yield f"NOT VERIFIED: {problems}; the first bad record is {report.first_bad}"
         yield from (f"  {problem}" for problem in report.problems)
 
 

@@ -1,0 +1,17 @@
+"""Numbers with nouns, for messages to people."""
+
+from __future__ import annotations
+
+import re
+
+
+def count(amount: int, noun: str) -> str:
+    """Return a number with a noun, such as ``1 call``, ``2 calls`` or ``3 entries``.
+
+    Args:
+        amount: the number.
+        noun: the noun in the singular; perhaps with words before it.
+    """
+    if amount != 1:
+        noun = re.sub("([^aeiou])y$", r"\1ie", noun) + "s"
+    return f"{amount:,} {noun}"
