@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from remit.cli.main import _remit
-from remit.operations import operations
+from remit.runtime.operations import all_operations
 from tests.snapshots.refresh import FILES
 
 PAGE = Path("docs/verbs.md")
@@ -54,11 +54,11 @@ def page() -> str:
          f"`{_shown(one.route)}`" if one.route else "-",
          f"`{one.needs}`" if one.route else "-", "changes" if one.changes else "reads",
          _cell(_page_of(one.route)), _cell(_ADMIN.get(one.route) or _MCP.get(one.command)))
-        for one in operations()
+        for one in all_operations()
     ]  # fmt: skip
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    commands = sorted(set(_commands(_remit, "")) - {one.command for one in operations()})
-    routes = sorted(set(_routes()) - {_shown(one.route) for one in operations()})
+    commands = sorted(set(_commands(_remit, "")) - {one.command for one in all_operations()})
+    routes = sorted(set(_routes()) - {_shown(one.route) for one in all_operations()})
     return (
         f"{_HEAD}{table}\n## Declared by hand\n\n"
         f"These {len(commands)} commands and {len(routes)} routes have no operation.\n\n"

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from remit.gateway.auth import ROLES, Identity
-from remit.operations import Operation, operations
+from remit.operations import Operation
 from remit.runtime import Runtime
+from remit.runtime.operations import all_operations
 from remit.server.mcp.callers import Caller
 from remit.server.mcp.server import ToolRunner, all_tools
 from tests.server.console.client import Visitor, signed_in
@@ -26,13 +27,13 @@ def _may(role: str, needs: str) -> bool:
 
 
 def _named(command: str) -> type[Operation]:
-    return next(kind for kind in operations() if kind.command == command)
+    return next(kind for kind in all_operations() if kind.command == command)
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_route_refuses_a_role_without_the_permission(served: Served, role: str) -> None:
     token, refused = served.key(role=role).key, set()
-    for kind in operations():
+    for kind in all_operations():
         if not kind.route or _may(role, kind.needs):
             continue
         method, path = kind.route.split(" ")

@@ -45,7 +45,7 @@ _COMMANDS = {
     "approve": "remit.cli.approve:approve",
     "model": "remit.cli.model:model",
     "witness": "remit.cli.witness:witness",
-    "tenant": "remit.cli.tenant:tenant",
+    "tenant": "remit.cli.operations:tenant",
     "package": "remit.cli.package:package",
     "gate": "remit.cli.gate:gate",
     "bootstrap": "remit.cli.bootstrap:bootstrap",

@@ -15,6 +15,7 @@ import click
 from remit.cli.shared import (
     FILE,
     FOLDER,
+    INPUT,
     LISTED,
     NumberRange,
     common,
@@ -48,10 +49,11 @@ from remit.operations import (
     Operation,
     Table,
     checked,
-    operations,
     shown,
 )
+from remit.runtime.operations import all_operations
 
+_PATHS = {"file": FILE, "folder": FOLDER, "input": INPUT}
 _GROUPS = {
     "key": "Manage virtual keys, which authenticate callers and limit what they may do.",
     "team": "Manage teams, with their keys, budgets and spending.",
@@ -60,13 +62,15 @@ _GROUPS = {
     "price": "Prices of models, in US dollars per million tokens.",
     "order": "Submit and manage orders for workers (`remit worker`).",
     "budget": "Show and set budgets of sessions, keys, users, teams and organisations.",
+    "tenant": "Manage tenants: each has its own ledger, keys, budgets, packages and console.\n\n"
+    "A tenant is a root. `remit --root ROOT/tenants/NAME …` runs any command for it.",
 }
 
 
 def __getattr__(name: str) -> click.Command:
     """Return the command ``name``, or the group of commands that begin with ``name``."""
     if name not in _GROUPS:
-        for kind in operations(name):
+        for kind in all_operations(name):
             if kind.command == name:
                 return _command(kind, name)
         raise AttributeError(name)
@@ -89,7 +93,7 @@ class _Group(click.Group):
 
 def add_commands(group: click.Group) -> None:
     """Add the commands of all operations that begin with the name of a group."""
-    for kind in operations(str(group.name)):
+    for kind in all_operations(str(group.name)):
         _, *groups, verb = kind.command.split(" ")
         inner = group
         for name in groups:
@@ -112,13 +116,16 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
         stated = {name: value for name, value in given.items() if value is not None}
         caller = Caller(by or whoami(), confirm=functools.partial(confirm, yes=yes, err=as_json))
         request = checked(kind, stated)
-        find: Callable[[], Any] = functools.partial(open_settings, root)
-        opened: Callable[[], Any] = functools.partial(open_ledger, root, signing=request.writes())
+
+        def opened() -> Any:
+            return open_ledger(root, signing=request.writes(port))
+
+        parts: tuple[Callable[[], Any], ...] = functools.partial(open_settings, root), opened
         if kind.repairs:
             place, loaded, ledger = open_root(root)
-            find, opened = lambda: (place, loaded), lambda: ledger
+            parts = lambda: (place, loaded), lambda: ledger
         shows: Any = {"progress": progress, "note": note, "step": show_step}
-        with OpenRoot(find, opened, **shows) as port:
+        with OpenRoot(*parts, **shows) as port:
             _show(request, request.run(port, caller), as_json, limit, out)
 
     function: Callable[..., Any] = (common if kind.media_type else reads)(callback)
@@ -229,7 +236,7 @@ def _parameter(item: Field) -> Callable[[Any], Any]:
     elif inner is float:
         traits["type"] = NumberRange(item.least, item.most)
     elif inner is Path:
-        traits["type"] = FILE
+        traits["type"] = _PATHS[item.place]
     if item.flag == "":
         return click.argument(item.name, **{**traits, "metavar": item.option})
     traits["help"] = item.flag_help or item.help

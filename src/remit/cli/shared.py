@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
+INPUT = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 class NumberRange(click.FloatRange):

@@ -30,6 +30,7 @@ from remit.operations.operation import (
     Table,
     cut,
     facts,
+    field,
     name_of,
     shown,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "checked",
     "cut",
     "facts",
+    "field",
     "limits_line",
     "name_of",
     "operations",

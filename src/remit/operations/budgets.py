@@ -180,7 +180,7 @@ class CheckBudgets(Operation):
     )
     full: bool = field("Add up the whole ledger, whatever its size.", False, door="command")
 
-    def writes(self) -> bool:
+    def writes(self, root: RootPort) -> bool:
         """Return True for a repair."""
         return self.repair
 

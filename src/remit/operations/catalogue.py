@@ -22,21 +22,28 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "packages": ("package",),
     "trust": ("package",),
     "feedback": (),
+    "health": (),
+    "report": (),
+    "sessions": (),
     "governance": (),
 }
 """The groups of commands that each module declares, in the order in which routes are matched."""
 
 
 @cache
-def operations(group: str = "") -> tuple[type[Operation], ...]:
+def operations(
+    group: str = "", more: tuple[tuple[str, tuple[str, ...]], ...] = ()
+) -> tuple[type[Operation], ...]:
     """Return the declared operations.
 
     Args:
         group: first word of the wanted commands, whose modules alone are imported; empty for all
             operations.
+        more: modules of a higher room that declare operations, each with its groups.
     """
-    modules = [name for name, groups in _MODULES.items() if not group or group in groups]
-    places = [importlib.import_module(f"remit.operations.{name}").__name__ for name in modules]
+    known = [*((f"remit.operations.{name}", groups) for name, groups in _MODULES.items()), *more]
+    modules = [name for name, groups in known if not group or group in groups]
+    places = [importlib.import_module(name).__name__ for name in modules]
     return tuple(
         kind
         for place in places

@@ -218,7 +218,7 @@ class ListSignals(Operation):
         "Largest number to show (default: 50; all with --json).", None, least=1, door="command"
     )
 
-    def writes(self) -> bool:
+    def writes(self, root: RootPort) -> bool:
         """Return True if signals are recorded."""
         return self.observe
 

@@ -23,6 +23,7 @@ from remit.kernel.errors import RemitError
 if TYPE_CHECKING:
     from remit.agents import ApprovalQueue
     from remit.agents.queue import OrderQueue
+    from remit.gateway import LLMGateway
     from remit.gateway.auth import Directory, Identity, KeyStore
     from remit.gateway.budget import TokenBudgeter
     from remit.kernel.root import Root
@@ -62,6 +63,9 @@ class RootPort:
         orders: the orders for workers.
         approvals: the requests for approval.
         prices: the prices in force.
+        gateway: the gateway; only a server has one.
+        note: shows a message for people.
+        step: shows the name of a step before the step.
     """
 
     place: Root
@@ -74,6 +78,9 @@ class RootPort:
     orders: OrderQueue
     approvals: ApprovalQueue
     prices: RootPrices
+    gateway: LLMGateway
+    note: Callable[[str], None]
+    step: Callable[[str], None]
 
     def packages(self, caller: Caller) -> PackageManager:
         """Return the manager of packages; an interrupted change is finished or undone first."""
@@ -161,6 +168,7 @@ class Field:
         read: function from the option's text to the value.
         flag_default: text of an omitted option that ``read`` converts.
         flag_help: description of the option, if it differs from ``help``.
+        place: kind of a path: ``file``, ``folder``, or ``input`` for a file that must exist.
         door: ``command`` or ``route`` if only that door offers the field; empty for all.
     """
 
@@ -178,6 +186,7 @@ class Field:
     read: Callable[[str], Any] | None = None
     flag_default: str | None = None
     flag_help: str = ""
+    place: str = "file"
     door: str = ""
 
     @property
@@ -275,11 +284,14 @@ class Feed:
             the cursor (None for the beginning) and the largest number of items (None for all).
         rest: further members of the JSON object.
         note: a message after the lines for people; empty for none.
+        lists: names of the lists of one page, if there are several; an item is then the name of
+            its list and the JSON object.
     """
 
     read: Callable[[str | None, int | None], Iterable[tuple[str, Any]]]
     rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     note: str = ""
+    lists: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,8 +416,12 @@ class Operation:
             if item.door in {"", door}
         ]
 
-    def writes(self) -> bool:
-        """Return True if this request writes to the ledger; by default ``changes``."""
+    def writes(self, root: RootPort) -> bool:
+        """Return True if this request writes to the ledger; by default ``changes``.
+
+        Args:
+            root: the open root, whose ledger is not used yet.
+        """
         return self.changes
 
     def run(self, root: RootPort, caller: Caller) -> Any:
@@ -416,7 +432,8 @@ class Operation:
             caller: the caller, whose permission ``needs`` has been checked.
 
         Returns:
-            JSON data in the form ``result``, or a :class:`Listing`.
+            JSON data in the form ``result``, a :class:`Listing`, a :class:`Feed`, a
+            :class:`Document`, or a generator of the pieces of a text.
 
         Raises:
             RemitError: the operation is refused.

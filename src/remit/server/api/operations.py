@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from itertools import chain
 from typing import Annotated, Any
 
 from fastapi import Query
+from fastapi.responses import StreamingResponse
 
 from remit import operations
 from remit.operations import Feed, Listing, Operation, RootPort, request_model
+from remit.runtime.operations import all_operations
 from remit.server.api.routes import Caller, Context, Routes, page_of, slice_of
+from remit.server.replies import Receive, Scope, Send
 
 _PAGE = ("cursor", "limit")
 
@@ -23,7 +27,7 @@ def operation_routes(root: RootPort) -> Iterator[Routes]:
         root: the open root in which the operations run.
     """
     groups: dict[str, Routes] = {}
-    for kind in operations.operations():
+    for kind in all_operations():
         if kind.route:
             tag = kind.tag or kind.route.split("/")[1]
             _add(groups.setdefault(tag, Routes(tag)), kind, root)
@@ -49,8 +53,13 @@ def _add(routes: Routes, kind: type[Operation], root: RootPort) -> None:
         if isinstance(found, Feed):
             cursor, limit = page["cursor"], page["limit"]
             pairs = found.read(cursor, limit + 1)
-            listed = ((place, kind.member, item) for place, item in pairs)
-            return {**found.rest, **page_of(listed, limit, kind.member)}
+            lists = found.lists or (kind.member,)
+            listed = (
+                (place, *(item if found.lists else (kind.member, item))) for place, item in pairs
+            )
+            return {**found.rest, **page_of(listed, limit, *lists)}
+        if isinstance(found, Generator):
+            return Streamed(found, kind.media_type, f"remit-{answered.__name__}")
         if not isinstance(found, Listing):
             return found
         items = [
@@ -85,3 +94,27 @@ def _add(routes: Routes, kind: type[Operation], root: RootPort) -> None:
         **({"media_type": kind.media_type} if kind.media_type else {}),
         status=kind.status, fails=kind.fails,
     )(answered)  # fmt: skip
+
+
+class Streamed(StreamingResponse):
+    """A streamed file. Reading the ledger ends with the answer, even if the client is gone.
+
+    Args:
+        parts: yields the file; its first piece is made at once, and its error is raised then.
+        media_type: the type of the file.
+        name: name of the file, without its ending.
+    """
+
+    def __init__(self, parts: Generator[str], media_type: str, name: str) -> None:
+        first = next(parts)  # a report that cannot be made is refused before the answer begins
+        ending = media_type.partition("/")[2]
+        headers = {"content-disposition": f'attachment; filename="{name}.{ending}"'}
+        super().__init__(chain([first], parts), media_type=media_type, headers=headers)
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file (ASGI 3)."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._parts.close()
