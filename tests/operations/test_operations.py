@@ -21,7 +21,7 @@ def _named(name: str) -> type[Operation]:
 def test_an_operation_is_complete(kind: type[Operation]) -> None:
     assert kind.command or kind.route
     assert set(kind.needs.split(" or ")) <= set(PERMISSIONS)
-    assert (kind.__doc__ or "").strip().partition("\n")[0].endswith(".")
+    assert (kind.__doc__ or "").strip().partition("\n\n")[0].rstrip().endswith(".")
     if kind.route:
         assert kind.summary
         assert kind.media_type or result_form(kind.result)

@@ -53,7 +53,10 @@ from remit.operations import (
 )
 from remit.runtime.operations import all_operations
 
-_PATHS = {"file": FILE, "folder": FOLDER, "input": INPUT}
+_PATHS = {
+    "file": FILE, "folder": FOLDER, "path": click.Path(path_type=Path), "input": INPUT,
+    "input folder": click.Path(path_type=Path, exists=True, file_okay=False),
+}  # fmt: skip
 _GROUPS = {
     "key": "Manage virtual keys, which authenticate callers and limit what they may do.",
     "team": "Manage teams, with their keys, budgets and spending.",
@@ -62,6 +65,8 @@ _GROUPS = {
     "price": "Prices of models, in US dollars per million tokens.",
     "order": "Submit and manage orders for workers (`remit worker`).",
     "budget": "Show and set budgets of sessions, keys, users, teams and organisations.",
+    "gate": "Run gates, which check packages, files, orders and the ledger.",
+    "learn": "Review what Remit learned: signals, proposals, and their adoption.",
     "tenant": "Manage tenants: each has its own ledger, keys, budgets, packages and console.\n\n"
     "A tenant is a root. `remit --root ROOT/tenants/NAME …` runs any command for it.",
 }
@@ -124,7 +129,7 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
         if kind.repairs:
             place, loaded, ledger = open_root(root)
             parts = lambda: (place, loaded), lambda: ledger
-        shows: Any = {"progress": progress, "note": note, "step": show_step}
+        shows: Any = {"path": root, "progress": progress, "note": note, "step": show_step}
         with OpenRoot(*parts, **shows) as port:
             _show(request, request.run(port, caller), as_json, limit, out)
 
@@ -165,7 +170,9 @@ def _show(
     else:
         for line in request.lines(found):
             if isinstance(line, Table):
-                say_list(table(line.heads, line.rows), line.limit or sys.maxsize)
+                rows = table(line.heads, line.rows, indent=line.indent)
+                before = " " * line.indent
+                say_list((f"{before}{row}" for row in rows), line.limit or sys.maxsize)
             else:
                 (note if isinstance(line, Note) else say)(line)
     if isinstance(found, Listing | Feed) and found.note and not as_json:
@@ -227,21 +234,31 @@ def _parameter(item: Field) -> Callable[[Any], Any]:
     elif get_origin(inner) is list and item.separator:
         traits["callback"] = _names
     elif get_origin(inner) is list:
-        traits["type"] = FOLDER if get_args(inner) == (Path,) else None
+        (each,) = get_args(inner)
+        traits["type"] = _PATHS[item.place] if each is Path else None
+        if get_origin(each) is tuple:
+            traits["nargs"] = len(get_args(each))
         traits["nargs" if item.flag == "" else "multiple"] = -1 if item.flag == "" else True
         traits["callback"] = lambda ctx, param, value: list(value)
+    elif get_origin(inner) is tuple:
+        traits["nargs"] = len(get_args(inner))
     elif inner is int:
         least, most = (None if end is None else int(end) for end in (item.least, item.most))
         traits["type"] = click.INT if least is most else click.IntRange(least, most)
     elif inner is float:
-        traits["type"] = NumberRange(item.least, item.most)
+        ends = item.least, item.most
+        is_open = [item.is_open and end is not None for end in ends]
+        is_bounded = any(end is not None for end in ends)
+        traits["type"] = NumberRange(*ends, *is_open) if is_bounded else click.FLOAT
     elif inner is Path:
         traits["type"] = _PATHS[item.place]
     if item.flag == "":
         return click.argument(item.name, **{**traits, "metavar": item.option})
-    traits["help"] = item.flag_help or item.help
+    traits |= {"help": item.flag_help or item.help, "hidden": item.is_hidden}
     if item.type is bool:
-        return click.option(item.option, item.name, is_flag=True, help=traits["help"])
+        return click.option(
+            item.option, item.name, is_flag=True, default=item.default, help=traits["help"]
+        )
     if item.flag_default is not None:
         traits |= {"default": item.flag_default, "show_default": False}
     elif item.default and isinstance(item.default, str | int | float):

@@ -18,6 +18,7 @@ from remit.cli.shared import (
     progress,
     reads,
     say,
+    whoami,
     write_file,
 )
 from remit.kernel.words import count
@@ -80,8 +81,8 @@ def report(
     are not in the file. With --json each entry has its record and proof. The exit code is 1 if the
     ledger does not verify or a gate fails.
     """
-    from remit.cli.gate import run_gates
     from remit.ledger.tlog import VerifierKey
+    from remit.runtime.installation import run_gates
     from remit.views import audit_report, instant_of, report_parts, report_script_hash
 
     if with_hash:
@@ -97,7 +98,8 @@ def report(
     )
     if begins is not None and ends is not None and ends <= begins:
         raise click.UsageError("--until is not after --since.")
-    gates = run_gates(root) if with_gates else None  # first, so that the checkpoint covers them
+    # The gates come first, so that the checkpoint covers them.
+    gates = run_gates(root, by=whoami(), progress=progress) if with_gates else None
     with open_ledger(root, signing=True) as client:
         verification = client.verify(
             jobs=os.cpu_count() or 1,
@@ -133,9 +135,9 @@ def report(
 
 def _checkpoint(client: LedgerClient, witnesses: list[tuple[str, Any]]) -> Any:
     """Return a new checkpoint, cosigned, or the latest one if the ledger cannot be written."""
-    from remit.cli.proofs import cosigned
     from remit.ledger import LedgerWriteError, NoSignerError
     from remit.ledger.tlog import SignedCheckpoint
+    from remit.operations.ledger import cosigned
 
     try:
         signed = SignedCheckpoint.parse(client.checkpoint())

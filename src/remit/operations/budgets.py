@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.words import count
 from remit.operations import limits as limits_
-from remit.operations.operation import Caller, Listing, Note, Operation, RootPort, field
+from remit.operations.operation import (
+    Caller,
+    Listing,
+    Note,
+    Operation,
+    RootPort,
+    field,
+    limit,
+)
 
 if TYPE_CHECKING:
     from remit.gateway.budget import BudgetScope, BudgetStatus
@@ -51,9 +59,7 @@ class ShowBudget(_Scoped):
 
     command = "budget show"
 
-    limit: int | None = field(
-        "Largest number to show (default: 50; all with --json).", None, least=1
-    )
+    limit: int | None = limit()
 
     def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
         """Return the budgets and their sums.

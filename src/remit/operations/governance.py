@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import NotFoundError
 from remit.operations.operation import Caller, Listing, Operation, RootPort, field
@@ -58,25 +58,6 @@ class ListGates(Operation):
         from remit.packages.gates import GATES, latest_result
 
         return {"gates": [latest_result(root.ledger, gate) for gate in GATES]}
-
-
-class CheckGates(Operation):
-    """Check gates now and record the results."""
-
-    route, summary, tag, needs = "POST /gates", "Check gates", "governance", "manage_keys"
-    form, result, endpoint = "GateRequest", "GateReportShape", "check"
-
-    gates: list[Literal["G0B", "G1", "G1-COMPLETE", "G2", "G3", "G4", "G5", "G6"]] = field(
-        "Gates to check; by default all.", []
-    )
-    full: bool = field("Verify the whole ledger, including entries verified earlier.", False)
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the results."""
-        from remit.packages.gates import check_gates
-
-        chosen = self.gates or None
-        return check_gates(root.gate_context(), chosen, full=self.full, by=caller.name).to_dict()
 
 
 def _plain(package: InstalledPackage) -> dict[str, Any]:

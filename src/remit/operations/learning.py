@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from remit.kernel.errors import NotFoundError
 from remit.kernel.words import count
+from remit.operations.learning_text import report_lines
 from remit.operations.operation import (
     Caller,
     Column,
+    Document,
     Listing,
     Note,
     Operation,
@@ -174,23 +177,72 @@ for _verb, _summary, _meaning in (
 
 
 class ReadReport(Operation):
-    """Return the policy epoch, the effects of adopted proposals, and each contract's question."""
+    """Report proposals, whether adopted changes had the predicted effect, and whether contracts
+    ask the right question."""
 
-    route, summary, tag, form = "GET /learn/report", "Report of learning", "learning", "ReportQuery"
-    result, endpoint = "LearningReport", "report"
+    command, route, summary = "learn report", "GET /learn/report", "Report of learning"
+    tag, form, result = "learning", "ReportQuery", "LearningReport"
 
-    latest: int = _latest()
+    latest: int = _latest(door="route")
+    propose: bool = field(
+        "Propose a rollback of changes that made answers significantly worse.", False,
+        door="command",
+    )  # fmt: skip
+    page: Path | None = field(
+        "Write a self-contained HTML page with charts; - is standard output.", None,
+        flag="--html", metavar="FILENAME", door="command",
+    )  # fmt: skip
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the report."""
+    def writes(self, root: RootPort) -> bool:
+        """Return True if rollbacks are proposed."""
+        return self.propose
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any] | Document:
+        """Return the report, for a command perhaps as a page; a command reads every exchange."""
         from remit.contracts import ContractLoader
         from remit.kernel.installation import InstalledFiles
         from remit.learning.meta import read_report
         from remit.learning.proposals import Proposals
+        from remit.views import learning_page
 
         installed, known = InstalledFiles(root.place.path), Proposals(root.place, root.ledger)
         contracts = ContractLoader(root.place.tier("ho1"), installed=installed)
-        return read_report(root.ledger, known, contracts, latest=self.latest).to_dict()
+        latest = None if caller.is_local else self.latest
+        self.report = read_report(root.ledger, known, contracts, latest=latest)
+        value = self.report.to_dict()
+        self.proposed: list[str] = []
+        if self.propose:
+            value |= self._propose(root, caller)
+        if self.page is None:
+            return value
+        for line in self.proposed:
+            root.note(line)
+        note = f"written to {self.page}" if str(self.page) != "-" else ""
+        return Document(learning_page(value), self.page, note)
+
+    def _propose(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Propose rollbacks, and return them with the refused ones."""
+        from remit.gateway.auth import Identity
+        from remit.learning.meta import propose_rollbacks
+        from remit.learning.proposals import Learner
+
+        learner = Learner(root.place, root.ledger, root.loaded, Identity(caller.name, "operator"))
+        made, refused = propose_rollbacks(learner, self.report.effects)
+        self.proposed = [
+            f"Proposed: roll back {one.rolls_back[:12]}. `remit learn show "
+            f"{one.proposal_id[:12]}`, then `remit learn adopt`."
+            for one in made
+        ]
+        self.proposed += refused
+        if not self.proposed:
+            self.proposed = ["No adopted change made answers significantly worse, so no rollback "
+                             "was proposed."]  # fmt: skip
+        return {"proposed": [one.to_dict() for one in made], "refused": refused}
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the lines of all sections of the report, and the proposals."""
+        yield from report_lines(self.report)
+        yield from self.proposed
 
 
 class ListSignals(Operation):

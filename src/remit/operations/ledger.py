@@ -15,12 +15,14 @@ from remit.operations.operation import (
     Feed,
     Operation,
     RootPort,
+    archives,
     cut,
     field,
 )
 
 if TYPE_CHECKING:
-    from remit.ledger import LedgerEntry
+    from remit.ledger import LedgerClient, LedgerEntry
+    from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 
 _LINE_CHARS = 100
 # Metadata that the line of an entry shows; of other entries, the first three values.
@@ -29,11 +31,6 @@ _SHOWN = {"EXCHANGE": ("model_id", "input_tokens", "output_tokens", "cost_usd", 
 
 def _only(text: str) -> Any:
     return field(text, None)
-
-
-def _archives() -> Any:
-    return field("Directory of segments. Repeat for several directories.", [], door="command",
-                 flag="--archive", metavar="DIR")  # fmt: skip
 
 
 def _out() -> Any:
@@ -74,7 +71,7 @@ class QueryLedger(Operation):
         "Order by time: `asc` is oldest first, `desc` newest first.", "asc"
     )
     content: bool = field("Return the content instead of its commitments.", False, door="route")
-    archives: list[Path] = _archives()
+    archives: list[Path] = archives()
 
     def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the entries.
@@ -144,7 +141,7 @@ class ShowEntry(_OfEntry):
     record: bool = field("Write the canonical record's exact bytes.", False, door="command")
     body: bool = field("Write the exact request body of a call.", False, door="command")
     answer: bool = field("Write the exact response body of a call.", False, door="command")
-    archives: list[Path] = _archives()
+    archives: list[Path] = archives()
 
     def run(self, root: RootPort, caller: Caller) -> LedgerEntry | Document:
         """Return the entry, or the exact bytes.
@@ -236,17 +233,63 @@ class LatestCheckpoint(Operation):
 
 
 class SignCheckpoint(Operation):
-    """Sign a checkpoint of the ledger now. Operators only."""
+    """Sign a checkpoint of the ledger. Keep it where the operator cannot change it."""
 
-    route, summary, needs = "POST /ledger/checkpoint", "Sign a checkpoint", "manage_keys"
-    media_type, status, endpoint = "text/plain", 201, "sign"
+    command, route = "ledger checkpoint", "POST /ledger/checkpoint"
+    summary, needs, media_type = "Sign a checkpoint", "manage_keys", "text/plain"
+    status, endpoint = 201, "sign"
+
+    out: Path | None = _out()
+    witnesses: list[tuple[str, str]] = field(
+        "Request a cosignature of this witness. Repeat for several witnesses.", [],
+        flag="--witness", metavar="URL VKEY", door="command",
+    )  # fmt: skip
 
     def run(self, root: RootPort, caller: Caller) -> str:
-        """Return the signed checkpoint."""
-        return root.ledger.checkpoint()
+        """Return the signed checkpoint, with the cosignatures of the witnesses.
+
+        Raises:
+            TlogError: the key of a witness cannot be parsed.
+            WitnessError: a witness refuses or does not answer.
+        """
+        from remit.ledger.tlog import SignedCheckpoint, VerifierKey
+
+        keys = [(url, VerifierKey.parse(text)) for url, text in self.witnesses]
+        signed = SignedCheckpoint.parse(root.ledger.checkpoint())
+        if keys:
+            return str(cosigned(root.ledger, signed, keys))
+        latest = root.ledger.checkpoints.latest()
+        is_same = latest is not None and latest.note.text == signed.note.text
+        return str(latest if is_same and caller.is_local else signed)
 
 
-class VerifierKey(Operation):
+def cosigned(
+    ledger: LedgerClient, signed: SignedCheckpoint, keys: list[tuple[str, VerifierKey]]
+) -> SignedCheckpoint:
+    """Return a signed checkpoint with cosignatures of witnesses, requested over HTTP.
+
+    Each cosignature is stored in the ledger as soon as the witness gives it.
+
+    Args:
+        ledger: the ledger.
+        signed: the signed checkpoint.
+        keys: the URL and the public key of each witness.
+
+    Raises:
+        WitnessError: a witness refuses or does not answer.
+    """
+    from remit.kernel.loops import run_blocking
+    from remit.ledger.witness import request_cosignature
+
+    for url, witness in keys:
+        signed = run_blocking(
+            request_cosignature(url, signed, witness, ledger.checkpoints.prove_consistency)
+        )
+        ledger.checkpoints.add_cosignatures(signed)  # Stored now: the next may fail.
+    return signed
+
+
+class ReadVerifierKey(Operation):
     """Print the key (origin+hash+key) that verifies checkpoints and proofs of this ledger.
 
     For independent proof, get the key from a place that the operator cannot change.

@@ -53,6 +53,7 @@ class RootPort:
     """An open root, as operations use it. The runtime implements the port.
 
     Attributes:
+        path: the directory that the command line names; None for the default root.
         place: the root.
         loaded: the settings in force, with their sources.
         settings: the settings in force.
@@ -68,6 +69,7 @@ class RootPort:
         step: shows the name of a step before the step.
     """
 
+    path: Path | None
     place: Root
     loaded: LoadedSettings
     settings: Settings
@@ -159,6 +161,7 @@ class Field:
         default: value of an omitted field; ``dataclasses.MISSING`` if the field is required.
         least: the smallest number, or the smallest number of characters.
         most: the largest number, or the largest number of characters.
+        is_open: True if ``least`` and ``most`` themselves are refused.
         pattern: a regular expression that a part of the text must match.
         is_name: True for a printable text of 1 to 512 characters, without spaces at its ends.
         flag: name of the command's option, if it is not derived from ``name``; empty for an
@@ -168,7 +171,9 @@ class Field:
         read: function from the option's text to the value.
         flag_default: text of an omitted option that ``read`` converts.
         flag_help: description of the option, if it differs from ``help``.
-        place: kind of a path: ``file``, ``folder``, or ``input`` for a file that must exist.
+        place: kind of a path: ``file``, ``folder``, or ``path`` for both; ``input`` or ``input
+            folder`` if the file or folder must exist.
+        is_hidden: True if the command's help omits the option.
         door: ``command`` or ``route`` if only that door offers the field; empty for all.
     """
 
@@ -178,6 +183,7 @@ class Field:
     default: Any = MISSING
     least: float | None = None
     most: float | None = None
+    is_open: bool = False
     pattern: str | None = None
     is_name: bool = False
     flag: str | None = None
@@ -187,6 +193,7 @@ class Field:
     flag_default: str | None = None
     flag_help: str = ""
     place: str = "file"
+    is_hidden: bool = False
     door: str = ""
 
     @property
@@ -218,6 +225,19 @@ def field(help: str, default: Any = MISSING, **traits: Any) -> Any:  # noqa: A00
         traits: further attributes of :class:`Field`.
     """
     return Field(help=help, default=default, **traits)
+
+
+def limit() -> Any:
+    """Declare the option that bounds the number of shown items."""
+    return field(
+        "Largest number to show (default: 50; all with --json).", None, least=1, door="command"
+    )
+
+
+def archives() -> Any:
+    """Declare the option that names directories of segments, whose entries are read too."""
+    return field("Directory of segments. Repeat for several directories.", [], door="command",
+                 flag="--archive", metavar="DIR", place="input folder")  # fmt: skip
 
 
 class Note(str):
@@ -317,11 +337,13 @@ class Table:
         heads: heads of the columns.
         rows: the cells of each row.
         limit: largest number of lines to print; None for all.
+        indent: number of spaces before each line.
     """
 
     heads: Sequence[str]
     rows: Iterable[Sequence[str]]
     limit: int | None = None
+    indent: int = 0
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from remit.operations import Operation, operations
 
-_MODULES: dict[str, tuple[str, ...]] = {"remit.runtime.operations.tenants": ("tenant",)}
+_MODULES: dict[str, tuple[str, ...]] = {
+    "remit.runtime.operations.tenants": ("tenant",),
+    "remit.runtime.operations.gates": ("gate",),
+    "remit.runtime.operations.routes": ("route",),
+    "remit.runtime.operations.fits": ("route",),
+    "remit.runtime.operations.learning": ("learn",),
+    "remit.runtime.operations.erasure": ("ledger",),
+    "remit.runtime.operations.segments": ("ledger",),
+}
 
 
 def all_operations(group: str = "") -> tuple[type[Operation], ...]:
