@@ -21,13 +21,13 @@ _HEAD = """\
 
 An operation declares a verb once: its fields, result, permission and effect. The command and the
 HTTP route are made from it, so both have one validation and one description. `remit VERB --help`
-shows the fields, and `/api/openapi.json` the forms. A permission applies to the route; the command
-line acts as the operator.
+shows the fields, and `/api/openapi.json` the forms. A permission applies to the route and to the
+tools of MCP clients; the command line acts as the operator.
 
-The console shows or changes the same on the named page. The agent ADMIN has the named tool; the
-tools `thought_…` are those of MCP clients.
+The console shows or changes the same on the named page. The named tools of the agent ADMIN and of
+MCP clients answer the same question.
 
-| Command | Route | Permission | Effect | Console | Tool |
+| Command | Route | Permission | Effect | Console | Tools |
 |---|---|---|---|---|---|
 """
 _PAGES = {
@@ -35,14 +35,6 @@ _PAGES = {
     "/organisations": "/console/keys", "/budgets": "/console/keys", "/usage": "/console/spend",
     "/ledger/entries": "/console/calls", "/ledger/checkpoint": "/console/verify",
     "/approvals": "/console/approvals", "/learn/proposals": "/console/proposals",
-}  # fmt: skip
-_ADMIN = {
-    "GET /usage": "usage", "GET /ledger/entries": "query_ledger", "GET /budgets": "budget_status",
-    "GET /packages": "list_packages", "POST /gates": "gate_check",
-}  # fmt: skip
-_MCP = {
-    "trail add": "thought_record", "trail list": "thought_record_list",
-    "trail verify": "thought_verify",
 }  # fmt: skip
 _CONSOLE = Path("src/remit/server/console")
 
@@ -52,8 +44,9 @@ def page() -> str:
     rows = [
         (f"`remit {one.command}`" if one.command else "-",
          f"`{_shown(one.route)}`" if one.route else "-",
-         f"`{one.needs}`" if one.route else "-", "changes" if one.changes else "reads",
-         _cell(_page_of(one.route)), _cell(_ADMIN.get(one.route) or _MCP.get(one.command)))
+         f"`{one.needs}`" if one.route or one.tools else "-",
+         "changes" if one.changes else "reads", _cell(_page_of(one.route)),
+         ", ".join(map(_cell, one.tools)) or "-")
         for one in all_operations()
     ]  # fmt: skip
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
@@ -77,11 +70,6 @@ def _page_of(route: str) -> str | None:
     found = next((page for begin, page in _PAGES.items() if path.startswith(begin)), None)
     pages = "".join(file.read_text("utf-8") for file in _CONSOLE.glob("*.py"))
     return found if f'"{found}"' in pages else None
-
-
-def tools() -> dict[str, set[str]]:
-    """Return the tools that the page names, by the folder that defines them."""
-    return {"agents/admin": set(_ADMIN.values()), "server/mcp": set(_MCP.values())}
 
 
 def _shown(route: str) -> str:

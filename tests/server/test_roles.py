@@ -11,6 +11,7 @@ import pytest
 from remit.gateway.auth import ROLES, Identity
 from remit.operations import Operation
 from remit.runtime import Runtime
+from remit.runtime.installation import root_tools
 from remit.runtime.operations import all_operations
 from remit.server.mcp.callers import Caller
 from remit.server.mcp.server import ToolRunner, all_tools
@@ -68,5 +69,16 @@ def test_a_tool_refuses_a_role_without_the_permission(tmp_path: Path, role: str)
         for tool in all_tools(runtime):
             answered = asyncio.run(runner.call(caller, tool.tool.tool_id, {"wrong": 1}))
             is_refused = f"role {role} may not use" in str(answered.content)
-            assert is_refused is not _may(role, " or ".join(tool.needs)), tool.tool.tool_id
+            assert is_refused is not _may(role, tool.needs), tool.tool.tool_id
         assert runtime.ledger.count() == before
+
+
+def test_the_tools_that_operations_name_exist(tmp_path: Path) -> None:
+    named = {name for kind in all_operations() for name in kind.tools}
+    with Runtime.open(new_root(tmp_path / "root")) as runtime:
+        of_admin = {
+            tool.tool_id for tool in root_tools(runtime.root, runtime.ledger, runtime.loaded)
+        }
+        of_clients = {tool.tool.tool_id for tool in all_tools(runtime)}
+    assert named <= of_admin | of_clients
+    assert of_clients - named == {"router_route"}

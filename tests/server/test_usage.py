@@ -12,7 +12,7 @@ import pytest
 
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import USAGE_TABLES, check_tables
-from remit.server.api.operations import Streamed
+from remit.server.api.routes import Streamed
 from tests.server.running import Served, new_session
 
 _PATHS = ("/v1/key", "/key", "/openai/v1/key", "/openai/key", "/anthropic/v1/key", "/anthropic/key")

@@ -6,6 +6,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -44,7 +45,6 @@ from remit.operations import (
     Document,
     Feed,
     Field,
-    Listing,
     Note,
     Operation,
     Table,
@@ -66,6 +66,9 @@ _GROUPS = {
     "order": "Submit and manage orders for workers (`remit worker`).",
     "budget": "Show and set budgets of sessions, keys, users, teams and organisations.",
     "gate": "Run gates, which check packages, files, orders and the ledger.",
+    "config": "Show the settings.",
+    "model": "List, download and add local models.",
+    "trail": "Show, verify, export and import the recorded thoughts of agents.",
     "learn": "Review what Remit learned: signals, proposals, and their adoption.",
     "tenant": "Manage tenants: each has its own ledger, keys, budgets, packages and console.\n\n"
     "A tenant is a root. `remit --root ROOT/tenants/NAME …` runs any command for it.",
@@ -153,18 +156,15 @@ def _show(
             raise click.UsageError("Choose either --json or another format.")
         _write(found)
     elif isinstance(found, Feed):
-        most = limit if as_json else (limit or LISTED) + 1  # One more item shows that others exist.
-        read = (item for _, item in found.read(None, most))
+        is_limited = request.is_limited or hasattr(request, "limit")
+        most = (limit or LISTED) if is_limited else sys.maxsize
+        # One more item shows that others exist.
+        wanted = limit if as_json else most + 1 if is_limited else None
+        read = (item for _, item in found.read(None, wanted))
         if as_json:
             print_json_list(member, read, found.rest)
         else:
-            say_list(_lines(request, read), limit)
-    elif isinstance(found, Listing):
-        items = list(found.describe([item for item in found.items if found.is_shown(item)]))
-        if as_json:
-            emit(True, {**found.rest, member: items[:limit]}, ())
-        else:
-            say_list(_lines(request, items), limit if request.is_limited else sys.maxsize)
+            say_list(_lines(request, read), most)
     elif as_json:
         emit(True, found, ())
     else:
@@ -175,7 +175,7 @@ def _show(
                 say_list((f"{before}{row}" for row in rows), line.limit or sys.maxsize)
             else:
                 (note if isinstance(line, Note) else say)(line)
-    if isinstance(found, Listing | Feed) and found.note and not as_json:
+    if isinstance(found, Feed) and found.note and not as_json:
         note(found.note)
     if isinstance(found, dict) and request.has_failed(found):
         sys.exit(1)
@@ -250,6 +250,8 @@ def _parameter(item: Field) -> Callable[[Any], Any]:
         is_open = [item.is_open and end is not None for end in ends]
         is_bounded = any(end is not None for end in ends)
         traits["type"] = NumberRange(*ends, *is_open) if is_bounded else click.FLOAT
+    elif inner is datetime:
+        traits["type"] = click.DateTime(["%Y-%m-%d"])
     elif inner is Path:
         traits["type"] = _PATHS[item.place]
     if item.flag == "":

@@ -22,7 +22,7 @@ import orjson
 
 if TYPE_CHECKING:
     from remit.kernel.root import Root
-    from remit.kernel.settings import LoadedSettings, PackageSettings, Settings
+    from remit.kernel.settings import LoadedSettings, Settings
     from remit.ledger import LedgerClient
 
 
@@ -401,19 +401,6 @@ def open_settings(root: Path | None) -> tuple[Root, LoadedSettings]:
 
     place = find_root(root).require()
     return place, load_settings(place.config)
-
-
-def package_settings(root: Path | None) -> PackageSettings:
-    """Return ``[packages]`` of the root that a command means, or the defaults if there is none.
-
-    A directory can be packed without a root; a root that ``--root`` names must be there.
-    """
-    from remit.kernel.root import find_root
-    from remit.kernel.settings import load_settings
-
-    if root is not None or find_root().exists():
-        return open_settings(root)[1].settings.packages
-    return load_settings().settings.packages
 
 
 def open_root(root: Path | None) -> tuple[Root, LoadedSettings, LedgerClient]:

@@ -23,7 +23,6 @@ from remit.operations.operation import (
     Feed,
     Field,
     ForbiddenError,
-    Listing,
     Note,
     Operation,
     RootPort,
@@ -31,10 +30,12 @@ from remit.operations.operation import (
     archives,
     cut,
     facts,
+    feed_of,
     field,
     name_of,
     shown,
 )
+from remit.operations.package_archives import package_settings
 from remit.operations.requests import checked, request_model, result_form
 
 __all__ = [
@@ -44,7 +45,6 @@ __all__ = [
     "Feed",
     "Field",
     "ForbiddenError",
-    "Listing",
     "Note",
     "Operation",
     "RootPort",
@@ -53,10 +53,12 @@ __all__ = [
     "checked",
     "cut",
     "facts",
+    "feed_of",
     "field",
     "limits_line",
     "name_of",
     "operations",
+    "package_settings",
     "request_model",
     "result_form",
     "shown",

@@ -10,9 +10,9 @@ from remit.operations.operation import (
     Caller,
     Column,
     Feed,
-    Listing,
     Operation,
     RootPort,
+    feed_of,
     field,
 )
 
@@ -183,7 +183,7 @@ class ListPins(Operation):
         found = [one.to_dict() for one in Pins(root.ledger).tools(self.server)]
         if not caller.is_local:
             return {"pins": found}
-        return Listing(found, lambda one: str(one["tool_id"]), lambda part: part)
+        return feed_of(found, lambda one: str(one["tool_id"]), lambda part: part)
 
 
 class AcceptPin(Operation):

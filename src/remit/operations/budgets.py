@@ -11,10 +11,11 @@ from remit.kernel.words import count
 from remit.operations import limits as limits_
 from remit.operations.operation import (
     Caller,
-    Listing,
+    Feed,
     Note,
     Operation,
     RootPort,
+    feed_of,
     field,
     limit,
 )
@@ -109,16 +110,16 @@ class ListBudgets(Operation):
     """List every scope with a budget, sorted by name: limits, spending, reservations."""
 
     route, summary, form, result = "GET /budgets", "List budgets", "PrefixQuery", "BudgetPage"
-    member, endpoint = "scopes", "budgets"
+    member, endpoint, tools = "scopes", "budgets", ("budget_status",)
 
     prefix: str | None = field(
         "Beginning of the scope's name, such as `key:` or `session:SES-`.", None,
         is_name=True,
     )  # fmt: skip
 
-    def run(self, root: RootPort, caller: Caller) -> Listing[BudgetStatus]:
+    def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the budgets."""
-        return Listing(
+        return feed_of(
             root.budgeter.list(self.prefix or ""),
             lambda state: state.scope,
             lambda part: _named(root, part),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import NotFoundError
-from remit.operations.operation import Caller, Listing, Operation, RootPort, field
+from remit.operations.operation import Caller, Feed, Operation, RootPort, feed_of, field
 
 if TYPE_CHECKING:
     from remit.packages import InstalledPackage
@@ -15,14 +15,14 @@ class ListPackages(Operation):
     """Return the installed packages, sorted by id."""
 
     route, summary, tag, result = "GET /packages", "List packages", "governance", "PackagePage"
-    member, endpoint = "packages", "packages"
+    member, endpoint, tools = "packages", "packages", ("list_packages",)
 
-    def run(self, root: RootPort, caller: Caller) -> Listing[InstalledPackage]:
+    def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the packages."""
         from remit.packages import Registry
 
         installed = list(Registry.from_ledger(root.ledger).packages.values())
-        return Listing(installed, lambda one: one.package_id, lambda part: map(_plain, part))
+        return feed_of(installed, lambda one: one.package_id, lambda part: map(_plain, part))
 
 
 class ShowPackage(Operation):

@@ -13,12 +13,13 @@ from remit.operations.operation import (
     Caller,
     Column,
     Document,
-    Listing,
+    Feed,
     Note,
     Operation,
     RootPort,
     Table,
     cut,
+    feed_of,
     field,
 )
 from remit.operations.orders import by
@@ -76,12 +77,12 @@ class ListProposals(Operation):
         "Only proposals in this state.", None
     )
 
-    def run(self, root: RootPort, caller: Caller) -> Listing[Proposal]:
+    def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the proposals."""
         from remit.learning.proposals import Proposals
 
         found = Proposals(root.place, root.ledger).all()
-        return Listing(
+        return feed_of(
             [one for one in found if self.state in (None, one.state)],
             lambda one: one.entry_id,
             lambda part: [one.to_dict() for one in part],

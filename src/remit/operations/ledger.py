@@ -49,7 +49,7 @@ class QueryLedger(Operation):
 
     command, route, summary = "ledger query", "GET /ledger/entries", "Query entries"
     form, result, member, endpoint = "EntryQuery", "EntryPage", "entries", "entries"
-    is_limited = True
+    is_limited, tools = True, ("query_ledger",)
 
     event_type: str | None = _only("Event type, such as `EXCHANGE`.")
     submission_id: str | None = _only("Contract, session or work order of the entry.")
@@ -135,7 +135,7 @@ class ShowEntry(_OfEntry):
     """
 
     command, route, summary = "ledger show", "GET /ledger/entries/{entry_id}", "One entry"
-    result, endpoint = "EntryShape", "entry"
+    result, endpoint, tools = "EntryShape", "entry", ("query_ledger_full",)
 
     content: bool = field("Return the content; if false, its commitments.", True, door="route")
     record: bool = field("Write the canonical record's exact bytes.", False, door="command")

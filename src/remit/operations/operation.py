@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import (
     IO,
     TYPE_CHECKING,
     Any,
     ClassVar,
-    Generic,
     TypeVar,
     dataclass_transform,
     get_args,
     get_type_hints,
 )
 
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
 
 if TYPE_CHECKING:
     from remit.agents import ApprovalQueue
@@ -275,29 +275,8 @@ def shown(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing(Generic[_T]):
-    """A list whose items are described page by page.
-
-    Attributes:
-        items: all items, in order.
-        cursor_of: returns a unique text of an item, from which the next page continues.
-        describe: returns the JSON objects of some items.
-        is_shown: False for items that only mark the place of a cursor.
-        rest: further members of the JSON object.
-        note: a message after the lines for people; empty for none.
-    """
-
-    items: Sequence[_T]
-    cursor_of: Callable[[_T], str]
-    describe: Callable[[list[_T]], Iterable[dict[str, Any]]]
-    is_shown: Callable[[_T], bool] = lambda item: True
-    rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Feed:
-    """A list that is read from the ledger in order, as far as it is shown.
+    """A list that is read in order, as far as it is shown; see also :func:`feed_of`.
 
     Attributes:
         read: yields the cursor and the JSON object of each item after a cursor. The arguments are
@@ -312,6 +291,38 @@ class Feed:
     rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     note: str = ""
     lists: tuple[str, ...] = ()
+
+
+def feed_of(
+    items: Sequence[_T],
+    cursor_of: Callable[[_T], str],
+    describe: Callable[[list[_T]], Iterable[dict[str, Any]]],
+    is_shown: Callable[[_T], bool] = lambda item: True,
+    **more: Any,
+) -> Feed:
+    """Return a list of known items.
+
+    Args:
+        items: all items, in order.
+        cursor_of: returns a unique text of an item, from which the next page continues.
+        describe: returns the JSON objects of some items.
+        is_shown: False for items that only mark the place of a cursor.
+        more: ``rest`` and ``note`` of the :class:`Feed`.
+    """
+
+    def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
+        first = 0
+        if cursor is not None:
+            places = list(map(cursor_of, items))
+            if cursor not in places:
+                raise InvalidInputError(
+                    "The cursor is unknown.", next_step="Request the first page without a cursor."
+                )
+            first = places.index(cursor) + 1
+        part = list(islice(filter(is_shown, islice(items, first, None)), most))
+        yield from zip(map(cursor_of, part), describe(part), strict=True)
+
+    return Feed(read, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +370,9 @@ class Operation:
         endpoint: first word of the route's ``operationId``; by default the command's last word.
         summary: title of the route.
         tag: group of the route in the OpenAPI document; by default the first part of its path.
-        needs: the needed permission of a route's caller; of several joined with " or ", one.
+        tools: names of the tools of MCP clients and of ADMIN that do the same.
+        needs: the needed permission of a caller over HTTP or MCP; of several joined with " or ",
+            one.
         changes: whether the operation writes to the ledger; by default, True for a route that is
             not a GET.
         form: name of the request in the OpenAPI document.
@@ -383,6 +396,7 @@ class Operation:
     endpoint: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     tag: ClassVar[str] = ""
+    tools: ClassVar[tuple[str, ...]] = ()
     needs: ClassVar[str] = "read"
     changes: ClassVar[bool] = False
     form: ClassVar[str] = ""
@@ -454,8 +468,8 @@ class Operation:
             caller: the caller, whose permission ``needs`` has been checked.
 
         Returns:
-            JSON data in the form ``result``, a :class:`Listing`, a :class:`Feed`, a
-            :class:`Document`, or a generator of the pieces of a text.
+            JSON data in the form ``result``, a :class:`Feed`, a :class:`Document`, or a generator
+            of the pieces of a text.
 
         Raises:
             RemitError: the operation is refused.

@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
 from remit.operations import limits as limits_
-from remit.operations.operation import Caller, Column, Listing, Note, Operation, RootPort, field
+from remit.operations.operation import (
+    Caller,
+    Column,
+    Feed,
+    Note,
+    Operation,
+    RootPort,
+    feed_of,
+    field,
+)
 
 if TYPE_CHECKING:
-    from remit.gateway.auth import Owner
+    pass
 
 _Kind = Literal["user", "team", "organisation"]
 _A: dict[_Kind, str] = {
@@ -89,9 +98,9 @@ class _ListOwners(Operation):
         ("limit USD", lambda one: "-" if one["limit_usd"] is None else f"{one['limit_usd']:.2f}"),
     )  # fmt: skip
 
-    def run(self, root: RootPort, caller: Caller) -> Listing[Owner]:
+    def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the owners of the kind, sorted by id."""
-        return Listing(
+        return feed_of(
             root.directory.list(self.kind),
             lambda owner: owner.id,
             lambda part: root.directory.described(part, root.budgeter.list()),

@@ -31,7 +31,7 @@ class ListSessions(Operation):
     """
 
     route, summary, result = "GET /sessions", "List sessions", "SessionPage"
-    member, endpoint = "sessions", "sessions"
+    member, endpoint, tools = "sessions", "sessions", ("list_sessions",)
 
     def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the sessions."""
@@ -51,6 +51,7 @@ class ShowSession(Operation):
 
     route, summary, result = "GET /sessions/{session_id:path}", "One session", "SessionDetail"
     member, endpoint = "turn_list", "session"
+    tools = ("session_overview", "reconstruct_session")
 
     session_id: str = field("Id of the session.")
 
@@ -79,6 +80,7 @@ class ShowTrace(Operation):
 
     route, summary = "GET /traces/{work_order_id:path}", "Trace of a work order"
     tag, result, member, endpoint = "sessions", "Trace", "steps", "trace"
+    tools = ("trace_prompt_journey",)
 
     work_order_id: str = field("Id of the work order.")
 

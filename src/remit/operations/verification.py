@@ -39,7 +39,7 @@ class VerifyLedger(Operation):
     The command checks records, hash chain, tree, content, erasures and checkpoints. With --file, it
     checks the file alone, without a root."""
 
-    command = "ledger verify"
+    command, tools = "ledger verify", ("verify_ledger",)
 
     source: str | None = field("Checkpoint kept elsewhere.", None, flag="--checkpoint",
                                metavar="FILE|URL")  # fmt: skip

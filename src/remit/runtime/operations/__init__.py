@@ -16,6 +16,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "remit.runtime.operations.learning": ("learn",),
     "remit.runtime.operations.erasure": ("ledger",),
     "remit.runtime.operations.segments": ("ledger",),
+    "remit.runtime.operations.models": ("model",),
 }
 
 

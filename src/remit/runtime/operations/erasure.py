@@ -147,7 +147,7 @@ class Recover(Operation):
     def _settle_batches(self, root: RootPort, caller: Caller) -> int:
         """Record the results of finished batches, and return the number of open batches."""
         from remit.kernel.loops import run_blocking
-        from remit.runtime import Runtime
+        from remit.runtime.runtime import Runtime
 
         with Runtime.open(root.path, by=caller.name) as runtime:
 

@@ -50,7 +50,8 @@ class CalibrateRoute(Operation):
         from remit.kernel.loops import run_blocking
         from remit.learning import is_reference, open_account
         from remit.learning.routes import calibrate, power_plan
-        from remit.runtime import Runtime, grade_recorded, prompts_of, right_answers
+        from remit.runtime.route_learner import grade_recorded, prompts_of, right_answers
+        from remit.runtime.runtime import Runtime
 
         by, given = caller.name, self.references
         with Runtime.open(root.path, by=by) as runtime:
@@ -121,7 +122,8 @@ class FitRoute(Operation):
             RemitError: no such route exists.
         """
         from remit.learning.routes import fit_route
-        from remit.runtime import Runtime, figures_of, prompts_of, propose_route
+        from remit.runtime.route_learner import figures_of, prompts_of, propose_route
+        from remit.runtime.runtime import Runtime
 
         require_reason(self.propose, self.reason)
         with Runtime.open(root.path, by=caller.name) as runtime:

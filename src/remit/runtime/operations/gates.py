@@ -14,6 +14,7 @@ class CheckGates(Operation):
 
     command, route, summary, tag = "gate check", "POST /gates", "Check gates", "governance"
     needs, form, result = "manage_keys", "GateRequest", "GateReportShape"
+    tools = ("gate_check",)
 
     every: bool = field("Run all gates.", False, flag="--all", door="command")
     gates: list[Literal["G0B", "G1", "G1-COMPLETE", "G2", "G3", "G4", "G5", "G6"]] = field(

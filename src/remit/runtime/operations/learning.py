@@ -86,7 +86,7 @@ class JudgeAnswers(Operation):
         """
         from remit.learning import open_account
         from remit.learning.judges import Judge, read_judges
-        from remit.runtime import Runtime
+        from remit.runtime.runtime import Runtime
 
         if not self.exchange_ids and self.contract_id is None:
             self.judges = read_judges(root.ledger, width=self.width)
@@ -206,7 +206,7 @@ class SearchPrompt(Operation):
                 runs in another process.
             RemitError: the contract is unknown or has too few exchanges.
         """
-        from remit.runtime import Runtime
+        from remit.runtime.runtime import Runtime
 
         require_reason(self.propose, self.reason)
         provider, _, model = (self.reflect or "").partition("/")
@@ -275,7 +275,7 @@ class SearchPrompt(Operation):
         return {**value, "proposal_id": made}
 
     def _locked(self, root: Any, held: ExitStack) -> Any:
-        """Return the directory of the search, which other processes cannot use meanwhile.
+        """Return the directory of the search, after locking it against other processes.
 
         Raises:
             InvalidInputError: another process uses the directory.
@@ -379,8 +379,8 @@ class ReplayChange(Operation):
             RemitError: the contract or the proposal is unknown, or no model is reachable.
         """
         from remit.agents.queue import Submission
-        from remit.runtime import Runtime
         from remit.runtime.replays import REPLAY, Replays, ReplayWanted, replay_report
+        from remit.runtime.runtime import Runtime
 
         changed = sum(one is not None for one in (self.change, self.proposal))
         if changed > 1 or not (changed or self.model):

@@ -18,7 +18,7 @@ class ExplainRoute(Operation):
     EXCHANGE_ORPHANED or PROMPT_REJECTED.
     """
 
-    command = "route explain"
+    command, tools = "route explain", ("router_explain", "explain_route")
 
     decision: str = field("Id of the decision or entry.", flag="", metavar=_DECISION)
 
@@ -94,11 +94,11 @@ class ReplayDecision(Operation):
 class RouterStatus(Operation):
     """Show routes, models with their properties, and open circuits."""
 
-    command = "route status"
+    command, tools = "route status", ("router_status",)
 
     def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
         """Return the state of the router."""
-        from remit.runtime import Runtime
+        from remit.runtime.runtime import Runtime
 
         with Runtime.open(root.path, by=caller.name) as runtime:
             return runtime.router.status()
@@ -125,7 +125,7 @@ class RouterStatus(Operation):
 class ScorePrompt(Operation):
     """Show how a route would score its models for a prompt; nothing is sent or recorded."""
 
-    command = "route score"
+    command, tools, needs = "route score", ("router_score",), "call or read"
 
     prompt: str = field("The prompt.", flag="")
     route_name: str = field("Route to score.", "auto", flag="--route")
@@ -139,7 +139,7 @@ class ScorePrompt(Operation):
         Raises:
             RemitError: no such route exists, or the preference is unknown.
         """
-        from remit.runtime import Runtime
+        from remit.runtime.runtime import Runtime
 
         with Runtime.open(root.path, by=caller.name) as runtime:
             return runtime.router.score_text(

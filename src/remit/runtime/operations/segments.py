@@ -155,7 +155,7 @@ class MoveToSegment(Operation):
 
 
 class Archive(MoveToSegment):
-    """The same as `segment`, until version 1.0."""
+    """Move entries as `segment` does, until version 1.0."""
 
     command = "ledger archive"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from remit.kernel.errors import NotFoundError, RemitError
 from remit.kernel.words import count
-from remit.operations import Caller, Column, Listing, Note, Operation, RootPort, field
+from remit.operations import Caller, Column, Feed, Note, Operation, RootPort, feed_of, field
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient
@@ -80,7 +80,7 @@ class ListTenants(_Tenants):
     member, endpoint = "tenants", "tenants"
     columns: ClassVar[tuple[Column, ...]] = ("name", "entries", "taken", "place", "origin")
 
-    def run(self, root: RootPort, caller: Caller) -> Listing[str]:
+    def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the tenants; over HTTP with the spending of the day, which each ledger is asked.
 
         An interrupted move or removal is undone or finished first if the caller is local.
@@ -99,7 +99,7 @@ class ListTenants(_Tenants):
                     threads.map(lambda name: form(listed_tenant(place, ledger, name)), names)
                 )
 
-        return Listing(list_names(place, ledger), str, describe)
+        return feed_of(list_names(place, ledger), str, describe)
 
 
 class ShowTenant(Operation):

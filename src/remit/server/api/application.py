@@ -17,8 +17,7 @@ from remit.operations import ForbiddenError
 from remit.packages import PackageError
 from remit.runtime import OpenRoot, Runtime
 from remit.server.api.call_paths import paths_beside_the_api
-from remit.server.api.operations import operation_routes
-from remit.server.api.routes import answer
+from remit.server.api.routes import answer, operation_routes
 from remit.server.authentication import Authenticator
 from remit.server.guard import Guard
 from remit.server.refusals import HttpError
@@ -72,7 +71,7 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         budgeter=runtime.budgeter, orders=runtime.orders, approvals=runtime.approvals,
         prices=runtime.root_prices, gateway=runtime.gateway,
     )  # fmt: skip
-    routers = list(operation_routes(root))
+    routers = operation_routes(root)
     for router in routers:
         app.include_router(router)
     app.state.routes = [route for router in routers for route in router.routes]
