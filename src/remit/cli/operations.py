@@ -21,6 +21,7 @@ from remit.cli.shared import (
     NumberRange,
     common,
     confirm,
+    debuggable,
     emit,
     is_raw,
     limited,
@@ -30,13 +31,13 @@ from remit.cli.shared import (
     open_settings,
     print_json_list,
     progress,
-    reads,
     say,
     say_list,
     say_text,
     show_step,
     table,
     whoami,
+    with_json,
     write_file,
     write_text,
 )
@@ -113,7 +114,7 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
     """Return the command of an operation."""
 
     def callback(
-        root: Path | None, as_json: bool = False, limit: int | None = None, **given: Any
+        root: Path | None = None, as_json: bool = False, limit: int | None = None, **given: Any
     ) -> None:
         from remit.runtime import OpenRoot
 
@@ -136,7 +137,9 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
         with OpenRoot(*parts, **shows) as port:
             _show(request, request.run(port, caller), as_json, limit, out)
 
-    function: Callable[..., Any] = (common if kind.media_type else reads)(callback)
+    function: Callable[..., Any] = (common if kind.has_root else debuggable)(callback)
+    if not kind.media_type:
+        function = with_json(function)
     if kind.is_limited:
         function = limited(function)
     for item in reversed(kind.fields("command")):

@@ -91,10 +91,14 @@ def common(function: _F) -> _F:
     return option(debuggable(function))
 
 
+def with_json(function: _F) -> _F:
+    """Add ``--json`` to a command."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
 def reads(function: _F) -> _F:
     """Add ``--json`` and the options of :func:`common` to a command that shows something."""
-    option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-    return option(common(function))
+    return with_json(common(function))
 
 
 def decides(function: _F) -> _F:

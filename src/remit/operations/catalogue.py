@@ -19,6 +19,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "verification": ("ledger",),
     "exports": ("ledger",),
     "trail": ("trail",),
+    "witness": ("witness",),
     "learning": ("learn",),
     "approvals": ("mcp",),
     "packages": ("package",),
