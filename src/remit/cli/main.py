@@ -39,7 +39,7 @@ _COMMANDS = {
     "replay": "remit.cli.replay:replay",
     "report": "remit.cli.report:report",
     "trail": "remit.cli.operations:trail",
-    "route": "remit.cli.route:route",
+    "route": "remit.cli.operations:route",
     "learn": "remit.cli.operations:learn",
     "feedback": "remit.cli.operations:feedback",
     "approve": "remit.cli.approve:approve",

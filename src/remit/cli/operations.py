@@ -71,6 +71,7 @@ _GROUPS = {
     "model": "List, download and add local models.",
     "trail": "Show, verify, export and import the recorded thoughts of agents.",
     "learn": "Review what Remit learned: signals, proposals, and their adoption.",
+    "route": "Explain which model answers a call, and why.",
     "tenant": "Manage tenants: each has its own ledger, keys, budgets, packages and console.\n\n"
     "A tenant is a root. `remit --root ROOT/tenants/NAME …` runs any command for it.",
 }

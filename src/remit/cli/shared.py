@@ -279,32 +279,18 @@ def no_colour() -> bool:
 def progress(label: str) -> Callable[[int, int], None]:
     """Show a progress bar on standard error, and return the function that updates the bar.
 
-    The function takes the number of done and of all items. Nothing is shown without a terminal.
+    The function takes the number of done and of all items, and also shows the remaining time.
+    Nothing is shown without a terminal.
     """
-    show = progress_bar()
-    show(label, 0, 1)
-    return functools.partial(show, label)
+    if not sys.stderr.isatty():
+        return lambda done, total: None
+    began, shown = time.monotonic(), ""
 
-
-def progress_bar(*, pipe: bool = False) -> Callable[[str, int, int], None]:
-    """Return a function that shows a progress bar on standard error, with the remaining time.
-
-    The function takes a label, and the number of done and of all items. Without a terminal the
-    function does nothing.
-
-    Args:
-        pipe: without a terminal, write one line for each label, when its first item is done.
-    """
-    shown = ""
-    named: set[str] = set()
-    began: dict[str, float] = {}
-
-    def show(label: str, done: int, total: int) -> None:
+    def show(done: int, total: int) -> None:
         nonlocal shown
         percent = 100 * done // total if total else 100
         line = f"{label} [{'#' * (percent * 30 // 100):<30}] {percent:3}%"
-        now = time.monotonic()
-        passed = now - began.setdefault(label, now)
+        passed = time.monotonic() - began
         if passed > _ESTIMATE_AFTER_S and 0 < done < total:
             line += f", about {passed * (total - done) / done:.0f} s left"
         if line != shown:
@@ -312,12 +298,8 @@ def progress_bar(*, pipe: bool = False) -> Callable[[str, int, int], None]:
             end = "\n" if done >= total else ""
             click.echo(f"\r\x1b[K{printable(line)}{end}", nl=False, err=True)
 
-    def show_once(label: str, done: int, total: int) -> None:
-        if pipe and label not in named and done:
-            named.add(label)
-            note(f"{label}: {total}")
-
-    return show if sys.stderr.isatty() else show_once
+    show(0, 1)
+    return show
 
 
 def show_step(name: str) -> None:
