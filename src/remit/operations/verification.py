@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -179,6 +177,9 @@ def _read_checkpoint(source: str) -> bytes:
             ) from error
     if not source.startswith(("https://", "http://")):
         raise InvalidInputError(f"A checkpoint cannot be fetched from {source!r}.")
+    import urllib.error  # much to import, for one option
+    import urllib.request
+
     try:
         with urllib.request.urlopen(source, timeout=_FETCH_S) as answer:  # noqa: S310
             data: bytes = answer.read(_MAX_CHECKPOINT)
