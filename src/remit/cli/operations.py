@@ -126,6 +126,8 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
         stated = {name: value for name, value in given.items() if value is not None}
         caller = Caller(by or whoami(), confirm=functools.partial(confirm, yes=yes, err=as_json))
         request = checked(kind, stated)
+        if as_json and any(getattr(request, name) for name in kind.instead_of_json):
+            raise click.UsageError("Choose either --json or another format.")
 
         def opened() -> Any:
             return open_ledger(root, signing=request.writes(port))
@@ -156,8 +158,6 @@ def _show(
     if isinstance(found, str):
         write_text(out, found)
     elif isinstance(found, Document):
-        if as_json:
-            raise click.UsageError("Choose either --json or another format.")
         _write(found)
     elif isinstance(found, Feed):
         is_limited = request.is_limited or hasattr(request, "limit")

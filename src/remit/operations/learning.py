@@ -21,6 +21,7 @@ from remit.operations.operation import (
     cut,
     feed_of,
     field,
+    limit,
 )
 from remit.operations.orders import by
 
@@ -183,6 +184,7 @@ class ReadReport(Operation):
 
     command, route, summary = "learn report", "GET /learn/report", "Report of learning"
     tag, form, result = "learning", "ReportQuery", "LearningReport"
+    instead_of_json = ("page",)
 
     latest: int = _latest(door="route")
     propose: bool = field(
@@ -267,9 +269,7 @@ class ListSignals(Operation):
         "Read every exchange, and record signals past their threshold (SIGNAL_OBSERVED).", False,
         door="command",
     )  # fmt: skip
-    limit: int | None = field(
-        "Largest number to show (default: 50; all with --json).", None, least=1, door="command"
-    )
+    limit: int | None = limit()
 
     def writes(self, root: RootPort) -> bool:
         """Return True if signals are recorded."""

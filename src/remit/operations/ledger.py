@@ -136,6 +136,7 @@ class ShowEntry(_OfEntry):
 
     command, route, summary = "ledger show", "GET /ledger/entries/{entry_id}", "One entry"
     result, endpoint, tools = "EntryShape", "entry", ("query_ledger_full",)
+    instead_of_json = ("record", "body", "answer")
 
     content: bool = field("Return the content; if false, its commitments.", True, door="route")
     record: bool = field("Write the canonical record's exact bytes.", False, door="command")

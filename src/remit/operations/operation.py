@@ -384,6 +384,7 @@ class Operation:
         command_member: for a list, the member of the command's JSON; ``member`` if empty.
         repairs: whether the command works with the shipped settings if the installed ones were
             changed.
+        instead_of_json: names of fields whose command cannot also have ``--json``.
         has_root: False if the command uses no root, and so has no ``--root``.
         is_limited: whether the command of a list has ``--limit``.
         columns: for a list, the columns of the command's table.
@@ -408,6 +409,7 @@ class Operation:
     member: ClassVar[str] = ""
     command_member: ClassVar[str] = ""
     repairs: ClassVar[bool] = False
+    instead_of_json: ClassVar[tuple[str, ...]] = ()
     has_root: ClassVar[bool] = True
     is_limited: ClassVar[bool] = False
     columns: ClassVar[tuple[Column, ...]] = ()

@@ -43,7 +43,7 @@ class ReadUsage(Operation):
     """
 
     command, route, summary, form = "usage", "GET /usage", "Add up usage", "UsageQuery"
-    result, tools = "UsagePage", ("usage",)
+    result, tools, instead_of_json = "UsagePage", ("usage",), ("csv", "parquet")
 
     since: str = field(
         "Start of the range: today, yesterday, monday, 24h, 7d, or ISO 8601.", "7d", most=64
