@@ -24,7 +24,6 @@ from remit.cli.shared import (
     debuggable,
     emit,
     is_raw,
-    limited,
     note,
     open_ledger,
     open_root,
@@ -114,13 +113,9 @@ def add_commands(group: click.Group) -> None:
 def _command(kind: type[Operation], verb: str) -> click.Command:
     """Return the command of an operation."""
 
-    def callback(
-        root: Path | None = None, as_json: bool = False, limit: int | None = None, **given: Any
-    ) -> None:
+    def callback(root: Path | None = None, as_json: bool = False, **given: Any) -> None:
         from remit.runtime import OpenRoot
 
-        if limit is not None and not kind.is_limited:
-            given["limit"] = limit
         by = given.pop("by", None) if kind.changes else None
         yes, out = given.pop("yes", False), given.pop("out", None)
         stated = {name: value for name, value in given.items() if value is not None}
@@ -138,21 +133,17 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
             parts = lambda: (place, loaded), lambda: ledger
         shows: Any = {"path": root, "progress": progress, "note": note, "step": show_step}
         with OpenRoot(*parts, **shows) as port:
-            _show(request, request.run(port, caller), as_json, limit, out)
+            _show(request, request.run(port, caller), as_json, out)
 
     function: Callable[..., Any] = (common if kind.has_root else debuggable)(callback)
     if not kind.media_type:
         function = with_json(function)
-    if kind.is_limited:
-        function = limited(function)
     for item in reversed(kind.fields("command")):
         function = _parameter(item)(function)
     return click.command(verb, help=kind.__doc__)(function)
 
 
-def _show(
-    request: Operation, found: Any, as_json: bool, limit: int | None, out: Path | None
-) -> None:
+def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> None:
     """Print the result of an operation; exit with 1 if the result is a failure."""
     member = request.command_member or request.member
     if isinstance(found, str):
@@ -160,7 +151,7 @@ def _show(
     elif isinstance(found, Document):
         _write(found)
     elif isinstance(found, Feed):
-        is_limited = request.is_limited or hasattr(request, "limit")
+        is_limited, limit = hasattr(request, "limit"), getattr(request, "limit", None)
         most = (limit or LISTED) if is_limited else sys.maxsize
         # One more item shows that others exist.
         wanted = limit if as_json else most + 1 if is_limited else None

@@ -68,7 +68,7 @@ class ListProposals(Operation):
 
     command, route, summary = "learn proposals", "GET /learn/proposals", "List proposals"
     tag, form, result, member = "learning", "ProposalQuery", "ProposalPage", "proposals"
-    is_limited, nothing = True, "No proposals."
+    nothing = "No proposals."
     columns: ClassVar[tuple[Column, ...]] = (
         ("id", lambda one: one["proposal_id"][:12]), "kind", "target", "version", "state",
         ("effect", _effect), ("reason", lambda one: cut(one["reason"], _REASON_CHARS)),
@@ -77,6 +77,7 @@ class ListProposals(Operation):
     state: Literal["open", "adopted", "rejected", "rolled_back"] | None = field(
         "Only proposals in this state.", None
     )
+    limit: int | None = limit()
 
     def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the proposals."""

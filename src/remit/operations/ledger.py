@@ -18,6 +18,7 @@ from remit.operations.operation import (
     archives,
     cut,
     field,
+    limit,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class QueryLedger(Operation):
 
     command, route, summary = "ledger query", "GET /ledger/entries", "Query entries"
     form, result, member, endpoint = "EntryQuery", "EntryPage", "entries", "entries"
-    is_limited, tools = True, ("query_ledger",)
+    tools = ("query_ledger",)
 
     event_type: str | None = _only("Event type, such as `EXCHANGE`.")
     submission_id: str | None = _only("Contract, session or work order of the entry.")
@@ -72,6 +73,7 @@ class QueryLedger(Operation):
     )
     content: bool = field("Return the content instead of its commitments.", False, door="route")
     archives: list[Path] = archives()
+    limit: int | None = limit()
 
     def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the entries.

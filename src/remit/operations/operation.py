@@ -386,7 +386,6 @@ class Operation:
             changed.
         instead_of_json: names of fields whose command cannot also have ``--json``.
         has_root: False if the command uses no root, and so has no ``--root``.
-        is_limited: whether the command of a list has ``--limit``.
         columns: for a list, the columns of the command's table.
         nothing: for a list, the line that the command prints if there is no item.
         prints: the line that the command prints, with the members of the result in braces; by
@@ -411,7 +410,6 @@ class Operation:
     repairs: ClassVar[bool] = False
     instead_of_json: ClassVar[tuple[str, ...]] = ()
     has_root: ClassVar[bool] = True
-    is_limited: ClassVar[bool] = False
     columns: ClassVar[tuple[Column, ...]] = ()
     nothing: ClassVar[str] = ""
     prints: ClassVar[str] = ""

@@ -17,6 +17,7 @@ from remit.operations.operation import (
     RootPort,
     feed_of,
     field,
+    limit,
 )
 
 if TYPE_CHECKING:
@@ -90,13 +91,15 @@ class _CreateOwner(limits_.Limited):
 
 
 class _ListOwners(Operation):
-    tag, result, member, endpoint, is_limited = "owners", "OwnerPage", "owners", "listed", True
+    tag, result, member, endpoint = "owners", "OwnerPage", "owners", "listed"
     kind: ClassVar[_Kind]
     columns: ClassVar[tuple[Column, ...]] = (
         "id", "name", ("keys", lambda one: len(one["keys"])),
         ("spent USD", lambda one: f"{one['spent_usd']:.6f}"),
         ("limit USD", lambda one: "-" if one["limit_usd"] is None else f"{one['limit_usd']:.2f}"),
     )  # fmt: skip
+
+    limit: int | None = limit()
 
     def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the owners of the kind, sorted by id."""

@@ -18,6 +18,7 @@ from remit.operations.operation import (
     cut,
     facts,
     field,
+    limit,
 )
 
 _LINE_CHARS = 100
@@ -35,10 +36,11 @@ def _text(thought: dict[str, Any]) -> str:
 class ListThoughts(Operation):
     """List thoughts in the order in which they were recorded."""
 
-    command, command_member, is_limited = "trail list", "thoughts", True
+    command, command_member = "trail list", "thoughts"
     tools, needs = ("thought_record_list",), "read or call"
 
     task_id: str | None = _task()
+    limit: int | None = limit()
 
     def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the thoughts."""
