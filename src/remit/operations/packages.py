@@ -30,7 +30,11 @@ class _Repair(Operation):
     repairs = True
 
 
-class _Install(_Repair):
+class _Change(_Repair):
+    changes = True
+
+
+class _Install(_Change):
     archives: list[str] = field(
         "Archives, or ids of packages of an index.", flag="", metavar="ARCHIVE…"
     )
@@ -92,7 +96,7 @@ class UpgradePackages(_Install):
     command = "package upgrade"
 
 
-class RemovePackage(_Repair):
+class RemovePackage(_Change):
     """Remove a package with its files and its stored archive."""
 
     command, prints = "package remove", "{removed[package_id]} {removed[version]} removed"
@@ -108,7 +112,7 @@ class RemovePackage(_Repair):
         return {"removed": _plain(root.packages(caller).remove(self.package_id))}
 
 
-class RollbackPackage(_Repair):
+class RollbackPackage(_Change):
     """Go back to an earlier installed version."""
 
     command = "package rollback"
@@ -133,7 +137,7 @@ class RollbackPackage(_Repair):
         yield f"{now['package_id']} rolled back to {now['version']} ({now['entry_id']})"
 
 
-class RestorePackages(_Repair):
+class RestorePackages(_Change):
     """Restore changed and missing files of installed packages."""
 
     command = "package restore"
