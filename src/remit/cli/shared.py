@@ -20,6 +20,8 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 import orjson
 
+from remit.kernel.words import cut
+
 if TYPE_CHECKING:
     from remit.kernel.root import Root
     from remit.kernel.settings import LoadedSettings, Settings
@@ -237,12 +239,6 @@ def indented(head: str, text: Any) -> Iterator[str]:
     """Yield the lines of a text, the first after ``head`` and the others below it."""
     for number, line in enumerate(str(text).splitlines() or [""]):
         yield f"{' ' * len(head) if number else head}{line}"
-
-
-def cut(text: str, most: int) -> str:
-    """Return ``text`` on one line, cut to at most ``most`` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def say(line: str) -> None:

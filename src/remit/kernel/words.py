@@ -1,8 +1,9 @@
-"""Numbers with nouns, for messages to people."""
+"""Numbers with nouns, and short texts, for messages to people."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 
 def count(amount: int, noun: str) -> str:
@@ -15,3 +16,9 @@ def count(amount: int, noun: str) -> str:
     if amount != 1:
         noun = re.sub("([^aeiou])y$", r"\1ie", noun) + "s"
     return f"{amount:,} {noun}"
+
+
+def cut(value: Any, most: int) -> str:
+    """Return a text on one line, cut to at most ``most`` characters."""
+    line = " ".join(str(value).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

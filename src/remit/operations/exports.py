@@ -9,15 +9,8 @@ from typing import Any, Literal
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
-from remit.operations.operation import (
-    Caller,
-    Document,
-    Note,
-    Operation,
-    RootPort,
-    archives,
-    field,
-)
+from remit.operations.files import archives
+from remit.operations.operation import Caller, Document, Note, Operation, RootPort, field
 
 
 class ExportLedger(Operation):

@@ -1,4 +1,4 @@
-"""Input files of the operations of learning, read in bounded memory and checked before use."""
+"""Input files and folders of operations; files are read in bounded memory and checked first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import load_unique
-from remit.operations.operation import cut
+from remit.kernel.words import cut
+from remit.operations.operation import field
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerReader
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 16 * 1024 * 1024
 _NAMED = 3
+
+
+def archives() -> Any:
+    """Declare the option that names directories of segments, whose entries are read too."""
+    return field("Directory of segments. Repeat for several directories.", [], door="command",
+                 flag="--archive", metavar="DIR", place="input folder")  # fmt: skip
 
 
 def read_table(file: Path | str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from remit.kernel.errors import NotFoundError
-from remit.kernel.words import count
+from remit.kernel.words import count, cut
 from remit.operations.learning_text import report_lines
 from remit.operations.operation import (
     Caller,
@@ -18,7 +18,6 @@ from remit.operations.operation import (
     Operation,
     RootPort,
     Table,
-    cut,
     feed_of,
     field,
     limit,

@@ -8,18 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, NotFoundError, nearest
-from remit.kernel.words import count
-from remit.operations.operation import (
-    Caller,
-    Document,
-    Feed,
-    Operation,
-    RootPort,
-    archives,
-    cut,
-    field,
-    limit,
-)
+from remit.kernel.words import count, cut
+from remit.operations.files import archives
+from remit.operations.operation import Caller, Document, Feed, Operation, RootPort, field, limit
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient, LedgerEntry

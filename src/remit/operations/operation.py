@@ -234,12 +234,6 @@ def limit() -> Any:
     )
 
 
-def archives() -> Any:
-    """Declare the option that names directories of segments, whose entries are read too."""
-    return field("Directory of segments. Repeat for several directories.", [], door="command",
-                 flag="--archive", metavar="DIR", place="input folder")  # fmt: skip
-
-
 class Note(str):
     """A line of a command's output for people only, which goes to standard error."""
 
@@ -259,12 +253,6 @@ def facts(found: Mapping[str, Any], *omitted: str) -> Iterator[str]:
     for name, value in found.items():
         if name not in omitted and value not in ("", None, [], (), {}):
             yield f"{name}: {shown(value)}"
-
-
-def cut(value: Any, most: int) -> str:
-    """Return a text on one line, cut to at most ``most`` characters."""
-    line = " ".join(str(value).split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def shown(value: Any) -> str:

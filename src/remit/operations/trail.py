@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.words import count
+from remit.kernel.words import count, cut
 from remit.operations.operation import (
     Caller,
     Document,
     Feed,
     Operation,
     RootPort,
-    cut,
     facts,
     field,
     limit,

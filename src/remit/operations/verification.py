@@ -9,7 +9,8 @@ from typing import Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.words import count
-from remit.operations.operation import Caller, Note, Operation, RootPort, archives, field
+from remit.operations.files import archives
+from remit.operations.operation import Caller, Note, Operation, RootPort, field
 
 _FETCH_S = 10
 _MAX_CHECKPOINT = 1_000_000

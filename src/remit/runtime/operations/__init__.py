@@ -13,7 +13,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "remit.runtime.operations.gates": ("gate",),
     "remit.runtime.operations.routes": ("route",),
     "remit.runtime.operations.fits": ("route",),
-    "remit.runtime.operations.route_learning": ("route",),
+    "remit.runtime.operations.route_search": ("route",),
     "remit.runtime.operations.learning": ("learn",),
     "remit.runtime.operations.erasure": ("ledger",),
     "remit.runtime.operations.segments": ("ledger",),

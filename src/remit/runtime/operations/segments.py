@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
-from remit.operations import Caller, Note, Operation, RootPort, archives, field
+from remit.operations import Caller, Note, Operation, RootPort, field
+from remit.operations.files import archives
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient
