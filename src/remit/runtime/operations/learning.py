@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
@@ -16,8 +17,9 @@ from remit.runtime.operations.fits import proposed, require_reason
 if TYPE_CHECKING:
     from remit.learning import Estimate
     from remit.learning.judges import JudgeReport
-    from remit.learning.prompts import Found, Measured
+    from remit.learning.prompts import Found, Measured, PromptLoop
     from remit.ledger import LedgerClient
+    from remit.runtime.runtime import Runtime
 
 _SEARCH = 3  # a third of the budget is for the search, the rest for the held-out part
 _NANO = 1_000_000_000
@@ -217,7 +219,7 @@ class SearchPrompt(Operation):
             return self._searched(root, caller, runtime, held, reflect)
 
     def _searched(
-        self, root: RootPort, caller: Caller, runtime: Any, held: ExitStack,
+        self, root: RootPort, caller: Caller, runtime: Runtime, held: ExitStack,
         reflect: tuple[str, str] | None,
     ) -> dict[str, Any]:  # fmt: skip
         from remit.kernel.installation import InstalledFiles
@@ -274,7 +276,7 @@ class SearchPrompt(Operation):
                       "gate": gate.to_dict()}  # fmt: skip
         return {**value, "proposal_id": made}
 
-    def _locked(self, root: Any, held: ExitStack) -> Any:
+    def _locked(self, root: Path, held: ExitStack) -> Path:
         """Return the directory of the search, after locking it against other processes.
 
         Raises:
@@ -294,7 +296,7 @@ class SearchPrompt(Operation):
         return place
 
     def _proposed(
-        self, caller: Caller, runtime: Any, loop: Any, found: Found, measured: Measured,
+        self, caller: Caller, runtime: Runtime, loop: PromptLoop, found: Found, measured: Measured,
         learned: Sequence[str],
     ) -> tuple[str, list[str]]:  # fmt: skip
         """Return the id of the proposal and the missing data; one of them is empty."""
