@@ -83,7 +83,7 @@ def report(
     """
     from remit.ledger.tlog import VerifierKey
     from remit.runtime.installation import run_gates
-    from remit.views import audit_report, instant_of, report_parts, report_script_hash
+    from remit.views import audit_report, instant_of, report_script_hash
 
     if with_hash:
         say(f"sha256-{report_script_hash()}")
@@ -113,24 +113,29 @@ def report(
             "witnesses": [key.name for _, key in keys],
         }  # fmt: skip
         if page is not None:
-            made = audit_report(client, **given)
-            with write_file(page) as file:
-                for part in report_parts(client, made):
-                    file.write(part.encode())
-            if str(page) != "-":
-                note(f"written to {page}")
-            note(f"range: {made['since'] or 'the beginning'} to {made['until'] or 'the end'}")
-            if archived := made["range"]["archived"]:
-                note(
-                    f"{count(archived, 'entry')} of the range were archived and are not in the file"
-                )
-            note(f"script: sha256-{report_script_hash()}")
+            _write_page(client, page, given)
         if as_json:
             found = audit_report(client, **given)
             rest = {key: value for key, value in found.items() if key != "sections"}
             print_json_list("entries", _entries(found), rest)
     if not verification.verified or (gates is not None and not gates.passed):
         raise SystemExit(1)
+
+
+def _write_page(client: LedgerClient, page: Path, given: Mapping[str, Any]) -> None:
+    """Write the file, and notes on its range and its script."""
+    from remit.views import audit_report, report_parts, report_script_hash
+
+    made = audit_report(client, **given)
+    with write_file(page) as file:
+        for part in report_parts(client, made):
+            file.write(part.encode())
+    if str(page) != "-":
+        note(f"written to {page}")
+    note(f"range: {made['since'] or 'the beginning'} to {made['until'] or 'the end'}")
+    if archived := made["range"]["archived"]:
+        note(f"{count(archived, 'entry')} of the range were archived and are not in the file")
+    note(f"script: sha256-{report_script_hash()}")
 
 
 def _checkpoint(client: LedgerClient, witnesses: list[tuple[str, Any]]) -> Any:
