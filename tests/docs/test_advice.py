@@ -85,7 +85,7 @@ def _messages(tree: ast.Module) -> Iterator[str]:
             skipped.add(id(node.value))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             skipped.update(id(one) for part in node.decorator_list for one in ast.walk(part))
-        if isinstance(node, ast.Call) and _name(node.func) in ("option", "argument", "confirm"):
+        if isinstance(node, ast.Call) and _name(node.func) in ("option", "argument", "confirm", "field"):
             skipped.update(id(one) for one in ast.walk(node))
         if isinstance(node, ast.JoinedStr | ast.BinOp):
             skipped.update(id(one) for one in ast.walk(node) if one is not node)

@@ -42,7 +42,7 @@ class LearnRoute(Operation):
     quality_floor: float = field(
         "Choose the cheapest model with at least this expected reward.", 0.0, least=0, most=1
     )
-    prompts: list[Any] = field(
+    prompts: list[tuple[Any, str]] = field(
         'Prompts to ask in addition: JSON Lines of {"prompt": "…", "reference": "42"}.', [],
         metavar="FILE", read=read_prompts,
     )  # fmt: skip
