@@ -349,7 +349,7 @@ def test_an_interrupted_turn_is_gone_on_with_at_the_start(remit: Run, tmp_path: 
     assert result.returncode == 0, result.stderr
     assert "[resuming the unfinished turn: hello]" in result.stderr
     assert "Good day." in result.stdout
-    assert f"{name}, 1 turns" in result.stdout
+    assert f"{name}, 1 turn\n" in result.stdout
 
 
 TERMINAL = """

@@ -250,6 +250,18 @@ def test_a_bad_setting_is_named_with_the_nearest_right_one(remit: Run, work: Pat
             assert word in result.stderr, toml
 
 
+def test_ask_reads_standard_input(remit: Run, work: Path) -> None:
+    with serve(by_kind(anthropic_answer("Two lines."))) as server:
+        env = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "sk-secret"}
+        asked = remit("ask", "-", "--json", stdin="one\ntwo\n", **env)
+        assert json.loads(asked.stdout)["response"] == "Two lines."
+        (turn,) = _json(remit, "session", "show", "--last")["turn_list"]
+        assert turn["user_message"] == "one\ntwo\n"
+        empty = remit("ask", "-", stdin=" \n", **env)
+    assert empty.returncode == 2
+    assert "The message is empty." in empty.stderr
+
+
 def test_errors_say_what_and_what_next(remit: Run, tmp_path: Path) -> None:
     nothing = remit("ledger", "stats")
     assert nothing.returncode == 1

@@ -58,7 +58,7 @@ def test_a_second_check_goes_on_from_the_first_unless_all_is_asked_for(
         assert ("last full check" in message) is again
     assert "last full check" not in remit("doctor", "--full", "--root", root).stdout
     found = remit("ledger", "verify", "--incremental", "--root", root)
-    assert "were verified earlier and not read again" in found.stderr
+    assert "Verified earlier and not read again: " in found.stderr
     told = json.loads(remit("ledger", "verify", "--incremental", "--json", "--root", root).stdout)
     assert told["verified"]
     assert told["last_full"]

@@ -165,7 +165,13 @@ def test_tables_fit_a_terminal_and_are_whole_elsewhere(monkeypatch: pytest.Monke
         for indent in (0, 4):
             lines = list(table(("id", "text", "note"), rows, indent=indent))
             assert max(map(len, lines)) <= columns - indent
-            assert all(line.startswith(("id ", "LED-000")) for line in lines)
+            assert all(line.startswith(("id ", "LED-00000")) for line in lines)
+    monkeypatch.setenv("COLUMNS", "80")
+    heads = ["KEY", *(f"column{number}" for number in range(12))]
+    lines = list(table(heads, [["KEY-8IJWLY3QGHBPN7A6", *["a long value"] * 12]]))
+    assert max(map(len, lines)) <= 80
+    assert lines[1].startswith("KEY-8IJWLY3QGHBPN7A6  a long")
+    assert lines[2].startswith("(--json also shows column6, column7, ")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

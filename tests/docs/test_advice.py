@@ -23,6 +23,7 @@ _VERB = re.compile("restore|remove|delete|drop|erase|overwrite|reset|discard|tru
                    "rm -|backup|new-ledger", re.IGNORECASE)  # fmt: skip
 _SPARES = re.compile(r"\bcop(?:y|ies)\b", re.IGNORECASE)
 
+_HELP = ("option", "argument", "field", "confirm")
 # Texts that state what a command or an operation of the API does, and advise nothing.
 _DESCRIPTIONS = ("server/api/call_paths.py", "ledger/events.py")
 _DESCRIBED = {
@@ -85,7 +86,7 @@ def _messages(tree: ast.Module) -> Iterator[str]:
             skipped.add(id(node.value))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             skipped.update(id(one) for part in node.decorator_list for one in ast.walk(part))
-        if isinstance(node, ast.Call) and _name(node.func) in ("option", "argument", "confirm"):
+        if isinstance(node, ast.Call) and _name(node.func) in _HELP:
             skipped.update(id(one) for one in ast.walk(node))
         if isinstance(node, ast.JoinedStr | ast.BinOp):
             skipped.update(id(one) for one in ast.walk(node) if one is not node)

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from remit.cli.main import _remit
-from remit.operations import operations
+from remit.runtime.operations import all_operations
 from tests.snapshots.refresh import FILES
 
 PAGE = Path("docs/verbs.md")
@@ -24,10 +24,10 @@ HTTP route are made from it, so both have one validation and one description. `r
 shows the fields, and `/api/openapi.json` the forms. [The HTTP API](api.md) names the permission of
 each route; the command line acts as the operator.
 
-The console shows or changes the same on the named page. The agent ADMIN has the named tool; the
-tools `thought_…` are those of MCP clients. An empty cell means that the verb has no such door.
+The console shows or changes the same on the named page. The named tools of the agent ADMIN and of
+MCP clients answer the same question. An empty cell means that the verb has no such door.
 
-| Command | Route | Effect | Console | Tool |
+| Command | Route | Effect | Console | Tools |
 |---|---|---|---|---|
 """
 _PAGES = {
@@ -35,14 +35,6 @@ _PAGES = {
     "/organisations": "/console/keys", "/budgets": "/console/keys", "/usage": "/console/spend",
     "/ledger/entries": "/console/calls", "/ledger/checkpoint": "/console/verify",
     "/approvals": "/console/approvals", "/learn/proposals": "/console/proposals",
-}  # fmt: skip
-_ADMIN = {
-    "GET /usage": "usage", "GET /ledger/entries": "query_ledger", "GET /budgets": "budget_status",
-    "GET /packages": "list_packages", "POST /gates": "gate_check",
-}  # fmt: skip
-_MCP = {
-    "trail add": "thought_record", "trail list": "thought_record_list",
-    "trail verify": "thought_verify",
 }  # fmt: skip
 _CONSOLE = Path("src/remit/server/console")
 
@@ -52,18 +44,17 @@ def page() -> str:
     rows = [
         (_cell(f"remit {one.command}" if one.command else ""),
          _cell(_shown(one.route) if one.route else ""),
-         "changes" if one.changes else "reads",
-         _cell(_page_of(one.route)), _cell(_ADMIN.get(one.route) or _MCP.get(one.command)))
-        for one in operations()
+         "changes" if one.changes else "reads", _cell(_page_of(one.route)),
+         ", ".join(map(_cell, one.tools)))
+        for one in all_operations()
     ]  # fmt: skip
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    commands = sorted(set(_commands(_remit, "")) - {one.command for one in operations()})
-    routes = sorted(set(_routes()) - {_shown(one.route) for one in operations()})
+    commands = sorted(set(_commands(_remit, "")) - {one.command for one in all_operations()})
+    assert set(_routes()) == {_shown(one.route) for one in all_operations() if one.route}
     return (
         f"{_HEAD}{table}\n## Declared by hand\n\n"
-        f"These {len(commands)} commands and {len(routes)} routes have no operation.\n\n"
-        f"Commands: {', '.join(f'`{name}`' for name in commands)}.\n\n"
-        f"Routes: {', '.join(f'`{name}`' for name in routes)}.\n"
+        f"Every route under `/api` has an operation. These {len(commands)} commands have none.\n\n"
+        f"{', '.join(f'`{name}`' for name in commands)}.\n"
     )
 
 
@@ -77,11 +68,6 @@ def _page_of(route: str) -> str | None:
     found = next((page for begin, page in _PAGES.items() if path.startswith(begin)), None)
     pages = "".join(file.read_text("utf-8") for file in _CONSOLE.glob("*.py"))
     return found if f'"{found}"' in pages else None
-
-
-def tools() -> dict[str, set[str]]:
-    """Return the tools that the page names, by the folder that defines them."""
-    return {"agents/admin": set(_ADMIN.values()), "server/mcp": set(_MCP.values())}
 
 
 def _shown(route: str) -> str:

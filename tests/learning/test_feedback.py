@@ -189,7 +189,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one["source"] for one in listed] == ["person"] * 3 + ["reference", "schema"]
     assert len(run_remit("feedback", "--root", root, "--limit", "2").stdout.splitlines()) == 2
     for arguments, code, words in (
-        (("--score", "2"), 2, "from 0 to 1"), (("--score", "nan"), 2, "from 0 to 1"),
+        (("--score", "2"), 2, "from 0 to 1"), (("--score", "nan"), 2, "--score 'nan'"),
         (("--score", "1", "--reference", "x"), 2, "or --reference"), (("--reason", "x"), 2, "Give"),
         (("--schema", tmp_path / "none"), 2, "cannot be read"),
     ):  # fmt: skip

@@ -170,8 +170,10 @@ def test_effects_by_epoch_and_the_report(world: Any) -> None:  # noqa: F811
     file = world.place / "report.html"
     assert run_remit("learn", "report", "--root", world.place, "--html", file).returncode == 0
     assert "budget of limits" in file.read_text()
+    file.unlink()
     both = run_remit("learn", "report", "--root", world.place, "--html", file, "--json")
-    assert (both.returncode, "not both" in both.stderr) == (2, True)
+    assert (both.returncode, "Choose either" in both.stderr) == (2, True)
+    assert not file.exists()
     assert value["questions"][0]["contract_id"] == "PRC-EXECUTE-001"
 
 

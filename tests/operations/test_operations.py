@@ -9,18 +9,19 @@ import pytest
 
 from remit.gateway.auth import PERMISSIONS
 from remit.kernel.errors import InvalidInputError
-from remit.operations import Operation, checked, operations, request_model, result_form
+from remit.operations import Operation, checked, feed_of, request_model, result_form
+from remit.runtime.operations import all_operations
 
 
 def _named(name: str) -> type[Operation]:
-    return next(kind for kind in operations() if kind.command == name)
+    return next(kind for kind in all_operations() if kind.command == name)
 
 
-@pytest.mark.parametrize("kind", operations(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", all_operations(), ids=lambda kind: kind.__name__)
 def test_an_operation_is_complete(kind: type[Operation]) -> None:
     assert kind.command or kind.route
     assert set(kind.needs.split(" or ")) <= set(PERMISSIONS)
-    assert (kind.__doc__ or "").strip().partition("\n")[0].endswith(".")
+    assert (kind.__doc__ or "").strip().partition("\n\n")[0].rstrip().endswith(".")
     if kind.route:
         assert kind.summary
         assert kind.media_type or result_form(kind.result)
@@ -31,7 +32,7 @@ def test_an_operation_is_complete(kind: type[Operation]) -> None:
 
 def test_the_declarations_import_neither_pydantic_nor_a_ledger() -> None:
     program = (
-        "import sys, remit.operations;"
+        "import sys, remit.runtime.operations as known; known.all_operations();"
         "print([name for name in ('pydantic', 'fastapi', 'remit.ledger') if name in sys.modules])"
     )
     run = subprocess.run(
@@ -64,3 +65,26 @@ def test_operations_of_one_form_share_a_model() -> None:
     team, user = (_named(f"{kind} create") for kind in ("team", "user"))
     assert request_model(team, "route") is request_model(user, "route")
     assert request_model(team, "route").__name__ == "OwnerRequest"
+
+
+def test_a_feed_of_known_items_continues_after_a_cursor() -> None:
+    described: list[list[int]] = []
+
+    def describe(part: list[int]) -> list[dict[str, int]]:
+        described.append(part)
+        return [{"n": one} for one in part]
+
+    feed = feed_of(range(6), str, describe, lambda one: one != 3, note="six")
+    assert [item["n"] for _, item in feed.read(None, None)] == [0, 1, 2, 4, 5]
+    assert list(feed.read("2", 2)) == [("4", {"n": 4}), ("5", {"n": 5})]
+    assert list(feed.read("3", 1)) == [("4", {"n": 4})]  # a hidden item still marks a place
+    assert described[1:] == [[4, 5], [4]]  # nothing else was described
+    with pytest.raises(InvalidInputError, match="cursor"):
+        list(feed.read("9", 1))
+
+
+def test_an_end_that_is_refused_is_refused_at_the_command_too() -> None:
+    kind = _named("route fit")
+    assert checked(kind, {"usd_per_call": 0.1}).usd_per_call == 0.1  # type: ignore[attr-defined]
+    with pytest.raises(InvalidInputError, match=r"--usd-per-call '0\.0'"):
+        checked(kind, {"usd_per_call": 0.0})

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner, Result
 
-from remit.cli.package_files import diff_, new, pack_, show
+from remit.cli.package import package
 from remit.packages import PackageError
-
-_GROUP = click.Group("package", {"new": new, "pack": pack_, "show": show, "diff": diff_})
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(_GROUP, [str(one) for one in arguments])
+    return CliRunner().invoke(package, [str(one) for one in arguments])
 
 
 def ran(*arguments: str | Path) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import USAGE_TABLES, check_tables
-from remit.server.api.report import Streamed
+from remit.server.api.routes import Streamed
 from tests.server.running import Served, new_session
 
 _PATHS = ("/v1/key", "/key", "/openai/v1/key", "/openai/key", "/anthropic/v1/key", "/anthropic/key")
@@ -87,7 +87,7 @@ def test_a_report_that_nobody_waits_for_is_read_no_further() -> None:
     async def send(message: Any) -> None:
         await asyncio.sleep(0)
 
-    asyncio.run(Streamed(parts())({"type": "http"}, receive, send))
+    asyncio.run(Streamed(parts(), "text/html", "x")({"type": "http"}, receive, send))
     assert closed
 
 

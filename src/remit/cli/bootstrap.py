@@ -11,6 +11,7 @@ import click
 
 from remit.cli.shared import FILE, FOLDER, emit, note, reads, settings_of, whoami, write_file
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.packages.gates import GateReport
@@ -52,7 +53,7 @@ def build(root: Path | None, as_json: bool, out: Path) -> None:
     }
     emit(as_json, summary, [digest])
     if not as_json:
-        note(f"{out}: Remit {version}, {len(packages)} packages, {len(data):,} bytes.")
+        note(f"{out}: Remit {version}, {count(len(packages), 'package')}, {len(data):,} bytes.")
 
 
 @bootstrap.command()
@@ -99,5 +100,5 @@ def _lines(receipts: Sequence[Mapping[str, str]], report: GateReport) -> Iterato
     for gate in report.gates:
         yield f"{'ok  ' if gate.passed else 'FAIL'}  {gate.gate}: {gate.message}"
         yield from (f"      {error}" for error in gate.errors)
-    count = sum(gate.passed for gate in report.gates)
-    yield f"{len(receipts)} packages installed, gates {count}/{len(report.gates)}"
+    passed = sum(gate.passed for gate in report.gates)
+    yield f"{count(len(receipts), 'package')} installed, gates {passed}/{len(report.gates)}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remit.cli.shared import common, echo_json, note, progress, reads, say, say_text, whoami
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.agents import Approval
@@ -84,19 +85,23 @@ def ask(
 ) -> None:
     """Ask the ADMIN agent one question and print the answer.
 
-    Exit 1 if no answer passed the quality gate, or if a tool call waits for approval.
+    The message `-` is standard input. Exit 1 if no answer passed the quality gate, or if a tool
+    call waits for approval.
     """
     from remit.agents.supervisor import TurnPendingError
     from remit.cli.turns import TurnPrinter, turn_data
     from remit.runtime import Runtime
 
+    text = sys.stdin.read() if message == ("-",) else " ".join(message)
+    if not text.strip():
+        raise click.UsageError("The message is empty.")
     _announce(root)
     with Runtime.open(root, model=model, create=True, by=whoami()) as runtime:
         runtime.require_model()
         with runtime.session(session_id) as conversation:
             try:
                 with TurnPrinter(quiet=as_json) as printer:
-                    result = conversation.turn(" ".join(message), on_event=printer)
+                    result = conversation.turn(text, on_event=printer)
             except TurnPendingError as pending:
                 if as_json:
                     echo_json({"session_id": session_id, "waiting_for": [*pending.request_ids]})
@@ -105,7 +110,7 @@ def ask(
     if as_json:
         echo_json(turn_data(result))
     else:
-        note(f"session {result.session_id}, {result.cost_summary['total_tokens']} tokens")
+        note(f"session {result.session_id}, {count(result.cost_summary['total_tokens'], 'token')}")
     raise SystemExit(1 if result.failed or result.waiting else 0)
 
 
@@ -312,14 +317,14 @@ class Shell:
         print_waiting(self._runtime.approvals.pending(), self._conversation.session_id)
 
     def _show_session(self, _: str) -> None:
-        say(f"{self._conversation.session_id}, {self._conversation.turn_count} turns")
+        say(f"{self._conversation.session_id}, {count(self._conversation.turn_count, 'turn')}")
 
     def _show_cost(self, _: str) -> None:
         from remit.cli.turns import cost_text
 
         cost = self._conversation.cost()
         say(
-            f"{cost['llm_calls']} calls, {cost['input_tokens']:,} tokens in, "
+            f"{count(cost['llm_calls'], 'call')}, {count(cost['input_tokens'], 'token')} in, "
             f"{cost['output_tokens']:,} out; {cost_text(cost)}"
         )
 
@@ -339,10 +344,10 @@ class Shell:
         great = ledger.count() > gates.full_entries
         report = ledger.verify(since_mark=great, progress=progress("verifying"))
         word = "verified" if report.verified else "NOT VERIFIED"
-        say(f"{word}: {report.entries} entries, {report.contents} content values")
+        say(f"{word}: {count(report.entries, 'entry')}, {count(report.contents, 'content value')}")
         if report.last_full:
             note(
-                f"{report.unread} entries were verified earlier and not read again. The last "
+                f"Verified earlier and not read again: {count(report.unread, 'entry')}. The last "
                 f"full verification was on {report.last_full}."
             )
         for problem in report.problems:
@@ -380,7 +385,7 @@ class Shell:
 
         cost = self._conversation.cost()
         return (
-            f" {self._conversation.session_id}  {self._conversation.turn_count} turns  "
-            f"{cost['llm_calls']} calls  {cost['total_tokens']:,} tokens  {cost_text(cost)}"
-            + (f"  {waiting} waiting: /approvals" if waiting else "")
+            f" {self._conversation.session_id}  {count(self._conversation.turn_count, 'turn')}  "
+            f"{count(cost['llm_calls'], 'call')}  {count(cost['total_tokens'], 'token')}  "
+            f"{cost_text(cost)}" + (f"  {waiting} waiting: /approvals" if waiting else "")
         )

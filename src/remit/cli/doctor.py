@@ -21,6 +21,7 @@ import click
 
 from remit.cli.shared import emit, is_great, open_ledger, open_settings, progress, reads
 from remit.kernel.errors import RemitError
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.kernel.root import Root
@@ -170,14 +171,14 @@ def _ledger(client: LedgerClient, root: Path | None, full: bool) -> Iterator[_Ch
     )
     lost, back = client.checkpoints.problem(), client.steps_back()
     apart_s = abs(client.wall_ms / 1000 - time.time())
-    how = f"{report.entries} entries, {report.problem_count} problems"
+    how = f"{count(report.entries, 'entry')}, {count(report.problem_count, 'problem')}"
     if report.last_full:
         how += f"; {report.unread} verified earlier (last full check: {report.last_full})"
     yield _held("ledger", report.verified, f"{how}. {lost}" if lost else how,
                 "`remit ledger verify` names each problem.")  # fmt: skip
     how = "the latest timestamps are in order"
     if back:
-        how = f"the clock was set back {len(back)} times, last at {entry_id(back[-1])}; "
+        how = f"the clock was set back {count(len(back), 'time')}, last at {entry_id(back[-1])}; "
         how += "entry ids give the order"
     if apart_s > _CLOCKS_APART_S:
         how = f"the clocks of this machine and the database differ by {apart_s:.0f} s"

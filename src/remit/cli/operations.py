@@ -6,6 +6,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -15,26 +16,27 @@ import click
 from remit.cli.shared import (
     FILE,
     FOLDER,
+    INPUT,
     LISTED,
     NumberRange,
     common,
     confirm,
+    debuggable,
     emit,
     is_raw,
-    limited,
     note,
     open_ledger,
     open_root,
     open_settings,
     print_json_list,
     progress,
-    reads,
     say,
     say_list,
     say_text,
     show_step,
     table,
     whoami,
+    with_json,
     write_file,
     write_text,
 )
@@ -43,15 +45,18 @@ from remit.operations import (
     Document,
     Feed,
     Field,
-    Listing,
     Note,
     Operation,
     Table,
     checked,
-    operations,
     shown,
 )
+from remit.runtime.operations import all_operations
 
+_PATHS = {
+    "file": FILE, "folder": FOLDER, "path": click.Path(path_type=Path), "input": INPUT,
+    "input folder": click.Path(path_type=Path, exists=True, file_okay=False),
+}  # fmt: skip
 _GROUPS = {
     "key": "Manage virtual keys, which authenticate callers and limit what they may do.",
     "team": "Manage teams, with their keys, budgets and spending.",
@@ -61,13 +66,21 @@ _GROUPS = {
     "price": "Prices of models, in US dollars per million tokens.",
     "order": "Submit and manage orders for workers (`remit worker`).",
     "budget": "Show and set budgets of sessions, keys, users, teams and organisations.",
+    "gate": "Run gates, which check packages, files, orders and the ledger.",
+    "config": "Show the settings.",
+    "model": "List, download and add local models.",
+    "trail": "Show, verify, export and import the recorded thoughts of agents.",
+    "learn": "Review what Remit learned: signals, proposals, and their adoption.",
+    "route": "Explain which model answers a call, and why.",
+    "tenant": "Manage tenants: each has its own ledger, keys, budgets, packages and console.\n\n"
+    "A tenant is a root. `remit --root ROOT/tenants/NAME …` runs any command for it.",
 }
 
 
 def __getattr__(name: str) -> click.Command:
     """Return the command ``name``, or the group of commands that begin with ``name``."""
     if name not in _GROUPS:
-        for kind in operations(name):
+        for kind in all_operations(name):
             if kind.command == name:
                 return _command(kind, name)
         raise AttributeError(name)
@@ -90,7 +103,7 @@ class _Group(click.Group):
 
 def add_commands(group: click.Group) -> None:
     """Add the commands of all operations that begin with the name of a group."""
-    for kind in operations(str(group.name)):
+    for kind in all_operations(str(group.name)):
         _, *groups, verb = kind.command.split(" ")
         inner = group
         for name in groups:
@@ -101,68 +114,64 @@ def add_commands(group: click.Group) -> None:
 def _command(kind: type[Operation], verb: str) -> click.Command:
     """Return the command of an operation."""
 
-    def callback(
-        root: Path | None, as_json: bool = False, limit: int | None = None, **given: Any
-    ) -> None:
+    def callback(root: Path | None = None, as_json: bool = False, **given: Any) -> None:
         from remit.runtime import OpenRoot
 
-        if limit is not None and not kind.is_limited:
-            given["limit"] = limit
         by = given.pop("by", None) if kind.changes else None
         yes, out = given.pop("yes", False), given.pop("out", None)
         stated = {name: value for name, value in given.items() if value is not None}
         caller = Caller(by or whoami(), confirm=functools.partial(confirm, yes=yes, err=as_json))
         request = checked(kind, stated)
-        find: Callable[[], Any] = functools.partial(open_settings, root)
-        opened: Callable[[], Any] = functools.partial(open_ledger, root, signing=request.writes())
+        if as_json and any(getattr(request, name) for name in kind.instead_of_json):
+            raise click.UsageError("Choose either --json or another format.")
+
+        def opened() -> Any:
+            return open_ledger(root, signing=request.writes(port))
+
+        parts: tuple[Callable[[], Any], ...] = functools.partial(open_settings, root), opened
         if kind.repairs:
             place, loaded, ledger = open_root(root)
-            find, opened = lambda: (place, loaded), lambda: ledger
-        shows: Any = {"progress": progress, "note": note, "step": show_step}
-        with OpenRoot(find, opened, **shows) as port:
-            _show(request, request.run(port, caller), as_json, limit, out)
+            parts = lambda: (place, loaded), lambda: ledger
+        shows: Any = {"path": root, "progress": progress, "note": note, "step": show_step}
+        with OpenRoot(*parts, **shows) as port:
+            _show(request, request.run(port, caller), as_json, out)
 
-    function: Callable[..., Any] = (common if kind.media_type else reads)(callback)
-    if kind.is_limited:
-        function = limited(function)
+    function: Callable[..., Any] = (common if kind.has_root else debuggable)(callback)
+    if not kind.media_type:
+        function = with_json(function)
     for item in reversed(kind.fields("command")):
         function = _parameter(item)(function)
     return click.command(verb, help=kind.__doc__)(function)
 
 
-def _show(
-    request: Operation, found: Any, as_json: bool, limit: int | None, out: Path | None
-) -> None:
+def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> None:
     """Print the result of an operation; exit with 1 if the result is a failure."""
     member = request.command_member or request.member
     if isinstance(found, str):
         write_text(out, found)
     elif isinstance(found, Document):
-        if as_json:
-            raise click.UsageError("Choose either --json or another format.")
         _write(found)
     elif isinstance(found, Feed):
-        most = limit if as_json else (limit or LISTED) + 1  # One more item shows that others exist.
-        read = (item for _, item in found.read(None, most))
+        is_limited, limit = hasattr(request, "limit"), getattr(request, "limit", None)
+        most = (limit or LISTED) if is_limited else sys.maxsize
+        # One more item shows that others exist.
+        wanted = limit if as_json else most + 1 if is_limited else None
+        read = (item for _, item in found.read(None, wanted))
         if as_json:
             print_json_list(member, read, found.rest)
         else:
-            say_list(_lines(request, read), limit)
-    elif isinstance(found, Listing):
-        items = list(found.describe([item for item in found.items if found.is_shown(item)]))
-        if as_json:
-            emit(True, {**found.rest, member: items[:limit]}, ())
-        else:
-            say_list(_lines(request, items), limit if request.is_limited else sys.maxsize)
+            say_list(_lines(request, read), most)
     elif as_json:
         emit(True, found, ())
     else:
         for line in request.lines(found):
             if isinstance(line, Table):
-                say_list(table(line.heads, line.rows), line.limit or sys.maxsize)
+                rows = table(line.heads, line.rows, indent=line.indent)
+                before = " " * line.indent
+                say_list((f"{before}{row}" for row in rows), line.limit or sys.maxsize)
             else:
                 (note if isinstance(line, Note) else say)(line)
-    if isinstance(found, Listing | Feed) and found.note and not as_json:
+    if isinstance(found, Feed) and found.note and not as_json:
         note(found.note)
     if isinstance(found, dict) and request.has_failed(found):
         sys.exit(1)
@@ -221,21 +230,33 @@ def _parameter(item: Field) -> Callable[[Any], Any]:
     elif get_origin(inner) is list and item.separator:
         traits["callback"] = _names
     elif get_origin(inner) is list:
-        traits["type"] = FOLDER if get_args(inner) == (Path,) else None
+        (each,) = get_args(inner)
+        traits["type"] = _PATHS[item.place] if each is Path else None
+        if get_origin(each) is tuple:
+            traits["nargs"] = len(get_args(each))
         traits["nargs" if item.flag == "" else "multiple"] = -1 if item.flag == "" else True
         traits["callback"] = lambda ctx, param, value: list(value)
+    elif get_origin(inner) is tuple:
+        traits["nargs"] = len(get_args(inner))
     elif inner is int:
         least, most = (None if end is None else int(end) for end in (item.least, item.most))
         traits["type"] = click.INT if least is most else click.IntRange(least, most)
     elif inner is float:
-        traits["type"] = NumberRange(item.least, item.most)
+        ends = item.least, item.most
+        is_open = [item.is_open and end is not None for end in ends]
+        is_bounded = any(end is not None for end in ends)
+        traits["type"] = NumberRange(*ends, *is_open) if is_bounded else click.FLOAT
+    elif inner is datetime:
+        traits["type"] = click.DateTime(["%Y-%m-%d"])
     elif inner is Path:
-        traits["type"] = FILE
+        traits["type"] = _PATHS[item.place]
     if item.flag == "":
         return click.argument(item.name, **{**traits, "metavar": item.option})
-    traits["help"] = item.flag_help or item.help
+    traits |= {"help": item.flag_help or item.help, "hidden": item.is_hidden}
     if item.type is bool:
-        return click.option(item.option, item.name, is_flag=True, help=traits["help"])
+        return click.option(
+            item.option, item.name, is_flag=True, default=item.default, help=traits["help"]
+        )
     if item.flag_default is not None:
         traits |= {"default": item.flag_default, "show_default": False}
     elif item.default and isinstance(item.default, str | int | float):

@@ -7,8 +7,6 @@ from typing import Any
 import click
 
 from remit.cli.operations import add_commands
-from remit.cli.package_files import diff_, new, pack_, show
-from remit.cli.package_signatures import sign, verify
 from remit.kernel.extensions import INDEX, load_extension
 
 __all__ = ["package"]
@@ -49,6 +47,6 @@ _index = _Index(
 )
 _trust = click.Group("trust", help="Manage the keys that may sign packages of this root.")
 _key = click.Group("key", help="Manage keys that sign packages.")
-for _command in (new, pack_, sign, verify, show, diff_, _trust, _key, _index):
+for _command in (_trust, _key, _index):
     package.add_command(_command)
 add_commands(package)

@@ -18,8 +18,10 @@ from remit.cli.shared import (
     progress,
     reads,
     say,
+    whoami,
     write_file,
 )
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient
@@ -79,9 +81,9 @@ def report(
     are not in the file. With --json each entry has its record and proof. The exit code is 1 if the
     ledger does not verify or a gate fails.
     """
-    from remit.cli.gate import run_gates
     from remit.ledger.tlog import VerifierKey
-    from remit.views import audit_report, instant_of, report_parts, report_script_hash
+    from remit.runtime.installation import run_gates
+    from remit.views import audit_report, instant_of, report_script_hash
 
     if with_hash:
         say(f"sha256-{report_script_hash()}")
@@ -96,7 +98,8 @@ def report(
     )
     if begins is not None and ends is not None and ends <= begins:
         raise click.UsageError("--until is not after --since.")
-    gates = run_gates(root) if with_gates else None  # first, so that the checkpoint covers them
+    # The gates come first, so that the checkpoint covers them.
+    gates = run_gates(root, by=whoami(), progress=progress) if with_gates else None
     with open_ledger(root, signing=True) as client:
         verification = client.verify(
             jobs=os.cpu_count() or 1,
@@ -110,16 +113,7 @@ def report(
             "witnesses": [key.name for _, key in keys],
         }  # fmt: skip
         if page is not None:
-            made = audit_report(client, **given)
-            with write_file(page) as file:
-                for part in report_parts(client, made):
-                    file.write(part.encode())
-            if str(page) != "-":
-                note(f"written to {page}")
-            note(f"range: {made['since'] or 'the beginning'} to {made['until'] or 'the end'}")
-            if archived := made["range"]["archived"]:
-                note(f"{archived:,} entries of the range were archived and are not in the file")
-            note(f"script: sha256-{report_script_hash()}")
+            _write_page(client, page, given)
         if as_json:
             found = audit_report(client, **given)
             rest = {key: value for key, value in found.items() if key != "sections"}
@@ -128,11 +122,27 @@ def report(
         raise SystemExit(1)
 
 
+def _write_page(client: LedgerClient, page: Path, given: Mapping[str, Any]) -> None:
+    """Write the file, and notes on its range and its script."""
+    from remit.views import audit_report, report_parts, report_script_hash
+
+    made = audit_report(client, **given)
+    with write_file(page) as file:
+        for part in report_parts(client, made):
+            file.write(part.encode())
+    if str(page) != "-":
+        note(f"written to {page}")
+    note(f"range: {made['since'] or 'the beginning'} to {made['until'] or 'the end'}")
+    if archived := made["range"]["archived"]:
+        note(f"{count(archived, 'entry')} of the range were archived and are not in the file")
+    note(f"script: sha256-{report_script_hash()}")
+
+
 def _checkpoint(client: LedgerClient, witnesses: list[tuple[str, Any]]) -> Any:
     """Return a new checkpoint, cosigned, or the latest one if the ledger cannot be written."""
-    from remit.cli.proofs import cosigned
     from remit.ledger import LedgerWriteError, NoSignerError
     from remit.ledger.tlog import SignedCheckpoint
+    from remit.operations.ledger import cosigned
 
     try:
         signed = SignedCheckpoint.parse(client.checkpoint())

@@ -23,6 +23,7 @@ from remit.cli.shared import (
     table,
     whoami,
 )
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.agents.sessions import SessionOverview
@@ -203,7 +204,7 @@ def _cells(item: SessionOverview, row: UsageRow) -> list[str]:
 
 def _lines(session: Mapping[str, Any]) -> Iterator[str]:
     from remit.cli.turns import call_text
-    from remit.views.wording import count, failures, set_aside
+    from remit.views.wording import failures, set_aside
 
     turns = count(session["turns"], "turn")
     yield f"{session['session_id']}, {turns}, since {session['started_at']}"

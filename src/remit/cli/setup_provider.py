@@ -15,6 +15,7 @@ import click
 
 from remit.cli.shared import note
 from remit.kernel.errors import RemitError, nearest
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.kernel.settings import Settings
@@ -98,7 +99,7 @@ def _found(settings: Settings) -> Iterator[tuple[str, str]]:
             elif os.environ.get(provider.base_url_env):
                 yield name, f"{provider.base_url_env} is set"
     if models := _listed(f"{_ollama()}/v1", _PROBE_S):
-        yield "ollama", f"{len(models)} models at {_ollama()}"
+        yield "ollama", f"{count(len(models), 'model')} at {_ollama()}"
     if settings.local.model in {path.stem for path in weight_store(settings).list()}:
         yield "local", f"{settings.local.model} is installed"
 

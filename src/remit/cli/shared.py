@@ -20,14 +20,17 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 import orjson
 
+from remit.kernel.words import cut
+
 if TYPE_CHECKING:
     from remit.kernel.root import Root
-    from remit.kernel.settings import LoadedSettings, PackageSettings, Settings
+    from remit.kernel.settings import LoadedSettings, Settings
     from remit.ledger import LedgerClient
 
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
+INPUT = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 class NumberRange(click.FloatRange):
@@ -90,10 +93,14 @@ def common(function: _F) -> _F:
     return option(debuggable(function))
 
 
+def with_json(function: _F) -> _F:
+    """Add ``--json`` to a command."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
 def reads(function: _F) -> _F:
     """Add ``--json`` and the options of :func:`common` to a command that shows something."""
-    option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-    return option(common(function))
+    return with_json(common(function))
 
 
 def decides(function: _F) -> _F:
@@ -173,23 +180,36 @@ def say_list(lines: Iterable[str], limit: int | None) -> None:
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0) -> Iterator[str]:
     """Yield the lines of a table, with columns as wide as their content.
 
-    On a terminal, the widest columns are cut until a line and its ``indent`` fit; the first column,
-    which names the row, only if the others do not suffice. A pipe or a file receives every text
-    whole, on one line.
+    On a terminal, a line and its ``indent`` fit: the widest columns after the first are cut, and
+    the last columns are left out if even short ones need more room. A line below the table names
+    these. A pipe or a file receives every text whole, on one line.
     """
     lines = [heads, *(list(map(one_line, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    room = shutil.get_terminal_size().columns - indent
     if sys.stdout.isatty():
-        room = shutil.get_terminal_size().columns - indent - 2 * (len(widths) - 1)
-        for first in (1, 0):
-            while sum(widths) > room and max(widths[first:], default=0) > _NARROWEST:
-                widths[widths.index(max(widths[first:]), first)] -= 1
+        widths = _fitted(widths, room)
     for line in lines:
         cells = (
             cell if len(cell) <= width else f"{cell[: width - 1]}…"
-            for cell, width in zip(line, widths, strict=True)
+            for cell, width in zip(line, widths, strict=False)
         )
         yield "  ".join(map(str.ljust, cells, widths)).rstrip()
+    if left_out := [head for head in heads[len(widths) :] if head]:
+        yield cut(f"(--json also shows {', '.join(left_out)})", room)
+
+
+def _fitted(widths: list[int], room: int) -> list[int]:
+    """Return the widths of the first columns that fit into a line of ``room`` characters."""
+    narrow = [widths[0], *(min(width, _NARROWEST) for width in widths[1:])]
+    while len(narrow) > 1 and sum(narrow) + 2 * (len(narrow) - 1) > room:
+        narrow.pop()
+    found = widths[: len(narrow)]
+    while (over := sum(found) + 2 * (len(found) - 1) - room) > 0:
+        widest = max(found[1:] or found)
+        place = found.index(widest, 1 if len(found) > 1 else 0)
+        found[place] -= 1 if len(found) > 1 else over
+    return found
 
 
 def one_line(text: str) -> str:
@@ -219,12 +239,6 @@ def indented(head: str, text: Any) -> Iterator[str]:
     """Yield the lines of a text, the first after ``head`` and the others below it."""
     for number, line in enumerate(str(text).splitlines() or [""]):
         yield f"{' ' * len(head) if number else head}{line}"
-
-
-def cut(text: str, most: int) -> str:
-    """Return ``text`` on one line, cut to at most ``most`` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def say(line: str) -> None:
@@ -261,32 +275,18 @@ def no_colour() -> bool:
 def progress(label: str) -> Callable[[int, int], None]:
     """Show a progress bar on standard error, and return the function that updates the bar.
 
-    The function takes the number of done and of all items. Nothing is shown without a terminal.
+    The function takes the number of done and of all items, and also shows the remaining time.
+    Nothing is shown without a terminal.
     """
-    show = progress_bar()
-    show(label, 0, 1)
-    return functools.partial(show, label)
+    if not sys.stderr.isatty():
+        return lambda done, total: None
+    began, shown = time.monotonic(), ""
 
-
-def progress_bar(*, pipe: bool = False) -> Callable[[str, int, int], None]:
-    """Return a function that shows a progress bar on standard error, with the remaining time.
-
-    The function takes a label, and the number of done and of all items. Without a terminal the
-    function does nothing.
-
-    Args:
-        pipe: without a terminal, write one line for each label, when its first item is done.
-    """
-    shown = ""
-    named: set[str] = set()
-    began: dict[str, float] = {}
-
-    def show(label: str, done: int, total: int) -> None:
+    def show(done: int, total: int) -> None:
         nonlocal shown
         percent = 100 * done // total if total else 100
         line = f"{label} [{'#' * (percent * 30 // 100):<30}] {percent:3}%"
-        now = time.monotonic()
-        passed = now - began.setdefault(label, now)
+        passed = time.monotonic() - began
         if passed > _ESTIMATE_AFTER_S and 0 < done < total:
             line += f", about {passed * (total - done) / done:.0f} s left"
         if line != shown:
@@ -294,12 +294,8 @@ def progress_bar(*, pipe: bool = False) -> Callable[[str, int, int], None]:
             end = "\n" if done >= total else ""
             click.echo(f"\r\x1b[K{printable(line)}{end}", nl=False, err=True)
 
-    def show_once(label: str, done: int, total: int) -> None:
-        if pipe and label not in named and done:
-            named.add(label)
-            note(f"{label}: {total}")
-
-    return show if sys.stderr.isatty() else show_once
+    show(0, 1)
+    return show
 
 
 def show_step(name: str) -> None:
@@ -387,19 +383,6 @@ def open_settings(root: Path | None) -> tuple[Root, LoadedSettings]:
 
     place = find_root(root).require()
     return place, load_settings(place.config)
-
-
-def package_settings(root: Path | None) -> PackageSettings:
-    """Return ``[packages]`` of the root that a command means, or the defaults if there is none.
-
-    A directory can be packed without a root; a root that ``--root`` names must be there.
-    """
-    from remit.kernel.root import find_root
-    from remit.kernel.settings import load_settings
-
-    if root is not None or find_root().exists():
-        return open_settings(root)[1].settings.packages
-    return load_settings().settings.packages
 
 
 def open_root(root: Path | None) -> tuple[Root, LoadedSettings, LedgerClient]:

@@ -17,7 +17,8 @@ from remit.agents.workorders import (
     TurnResumed,
 )
 from remit.cli.activity import Activity
-from remit.cli.shared import cut, note, say, say_text, table
+from remit.cli.shared import note, say, say_text, table
+from remit.kernel.words import cut
 from remit.views.wording import dollars, json_text, visible
 
 _MAX_ROWS = 60

@@ -17,6 +17,7 @@ from remit.cli.shared import (
     say,
     whoami,
 )
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.runtime import OrderWorker, Runtime
@@ -81,7 +82,7 @@ async def _run(made: OrderWorker, runtime: Runtime) -> None:
         say(f"Worker {name} takes orders of {queues.replace(',', ', ')}")
 
     if left := await made.run(ready):
-        note(f"{left} turns did not end in time; other workers will resume them.")
+        note(f"{count(left, 'turn')} did not end in time; other workers will resume them.")
         await asyncio.to_thread(runtime.ledger.flush)
         os._exit(0)  # not cancelled, which would be their end
     await runtime.aclose()

@@ -2,7 +2,9 @@
 
 An :class:`Operation` declares the fields of a request with their types, limits and descriptions.
 The doors derive the rest: ``remit.cli`` the command, ``remit.server.api`` the route and its OpenAPI
-entry. The room owns no rule of keys, budgets or owners; an operation calls the room that does.
+entry, ``remit.server.mcp`` the permissions of its tools, the console a form. Verbs that need
+tenants or a runtime are declared in :mod:`remit.runtime.operations`, whose catalogue contains all
+verbs. The room owns no rule of keys, budgets or owners; an operation calls the room that does.
 
 Invariants: an operation has one validation and one description for all doors; a door checks the
 permission before ``run``; importing the declarations does not import pydantic or a ledger, so
@@ -23,16 +25,17 @@ from remit.operations.operation import (
     Feed,
     Field,
     ForbiddenError,
-    Listing,
     Note,
     Operation,
     RootPort,
     Table,
-    cut,
     facts,
+    feed_of,
+    field,
     name_of,
     shown,
 )
+from remit.operations.package_archives import package_settings
 from remit.operations.requests import checked, request_model, result_form
 
 __all__ = [
@@ -42,17 +45,18 @@ __all__ = [
     "Feed",
     "Field",
     "ForbiddenError",
-    "Listing",
     "Note",
     "Operation",
     "RootPort",
     "Table",
     "checked",
-    "cut",
     "facts",
+    "feed_of",
+    "field",
     "limits_line",
     "name_of",
     "operations",
+    "package_settings",
     "request_model",
     "result_form",
     "shown",

@@ -10,11 +10,13 @@ from remit.operations.operation import (
     Caller,
     Column,
     Feed,
-    Listing,
+    Note,
     Operation,
     RootPort,
+    feed_of,
     field,
 )
+from remit.operations.orders import by
 
 if TYPE_CHECKING:
     from remit.agents.tools import PinnedTool
@@ -183,7 +185,7 @@ class ListPins(Operation):
         found = [one.to_dict() for one in Pins(root.ledger).tools(self.server)]
         if not caller.is_local:
             return {"pins": found}
-        return Listing(found, lambda one: str(one["tool_id"]), lambda part: part)
+        return feed_of(found, lambda one: str(one["tool_id"]), lambda part: part)
 
 
 class AcceptPin(Operation):
@@ -222,3 +224,82 @@ class AcceptPin(Operation):
             if tool.tool_id == self.tool_id:
                 return tool
         raise NotFoundError(f"No tool {self.tool_id!r} is pinned.")
+
+
+def _server() -> Any:
+    return field("Name of the server.", flag="")
+
+
+def _diffs(changed: list[PinnedTool]) -> Iterator[str]:
+    for tool in changed:
+        yield tool.tool_id
+        yield from (f"  {line}" for line in tool.diff())
+
+
+class CompareTools(Operation):
+    """List the tools of a server that differ from their pins; exit 1 if any do.
+
+    The command starts the server as an agent would, and pins tools that are new.
+    """
+
+    command, changes = "mcp diff", True
+
+    server: str = _server()
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the changed tools.
+
+        Raises:
+            RemitError: the server is not configured, or does not start.
+        """
+        from remit.agents.tools import McpServer, Pins
+        from remit.packages import Registry
+
+        own = Pins(root.ledger, Registry.from_ledger(root.ledger).permitted_tools)
+        with McpServer.configured(self.server, root.settings.mcp, own) as running:
+            refused = running.refused()
+        self.changed = [tool for tool in own.tools(self.server) if tool.tool_id in refused]
+        return {"changed": [tool.to_dict() for tool in self.changed]}
+
+    def has_failed(self, found: dict[str, Any]) -> bool:
+        """Return True if a tool differs."""
+        return bool(found["changed"])
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the differences, and a note on the next command."""
+        if not self.changed:
+            yield f"The tools of {self.server} match their pins."
+            return
+        yield from _diffs(self.changed)
+        yield Note(f"\nAccept the changes with `remit mcp accept {self.server} [TOOL]`.")
+
+
+class AcceptTools(Operation):
+    """Show and accept changed tools of a server, or one changed TOOL."""
+
+    command, changes = "mcp accept", True
+
+    server: str = _server()
+    tool: str = field("Name of the tool.", "", flag="", metavar="[TOOL]")
+    by: str | None = by()
+    yes: bool = field("Do not ask for confirmation.", False)
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Accept the changes, and return the tools.
+
+        Raises:
+            RemitError: no tool of the server changed.
+        """
+        from remit.agents.tools import Pins
+
+        own = Pins(root.ledger)
+        changed = own.changed(self.server, self.tool)
+        for line in _diffs(changed):
+            root.note(line)
+        caller.confirm("Accept these changes?")
+        own.accept(changed, by=caller.name)
+        return {"accepted": [found.to_dict() for found in changed]}
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the accepted tools."""
+        return (f"accepted {one['tool_id']}" for one in found["accepted"])

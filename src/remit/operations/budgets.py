@@ -7,8 +7,18 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.words import count
 from remit.operations import limits as limits_
-from remit.operations.operation import Caller, Listing, Note, Operation, RootPort, field
+from remit.operations.operation import (
+    Caller,
+    Feed,
+    Note,
+    Operation,
+    RootPort,
+    feed_of,
+    field,
+    limit,
+)
 
 if TYPE_CHECKING:
     from remit.gateway.budget import BudgetScope, BudgetStatus
@@ -55,9 +65,7 @@ class ShowBudget(_Scoped):
 
     agent: str | None = _owner("An agent, in all sessions or in the named one.")
     sessions: bool = field("Show the budgets of sessions too (always with --json).", False)
-    limit: int | None = field(
-        "Largest number to show (default: 50; all with --json).", None, least=1
-    )
+    limit: int | None = limit()
 
     def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
         """Return the budgets and their sums.
@@ -120,7 +128,7 @@ class ShowBudget(_Scoped):
 
     def lines(self, found: dict[str, Any]) -> Iterator[str]:
         """Yield a line for each budget; budgets of sessions only if they were requested."""
-        from remit.views.wording import count
+        from remit.kernel.words import count
 
         most, states = self.limit or 50, found["scopes"]
         if not (self.sessions or self.session):
@@ -138,16 +146,16 @@ class ListBudgets(Operation):
     """List every scope with a budget, sorted by name: limits, spending, reservations."""
 
     route, summary, form, result = "GET /budgets", "List budgets", "PrefixQuery", "BudgetPage"
-    member, endpoint = "scopes", "budgets"
+    member, endpoint, tools = "scopes", "budgets", ("budget_status",)
 
     prefix: str | None = field(
         "Beginning of the scope's name, such as `key:` or `session:SES-`.", None,
         is_name=True,
     )  # fmt: skip
 
-    def run(self, root: RootPort, caller: Caller) -> Listing[BudgetStatus]:
+    def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the budgets."""
-        return Listing(
+        return feed_of(
             root.budgeter.list(self.prefix or ""),
             lambda state: state.scope,
             lambda part: _named(root, part),
@@ -215,7 +223,7 @@ class CheckBudgets(Operation):
     )
     full: bool = field("Add up the whole ledger, whatever its size.", False, door="command")
 
-    def writes(self) -> bool:
+    def writes(self, root: RootPort) -> bool:
         """Return True for a repair."""
         return self.repair
 
@@ -265,8 +273,9 @@ class CheckBudgets(Operation):
                        f"ledger {row['ledger']}")  # fmt: skip
         yield from found["problems"]
         verdict = "match" if found["equal"] else "repaired" if found["repaired"] else "MISMATCH"
-        yield (f"{verdict}: {found['scopes']} scopes; {found['held_calls']} calls in flight "
-               f"reserve {found['held_tokens']} tokens")  # fmt: skip
+        scopes, calls = count(found["scopes"], "scope"), count(found["held_calls"], "call")
+        tokens = count(found["held_tokens"], "token")
+        yield f"{verdict}: {scopes}; {calls} in flight, {tokens} reserved"
 
 
 def _named(root: RootPort, states: list[BudgetStatus]) -> list[dict[str, Any]]:

@@ -16,12 +16,20 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "usage": ("usage",),
     "prices": ("price",),
     "ledger": ("ledger", "receipt"),
+    "verification": ("ledger",),
+    "exports": ("ledger",),
     "trail": ("trail",),
+    "witness": ("witness",),
     "learning": ("learn",),
     "approvals": ("mcp",),
     "packages": ("package",),
+    "package_archives": ("package",),
     "trust": ("package",),
-    "feedback": (),
+    "feedback": ("feedback",),
+    "health": (),
+    "settings": ("config",),
+    "report": (),
+    "sessions": (),
     "governance": (),
     "deploy": ("deploy",),
 }
@@ -29,15 +37,19 @@ _MODULES: dict[str, tuple[str, ...]] = {
 
 
 @cache
-def operations(group: str = "") -> tuple[type[Operation], ...]:
+def operations(
+    group: str = "", more: tuple[tuple[str, tuple[str, ...]], ...] = ()
+) -> tuple[type[Operation], ...]:
     """Return the declared operations.
 
     Args:
         group: first word of the wanted commands, whose modules alone are imported; empty for all
             operations.
+        more: modules of a higher room that declare operations, each with its groups.
     """
-    modules = [name for name, groups in _MODULES.items() if not group or group in groups]
-    places = [importlib.import_module(f"remit.operations.{name}").__name__ for name in modules]
+    known = [*((f"remit.operations.{name}", groups) for name, groups in _MODULES.items()), *more]
+    modules = [name for name, groups in known if not group or group in groups]
+    places = [importlib.import_module(name).__name__ for name in modules]
     return tuple(
         kind
         for place in places

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import NotFoundError
-from remit.operations.operation import Caller, Listing, Operation, RootPort, field
+from remit.operations.operation import Caller, Feed, Operation, RootPort, feed_of, field
 
 if TYPE_CHECKING:
     from remit.packages import InstalledPackage
@@ -15,14 +15,14 @@ class ListPackages(Operation):
     """Return the installed packages, sorted by id."""
 
     route, summary, tag, result = "GET /packages", "List packages", "governance", "PackagePage"
-    member, endpoint = "packages", "packages"
+    member, endpoint, tools = "packages", "packages", ("list_packages",)
 
-    def run(self, root: RootPort, caller: Caller) -> Listing[InstalledPackage]:
+    def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the packages."""
         from remit.packages import Registry
 
         installed = list(Registry.from_ledger(root.ledger).packages.values())
-        return Listing(installed, lambda one: one.package_id, lambda part: map(_plain, part))
+        return feed_of(installed, lambda one: one.package_id, lambda part: map(_plain, part))
 
 
 class ShowPackage(Operation):
@@ -58,25 +58,6 @@ class ListGates(Operation):
         from remit.packages.gates import GATES, latest_result
 
         return {"gates": [latest_result(root.ledger, gate) for gate in GATES]}
-
-
-class CheckGates(Operation):
-    """Check gates now and record the results."""
-
-    route, summary, tag, needs = "POST /gates", "Check gates", "governance", "manage_keys"
-    form, result, endpoint = "GateRequest", "GateReportShape", "check"
-
-    gates: list[Literal["G0B", "G1", "G1-COMPLETE", "G2", "G3", "G4", "G5", "G6"]] = field(
-        "Gates to check; by default all.", []
-    )
-    full: bool = field("Verify the whole ledger, including entries verified earlier.", False)
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the results."""
-        from remit.packages.gates import check_gates
-
-        chosen = self.gates or None
-        return check_gates(root.gate_context(), chosen, full=self.full, by=caller.name).to_dict()
 
 
 def _plain(package: InstalledPackage) -> dict[str, Any]:

@@ -11,12 +11,13 @@ from remit.operations import limits as limits_
 from remit.operations.operation import (
     Caller,
     Column,
+    Feed,
     ForbiddenError,
-    Listing,
     Note,
     Operation,
     RootPort,
     facts,
+    feed_of,
     field,
 )
 
@@ -160,12 +161,12 @@ class ListKeys(Operation):
 
     revoked: bool = field("Include revoked keys.", False, flag="--all")
 
-    def run(self, root: RootPort, caller: Caller) -> Listing[VirtualKey]:
+    def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the keys sorted by name, with owners, limits and spending."""
         from remit.gateway.auth import shown_keys
 
         # A key that was revoked meanwhile still marks the place of a cursor.
-        return Listing(
+        return feed_of(
             root.keys.list(include_revoked=True),
             lambda key: key.key_id,
             lambda part: shown_keys(part, root.directory, root.budgeter),

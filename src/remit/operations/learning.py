@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from remit.kernel.errors import NotFoundError
+from remit.kernel.words import count, cut
+from remit.operations.learning_text import report_lines
 from remit.operations.operation import (
     Caller,
     Column,
-    Listing,
+    Document,
+    Feed,
     Note,
     Operation,
     RootPort,
     Table,
-    cut,
+    feed_of,
     field,
+    limit,
 )
 from remit.operations.orders import by
 
@@ -62,7 +67,7 @@ class ListProposals(Operation):
 
     command, route, summary = "learn proposals", "GET /learn/proposals", "List proposals"
     tag, form, result, member = "learning", "ProposalQuery", "ProposalPage", "proposals"
-    is_limited, nothing = True, "No proposals."
+    nothing = "No proposals."
     columns: ClassVar[tuple[Column, ...]] = (
         ("id", lambda one: one["proposal_id"][:12]), "kind", "target", "version", "state",
         ("effect", _effect), ("reason", lambda one: cut(one["reason"], _REASON_CHARS)),
@@ -71,13 +76,14 @@ class ListProposals(Operation):
     state: Literal["open", "adopted", "rejected", "rolled_back"] | None = field(
         "Only proposals in this state.", None
     )
+    limit: int | None = limit()
 
-    def run(self, root: RootPort, caller: Caller) -> Listing[Proposal]:
+    def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the proposals."""
         from remit.learning.proposals import Proposals
 
         found = Proposals(root.place, root.ledger).all()
-        return Listing(
+        return feed_of(
             [one for one in found if self.state in (None, one.state)],
             lambda one: one.entry_id,
             lambda part: [one.to_dict() for one in part],
@@ -113,8 +119,8 @@ class ShowProposal(_OfProposal):
         yield f"predicted  {_effect(found)}"
         for name, value in found["replay"].items():
             yield f"replay     {name}: {value}"
-        given = ", ".join(f"{key} {count}" for key, count in found["evidence_by_key"].items())
-        yield f"evidence   {len(found['evidence'])} entries: {given}"
+        given = ", ".join(f"{key} {number}" for key, number in found["evidence_by_key"].items())
+        yield f"evidence   {count(len(found['evidence']), 'entry')}: {given}"
         if found["stale"]:
             yield f"stale      {found['stale']}; propose the change again"
         if found["decision"]:
@@ -173,23 +179,73 @@ for _verb, _summary, _meaning in (
 
 
 class ReadReport(Operation):
-    """Return the policy epoch, the effects of adopted proposals, and each contract's question."""
+    """Report proposals, whether adopted changes had the predicted effect, and whether contracts
+    ask the right question."""
 
-    route, summary, tag, form = "GET /learn/report", "Report of learning", "learning", "ReportQuery"
-    result, endpoint = "LearningReport", "report"
+    command, route, summary = "learn report", "GET /learn/report", "Report of learning"
+    tag, form, result = "learning", "ReportQuery", "LearningReport"
+    instead_of_json = ("page",)
 
-    latest: int = _latest()
+    latest: int = _latest(door="route")
+    propose: bool = field(
+        "Propose a rollback of changes that made answers significantly worse.", False,
+        door="command",
+    )  # fmt: skip
+    page: Path | None = field(
+        "Write a self-contained HTML page with charts; - is standard output.", None,
+        flag="--html", metavar="FILENAME", door="command",
+    )  # fmt: skip
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the report."""
+    def writes(self, root: RootPort) -> bool:
+        """Return True if rollbacks are proposed."""
+        return self.propose
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any] | Document:
+        """Return the report, for a command perhaps as a page; a command reads every exchange."""
         from remit.contracts import ContractLoader
         from remit.kernel.installation import InstalledFiles
         from remit.learning.meta import read_report
         from remit.learning.proposals import Proposals
+        from remit.views import learning_page
 
         installed, known = InstalledFiles(root.place.path), Proposals(root.place, root.ledger)
         contracts = ContractLoader(root.place.tier("ho1"), installed=installed)
-        return read_report(root.ledger, known, contracts, latest=self.latest).to_dict()
+        latest = None if caller.is_local else self.latest
+        self.report = read_report(root.ledger, known, contracts, latest=latest)
+        value = self.report.to_dict()
+        self.proposed: list[str] = []
+        if self.propose:
+            value |= self._propose(root, caller)
+        if self.page is None:
+            return value
+        for line in self.proposed:
+            root.note(line)
+        note = f"written to {self.page}" if str(self.page) != "-" else ""
+        return Document(learning_page(value), self.page, note)
+
+    def _propose(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Propose rollbacks, and return them with the refused ones."""
+        from remit.gateway.auth import Identity
+        from remit.learning.meta import propose_rollbacks
+        from remit.learning.proposals import Learner
+
+        learner = Learner(root.place, root.ledger, root.loaded, Identity(caller.name, "operator"))
+        made, refused = propose_rollbacks(learner, self.report.effects)
+        self.proposed = [
+            f"Proposed: roll back {one.rolls_back[:12]}. `remit learn show "
+            f"{one.proposal_id[:12]}`, then `remit learn adopt`."
+            for one in made
+        ]
+        self.proposed += refused
+        if not self.proposed:
+            self.proposed = ["No adopted change made answers significantly worse, so no rollback "
+                             "was proposed."]  # fmt: skip
+        return {"proposed": [one.to_dict() for one in made], "refused": refused}
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the lines of all sections of the report, and the proposals."""
+        yield from report_lines(self.report)
+        yield from self.proposed
 
 
 class ListSignals(Operation):
@@ -213,11 +269,9 @@ class ListSignals(Operation):
         "Read every exchange, and record signals past their threshold (SIGNAL_OBSERVED).", False,
         door="command",
     )  # fmt: skip
-    limit: int | None = field(
-        "Largest number to show (default: 50; all with --json).", None, least=1, door="command"
-    )
+    limit: int | None = limit()
 
-    def writes(self) -> bool:
+    def writes(self, root: RootPort) -> bool:
         """Return True if signals are recorded."""
         return self.observe
 
@@ -259,7 +313,7 @@ class ListSignals(Operation):
                 ))  # fmt: skip
         yield Table(heads, rows, self.limit or _LISTED) if rows else "No signals."
         read = "all" if found["complete"] else "the latest"
-        yield Note(f"Based on {read} {found['exchanges']:,} exchanges; live window: "
+        yield Note(f"Based on {read} {count(found['exchanges'], 'exchange')}; live window: "
                    f"{found['window']}.")  # fmt: skip
         for entry_id in found["written"]:
             yield Note(f"{entry_id} SIGNAL_OBSERVED")

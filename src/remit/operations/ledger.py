@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError, nearest
+from remit.kernel.words import count, cut
+from remit.operations.files import archives
 from remit.operations.operation import (
     Caller,
     Document,
@@ -17,12 +19,13 @@ from remit.operations.operation import (
     Note,
     Operation,
     RootPort,
-    cut,
     field,
+    limit,
 )
 
 if TYPE_CHECKING:
-    from remit.ledger import LedgerEntry
+    from remit.ledger import LedgerClient, LedgerEntry
+    from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 
 _LINE_CHARS = 100
 # Metadata that the line of an entry shows; of other entries, the first three values.
@@ -34,11 +37,6 @@ _SHOWN = {
 
 def _only(text: str) -> Any:
     return field(text, None)
-
-
-def _archives() -> Any:
-    return field("Directory of segments. Repeat for several directories.", [], door="command",
-                 flag="--archive", metavar="DIR")  # fmt: skip
 
 
 def _out() -> Any:
@@ -57,7 +55,7 @@ class QueryLedger(Operation):
 
     command, route, summary = "ledger query", "GET /ledger/entries", "Query entries"
     form, result, member, endpoint = "EntryQuery", "EntryPage", "entries", "entries"
-    is_limited = True
+    tools = ("query_ledger",)
 
     event_type: str | None = _only("Event type, such as `EXCHANGE`.")
     submission_id: str | None = _only("Contract, session or work order of the entry.")
@@ -79,7 +77,8 @@ class QueryLedger(Operation):
         "Order by time: `asc` is oldest first, `desc` newest first.", "asc"
     )
     content: bool = field("Return the content instead of its commitments.", False, door="route")
-    archives: list[Path] = _archives()
+    archives: list[Path] = archives()
+    limit: int | None = limit()
 
     def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the entries.
@@ -143,13 +142,14 @@ class ShowEntry(_OfEntry):
     """
 
     command, route, summary = "ledger show", "GET /ledger/entries/{entry_id}", "One entry"
-    result, endpoint = "EntryShape", "entry"
+    result, endpoint, tools = "EntryShape", "entry", ("query_ledger_full",)
+    instead_of_json = ("record", "body", "answer")
 
     content: bool = field("Return the content; if false, its commitments.", True, door="route")
     record: bool = field("Write the canonical record's exact bytes.", False, door="command")
     body: bool = field("Write the exact request body of a call.", False, door="command")
     answer: bool = field("Write the exact response body of a call.", False, door="command")
-    archives: list[Path] = _archives()
+    archives: list[Path] = archives()
 
     def run(self, root: RootPort, caller: Caller) -> LedgerEntry | Document:
         """Return the entry, or the exact bytes.
@@ -242,7 +242,7 @@ class WriteReceipt(Operation):
         "Format of the receipt.", "remit"
     )
     out: Path | None = _out()
-    archives: list[Path] = _archives()
+    archives: list[Path] = archives()
 
     def run(self, root: RootPort, caller: Caller) -> str:
         """Return the receipt as JSON; a list for a run in a public format.
@@ -298,7 +298,7 @@ class CheckProof(Operation):
         from remit.ledger import tlog
 
         proof = tlog.TlogProof.parse(_bytes_of(self.proof))
-        key = self.key or VerifierKey().run(root, caller).strip()
+        key = self.key or ReadVerifierKey().run(root, caller).strip()
         checkpoint = proof.verify(_bytes_of(self.record), tlog.VerifierKey.parse(key))
         return {"verified": True, "entry_id": f"LED-{proof.index:08x}", "index": proof.index,
                 "origin": checkpoint.origin, "size": checkpoint.size, "key": key}  # fmt: skip
@@ -330,17 +330,63 @@ class LatestCheckpoint(Operation):
 
 
 class SignCheckpoint(Operation):
-    """Sign a checkpoint of the ledger now. Operators only."""
+    """Sign a checkpoint of the ledger. Keep it where the operator cannot change it."""
 
-    route, summary, needs = "POST /ledger/checkpoint", "Sign a checkpoint", "manage_keys"
-    media_type, status, endpoint = "text/plain", 201, "sign"
+    command, route = "ledger checkpoint", "POST /ledger/checkpoint"
+    summary, needs, media_type = "Sign a checkpoint", "manage_keys", "text/plain"
+    status, endpoint = 201, "sign"
+
+    out: Path | None = _out()
+    witnesses: list[tuple[str, str]] = field(
+        "Request a cosignature of this witness. Repeat for several witnesses.", [],
+        flag="--witness", metavar="URL VKEY", door="command",
+    )  # fmt: skip
 
     def run(self, root: RootPort, caller: Caller) -> str:
-        """Return the signed checkpoint."""
-        return root.ledger.checkpoint()
+        """Return the signed checkpoint, with the cosignatures of the witnesses.
+
+        Raises:
+            TlogError: the key of a witness cannot be parsed.
+            WitnessError: a witness refuses or does not answer.
+        """
+        from remit.ledger.tlog import SignedCheckpoint, VerifierKey
+
+        keys = [(url, VerifierKey.parse(text)) for url, text in self.witnesses]
+        signed = SignedCheckpoint.parse(root.ledger.checkpoint())
+        if keys:
+            return str(cosigned(root.ledger, signed, keys))
+        latest = root.ledger.checkpoints.latest()
+        is_same = latest is not None and latest.note.text == signed.note.text
+        return str(latest if is_same and caller.is_local else signed)
 
 
-class VerifierKey(Operation):
+def cosigned(
+    ledger: LedgerClient, signed: SignedCheckpoint, keys: list[tuple[str, VerifierKey]]
+) -> SignedCheckpoint:
+    """Return a signed checkpoint with cosignatures of witnesses, requested over HTTP.
+
+    Each cosignature is stored in the ledger as soon as the witness gives it.
+
+    Args:
+        ledger: the ledger.
+        signed: the signed checkpoint.
+        keys: the URL and the public key of each witness.
+
+    Raises:
+        WitnessError: a witness refuses or does not answer.
+    """
+    from remit.kernel.loops import run_blocking
+    from remit.ledger.witness import request_cosignature
+
+    for url, witness in keys:
+        signed = run_blocking(
+            request_cosignature(url, signed, witness, ledger.checkpoints.prove_consistency)
+        )
+        ledger.checkpoints.add_cosignatures(signed)  # Stored now: the next may fail.
+    return signed
+
+
+class ReadVerifierKey(Operation):
     """Print the key (origin+hash+key) that verifies checkpoints and proofs of this ledger.
 
     For independent proof, get the key from a place that the operator cannot change.
@@ -382,7 +428,7 @@ class CountEntries(Operation):
 
     def lines(self, found: dict[str, Any]) -> Iterator[str]:
         """Yield the number of all entries, then the event types, the most frequent first."""
-        yield f"{found['entries']} entries in {found['location']}"
+        yield f"{count(found['entries'], 'entry')} in {found['location']}"
         if found["archived"]:
             yield f"  {found['archived']:>8}  of them archived"
         for name, number in sorted(found["events"].items(), key=lambda one: (-one[1], one[0])):

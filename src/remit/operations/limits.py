@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from remit.kernel import words
 from remit.operations.operation import Operation, field
 
 if TYPE_CHECKING:
@@ -99,18 +100,18 @@ def state_line(state: Mapping[str, Any], name: str = "") -> str:
         money += f" of {state['limit_usd']:.6f}"
     if state["reserved_usd"]:
         money += f", {state['reserved_usd']:.6f} reserved"
-    tokens = f"{state['spent_tokens']} tokens"
+    tokens = words.count(state["spent_tokens"], "token")
     if state["token_limit"] is not None:
         tokens += f" of {state['token_limit']}"
-    calls = f"{state['turns']} call{'' if state['turns'] == 1 else 's'}"
+    calls = words.count(state["turns"], "call")
     if state["turn_limit"] is not None:
         calls += f" of {state['turn_limit']}"
     if state["unpriced_calls"]:
         calls += f", {state['unpriced_calls']} unpriced"
     if state["requests_per_minute"] is not None:
-        calls += f"; limit {state['requests_per_minute']} calls a minute"
+        calls += f"; limit {words.count(state['requests_per_minute'], 'call')} a minute"
     if state["tokens_per_minute"] is not None:
-        calls += f"; limit {state['tokens_per_minute']} tokens a minute"
+        calls += f"; limit {words.count(state['tokens_per_minute'], 'token')} a minute"
     if state["window"]:
         calls += f"; this {state['window']}, until {state['window_end']}"
     if state["on_short"] == "clamp":

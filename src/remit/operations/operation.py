@@ -5,24 +5,25 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import (
     IO,
     TYPE_CHECKING,
     Any,
     ClassVar,
-    Generic,
     TypeVar,
     dataclass_transform,
     get_args,
     get_type_hints,
 )
 
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
 
 if TYPE_CHECKING:
     from remit.agents import ApprovalQueue
     from remit.agents.queue import OrderQueue
+    from remit.gateway import LLMGateway
     from remit.gateway.auth import Directory, Identity, KeyStore
     from remit.gateway.budget import TokenBudgeter
     from remit.kernel.root import Root
@@ -52,6 +53,7 @@ class RootPort:
     """An open root, as operations use it. The runtime implements the port.
 
     Attributes:
+        path: the directory that the command line names; None for the default root.
         place: the root.
         loaded: the settings in force, with their sources.
         settings: the settings in force.
@@ -62,8 +64,12 @@ class RootPort:
         orders: the orders for workers.
         approvals: the requests for approval.
         prices: the prices in force.
+        gateway: the gateway; only a server has one.
+        note: shows a message for people.
+        step: shows the name of a step before the step.
     """
 
+    path: Path | None
     place: Root
     loaded: LoadedSettings
     settings: Settings
@@ -74,6 +80,9 @@ class RootPort:
     orders: OrderQueue
     approvals: ApprovalQueue
     prices: RootPrices
+    gateway: LLMGateway
+    note: Callable[[str], None]
+    step: Callable[[str], None]
 
     def packages(self, caller: Caller) -> PackageManager:
         """Return the manager of packages; an interrupted change is finished or undone first."""
@@ -152,6 +161,7 @@ class Field:
         default: value of an omitted field; ``dataclasses.MISSING`` if the field is required.
         least: the smallest number, or the smallest number of characters.
         most: the largest number, or the largest number of characters.
+        is_open: True if ``least`` and ``most`` themselves are refused.
         pattern: a regular expression that a part of the text must match.
         is_name: True for a printable text of 1 to 512 characters, without spaces at its ends.
         flag: name of the command's option, if it is not derived from ``name``; empty for an
@@ -161,6 +171,9 @@ class Field:
         read: function from the option's text to the value.
         flag_default: text of an omitted option that ``read`` converts.
         flag_help: description of the option, if it differs from ``help``.
+        place: kind of a path: ``file``, ``folder``, or ``path`` for both; ``input`` or ``input
+            folder`` if the file or folder must exist.
+        is_hidden: True if the command's help omits the option.
         door: ``command`` or ``route`` if only that door offers the field; empty for all.
     """
 
@@ -170,6 +183,7 @@ class Field:
     default: Any = MISSING
     least: float | None = None
     most: float | None = None
+    is_open: bool = False
     pattern: str | None = None
     is_name: bool = False
     flag: str | None = None
@@ -178,6 +192,8 @@ class Field:
     read: Callable[[str], Any] | None = None
     flag_default: str | None = None
     flag_help: str = ""
+    place: str = "file"
+    is_hidden: bool = False
     door: str = ""
 
     @property
@@ -211,6 +227,13 @@ def field(help: str, default: Any = MISSING, **traits: Any) -> Any:  # noqa: A00
     return Field(help=help, default=default, **traits)
 
 
+def limit() -> Any:
+    """Declare the option that bounds the number of shown items."""
+    return field(
+        "Largest number to show (default: 50; all with --json).", None, least=1, door="command"
+    )
+
+
 class Note(str):
     """A line of a command's output for people only, which goes to standard error."""
 
@@ -232,12 +255,6 @@ def facts(found: Mapping[str, Any], *omitted: str) -> Iterator[str]:
             yield f"{name}: {shown(value)}"
 
 
-def cut(value: Any, most: int) -> str:
-    """Return a text on one line, cut to at most ``most`` characters."""
-    line = " ".join(str(value).split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
-
-
 def shown(value: Any) -> str:
     """Return a JSON value as people read it: ``-`` for none, and lists separated by commas."""
     if isinstance(value, list | tuple):
@@ -246,40 +263,54 @@ def shown(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing(Generic[_T]):
-    """A list whose items are described page by page.
-
-    Attributes:
-        items: all items, in order.
-        cursor_of: returns a unique text of an item, from which the next page continues.
-        describe: returns the JSON objects of some items.
-        is_shown: False for items that only mark the place of a cursor.
-        rest: further members of the JSON object.
-        note: a message after the lines for people; empty for none.
-    """
-
-    items: Sequence[_T]
-    cursor_of: Callable[[_T], str]
-    describe: Callable[[list[_T]], Iterable[dict[str, Any]]]
-    is_shown: Callable[[_T], bool] = lambda item: True
-    rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Feed:
-    """A list that is read from the ledger in order, as far as it is shown.
+    """A list that is read in order, as far as it is shown; see also :func:`feed_of`.
 
     Attributes:
         read: yields the cursor and the JSON object of each item after a cursor. The arguments are
             the cursor (None for the beginning) and the largest number of items (None for all).
         rest: further members of the JSON object.
         note: a message after the lines for people; empty for none.
+        lists: names of the lists of one page, if there are several; an item is then the name of
+            its list and the JSON object.
     """
 
     read: Callable[[str | None, int | None], Iterable[tuple[str, Any]]]
     rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     note: str = ""
+    lists: tuple[str, ...] = ()
+
+
+def feed_of(
+    items: Sequence[_T],
+    cursor_of: Callable[[_T], str],
+    describe: Callable[[list[_T]], Iterable[dict[str, Any]]],
+    is_shown: Callable[[_T], bool] = lambda item: True,
+    **more: Any,
+) -> Feed:
+    """Return a list of known items.
+
+    Args:
+        items: all items, in order.
+        cursor_of: returns a unique text of an item, from which the next page continues.
+        describe: returns the JSON objects of some items.
+        is_shown: False for items that only mark the place of a cursor.
+        more: ``rest`` and ``note`` of the :class:`Feed`.
+    """
+
+    def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
+        first = 0
+        if cursor is not None:
+            places = list(map(cursor_of, items))
+            if cursor not in places:
+                raise InvalidInputError(
+                    "The cursor is unknown.", next_step="Request the first page without a cursor."
+                )
+            first = places.index(cursor) + 1
+        part = list(islice(filter(is_shown, islice(items, first, None)), most))
+        yield from zip(map(cursor_of, part), describe(part), strict=True)
+
+    return Feed(read, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,11 +336,13 @@ class Table:
         heads: heads of the columns.
         rows: the cells of each row.
         limit: largest number of lines to print; None for all.
+        indent: number of spaces before each line.
     """
 
     heads: Sequence[str]
     rows: Iterable[Sequence[str]]
     limit: int | None = None
+    indent: int = 0
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
@@ -325,7 +358,9 @@ class Operation:
         endpoint: first word of the route's ``operationId``; by default the command's last word.
         summary: title of the route.
         tag: group of the route in the OpenAPI document; by default the first part of its path.
-        needs: the needed permission of a route's caller; of several joined with " or ", one.
+        tools: names of the tools of MCP clients and of ADMIN that do the same.
+        needs: the needed permission of a caller over HTTP or MCP; of several joined with " or ",
+            one.
         changes: whether the operation writes to the ledger; by default, True for a route that is
             not a GET.
         form: name of the request in the OpenAPI document.
@@ -337,7 +372,8 @@ class Operation:
         command_member: for a list, the member of the command's JSON; ``member`` if empty.
         repairs: whether the command works with the shipped settings if the installed ones were
             changed.
-        is_limited: whether the command of a list has ``--limit``.
+        instead_of_json: names of fields whose command cannot also have ``--json``.
+        has_root: False if the command uses no root, and so has no ``--root``.
         columns: for a list, the columns of the command's table.
         nothing: for a list, the line that the command prints if there is no item.
         prints: the line that the command prints, with the members of the result in braces; by
@@ -349,6 +385,7 @@ class Operation:
     endpoint: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     tag: ClassVar[str] = ""
+    tools: ClassVar[tuple[str, ...]] = ()
     needs: ClassVar[str] = "read"
     changes: ClassVar[bool] = False
     form: ClassVar[str] = ""
@@ -359,7 +396,8 @@ class Operation:
     member: ClassVar[str] = ""
     command_member: ClassVar[str] = ""
     repairs: ClassVar[bool] = False
-    is_limited: ClassVar[bool] = False
+    instead_of_json: ClassVar[tuple[str, ...]] = ()
+    has_root: ClassVar[bool] = True
     columns: ClassVar[tuple[Column, ...]] = ()
     nothing: ClassVar[str] = ""
     prints: ClassVar[str] = ""
@@ -404,8 +442,12 @@ class Operation:
             if item.door in {"", door}
         ]
 
-    def writes(self) -> bool:
-        """Return True if this request writes to the ledger; by default ``changes``."""
+    def writes(self, root: RootPort) -> bool:
+        """Return True if this request writes to the ledger; by default ``changes``.
+
+        Args:
+            root: the open root, whose ledger is not used yet.
+        """
         return self.changes
 
     def run(self, root: RootPort, caller: Caller) -> Any:
@@ -416,7 +458,8 @@ class Operation:
             caller: the caller, whose permission ``needs`` has been checked.
 
         Returns:
-            JSON data in the form ``result``, or a :class:`Listing`.
+            JSON data in the form ``result``, a :class:`Feed`, a :class:`Document`, or a generator
+            of the pieces of a text.
 
         Raises:
             RemitError: the operation is refused.

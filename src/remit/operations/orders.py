@@ -15,6 +15,7 @@ from remit.operations.operation import (
     RootPort,
     facts,
     field,
+    limit,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class ListOrders(Operation):
     """List open orders in the order in which they start; with a state, others too."""
 
     command, route, summary, form = "order list", "GET /orders", "List orders", "OrderListed"
-    result, member, endpoint, is_limited = "OrderPage", "orders", "listed", True
+    result, member, endpoint = "OrderPage", "orders", "listed"
     nothing = "No orders match."
     columns: ClassVar[tuple[Column, ...]] = (
         "order_id", "state", "queue", "agent_id", "priority",
@@ -74,6 +75,7 @@ class ListOrders(Operation):
         "State of the orders: ready, running, failed, completed, …; by default all that have not "
         "ended.", "", metavar="STATE",
     )  # fmt: skip
+    limit: int | None = limit()
 
     def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the orders."""

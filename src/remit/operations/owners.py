@@ -6,11 +6,22 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.words import count
 from remit.operations import limits as limits_
-from remit.operations.operation import Caller, Column, Listing, Note, Operation, RootPort, field
+from remit.operations.operation import (
+    Caller,
+    Column,
+    Feed,
+    Note,
+    Operation,
+    RootPort,
+    feed_of,
+    field,
+    limit,
+)
 
 if TYPE_CHECKING:
-    from remit.gateway.auth import Owner
+    pass
 
 _Kind = Literal["user", "team", "organisation"]
 _A: dict[_Kind, str] = {
@@ -80,7 +91,7 @@ class _CreateOwner(limits_.Limited):
 
 
 class _ListOwners(Operation):
-    tag, result, member, endpoint, is_limited = "owners", "OwnerPage", "owners", "listed", True
+    tag, result, member, endpoint = "owners", "OwnerPage", "owners", "listed"
     kind: ClassVar[_Kind]
     columns: ClassVar[tuple[Column, ...]] = (
         "id", "name", ("keys", lambda one: len(one["keys"])),
@@ -88,9 +99,11 @@ class _ListOwners(Operation):
         ("limit USD", lambda one: "-" if one["limit_usd"] is None else f"{one['limit_usd']:.2f}"),
     )  # fmt: skip
 
-    def run(self, root: RootPort, caller: Caller) -> Listing[Owner]:
+    limit: int | None = limit()
+
+    def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the owners of the kind, sorted by id."""
-        return Listing(
+        return feed_of(
             root.directory.list(self.kind),
             lambda owner: owner.id,
             lambda part: root.directory.described(part, root.budgeter.list()),
@@ -126,7 +139,7 @@ class _ShowOwner(Operation):
             yield limits_.state_line(found["budget"])
         else:
             yield (f"no budget of its own; its keys spent {found['spent_usd']:.6f} USD, "
-                   f"{found['spent_tokens']} tokens")  # fmt: skip
+                   f"{count(found['spent_tokens'], 'token')}")  # fmt: skip
 
 
 class _RenameOwner(Operation):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.extensions import INDEX, load_extension
+from remit.kernel.words import count
 from remit.operations.operation import Caller, Note, Operation, RootPort, field
 
 if TYPE_CHECKING:
@@ -29,7 +30,11 @@ class _Repair(Operation):
     repairs = True
 
 
-class _Install(_Repair):
+class _Change(_Repair):
+    changes = True
+
+
+class _Install(_Change):
     archives: list[str] = field(
         "Archives, or ids of packages of an index.", flag="", metavar="ARCHIVE…"
     )
@@ -91,7 +96,7 @@ class UpgradePackages(_Install):
     command = "package upgrade"
 
 
-class RemovePackage(_Repair):
+class RemovePackage(_Change):
     """Remove a package with its files and its stored archive."""
 
     command, prints = "package remove", "{removed[package_id]} {removed[version]} removed"
@@ -107,7 +112,7 @@ class RemovePackage(_Repair):
         return {"removed": _plain(root.packages(caller).remove(self.package_id))}
 
 
-class RollbackPackage(_Repair):
+class RollbackPackage(_Change):
     """Go back to an earlier installed version."""
 
     command = "package rollback"
@@ -132,7 +137,7 @@ class RollbackPackage(_Repair):
         yield f"{now['package_id']} rolled back to {now['version']} ({now['entry_id']})"
 
 
-class RestorePackages(_Repair):
+class RestorePackages(_Change):
     """Restore changed and missing files of installed packages."""
 
     command = "package restore"
@@ -154,7 +159,7 @@ class RestorePackages(_Repair):
         for path, what in self.found.items():
             yield f"{path} restored ({what} was there)" if what else f"{path} deleted"
         number = len(self.found)
-        yield Note(f"{number} files restored or deleted." if number
+        yield Note(f"{count(number, 'file')} restored or deleted." if number
                    else "No installed file was changed.")  # fmt: skip
 
 

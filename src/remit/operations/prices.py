@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from remit.kernel.errors import InvalidInputError, RemitError, nearest
-from remit.operations.operation import Caller, Column, Listing, Note, Operation, RootPort, field
+from remit.operations.operation import (
+    Caller,
+    Column,
+    Feed,
+    Note,
+    Operation,
+    RootPort,
+    feed_of,
+    field,
+)
 
 if TYPE_CHECKING:
     from remit.packages import RootPrices
@@ -105,7 +114,7 @@ class ListPrices(Operation):
     provider: str | None = _provider("Only models of this provider.")
     own: bool = field("Only prices set by the operator.", False)
 
-    def run(self, root: RootPort, caller: Caller) -> Listing[Price]:
+    def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the prices."""
         from remit.packages import recorded_prices
 
@@ -114,7 +123,7 @@ class ListPrices(Operation):
             recorded = recorded_prices(root.ledger)
             is_recorded = not prices.packaged and prices.file.matches(recorded)
             entry = {"entry": (recorded.entry_id or None) if is_recorded else None}
-        return Listing(
+        return feed_of(
             prices.chosen(provider=self.provider, pattern=self.model or "*", own=self.own),
             lambda price: f"{price.provider}/{price.model}",
             lambda part: map(prices.shown, part),

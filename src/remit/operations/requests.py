@@ -86,7 +86,7 @@ def _is_plain(item: Field, value: Any) -> bool:
     inner, least, most = item.inner, item.least, item.most
     if value == item.default and type(value) is type(item.default):
         return True
-    if item.is_name or item.pattern:
+    if item.is_name or item.pattern or item.is_open:
         return False
     if get_origin(inner) is Literal:
         return value in get_args(inner)
@@ -95,7 +95,7 @@ def _is_plain(item: Field, value: Any) -> bool:
         return isinstance(each, type) and all(isinstance(one, each) for one in value)
     size = len(value) if isinstance(value, str) else value
     return (
-        isinstance(value, inner)
+        isinstance(value, get_origin(inner) or inner)
         and (least is None or size >= least)
         and (most is None or size <= most)
         and (inner is not float or math.isfinite(value))
@@ -136,7 +136,8 @@ def _annotated(item: Field, is_query: bool) -> Any:
     if item.is_name:
         limits = {"min_length": 1, "max_length": MAX_ID_CHARS}
     elif inner in {int, float}:
-        limits = {"ge": item.least, "le": item.most}
+        ends = ("gt", "lt") if item.is_open else ("ge", "le")
+        limits = dict(zip(ends, (item.least, item.most), strict=True))
         limits |= {"allow_inf_nan": False} if inner is float else {}
     elif inner is str:
         limits = {"min_length": item.least, "max_length": item.most, "pattern": item.pattern}

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from typing import Any, Literal
+from pathlib import Path
+from typing import IO, Any, Literal
 
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.words import count, cut
 from remit.operations.operation import (
     Caller,
+    Document,
     Feed,
     Operation,
     RootPort,
-    cut,
     facts,
     field,
+    limit,
 )
 
 _LINE_CHARS = 100
@@ -31,9 +35,11 @@ def _text(thought: dict[str, Any]) -> str:
 class ListThoughts(Operation):
     """List thoughts in the order in which they were recorded."""
 
-    command, command_member, is_limited = "trail list", "thoughts", True
+    command, command_member = "trail list", "thoughts"
+    tools, needs = ("thought_record_list",), "read or call"
 
     task_id: str | None = _task()
+    limit: int | None = limit()
 
     def run(self, root: RootPort, caller: Caller) -> Feed:
         """Return the thoughts."""
@@ -77,7 +83,7 @@ class ShowThought(Operation):
 class VerifyTrail(Operation):
     """Check the hash of every thought and its link to the one before; exit 1 if one fails."""
 
-    command = "trail verify"
+    command, tools, needs = "trail verify", ("thought_verify",), "verify or read or call"
 
     task_id: str | None = _task("Only the chain of this task.")
 
@@ -106,11 +112,11 @@ class VerifyTrail(Operation):
         """Yield the numbers, or the problems."""
         report, number = self.report, self.report.problem_count
         if report.verified:
-            yield (f"verified: {report.records} thoughts of {report.tasks} tasks, {report.erased} "
-                   "erased")  # fmt: skip
+            thoughts, tasks = count(report.records, "thought"), count(report.tasks, "task")
+            yield f"verified: {thoughts} of {tasks}, {report.erased} erased"
             return
-        noun = "problem" if number == 1 else "problems"
-        yield f"NOT VERIFIED: {number} {noun}; the first bad record is {report.first_bad}"
+        problems = count(number, "problem")
+        yield f"NOT VERIFIED: {problems}; the first bad record is {report.first_bad}"
         yield from (f"  {problem}" for problem in report.problems)
 
 
@@ -118,6 +124,7 @@ class AddThought(Operation):
     """Record a thought."""
 
     command, changes, prints = "trail add", True, "{id}"
+    tools, needs = ("thought_record",), "call"
 
     content: str = field("The thought.", flag="", metavar="TEXT")
     task_id: str = field("Task whose chain gets the thought.", flag="--task")
@@ -135,3 +142,56 @@ class AddThought(Operation):
 
         given: dict[str, Any] = {name: getattr(self, name) for name in self._declared()}
         return create_thought_record(root.ledger, ThoughtInput(**given)).to_dict()
+
+
+class ExportThoughts(Operation):
+    """Export thoughts as JSON Lines."""
+
+    command, media_type = "trail export", "text/plain"
+
+    target: Path = field("File, or -.", flag="--out")
+    task_id: str | None = _task()
+
+    def run(self, root: RootPort, caller: Caller) -> Document:
+        """Return the document."""
+        from remit.routing.trail import export_thought_records
+
+        def write(file: IO[bytes]) -> None:
+            number = export_thought_records(root.ledger, file, self.task_id)
+            root.note(f"{count(number, 'thought')} written to {self.target}.")
+
+        return Document(write, self.target)
+
+
+class ImportThoughts(Operation):
+    """Import JSON lines from a file, or - for standard input.
+
+    Every line and link is checked first; then all thoughts are recorded, or none. In a restored
+    ledger, thoughts without a place in a chain get it back.
+    """
+
+    command, changes = "trail import", True
+
+    source: str = field("File of the thoughts.", flag="")
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Record the thoughts, and return their number.
+
+        Raises:
+            InvalidInputError: the file cannot be read, or a line or link is wrong.
+        """
+        from remit.routing.trail import import_thought_records
+
+        if self.source == "-":
+            return {"thoughts": import_thought_records(root.ledger, sys.stdin.buffer)}
+        try:
+            with Path(self.source).open("rb") as file:
+                return {"thoughts": import_thought_records(root.ledger, file)}
+        except OSError as error:
+            raise InvalidInputError(
+                f"{self.source} cannot be read: {error.strerror or error}."
+            ) from error
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the number of thoughts."""
+        yield count(found["thoughts"], "thought")

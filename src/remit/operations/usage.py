@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.words import count
 from remit.operations.operation import Caller, Document, Operation, RootPort, Table, field
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class ReadUsage(Operation):
     """
 
     command, route, summary, form = "usage", "GET /usage", "Add up usage", "UsageQuery"
-    result = "UsagePage"
+    result, tools, instead_of_json = "UsagePage", ("usage",), ("csv", "parquet")
 
     since: str = field(
         "Start of the range: today, yesterday, monday, 24h, 7d, or ISO 8601.", "7d", most=64
@@ -109,7 +110,7 @@ class ReadUsage(Operation):
         if self.csv:
             return Document(_csv(by, found.rows))
         if self.parquet:
-            note = f"{len(found.rows)} rows written to {self.parquet}."
+            note = f"{count(len(found.rows), 'row')} written to {self.parquet}."
             return Document(_parquet(by, found.rows), self.parquet, note)
         shown = {
             "since": found.since.isoformat(), "until": found.until.isoformat(),
@@ -159,7 +160,7 @@ def _cell(value: float) -> str:
 
 
 def _why(fallbacks: dict[str, Any], by: Sequence[str]) -> Iterator[str]:
-    from remit.views.wording import count, words_of
+    from remit.views.wording import words_of
 
     calls, read = fallbacks["calls"], fallbacks["read"]
     yield "" if calls else "No call used a fallback model."

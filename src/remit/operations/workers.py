@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from remit.kernel.words import count
 from remit.operations.operation import Caller, Operation, RootPort, Table, field
 
 if TYPE_CHECKING:
@@ -34,13 +35,17 @@ class ListWorkers(Operation):
 class DrainWorkers(Operation):
     """Stop a worker, or all workers without NAME, after their running turns."""
 
-    command, changes, prints = "worker drain", True, "{asked} workers were asked to stop."
+    command, changes = "worker drain", True
 
     name: str = field("Name of the worker; all by default.", "", flag="", metavar="[NAME]")
 
     def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
         """Ask the workers to stop, and return their number."""
         return {"asked": _seats(root).drain(self.name)}
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the number of workers."""
+        yield f"Asked to stop: {count(found['asked'], 'worker')}."
 
 
 def _seats(root: RootPort) -> Seats:

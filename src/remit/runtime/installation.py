@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.supervisor import thread_tools
 from remit.agents.tools import TOOL_GROUP, Tool
-from remit.kernel.errors import RemitError
-from remit.kernel.root import Root
-from remit.kernel.settings import EffectiveSettings, LoadedSettings, load_settings
-from remit.ledger import KeptHead, LedgerClient, fork, ledger_key, open_root_ledger, remember_place
+from remit.kernel.errors import ConfigError, RemitError
+from remit.kernel.installation import ChangedFileError
+from remit.kernel.root import Root, find_root
+from remit.kernel.settings import (
+    EffectiveSettings,
+    LoadedSettings,
+    default_settings,
+    load_settings,
+)
+from remit.ledger import (
+    KeptHead,
+    LedgerClient,
+    LedgerError,
+    fork,
+    ledger_key,
+    open_root_ledger,
+    remember_place,
+)
 from remit.packages import (
     PRICES_FILE,
     IncomingArchive,
@@ -26,7 +43,7 @@ from remit.packages import (
     install_shipped,
     record_settings,
 )
-from remit.packages.gates import GateContext, GateReport, GateView, check_gates
+from remit.packages.gates import GATES, GateContext, GateReport, GateView, check_gates
 from remit.packages.shipped import move_aside
 from remit.packages.trust import recorded_trust
 from remit.runtime.providers import resolve_model
@@ -337,6 +354,70 @@ def gate_context(
         settings_error=settings_error,
         effective=None if settings_error else EffectiveSettings.of(loaded),
     )
+
+
+def run_gates(
+    root: Path | None,
+    names: Sequence[str] | None = None,
+    *,
+    full: bool = False,
+    by: str,
+    progress: Callable[[str], Callable[[int, int], None]],
+) -> GateReport:
+    """Check gates of a root and record the results.
+
+    Args:
+        root: the given root, or None for the default.
+        names: the gates; all gates if None.
+        full: True to check the whole ledger.
+        by: the person who checks.
+        progress: returns the function that shows the progress of a part with this label.
+
+    Returns:
+        The report. If the ledger cannot be read, the report says so.
+
+    Raises:
+        RemitError: no root exists.
+    """
+    shown = functools.cache(progress)
+    try:
+        with _damaged(find_root(root).require(), by) as context:
+            return check_gates(
+                context, names, full=full, by=by, jobs=os.cpu_count() or 1,
+                progress=lambda label, done, total: shown(label)(done, total),
+            )  # fmt: skip
+    except LedgerError as error:
+        return GateReport.without_ledger(names or GATES, error)
+    except RemitError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever is stored, there is a report
+        damage = LedgerError(f"{type(error).__name__}: {error}.")
+        return GateReport.without_ledger(names or GATES, damage)
+
+
+@contextmanager
+def _damaged(place: Root, by: str) -> Iterator[GateContext]:
+    """Open a root for the gates, even if its settings are damaged."""
+    problem: RemitError | None = None
+    known = False
+    try:
+        loaded = load_settings(place.config)
+        known = True
+    except (ChangedFileError, ConfigError) as error:
+        # Changed defaults are a finding of G0B.
+        problem = error if isinstance(error, ConfigError) else None
+        try:
+            loaded = load_settings(place.config, installed=False)
+        except ConfigError as own:
+            problem, loaded = own, LoadedSettings(default_settings(), {}, {})
+    with open_root_ledger(place, loaded.settings.ledger, checks=(check_state,)) as ledger:
+        # A killed process's change is finished or undone first; else a gate reports the fault.
+        with suppress(Exception):
+            recover_packages(place, ledger, loaded)
+        if known:  # The settings are in force here too.
+            with suppress(Exception):
+                record_settings(ledger, EffectiveSettings.of(loaded), by=by)
+        yield gate_context(place, ledger, loaded, problem)
 
 
 def root_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[Tool]:

@@ -100,8 +100,6 @@ class OpenRoot(RootPort):
 
     find: Callable[[], tuple[Root, LoadedSettings]]
     open_ledger: Callable[[], LedgerClient]
-    note: Callable[[str], None]
-    step: Callable[[str], None]
     _found: tuple[Root, LoadedSettings]
 
     def __init__(

@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 
 from remit.contracts import ContractLoader
+from remit.kernel.words import count
 from remit.views import wire, wording
 from remit.views.examples import examples_of, prompt_parts
 from remit.views.timeline import POSITIONS, timeline
@@ -102,7 +103,7 @@ def environment() -> Environment:
         "blocks": _blocks,
         "cents": wording.cents,
         "contract": wording.contract_of,
-        "count": wording.count,
+        "count": count,
         "dollars": wording.dollars,
         "duration": wording.duration,
         "failure": wording.failure,
@@ -198,7 +199,7 @@ def sums_of(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "tokens out", wording.number(totals.get("output_tokens"))
     if unpriced := totals.get("unpriced_calls"):
         known = totals.get("known_cost_usd")
-        label = f"cost, {wording.count(unpriced, 'call')} without a price"
+        label = f"cost, {count(unpriced, 'call')} without a price"
         yield label, wording.dollars(known) if known else "unknown"
     else:
         yield "cost", wording.money(totals) or "$0"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from remit.kernel.words import count
 from remit.views import wire, wording
 
 _STYLES = {"plain": "", "bold": "1", "dim": "2", "good": "32", "bad": "31", "wait": "33",
@@ -53,9 +54,9 @@ def _session(journey: Mapping[str, Any]) -> _Node:
     parts = [
         str(journey.get("agent_id") or ""),
         wording.moment(journey.get("started_at")),
-        wording.count(totals.get("turns") or 0, "turn"),
-        wording.count(totals.get("llm_calls") or 0, "model call"),
-        wording.count(totals.get("tool_calls") or 0, "tool call"),
+        count(totals.get("turns") or 0, "turn"),
+        count(totals.get("llm_calls") or 0, "model call"),
+        count(totals.get("tool_calls") or 0, "tool call"),
         wording.tokens(totals),
         wording.money(totals),
     ]
@@ -185,7 +186,7 @@ class _Branches:
         else:
             messages = wording.messages_of(step.get("prompt"))
         if self._full:
-            head = [("prompt", "dim"), *_dim(wording.count(len(messages), "message"))]
+            head = [("prompt", "dim"), *_dim(count(len(messages), "message"))]
             node.below.append(_Node(head, "", [_content(*message) for message in messages]))
         elif messages:
             role, content = messages[-1]
@@ -221,7 +222,7 @@ class _Branches:
         return node
 
     def _left_out(self, items: list[dict[str, Any]]) -> _Node:
-        node = _Node(_dim("left out", wording.count(len(items), "item")))
+        node = _Node(_dim("left out", count(len(items), "item")))
         for item in items if self._full else ():
             parts = [str(item.get(key) or "") for key in ("kind", "ref")]
             node.below.append(_Node(_dim(*parts), wording.text_of(item.get("why", ""))))

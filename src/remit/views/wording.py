@@ -10,6 +10,7 @@ import orjson
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.json_text import dump
+from remit.kernel.words import count
 
 _GOOD = frozenset(
     {"completed", "success", "ok", "accept", "granted", "answered", "agrees", "adopted", "recorded"}
@@ -348,18 +349,6 @@ def one_cost(used: Mapping[str, Any]) -> str:
         return "cost unknown"
     words = {"estimated": " (estimated)", "upper_bound": " (upper bound)"}
     return dollars(cost) + words.get(str(certainty), "")
-
-
-def count(amount: int, noun: str) -> str:
-    """Return a number with a noun, such as ``1 call`` or ``2 calls``.
-
-    The plural adds ``s``.
-
-    Args:
-        amount: the number.
-        noun: the noun in the singular.
-    """
-    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
 
 
 def moment(timestamp: Any) -> str:

@@ -319,7 +319,7 @@ def test_the_commands(scripted: Scripted, tmp_path: Path) -> None:
             (worker,) = remit("worker", "list", "--json")["workers"]
             assert worker["queues"] == ["urgent", "default"]
             assert worker["pid"] == os.getpid()
-            assert "1 workers" in remit("worker", "drain", worker["worker"])
+            assert "1 worker" in remit("worker", "drain", worker["worker"])
             until(lambda: remit("worker", "list", "--json")["workers"] == [])
         assert "Find it." in remit("order", "show", first)
         forked = remit("order", "fork", first).strip()
@@ -360,7 +360,7 @@ def test_what_takes_longer_than_draining_may_is_left_to_another_worker(
             until(lambda: bool(server.calls))
             program.terminate()
             assert program.wait(60) == 0
-        assert "1 turns did not end in time" in (tmp_path / "said").read_text()
+        assert "1 turn did not end in time" in (tmp_path / "said").read_text()
         with working(runtime, [clerk]):
             assert handle.result(60).response == "Done."
         assert runtime.ledger.count_by_event()["TURN_RECORDED"] == 1

@@ -119,7 +119,7 @@ def test_receipts_and_gates_are_shown(
                 "ok    G1: fine",
                 "FAIL  G4: a case fails",
                 "      case x",
-                "1 packages installed, gates 1/2",
+                "1 package installed, gates 1/2",
             ]
             assert found["gates"][1] == {
                 "gate": "G4", "passed": False, "message": "a case fails", "errors": ["case x"],

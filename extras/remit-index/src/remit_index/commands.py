@@ -15,11 +15,11 @@ from remit.cli.shared import (
     emit,
     note,
     open_settings,
-    package_settings,
     reads,
     say,
 )
 from remit.kernel.canonical import sha256_hex
+from remit.operations import package_settings
 from remit.packages import PackageError
 from remit_index.client import PackageIndex, open_indexes, remove_index
 from remit_index.listing import Listed

@@ -34,7 +34,7 @@ _UNCOUNTED = frozenset(
     {"id", "type", "role", "name", "format", "object", "status", "call_id", "data", "signature",
      "encrypted_content", "annotations", "obfuscation"}
 )  # fmt: skip
-_EMPTY = (None, [], "")
+_EMPTY: tuple[Any, ...] = (None, [], "")
 _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
 
 

@@ -10,7 +10,6 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
-from remit import __version__
 from remit.gateway.auth import AuthUnavailableError, KeyStore
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError, RemitError
 from remit.ledger import LedgerClosedError, LedgerWriteError, NoSignerError
@@ -18,11 +17,7 @@ from remit.operations import ForbiddenError
 from remit.packages import PackageError
 from remit.runtime import OpenRoot, Runtime
 from remit.server.api.call_paths import paths_beside_the_api
-from remit.server.api.operations import operation_routes
-from remit.server.api.report import report_routes
-from remit.server.api.routes import Routes, answer
-from remit.server.api.sessions import session_routes
-from remit.server.api.tenants import tenant_routes
+from remit.server.api.routes import answer, operation_routes
 from remit.server.authentication import Authenticator
 from remit.server.guard import Guard
 from remit.server.refusals import HttpError
@@ -74,15 +69,9 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
     root = OpenRoot(
         lambda: (runtime.root, runtime.loaded), lambda: ledger, keys=keys,
         budgeter=runtime.budgeter, orders=runtime.orders, approvals=runtime.approvals,
-        prices=runtime.root_prices,
+        prices=runtime.root_prices, gateway=runtime.gateway,
     )  # fmt: skip
-    routers = [
-        session_routes(ledger),
-        *operation_routes(root),
-        tenant_routes(runtime.root, ledger),
-        report_routes(runtime),
-        _health_routes(runtime, keys),
-    ]
+    routers = operation_routes(root)
     for router in routers:
         app.include_router(router)
     app.state.routes = [route for router in routers for route in router.routes]
@@ -100,32 +89,6 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         body_timeout_s=settings.body_timeout_s,
         open_path=_OPENAPI,
     )
-
-
-def _health_routes(runtime: Runtime, keys: KeyStore) -> Routes:
-    routes = Routes("health")
-    gateway = runtime.gateway
-
-    @routes.add(
-        "GET",
-        "/health",
-        "Breakers, calls in flight, version",
-        needs="read",
-        shape="Health",
-    )
-    def health() -> dict[str, Any]:
-        """Return the state of this process, and the circuit breakers that it shares with others."""
-        return {
-            "version": __version__,
-            "in_flight": gateway.in_flight.count(),
-            "refused": keys.refused,
-            "breakers": [
-                {"provider_id": provider, "model_id": model, "state": breaker.state}
-                for (provider, model), breaker in sorted(gateway.breakers.items())
-            ],
-        }
-
-    return routes
 
 
 class _Application(FastAPI):

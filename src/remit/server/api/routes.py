@@ -1,27 +1,31 @@
-"""The declaration of routes: permissions, failures, and answers page by page."""
+"""The routes of all operations: permissions, failures, and answers page by page."""
 
 from __future__ import annotations
 
-import functools
+import inspect
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Generator
+from itertools import chain
+from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Depends, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
 
+from remit import operations
 from remit.gateway.auth import Identity
-from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerEntry
-from remit.operations import result_form
+from remit.operations import Feed, Operation, RootPort, request_model, result_form
 from remit.operations.results import Error
+from remit.runtime.operations import all_operations
 from remit.server.authentication import RequestContext
 from remit.server.guard import CONTEXT, IDENTITY
 from remit.server.refusals import HttpError
+from remit.server.replies import Receive, Scope, Send
 
+_PAGE = ("cursor", "limit")
 _FULL_BYTES = 8 * 1024 * 1024
 _MEANINGS = {
     400: "The request is invalid.",
@@ -34,20 +38,10 @@ _FORMATS = {"text/plain": {"type": "string"}, "text/html": {"type": "string"},
             "application/json": {"type": ["object", "array"]},
             "application/octet-stream": {"type": "string", "format": "binary"}}  # fmt: skip
 
-_T = TypeVar("_T")
-_Route = TypeVar("_Route", bound=Callable[..., Any])
-
-Listed = tuple[str, str, Any]
-"""A cursor, the list that the item belongs to, and the item."""
-
 
 async def _caller(request: Request) -> Identity:
     identity: Identity = request.scope[IDENTITY]
     return identity
-
-
-Caller = Annotated[Identity, Depends(_caller)]
-"""The authenticated caller."""
 
 
 async def _context(request: Request) -> RequestContext:
@@ -55,92 +49,101 @@ async def _context(request: Request) -> RequestContext:
     return context
 
 
-Context = Annotated[RequestContext, Depends(_context)]
-"""The session and the person that the request's headers name."""
+_Caller = Annotated[Identity, Depends(_caller)]
+_Context = Annotated[RequestContext, Depends(_context)]
 
 
-class Routes(APIRouter):
-    """Routes under ``/api`` with a common tag in the OpenAPI document.
+def operation_routes(root: RootPort) -> list[APIRouter]:
+    """Return the routes of all operations, grouped by their tag in the OpenAPI document.
 
     Args:
-        tag: name of the group in the OpenAPI document.
+        root: the open root in which the operations run.
     """
+    groups: dict[str, APIRouter] = {}
+    for kind in all_operations():
+        if kind.route:
+            tag = kind.tag or kind.route.split("/")[1]
+            _add(groups.setdefault(tag, APIRouter(prefix="/api", tags=[tag])), kind, root)
+    return list(groups.values())
 
-    def __init__(self, tag: str) -> None:
-        super().__init__(prefix="/api", tags=[tag])
 
-    def add(
-        self,
-        method: str,
-        path: str,
-        summary: str,
-        *,
-        needs: str,
-        shape: str = "",
-        media_type: str = "text/plain",
-        status: int = 200,
-        fails: Iterable[int] = (),
-    ) -> Callable[[_Route], _Route]:
-        """Return a decorator that adds a function as a route; its result is the answer's body.
+def _add(router: APIRouter, kind: type[Operation], root: RootPort) -> None:
+    method, path = kind.route.split(" ")
+    name = kind.endpoint or kind.command.split(" ")[-1]
 
-        A caller without the permission is answered 403 before the function runs. The decorator
-        returns the function unchanged.
+    def answered(caller: Any, context: Any, request: Any = None, **named: str) -> Response:
+        given = (
+            {name: getattr(request, name) for name in request.model_fields_set} if request else {}
+        )
+        page = {name: getattr(request, name) for name in _PAGE} if kind.member else {}
+        stated = {name: value for name, value in given.items() if name not in page}
+        by = operations.Caller(caller, subject_id=context.subject_id)
+        found = kind(**stated, **named).run(root, by)
+        if isinstance(found, Generator):
+            return Streamed(found, kind.media_type, f"remit-{name}")
+        if kind.media_type:
+            return Response(found, kind.status, media_type=kind.media_type)
+        return answer(
+            _page_of(found, kind.member, **page) if isinstance(found, Feed) else found, kind.status
+        )
 
-        Args:
-            method: the HTTP method.
-            path: path below ``/api``.
-            summary: text for the OpenAPI document.
-            needs: the needed permission of :data:`remit.gateway.auth.PERMISSIONS`; of several
-                joined with " or ", one is enough.
-            shape: name of the form of a JSON body; empty for text or bytes of ``media_type``, or
-                for a response that streams it.
-            media_type: the type of a body without a shape.
-            status: the status of success.
-            fails: statuses of failure in addition to those of every route, and 404 of a path with
-                parameters.
-        """
-        statuses = {400, 401, 403, *fails, *([404] if "{" in path else [])}
-        responses: dict[int | str, dict[str, Any]] = {
-            code: {"model": Error, "description": _MEANINGS[code]} for code in sorted(statuses)
-        }
-        # For example, a body is too large or too slow, or the database does not answer.
-        responses["default"] = {"model": Error, "description": "Any other failure."}
-        if not shape:
-            content = {media_type: {"schema": _FORMATS[media_type]}}
-            responses[status] = {
-                "description": "The exact bytes of the record or document.",
-                "content": content,
-            }
+    answered.__signature__ = _signature(kind)  # type: ignore[attr-defined]
+    answered.__name__, answered.__doc__ = name, kind.__doc__
+    router.add_api_route(
+        path, answered, methods=[method], summary=kind.summary, status_code=kind.status,
+        response_model=result_form(kind.result) if kind.result else None,
+        # The document shows the form only where the class names a media type.
+        response_class=JSONResponse if kind.result else Response,
+        responses=_responses(kind), dependencies=[Depends(_allowing(kind.needs))],
+    )  # fmt: skip
 
-        def decorate(function: _Route) -> _Route:
-            @functools.wraps(function)
-            def answered(*args: Any, **kwargs: Any) -> Response:
-                value = function(*args, **kwargs)
-                if isinstance(value, Response):  # a stream
-                    return value
-                if not shape:
-                    return Response(value, status, media_type=media_type)
-                return answer(value, status)
 
-            self.add_api_route(
-                path,
-                answered,
-                methods=[method],
-                summary=summary,
-                status_code=status,
-                response_model=result_form(shape) if shape else None,
-                # The document shows the shape only where the class names a media type.
-                response_class=JSONResponse if shape else Response,
-                responses=responses,
-                dependencies=[Depends(_allowing(needs))],
+def _signature(kind: type[Operation]) -> inspect.Signature:
+    """Return the parameters of a route, from which FastAPI reads and checks a request."""
+    method, path = kind.route.split(" ")
+    in_path = frozenset(re.findall(r"{(\w+)", path))
+    fields = kind.fields("route")
+    rest = [item for item in fields if item.name not in in_path]
+    is_query = method in {"GET", "DELETE"}
+    model: Any = request_model(kind, "route", but=in_path, is_query=is_query)
+    parameters: dict[str, tuple[Any, Any]] = {
+        item.name: (item.type, ...) for item in fields if item.name in in_path
+    }
+    parameters |= {"caller": (_Caller, ...), "context": (_Context, ...)}
+    if is_query and (rest or kind.member):
+        parameters["request"] = Annotated[model, Query()], ...
+    elif rest:
+        is_optional = not any(item.is_required for item in rest) and bool(in_path)
+        parameters["request"] = (model | None, None) if is_optional else (model, ...)
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation,
+                default=inspect.Parameter.empty if default is ... else default,
             )
-            return function
+            for name, (annotation, default) in parameters.items()
+        ]
+    )  # fmt: skip
 
-        return decorate
+
+def _responses(kind: type[Operation]) -> dict[int | str, dict[str, Any]]:
+    """Return the failures of a route, and the format of a body that is not JSON."""
+    statuses = {400, 401, 403, *kind.fails, *([404] if "{" in kind.route else [])}
+    found: dict[int | str, dict[str, Any]] = {
+        code: {"model": Error, "description": _MEANINGS[code]} for code in sorted(statuses)
+    }
+    # For example, a body is too large or too slow, or the database does not answer.
+    found["default"] = {"model": Error, "description": "Any other failure."}
+    if kind.media_type:
+        found[kind.status] = {
+            "description": "The exact bytes of the record or document.",
+            "content": {kind.media_type: {"schema": _FORMATS[kind.media_type]}},
+        }
+    return found
 
 
 def _allowing(needs: str) -> Callable[..., Any]:
-    async def check(request: Request, caller: Caller) -> None:
+    async def check(request: Request, caller: _Caller) -> None:
         if not any(map(caller.may, needs.split(" or "))):
             why = f"The role {caller.role} may not {needs.replace('_', ' ')}."
             raise HttpError(403, "forbidden", why)
@@ -161,56 +164,22 @@ def answer(value: Any, status: int = 200) -> Response:
     return Response(_dump(value), status, media_type="application/json")
 
 
-def page_of(found: Iterable[Listed], limit: int, *lists: str) -> dict[str, Any]:
-    """Return the first ``limit`` items in their lists, and the cursor of the next page.
+def _page_of(found: Feed, member: str, cursor: str | None, limit: int) -> dict[str, Any]:
+    """Return a page of at most ``limit`` items, which are encoded, and the next page's cursor.
 
-    A page of large items ends earlier but has at least one item.
-
-    Args:
-        found: cursor, list name and value of each item; each name is one of ``lists``.
-        limit: most items.
-        lists: names of the lists.
-
-    Returns:
-        An object with each list, whose items are encoded, and ``next_cursor``: the cursor of the
-        last item of the page, after which the next page begins, or None on the last page.
+    A page of large items ends earlier but has at least one item. ``next_cursor`` is the cursor of
+    the last item of the page, or None on the last page.
     """
-    page: dict[str, Any] = {name: [] for name in lists}
+    page: dict[str, Any] = {name: [] for name in found.lists or (member,)}
     size, last, number = 0, "", 0
-    for cursor, name, item in found:
+    for place, item in found.read(cursor, limit + 1):
         if number == limit or size >= _FULL_BYTES:
-            return {**page, "next_cursor": last}
-        encoded = _dump(item)
+            return {**found.rest, **page, "next_cursor": last}
+        name, value = item if found.lists else (member, item)
+        encoded = _dump(value)
         page[name].append(orjson.Fragment(encoded))
-        size, last, number = size + len(encoded), cursor, number + 1
-    return {**page, "next_cursor": None}
-
-
-def slice_of(
-    items: Sequence[_T], cursors: Iterable[str], cursor: str | None, limit: int
-) -> tuple[list[_T], str | None]:
-    """Return the items after ``cursor``, and the cursor of the next page; None at the end.
-
-    Args:
-        items: all items of the list.
-        cursors: a unique text for each item, in the same order.
-        cursor: the cursor of the last item of the previous page; ``None`` for the first page.
-        limit: largest number of items.
-
-    Raises:
-        InvalidInputError: the list has no such cursor.
-    """
-    places = list(cursors)
-    first = 0
-    if cursor is not None:
-        if cursor not in places:
-            raise InvalidInputError(
-                "The cursor is unknown.", next_step="Request the first page without a cursor."
-            )
-        first = places.index(cursor) + 1
-    end = first + limit
-    more = places[end - 1] if end < len(places) else None
-    return list(islice(items, first, end)), more
+        size, last, number = size + len(encoded), place, number + 1
+    return {**found.rest, **page, "next_cursor": None}
 
 
 def _dump(value: Any) -> bytes:
@@ -223,3 +192,27 @@ def _plain(value: Any) -> Any:
     if isinstance(value, LedgerEntry):
         return value.to_dict()
     raise TypeError(type(value).__name__)
+
+
+class Streamed(StreamingResponse):
+    """A streamed file. Reading the ledger ends with the answer, even if the client is gone.
+
+    Args:
+        parts: yields the file; its first piece is made at once, and its error is raised then.
+        media_type: the type of the file.
+        name: name of the file, without its ending.
+    """
+
+    def __init__(self, parts: Generator[str], media_type: str, name: str) -> None:
+        first = next(parts)  # a report that cannot be made is refused before the answer begins
+        ending = media_type.partition("/")[2]
+        headers = {"content-disposition": f'attachment; filename="{name}.{ending}"'}
+        super().__init__(chain([first], parts), media_type=media_type, headers=headers)
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file (ASGI 3)."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._parts.close()

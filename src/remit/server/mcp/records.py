@@ -11,7 +11,7 @@ from typing import Any
 from remit.agents import admin_tools
 from remit.agents.tools import Tool
 from remit.runtime import Runtime
-from remit.server.mcp.tools import McpTool, object_schema
+from remit.server.mcp.tools import McpTool, object_schema, rights_of
 
 _STATUS = {"const": "ok"}
 _COUNT = {"type": "integer"}
@@ -90,8 +90,8 @@ def record_tools(runtime: Runtime) -> list[McpTool]:
         McpTool(
             tool=_described(found[name], text, properties, settings.mcp_server.timeout_s),
             title=title,
-            needs=("read",),
             output_schema=output,
+            **rights_of(name),
         )
         for name, (title, text, properties, output) in _PUBLISHED.items()
     ]

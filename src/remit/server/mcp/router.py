@@ -89,7 +89,7 @@ class RouterTools:
 
     @mcp_tool(
         "Answer with the best model",
-        needs=("call",),
+        needs="call",
         writes=True,
         calls_model=True,
         returns=_described(
@@ -147,7 +147,6 @@ class RouterTools:
 
     @mcp_tool(
         "Which model would answer",
-        needs=("call", "read"),
         returns=_described(
             {
                 "winner": "the model that would be asked first",
@@ -179,7 +178,7 @@ class RouterTools:
             )
         )
 
-    @mcp_tool("The router's state", needs=("read",), returns=_described({}))
+    @mcp_tool("The router's state", returns=_described({}))
     def router_status(self) -> Any:
         """See how the router is: its rules' hash, its routes and preferences, the models
         it can choose from, and which of them cannot be asked just now. Use it when
@@ -188,7 +187,7 @@ class RouterTools:
         """
         return self._fitted(self._router.status())
 
-    @mcp_tool("Why a model was chosen", needs=("read",), returns=_described({}))
+    @mcp_tool("Why a model was chosen", returns=_described({}))
     def router_explain(
         self,
         decision_id: _Recorded = "",

@@ -149,7 +149,7 @@ class ToolRunner:
         if not tool.allows(caller):
             return _failed(
                 f"A key of the role {caller.identity.role} may not use {name}. Ask the operator "
-                f"for a key that may {' or '.join(tool.needs)}, or use a listed tool."
+                f"for a key that may {tool.needs}, or use a listed tool."
             )
         arguments = _with_integers(tool.tool.input_schema, arguments)
         try:

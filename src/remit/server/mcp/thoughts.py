@@ -59,8 +59,6 @@ class ThoughtTools:
 
     @mcp_tool(
         "Record a thought",
-        needs=("call",),
-        writes=True,
         returns=object_schema({name: _STRING for name in _FIELDS if name != "content"}),
     )
     async def thought_record(
@@ -117,7 +115,6 @@ class ThoughtTools:
 
     @mcp_tool(
         "Read thoughts",
-        needs=("read", "call"),
         returns=object_schema(
             {
                 "count": _INTEGER,
@@ -166,7 +163,6 @@ class ThoughtTools:
 
     @mcp_tool(
         "Verify thoughts",
-        needs=("verify", "read", "call"),
         returns=object_schema(
             {
                 "verified": {"type": "boolean"},

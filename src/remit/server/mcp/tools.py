@@ -17,6 +17,7 @@ from remit.agents.tools import Tool, ToolError, tool
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import call_in_thread
 from remit.kernel.settings import Settings
+from remit.runtime.operations import all_operations
 from remit.server.mcp.callers import Caller
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -36,7 +37,8 @@ class McpTool:
     Attributes:
         tool: id, description, schema of the arguments, and function.
         title: a title for people.
-        needs: permissions (:data:`remit.gateway.auth.PERMISSIONS`), any one of which is enough.
+        needs: permissions (:data:`remit.gateway.auth.PERMISSIONS`) joined with " or ", any one of
+            which is enough.
         output_schema: JSON Schema of the result.
         writes: whether the tool adds to the record; no tool changes or removes anything.
         calls_model: whether the tool calls a model.
@@ -44,7 +46,7 @@ class McpTool:
 
     tool: Tool
     title: str
-    needs: tuple[str, ...]
+    needs: str
     output_schema: Mapping[str, Any]
     writes: bool = False
     calls_model: bool = False
@@ -55,7 +57,7 @@ class McpTool:
         Args:
             caller: the caller.
         """
-        return any(caller.identity.may(permission) for permission in self.needs)
+        return any(map(caller.identity.may, self.needs.split(" or ")))
 
     def definition(self) -> Definition:
         """Return the tool in the form of ``tools/list``.
@@ -85,8 +87,8 @@ class McpTool:
 def mcp_tool(
     title: str,
     *,
-    needs: tuple[str, ...],
     returns: Mapping[str, Any],
+    needs: str = "",
     writes: bool = False,
     calls_model: bool = False,
 ) -> Callable[[_Method], _Method]:
@@ -97,23 +99,33 @@ def mcp_tool(
 
     Args:
         title: name for people.
-        needs: permissions, one of which is enough.
         returns: JSON Schema of the result.
-        writes: True if the tool changes something.
+        needs: permissions joined with " or ", one of which is enough; by default, those of the
+            operation that names the tool, which also states whether the tool changes something.
+        writes: True if the tool changes something, if ``needs`` is given.
         calls_model: True if the tool calls a model, which has its own time limit and slots.
     """
 
     def marked(method: _Method) -> _Method:
         method.mcp_tool = {  # type: ignore[attr-defined]
             "title": title,
-            "needs": needs,
             "output_schema": returns,
-            "writes": writes,
+            **({"needs": needs, "writes": writes} if needs else rights_of(method.__name__)),
             "calls_model": calls_model,
         }
         return method
 
     return marked
+
+
+def rights_of(name: str) -> dict[str, Any]:
+    """Return ``needs`` and ``writes`` of the operation that names a tool.
+
+    Args:
+        name: id of the tool.
+    """
+    kind = next(kind for kind in all_operations() if name in kind.tools)
+    return {"needs": kind.needs, "writes": kind.changes}
 
 
 def tools_of(toolset: object, settings: Settings) -> list[McpTool]:

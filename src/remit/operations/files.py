@@ -1,4 +1,4 @@
-"""Input files of the learning commands, read in bounded memory and checked before use."""
+"""Input files and folders of operations; files are read in bounded memory and checked first."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.cli.shared import cut, note
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import load_unique
+from remit.kernel.words import cut
+from remit.operations.operation import field
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerReader
-
-__all__ = [
-    "note_unused", "read_lines", "read_prompts", "read_references", "read_table",
-    "require_exchanges",
-]  # fmt: skip
+    from remit.operations.operation import RootPort
 
 _MAX_BYTES = 16 * 1024 * 1024
 _NAMED = 3
 
 
-def read_table(file: Path) -> dict[str, Any]:
+def archives() -> Any:
+    """Declare the option that names directories of segments, whose entries are read too."""
+    return field("Directory of segments. Repeat for several directories.", [], door="command",
+                 flag="--archive", metavar="DIR", place="input folder")  # fmt: skip
+
+
+def read_table(file: Path | str) -> dict[str, Any]:
     """Return the object in a JSON or TOML file of at most 16 MiB.
 
     Raises:
@@ -34,7 +37,7 @@ def read_table(file: Path) -> dict[str, Any]:
     data = _read(file)
     try:
         text = data.decode()
-        value = tomllib.loads(text) if file.suffix == ".toml" else load_unique(text)
+        value = tomllib.loads(text) if str(file).endswith(".toml") else load_unique(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(
             f"{file} cannot be read: {cut(str(error).rstrip('.'), 200)}."
@@ -44,7 +47,7 @@ def read_table(file: Path) -> dict[str, Any]:
     return value
 
 
-def read_references(file: Path) -> dict[str, str]:
+def read_references(file: Path | str) -> dict[str, str]:
     """Return the correct answers of a JSON or TOML file, keyed by exchange id.
 
     Raises:
@@ -67,7 +70,7 @@ def read_references(file: Path) -> dict[str, str]:
     return found
 
 
-def read_lines(file: Path) -> dict[str, str]:
+def read_lines(file: Path | str) -> dict[str, str]:
     """Return the correct answers of a JSON Lines file, keyed by exchange id.
 
     Raises:
@@ -93,7 +96,7 @@ def read_lines(file: Path) -> dict[str, str]:
     return found
 
 
-def read_prompts(file: Path) -> list[tuple[Any, str]]:
+def read_prompts(file: Path | str) -> list[tuple[Any, str]]:
     """Return the prompts of a JSON Lines file, each with its right answer, empty if unknown.
 
     Raises:
@@ -133,11 +136,11 @@ def require_exchanges(ledger: LedgerReader, references: Collection[str]) -> None
         )
 
 
-def note_unused(references: Mapping[str, str], used: Collection[str]) -> int:
-    """Print a note with the number of unused references, if any, and return the number."""
+def note_unused(root: RootPort, references: Mapping[str, str], used: Collection[str]) -> int:
+    """Show a note with the number of unused references, if any, and return the number."""
     unused = len(references.keys() - set(used))
     if unused:
-        note(
+        root.note(
             f"{unused} of {len(references)} reference answers were not used. Their exchanges "
             "belong to another contract or version, have no answer, are erased, or were made by "
             "learning itself."
@@ -145,9 +148,9 @@ def note_unused(references: Mapping[str, str], used: Collection[str]) -> int:
     return unused
 
 
-def _read(file: Path) -> bytes:
+def _read(file: Path | str) -> bytes:
     try:
-        with file.open("rb") as stream:
+        with Path(file).open("rb") as stream:
             data = stream.read(_MAX_BYTES + 1)
     except OSError as error:
         raise InvalidInputError(f"{file} cannot be read: {error.strerror or error}.") from error

@@ -1,82 +1,25 @@
-"""``remit learn report``: shows adopted changes, their effects, and contracts' questions."""
+"""The report of learning as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
-import click
-
-from remit.cli.shared import emit, note, open_ledger, open_settings, reads, whoami
+from remit.kernel.words import count
 
 if TYPE_CHECKING:
     from remit.learning import Estimate
     from remit.learning.meta import Effect, Report
 
-__all__ = ["report"]
-
 _NAMED = 5  # missing requirements in a line
 
 
-@click.command()
-@click.option(
-    "--propose",
-    is_flag=True,
-    help="Propose a rollback of changes that made answers significantly worse.",
-)
-@click.option(
-    "--html",
-    "page",
-    type=click.File("w", encoding="utf-8", lazy=True, atomic=True),
-    help="Write a self-contained HTML page with charts; - is standard output.",
-)
-@reads
-def report(root: Path | None, as_json: bool, propose: bool, page: IO[str] | None) -> None:
-    """Report proposals, whether adopted changes had the predicted effect, and whether contracts
-    ask the right question."""
-    from remit.contracts import ContractLoader
-    from remit.gateway.auth import Identity
-    from remit.kernel.installation import InstalledFiles
-    from remit.learning.meta import propose_rollbacks, read_report
-    from remit.learning.proposals import Learner, Proposals
-    from remit.views import learning_page
+def report_lines(found: Report) -> Iterator[str]:
+    """Yield the lines of all sections of a report, for people.
 
-    if as_json and page is not None:
-        raise click.UsageError("Give --json or --html, not both.")
-    place, loaded = open_settings(root)
-    contracts = ContractLoader(place.tier("ho1"), installed=InstalledFiles(place.path))
-    with open_ledger(root, signing=propose) as ledger:
-        found = read_report(ledger, Proposals(place, ledger), contracts)
-        value = found.to_dict()
-        asked = []
-        if propose:
-            learner = Learner(place, ledger, loaded, Identity(whoami(), "operator"))
-            made, refused = propose_rollbacks(learner, found.effects)
-            value |= {"proposed": [one.to_dict() for one in made], "refused": refused}
-            asked = [
-                f"Proposed: roll back {one.rolls_back[:12]}. `remit learn show "
-                f"{one.proposal_id[:12]}`, then `remit learn adopt`."
-                for one in made
-            ]
-            asked += refused or (
-                []
-                if made
-                else [
-                    "No adopted change made answers significantly "
-                    "worse, so no rollback was proposed."
-                ]
-            )
-    if page is None:
-        emit(as_json, value, (*_lines(found), *asked))
-        return
-    page.write(learning_page(value))
-    for line in (*asked, *([f"written to {page.name}"] if page.name != "-" else [])):
-        note(line)
-
-
-def _lines(found: Report) -> Iterator[str]:
-    """Yield the lines of all sections of the report, for people."""
+    Args:
+        found: the report.
+    """
     from remit.learning import Estimate
 
     yield f"policy epoch {found.epoch}" + (
@@ -112,7 +55,8 @@ def _lines(found: Report) -> Iterator[str]:
         yield "Did the contracts ask the right question?"
     for question in found.questions:
         name = f"{question.contract_id} {question.contract_version}".rstrip()
-        yield f"  {name} ({question.prompt_pack_id or 'no pack'}), {question.exchanges} exchanges"
+        pack = question.prompt_pack_id or "no pack"
+        yield f"  {name} ({pack}), {count(question.exchanges, 'exchange')}"
         yield f"    valid answers           {_share(question.success)}"
         yield f"    corrected by the user   {_share(question.repair)}"
         yield f"    equal questions differ  {_share(question.disagreement)}"
@@ -125,7 +69,8 @@ def _lines(found: Report) -> Iterator[str]:
     for cause in found.attributions:
         name = f"{cause['contract_id']} {cause['contract_version']}"
         gains = [_signed(Estimate(**cause[side])) for side in ("question", "model")]
-        yield f"  {name}, question or model: {cause['cause']} ({cause['exchanges']} exchanges)"
+        number = count(cause["exchanges"], "exchange")
+        yield f"  {name}, question or model: {cause['cause']} ({number})"
         yield f"    another question gains {gains[0]}, another model {gains[1]}"
 
 

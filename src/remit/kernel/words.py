@@ -1,0 +1,24 @@
+"""Numbers with nouns, and short texts, for messages to people."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+
+def count(amount: int, noun: str) -> str:
+    """Return a number with a noun, such as ``1 call``, ``2 calls`` or ``3 entries``.
+
+    Args:
+        amount: the number.
+        noun: the noun in the singular; perhaps with words before it.
+    """
+    if amount != 1:
+        noun = re.sub("([^aeiou])y$", r"\1ie", noun) + "s"
+    return f"{amount:,} {noun}"
+
+
+def cut(value: Any, most: int) -> str:
+    """Return a text on one line, cut to at most ``most`` characters."""
+    line = " ".join(str(value).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -1,0 +1,165 @@
+"""Operations on sessions, and on the work orders in them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from remit.kernel.errors import NotFoundError
+from remit.operations.operation import Caller, Feed, Operation, RootPort, field
+
+if TYPE_CHECKING:
+    from remit.ledger import LedgerClient, LedgerEntry
+
+# fmt: off
+_OF_EXCHANGE = ("model_id", "provider_id", "outcome", "input_tokens", "output_tokens", "cost_usd",
+                "cost_certainty", "latency_ms", "finish_reason", "agent_id", "work_order_id",
+                "contract_id", "key_id", "attempt", "error_code")
+_OF_STEP = ("wo_type", "model_id", "outcome", "input_tokens", "output_tokens", "latency_ms",
+            "tool_id", "status", "tool_error", "verdict", "reasons", "error_code",
+            "error_message", "exchange_entry_id", "cost", "error")
+_STATES = {"WO_COMPLETED": "completed", "WO_FAILED": "failed", "WO_EXECUTING": "executing",
+           "WO_DISPATCHED": "dispatched", "WO_PLANNED": "planned"}
+# fmt: on
+
+
+class ListSessions(Operation):
+    """Return sessions that began with a ``SESSION_START``, latest first.
+
+    Calls that name no session have one for each key and day, which can be read by its id.
+    """
+
+    route, summary, result = "GET /sessions", "List sessions", "SessionPage"
+    member, endpoint, tools = "sessions", "sessions", ("list_sessions",)
+
+    def run(self, root: RootPort, caller: Caller) -> Feed:
+        """Return the sessions."""
+
+        def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
+            for entry in root.ledger.query(
+                event_type="SESSION_START", order="desc", after=cursor, limit=most,
+                with_content=False,
+            ):  # fmt: skip
+                yield entry.id, _overview(root.ledger, entry.submission_id)
+
+        return Feed(read)
+
+
+class ShowSession(Operation):
+    """Return a session: both sides of its turns, and a summary of its model calls."""
+
+    route, summary, result = "GET /sessions/{session_id:path}", "One session", "SessionDetail"
+    member, endpoint = "turn_list", "session"
+    tools = ("session_overview", "reconstruct_session")
+
+    session_id: str = field("Id of the session.")
+
+    def run(self, root: RootPort, caller: Caller) -> Feed:
+        """Return the session.
+
+        Raises:
+            NotFoundError: the ledger has no entry of the session.
+        """
+
+        def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
+            found = (
+                root.ledger.query(session_id=self.session_id, event_type=event, after=cursor,
+                                  with_content=event == "TURN_RECORDED")
+                for event in ("TURN_RECORDED", "EXCHANGE")
+            )  # fmt: skip
+            for entry in heapq.merge(*found, key=lambda entry: int(entry.id[4:], 16)):
+                yield entry.id, _of_session(entry)
+
+        overview = _overview(root.ledger, self.session_id)
+        return Feed(read, rest=overview, lists=("turn_list", "exchanges"))
+
+
+class ShowTrace(Operation):
+    """Return the steps of a work order, with entry ids."""
+
+    route, summary = "GET /traces/{work_order_id:path}", "Trace of a work order"
+    tag, result, member, endpoint = "sessions", "Trace", "steps", "trace"
+    tools = ("trace_prompt_journey",)
+
+    work_order_id: str = field("Id of the work order.")
+
+    def run(self, root: RootPort, caller: Caller) -> Feed:
+        """Return the steps.
+
+        Raises:
+            NotFoundError: the ledger has no entry of the work order.
+        """
+        ledger, order_id = root.ledger, self.work_order_id
+
+        def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
+            for entry in ledger.query(work_order_id=order_id, after=cursor):
+                yield entry.id, {**_place(entry), "event_type": entry.event_type,
+                                 **_shown(entry.metadata, _OF_STEP)}  # fmt: skip
+
+        first = next(ledger.query(work_order_id=order_id, limit=1, with_content=False), None)
+        if first is None:
+            raise NotFoundError("The ledger does not contain this work order.")
+        state = _state(ledger, order_id)
+        rest = {"work_order_id": order_id, "session_id": _own(first, "session_id"), "state": state}
+        return Feed(read, rest=rest)
+
+
+def _overview(ledger: LedgerClient, session_id: str) -> dict[str, Any]:
+    """Return the summary of a session; of one without ``SESSION_START``, a summary without turns.
+
+    Raises:
+        NotFoundError: the ledger has no entry of the session.
+    """
+    from remit.agents.sessions import session_overview
+
+    found = session_overview(ledger, session_id)
+    if found is not None:
+        return found.to_dict()
+    first = next(ledger.query(session_id=session_id, limit=1, with_content=False), None)
+    if first is None:
+        raise NotFoundError(
+            "The ledger does not contain this session.",
+            next_step="GET /api/sessions lists the sessions.",
+        )
+    return {
+        "session_id": session_id, "agent_id": _own(first, "agent_id"),
+        "started_at": first.timestamp, "turns": 0, "last_turn_at": "", "ended": False,
+    }  # fmt: skip
+
+
+def _of_session(entry: LedgerEntry) -> tuple[str, dict[str, Any]]:
+    """Return the list that an entry of a session belongs to, and its JSON object."""
+    metadata = entry.metadata
+    if entry.event_type == "EXCHANGE":
+        return "exchanges", {**_place(entry), **_shown(metadata, _OF_EXCHANGE)}
+    turn = {name: metadata.get(name) for name in ("turn_number", "user_message", "response")}
+    return "turn_list", {**turn, "outcome": metadata.get("outcome", ""), **_place(entry)}
+
+
+def _place(entry: LedgerEntry) -> dict[str, str]:
+    return {"entry_id": entry.id, "timestamp": entry.timestamp}
+
+
+def _state(ledger: LedgerClient, work_order_id: str) -> str | None:
+    """Return an order's state: that of its latest event in the order of ``_STATES``; else None."""
+    for event, state in _STATES.items():
+        found = ledger.query(
+            work_order_id=work_order_id, event_type=event, limit=1, with_content=False
+        )
+        if next(found, None) is not None:
+            return state
+    return None
+
+
+def _shown(metadata: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: metadata[name] for name in names if name in metadata}
+
+
+def _own(entry: LedgerEntry, name: str) -> str:
+    """Return an id from the metadata, or from its provenance; empty without one."""
+    provenance = entry.metadata.get("provenance")
+    value = entry.metadata.get(name) or (
+        provenance.get(name) if isinstance(provenance, dict) else None
+    )
+    return str(value or "")

@@ -1,0 +1,230 @@
+"""The operation that verifies a ledger, an extract, an export by cursor or a registration."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.words import count
+from remit.operations.files import archives
+from remit.operations.operation import Caller, Note, Operation, RootPort, field
+
+if TYPE_CHECKING:
+    from remit.ledger.tlog import VerifierKey
+
+_FETCH_S = 10
+_MAX_CHECKPOINT = 1_000_000
+_STATUS = {
+    "none": "The ledger has no signed checkpoint, so a truncation or a full rewrite cannot be "
+    "detected. `remit init` creates a key.",
+    "unchecked": "The stored checkpoints match the records, but their signatures were not "
+    "checked because there is no key.",
+    "stored": "Verified with the stored checkpoints, up to {size} entries. The owner of the key "
+    "and the disk could still have rewritten everything. To detect a full rewrite, "
+    "keep a checkpoint elsewhere and pass it with --checkpoint.",
+    "outside": "Verified with the given checkpoint: its {size} entries are unchanged.",
+    "failed": "",
+}
+_MEMBERS = (
+    "verified", "entries", "archived", "first_seq", "unread", "last_full", "first_bad_seq",
+    "problems", "problem_count", "contents", "erased", "erasures", "checkpoint",
+    "checkpoint_size", "witnesses", "notes",
+)  # fmt: skip
+
+
+class VerifyLedger(Operation):
+    """Verify the whole ledger; exit 1 on a problem.
+
+    The command checks records, hash chain, tree, content, erasures and checkpoints. With --file, it
+    checks the file alone, without a root."""
+
+    command, tools = "ledger verify", ("verify_ledger",)
+
+    source: str | None = field("Checkpoint kept elsewhere.", None, flag="--checkpoint",
+                               metavar="FILE|URL")  # fmt: skip
+    first: str = field("Skip entries before this sequence number.", "0", flag="--from",
+                       flag_default="0", metavar="SEQ")  # fmt: skip
+    jobs: int | None = field("Processes (default: one per core).", None, least=1)
+    full: bool = field(
+        "Incremental continues from the last verification and rechecks only a sample of earlier "
+        "entries (default: full).", True, flag="--full/--incremental",
+    )  # fmt: skip
+    witnesses: list[str] = field("Require the cosignature of this witness.", [], flag="--witness",
+                                 metavar="VKEY")  # fmt: skip
+    file: Path | None = field("Verify this extract or registration instead.", None)
+    before: str | None = field("With --file of a registration: the latest time.", None,
+                               metavar="TIME")  # fmt: skip
+    key: str | None = field("With --file: the log's verifier key.", None, metavar="VKEY")
+    archives: list[Path] = archives()
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the result; a ledger that cannot be opened does not verify.
+
+        Raises:
+            InvalidInputError: the checkpoint's URL has another scheme than HTTP.
+            RemitError: a file or the checkpoint cannot be read.
+            TlogError: a key or the checkpoint cannot be parsed.
+        """
+        from remit.ledger import LedgerError, VerificationReport
+        from remit.ledger.tlog import VerifierKey
+
+        keys = [VerifierKey.parse(text) for text in self.witnesses]
+        if self.file is not None:
+            return self._of_file(self.file, keys)
+        held = _read_checkpoint(self.source) if self.source else None
+        try:
+            ledger, unread = root.ledger, VerificationReport()
+            if self.archives:
+                with unread.guard("the segments"):
+                    ledger.attach(self.archives)
+            report = ledger.verify(
+                checkpoint=held,
+                first=int(self.first) if self.first.isdecimal() else self.first,
+                jobs=self.jobs or os.cpu_count() or 1,
+                witnesses=keys,
+                since_mark=not self.full,
+                progress=root.progress("verifying"),
+            )
+            report.merge(unread)
+        except LedgerError as error:
+            report = VerificationReport.of_failure(error)
+            if error.next_step:
+                root.note(f"next: {error.next_step}")
+        found = {name: getattr(report, name) for name in _MEMBERS}
+        return {**found, "problems": [str(problem) for problem in report.problems]}
+
+    def _of_file(self, file: Path, witnesses: Sequence[VerifierKey]) -> dict[str, Any]:
+        """Return what a file proves, or the problem of one that does not hold.
+
+        Raises:
+            InvalidInputError: witnesses or a time are given, and the file is no registration; or
+                the time is not valid.
+            RemitError: the file cannot be read.
+        """
+        from remit.ledger import LedgerFormatError, read_batches, read_extract
+        from remit.ledger.tlog import VerifierKey
+        from remit.routing import REGISTRATION_FORMAT, read_registration
+        from remit.views import read_receipts
+
+        key, batches = VerifierKey.parse(self.key) if self.key else None, None
+        try:
+            with file.open("rb") as lines:
+                start = lines.readline()
+            is_registration = f'"format":"{REGISTRATION_FORMAT}"'.encode() in start
+            if (witnesses or self.before) and not is_registration:
+                raise InvalidInputError(
+                    f"{file} is no registration, which --witness and --before need."
+                )
+            if is_registration:
+                read = read_registration(file.read_bytes(), key, witnesses, self.before)
+                found, statement = read.extract, read.statement
+            elif b'"previous_hash":' in start:  # an extract has this text in quotes only
+                with file.open("rb") as lines:
+                    batches = read_batches(lines, key)
+                found, statement = batches.last, batches.statement
+            else:
+                found = read_extract(file.read_bytes(), key)
+                statement = found.statement
+        except OSError as error:
+            raise RemitError(f"{file} cannot be read: {error.strerror or error}.") from error
+        except LedgerFormatError as error:
+            return {"verified": False, "problems": [error.message]}
+        of, entries = dict(found.of), len(found.records)
+        if batches is not None:
+            of["first"], entries = batches.first, batches.end - batches.first
+        head, receipts = found.signed.checkpoint, read_receipts(found)
+        self.stated_key = found.members["verifier_key"]
+        self.unproven = 0 if batches is None else batches.unproven
+        self.facts = receipts[0].lines() if "entry" in found.of else ()
+        return {
+            "verified": True, "of": of, "entries": entries, "end": found.end,
+            "origin": head.origin, "size": head.size, "problems": [], "statement": statement,
+            "receipts": [dataclasses.asdict(one) for one in receipts],
+        }  # fmt: skip
+
+    def has_failed(self, found: dict[str, Any]) -> bool:
+        """Return True if something does not verify."""
+        return not found["verified"]
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the numbers and notes on their meaning, or the problems."""
+        if self.file is not None:
+            yield from self._lines_of_file(found)
+        elif not found["verified"]:
+            yield (f"NOT VERIFIED: {count(found['problem_count'], 'problem')} in "
+                   f"{count(found['entries'], 'entry')}")  # fmt: skip
+            yield from (f"  {problem}" for problem in found["problems"])
+        else:
+            yield (f"verified: {count(found['entries'], 'entry')}, "
+                   f"{count(found['contents'], 'content value')}, {found['erased']} "
+                   "erased")  # fmt: skip
+            if found["archived"]:
+                yield f"  archived: {count(found['archived'], 'more entry')}"
+            for name, number in sorted(found["erasures"].items()):
+                yield f"  content erased under {name}: {number}"
+            yield from (f"  cosigned by {name}" for name in found["witnesses"])
+            yield from self._notes(found)
+
+    def _lines_of_file(self, found: dict[str, Any]) -> Iterator[str]:
+        if not found["verified"]:
+            yield f"NOT VERIFIED: {found['problems'][0]}"
+            return
+        yield found["statement"]
+        yield from self.facts
+        if self.unproven:
+            yield Note(f"{count(self.unproven, 'more line')} without a proof yet.")
+        if self.key is None:
+            yield Note(f"The file states the key {self.stated_key}. Compare it with the key that "
+                       "you have from another source, or pass that with --key.")  # fmt: skip
+
+    def _notes(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield notes on the parts that were not checked, and on the checkpoint."""
+        for said in found["notes"]:
+            yield Note(f"Not checked: {said}.")
+        if found["first_seq"]:
+            yield Note(f"Entries before {found['first_seq']} were not checked.")
+        if found["last_full"]:
+            yield Note(f"Verified earlier and not read again: {count(found['unread'], 'entry')}. "
+                       "The last full check, including the database file, was on "
+                       f"{found['last_full']}.")  # fmt: skip
+        if found["archived"] and not self.archives:
+            yield Note("Checked only by their hashes: "
+                       f"{count(found['archived'], 'archived entry')}; add --archive DIR to read "
+                       "them.")  # fmt: skip
+        yield Note(_STATUS[found["checkpoint"]].format(size=found["checkpoint_size"]))
+
+
+def _read_checkpoint(source: str) -> bytes:
+    """Return a checkpoint from a file or an http(s) URL.
+
+    Raises:
+        InvalidInputError: the URL has another scheme.
+        RemitError: the file cannot be read, or the URL cannot be fetched.
+    """
+    if "://" not in source:
+        try:
+            with Path(source).open("rb") as file:
+                return file.read(_MAX_CHECKPOINT)
+        except OSError as error:
+            raise RemitError(
+                f"The checkpoint {source} cannot be read: {error.strerror or error}.",
+                next_step="`remit ledger checkpoint --out FILE` writes one.",
+            ) from error
+    if not source.startswith(("https://", "http://")):
+        raise InvalidInputError(f"A checkpoint cannot be fetched from {source!r}.")
+    import urllib.error  # much to import, for one option
+    import urllib.request
+
+    try:
+        with urllib.request.urlopen(source, timeout=_FETCH_S) as answer:  # noqa: S310
+            data: bytes = answer.read(_MAX_CHECKPOINT)
+            return data
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        raise RemitError(
+            f"The checkpoint could not be fetched from {source}: {error}.",
+            next_step="Check the URL, or save the checkpoint to a file and give that.",
+        ) from error

@@ -1,0 +1,441 @@
+"""Operations of learning that call models: judges, searches for prompts, and replays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.words import count
+from remit.operations import Caller, Operation, RootPort, field
+from remit.operations.files import note_unused, read_references, read_table, require_exchanges
+from remit.runtime.operations.fits import proposed, require_reason
+
+if TYPE_CHECKING:
+    from remit.learning import Estimate
+    from remit.learning.judges import JudgeReport
+    from remit.learning.prompts import Found, Measured, PromptLoop
+    from remit.ledger import LedgerClient
+    from remit.runtime.runtime import Runtime
+
+_SEARCH = 3  # a third of the budget is for the search, the rest for the held-out part
+_NANO = 1_000_000_000
+_CAUSES = {
+    "question": "The question was the cause: changing it improves answers more than another "
+    "model does.",
+    "model": "The model was the cause: another model improves answers more than the changed "
+    "question does.",
+    "both": "Both changes improve answers; neither is significantly better than the other.",
+    "neither": "Neither change improves answers: each gains significantly less than 0.1.",
+    "undecided": "There are too few exchanges to decide. Record more, or raise --usd.",
+}
+
+
+def _usd(default: Any = ...) -> Any:
+    text, ends = "Spending limit in US dollars.", {"least": 0}
+    return field(text, **ends) if default is ... else field(text, default, **ends)
+
+
+def _schema() -> Any:
+    return field(
+        "Grade answers by this JSON Schema (default: the contract's).", None, flag="--schema",
+        metavar="FILE", read=read_table,
+    )  # fmt: skip
+
+
+def _references() -> Any:
+    return field(
+        "Grade answers by references: a JSON object keyed by exchange id.", None, metavar="FILE",
+        read=read_references,
+    )  # fmt: skip
+
+
+class JudgeAnswers(Operation):
+    """Have a model grade answers under PRC-JUDGE-001, within a budget. Without IDs or --contract,
+    show how reliable each judge's grades are.
+
+    ID is the id of an exchange. A grade is feedback with the source `judge`; it is used if no
+    person or program graded the answer. Answers that this judge already graded are skipped.
+    """
+
+    command, changes = "learn judge", True
+
+    exchange_ids: list[str] = field("Ids of exchanges.", [], flag="", metavar="[ID]...")
+    contract_id: str | None = field("Grade the latest answers under this contract.", None,
+                                    flag="--contract")  # fmt: skip
+    latest: int = field("Number of answers to grade.", 20, least=1)
+    model: str | None = field("The model that judges (default: the configured one).", None)
+    usd: float | None = _usd(None)
+    calls: int | None = field("Limit of model calls.", None, least=1)
+    width: float = field(
+        "Wanted width of the confidence interval; the report says how many labels it needs.", 0.1,
+        least=0, is_open=True,
+    )  # fmt: skip
+
+    def writes(self, root: RootPort) -> bool:
+        """Return False: grades are written by the runtime, which opens the ledger itself."""
+        return False
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Grade answers, and return the numbers and the judge's reliability.
+
+        Raises:
+            InvalidInputError: ids and a contract are given.
+            RemitError: an id names no exchange, or no model is reachable.
+        """
+        from remit.learning import open_account
+        from remit.learning.judges import Judge, read_judges
+        from remit.runtime.runtime import Runtime
+
+        if not self.exchange_ids and self.contract_id is None:
+            self.judges = read_judges(root.ledger, width=self.width)
+            return {"judges": [one.to_dict() for one in self.judges]}
+        if self.exchange_ids and self.contract_id is not None:
+            raise InvalidInputError("Give IDs, or --contract.")
+        with Runtime.open(root.path, model=self.model, by=caller.name) as runtime:
+            runtime.require_model()
+            open_account(runtime.budgeter, caller.name)
+            made = Judge(
+                runtime.gateway, runtime.ledger, runtime.contracts, runtime.provider_id,
+                runtime.model_id,
+            )  # fmt: skip
+            chosen = tuple(self.exchange_ids) or _latest(
+                runtime.ledger, self.contract_id or "", self.latest
+            )
+            done = made.run(
+                chosen, usd=self.usd, calls=self.calls,
+                progress=lambda number: root.note(f"{number} of {len(chosen)}"),
+            )  # fmt: skip
+            found = read_judges(runtime.ledger, width=self.width)
+        self.judges = [one for one in found if one.judge == made.name]
+        if done.ended == "budget":
+            root.note("The budget was spent before all answers were graded. Run the command again "
+                      "to continue.")  # fmt: skip
+        judges = [one.to_dict() for one in self.judges]
+        return {"judge": made.name, **asdict(done), "judges": judges}
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the numbers, and the reliability of each judge."""
+        if "judge" in found:
+            calls = count(found["calls"], "call")
+            yield (f"{len(found['graded'])} graded, {found['passed_over']} skipped, "
+                   f"{found['failed']} failed; {calls} for {found['usd']:.6f} USD")  # fmt: skip
+        elif not self.judges:
+            yield "No judge has graded any answer yet."
+        for one in self.judges:
+            yield from _judge_lines(one)
+
+
+def _latest(ledger: LedgerClient, contract_id: str, number: int) -> tuple[str, ...]:
+    """Return the ids of a contract's latest ``number`` answered exchanges, newest first.
+
+    Learning's own calls are skipped.
+    """
+    from itertools import islice
+
+    from remit.learning import is_evidence
+
+    entries = ledger.query(
+        event_type="EXCHANGE", contract_id=contract_id, order="desc", with_content=False
+    )
+    good = (
+        one.id
+        for one in entries
+        if one.metadata.get("outcome") == "success" and is_evidence(one.metadata)
+    )
+    return tuple(islice(good, number))
+
+
+def _judge_lines(one: JudgeReport) -> Iterator[str]:
+    known = one.calibration
+    yield f"{one.judge}, answers under {one.contract_id}"
+    if not known.calibrated:
+        yield f"  UNCALIBRATED: people graded {known.labelled} of its {known.judged} answers"
+    yield f"  its own mean      {known.judge_mean:.3f} of {known.judged}"
+    if known.mean is not None:
+        mean = known.mean
+        yield f"  calibrated mean   {mean.value:.3f} [{mean.low:.3f}, {mean.high:.3f}]"
+    if known.agreement is not None:
+        kappa = "" if known.kappa is None else f", kappa {known.kappa:.2f}"
+        yield f"  agreement         {known.agreement:.0%} of {known.labelled}{kappa}"
+        yield f"  judge - person    {known.bias:+.3f} on average"
+    if known.length_slope is not None:
+        slope = known.length_slope
+        yield (
+            f"  length            {slope.value:+.3f} [{slope.low:+.3f}, {slope.high:+.3f}] per "
+            f"1,000 characters, correlation {known.length_correlation or 0:+.2f}"
+        )
+    yield "  position          not applicable: the judge sees one answer at a time"
+    more = f"{one.labels_needed} more grades by people narrow the interval to {one.width:g}"
+    yield f"  labels            {more}"
+    if one.labels_needed and one.label_next:
+        yield f"  grade next        {' '.join(one.label_next)}"
+
+
+class SearchPrompt(Operation):
+    """Search for additions to a prompt that improve answers, and measure the best one.
+
+    The search uses exchanges that are not held out. The best candidate is then tested once on the
+    held-out exchanges, and only this test decides. If the budget runs out or the process is killed,
+    run the command again to continue; recorded answers are not paid for twice.
+    """
+
+    command, changes = "learn prompt", True
+
+    contract_id: str = field("Id of the contract.", flag="", metavar="CONTRACT")
+    usd: float = _usd()
+    calls: int = field("Limit of model calls of the search.", 300, least=1)
+    examples: int = field(
+        "Number of latest exchanges that the search uses; half of them are for validation.", 40,
+        least=4,
+    )  # fmt: skip
+    reflect: str | None = field(
+        "Model that proposes additions (default: derive them from the contract).", None
+    )
+    json_schema: dict[str, Any] | None = _schema()
+    references: dict[str, str] | None = _references()
+    propose: bool = field("Create a proposal if the improvement is significant.", False)
+    reason: str = field("Reason of the proposal.", "")
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Search, measure, and propose if requested.
+
+        Raises:
+            InvalidInputError: a proposal has no reason, the model has no provider, or the search
+                runs in another process.
+            RemitError: the contract is unknown or has too few exchanges.
+        """
+        from remit.runtime.runtime import Runtime
+
+        require_reason(self.propose, self.reason)
+        provider, _, model = (self.reflect or "").partition("/")
+        if self.reflect and not (provider and model):
+            raise InvalidInputError("Give --reflect as provider/model.")
+        reflect = (provider, model) if self.reflect else None
+        with Runtime.open(root.path, by=caller.name) as runtime, ExitStack() as held:
+            return self._searched(root, caller, runtime, held, reflect)
+
+    def _searched(
+        self, root: RootPort, caller: Caller, runtime: Runtime, held: ExitStack,
+        reflect: tuple[str, str] | None,
+    ) -> dict[str, Any]:  # fmt: skip
+        from remit.kernel.installation import InstalledFiles
+        from remit.learning import (
+            gradable_exchanges,
+            grader,
+            held_out_sides,
+            learnable_contract,
+            open_account,
+        )
+        from remit.learning.prompts import PromptLoop, Purse
+
+        ledger, right, contract_id = runtime.ledger, self.references, self.contract_id
+        require_exchanges(ledger, right or ())
+        contract = learnable_contract(ledger, runtime.contracts, contract_id)
+        wanted = contract.output_schema if self.json_schema is None else self.json_schema
+        open_account(runtime.budgeter, caller.name)
+        loop = PromptLoop(
+            runtime.gateway, ledger, runtime.contracts, InstalledFiles(runtime.root.path),
+            contract_id, grader(wanted, right), prices=runtime.prices.version,
+            kept=self._locked(runtime.root.path, held) / _name(wanted, right),
+        )  # fmt: skip
+        known = [one for one in gradable_exchanges(ledger, contract_id, contract)
+                 if right is None or one in right]  # fmt: skip
+        unused = note_unused(root, right or {}, known)
+        parted = held_out_sides(ledger, known)
+        learned = [one for one, held_out in parted.items() if not held_out][-self.examples :]
+        root.note(f"searching on {count(len(learned), 'exchange')}")
+        budget = round(self.usd * _NANO)
+        found = loop.search(
+            learned, Purse(budget // _SEARCH, self.calls),
+            schema=wanted if right is None else None, reflect=reflect,
+        )  # fmt: skip
+        measured: Measured | None = None
+        missing, made = [], ""
+        if not found.additions:
+            missing.append(self._why_none(found))
+        else:
+            measured = loop.measure(
+                found.additions, known, budget_nano=budget - found.spent_nano,
+                progress=lambda done, total: root.note(f"held out: {done} of {total}"),
+            )  # fmt: skip
+            if measured[0].ended == "budget":
+                missing.append("The budget was spent before all held-out exchanges were tested.")
+            elif self.propose:
+                made, refused = self._proposed(caller, runtime, loop, found, measured, learned)
+                missing += refused
+        self.found, self.measured = found, measured
+        value = {"contract_id": contract_id, "search": asdict(found), "missing": missing,
+                 "unused_references": unused}  # fmt: skip
+        if measured is not None:
+            replay, predicted, gate = measured
+            value |= {"held_out": replay.summary(), "effect": predicted.to_dict(),
+                      "gate": gate.to_dict()}  # fmt: skip
+        return {**value, "proposal_id": made}
+
+    def _locked(self, root: Path, held: ExitStack) -> Path:
+        """Return the directory of the search, after locking it against other processes.
+
+        Raises:
+            InvalidInputError: another process uses the directory.
+        """
+        from remit.packages import PackageError, file_lock
+
+        place = root / "replays" / "prompt" / self.contract_id
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            held.enter_context(file_lock(place / ".lock", 0))
+        except PackageError as error:
+            raise InvalidInputError(
+                f"`remit learn prompt {self.contract_id}` is running in another process.",
+                next_step="Wait until that process has ended, so that no answer is paid for twice.",
+            ) from error
+        return place
+
+    def _proposed(
+        self, caller: Caller, runtime: Runtime, loop: PromptLoop, found: Found, measured: Measured,
+        learned: Sequence[str],
+    ) -> tuple[str, list[str]]:  # fmt: skip
+        """Return the id of the proposal and the missing data; one of them is empty."""
+        from remit.gateway.auth import Identity
+        from remit.learning.proposals import Learner, ProposalError
+
+        identity = Identity(caller.name, "operator")
+        learner = Learner(runtime.root, runtime.ledger, runtime.loaded, identity)
+        try:
+            made = loop.propose(learner, found, measured, learned, self.reason)
+            return made.proposal_id, []
+        except ProposalError as error:
+            if error.code != "not_enough":
+                raise
+            return "", list(error.missing)
+
+    def _why_none(self, found: Found) -> str:
+        if found.ended == "budget":
+            return "The search used up its budget. Raise --usd or --calls."
+        if not found.candidates and not self.reflect:
+            return "No candidate was found. Give a model that proposes additions with --reflect."
+        return "No candidate was better than the current prompt."
+
+    def has_failed(self, found: dict[str, Any]) -> bool:
+        """Return True if a proposal was requested and is missing."""
+        return self.propose and not found["proposal_id"]
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the search, the measured effect and the missing data; a note on the proposal."""
+        search, measured = self.found, self.measured
+        yield f"candidates  {search.candidates}, {search.refused} additions refused, {search.ended}"
+        if measured is not None:
+            yield f"validation  {search.before:.3f} before, {search.after:.3f} after"
+            yield from (f"addition    {one}" for one in search.additions)
+            done, known, gate = measured
+            yield f"held out    {len(done.pairs)} of {done.wanted} tested, {done.failed} failed"
+            yield f"effect      {_interval(known)}"
+            yield f"            always valid [{gate.low:+.4f}, {gate.high:+.4f}]"
+        yield from (f"missing: {line}" for line in found["missing"])
+        yield from proposed(found["proposal_id"])
+
+
+def _name(schema: Any, references: Any) -> str:
+    """Return the folder name for kept grades: a hash of the references, or else the schema."""
+    from remit.kernel.canonical import canonical_json, sha256_hex
+
+    return sha256_hex(canonical_json(schema if references is None else references))[:16]
+
+
+class ReplayChange(Operation):
+    """Ask held-out exchanges again under a change, and grade both answers by the same rule.
+
+    If the budget runs out or the process is killed, run the command again to continue; no call is
+    paid for twice.
+    """
+
+    command, changes = "learn replay", True
+
+    contract_id: str = field("Contract whose exchanges are replayed.", flag="--contract")
+    change: dict[str, Any] | None = field(
+        "A change of the contract's prompt or boundary, as JSON or TOML.", None, metavar="FILE",
+        read=read_table,
+    )  # fmt: skip
+    proposal: str | None = field("Replay the change of this proposal: an id, or `last`.", None)
+    model: str | None = field(
+        "The model that answers (default: the contract's, else the recorded one).", None
+    )
+    usd: float = _usd()
+    json_schema: dict[str, Any] | None = _schema()
+    references: dict[str, str] | None = _references()
+    both: bool = field(
+        "Test the change alone and the model alone, to find out which one matters.", False,
+        flag="--attribute",
+    )  # fmt: skip
+    queue: str | None = field("Submit the replay as an order to this queue, for a worker.", None)
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Ask and grade, or submit the order.
+
+        Raises:
+            InvalidInputError: the change or the model is missing, or they contradict each other.
+            RemitError: the contract or the proposal is unknown, or no model is reachable.
+        """
+        from remit.agents.queue import Submission
+        from remit.runtime.replays import REPLAY, Replays, ReplayWanted, replay_report
+        from remit.runtime.runtime import Runtime
+
+        changed = sum(one is not None for one in (self.change, self.proposal))
+        if changed > 1 or not (changed or self.model):
+            raise InvalidInputError("Give --change, --proposal or --model; --model can be combined "
+                                    "with either of the others.")  # fmt: skip
+        if self.both and not (changed and self.model):
+            raise InvalidInputError(
+                "--attribute requires --model and one of --change and --proposal."
+            )
+        with Runtime.open(root.path, model=self.model, by=caller.name) as runtime:
+            require_exchanges(runtime.ledger, self.references or ())
+            wanted = ReplayWanted(
+                contract_id=self.contract_id, usd=self.usd, change=self.change,
+                proposal=self.proposal or "", schema=self.json_schema, references=self.references,
+                both=self.both,
+                model=(runtime.provider_id, runtime.model_id) if self.model else None,
+            )  # fmt: skip
+            made = Replays(runtime, wanted, caller.name)
+            note_unused(root, self.references or {}, made.exchanges)
+            if self.queue is not None:
+                order = Submission(agent_id=REPLAY, kind=REPLAY, task=wanted.task, queue=self.queue)
+                return {"order_id": runtime.orders.submit(order, by=caller.name)}
+            sides, self.cause = made.run(lambda done, total: root.note(f"{done} of {total}"))
+        self.sides = sides
+        if any(one.ended == "budget" for one in sides):
+            root.note("The budget was spent before all exchanges were asked. Run the command again "
+                      "with a larger --usd to continue.")  # fmt: skip
+        report = replay_report(sides, self.cause)
+        return report if self.cause is not None else {**report, "kept": str(made.file)}
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the id of the order, the effect, or the cause of bad answers."""
+        if self.queue is not None:
+            yield found["order_id"]
+            return
+        cause = self.cause
+        if cause is None:
+            effect, gate = found["effect"], found["gate"]
+            for name, item in found.items():
+                if name not in ("effect", "gate", "kept"):
+                    yield f"{name}  {item}"
+            yield (f"effect  {effect['value']:+.4f} [{effect['low']:+.4f}, {effect['high']:+.4f}] "
+                   f"n={effect['samples']}")  # fmt: skip
+            yield f"always valid  [{gate['low']:+.4f}, {gate['high']:+.4f}]"
+            return
+        question, model = self.sides
+        yield f"{_CAUSES[cause.cause]} ({cause.cause})"
+        yield f"asked again under both  {len(cause.exchanges)} of {question.wanted}"
+        yield f"spent  ${(question.spent_nano + model.spent_nano) / 1e9:.6f}"
+        yield f"question changed  {_interval(cause.question)}"
+        yield f"model changed  {_interval(cause.model)}"
+        yield f"difference  {_interval(cause.advantage)}"
+
+
+def _interval(one: Estimate) -> str:
+    return f"{one.value:+.4f} [{one.low:+.4f}, {one.high:+.4f}]"

@@ -1,0 +1,191 @@
+"""The operation that learns a route: from recorded prompts to a proposal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.words import count
+from remit.operations import Caller, Note, Operation, RootPort, Table, field
+from remit.operations.files import read_lines, read_prompts, read_table, require_exchanges
+
+if TYPE_CHECKING:
+    from remit.learning.routes import RouteFit
+    from remit.runtime.route_learner import RouteLearned, RoutePlan
+
+_BAR = 30  # characters
+
+
+class LearnRoute(Operation):
+    """Learn a cheaper route: grade, calibrate within a budget, fit, and propose.
+
+    The command first checks gates and prices, finds graders for recorded prompts, and states how
+    many graded prompts and dollars the fit needs. With --yes, the command then permits the route's
+    models in a package, asks each model the prompts that it has not answered, fits the route, and
+    proposes it. `remit learn adopt last` puts the proposal in force. Run the command again to
+    continue; graded answers are not paid for twice. Exit 1 if there is no proposal.
+    """
+
+    command, changes = "route learn", True
+
+    usd: float = field("Spending limit of all calls in US dollars; never exceeded.", least=0,
+                       is_open=True, flag="--budget-usd")  # fmt: skip
+    spend: bool = field("Spend. Without --yes, only show the plan.", False, flag="--yes")
+    name: str = field("Route to learn.", "auto", flag="--route")
+    saving: float = field("Share of the best single model's cost to save.", 0.3, least=0, most=1,
+                          is_open=True)  # fmt: skip
+    usd_per_call: float | None = field(
+        "Limit of the average cost of a call in US dollars, instead of --saving.", None, least=0,
+        is_open=True,
+    )  # fmt: skip
+    quality_floor: float = field(
+        "Choose the cheapest model with at least this expected reward.", 0.0, least=0, most=1
+    )
+    prompts: list[tuple[Any, str]] = field(
+        'Prompts to ask in addition: JSON Lines of {"prompt": "…", "reference": "42"}.', [],
+        metavar="FILE", read=read_prompts,
+    )  # fmt: skip
+    references: dict[str, str] = field(
+        'JSON Lines of {"exchange_id": "LED-…", "reference": "42"}.', {}, metavar="FILE",
+        read=read_lines,
+    )  # fmt: skip
+    json_schema: dict[str, Any] | None = field(
+        "Grade answers by this JSON Schema.", None, flag="--schema", metavar="FILE",
+        read=read_table,
+    )  # fmt: skip
+    test: str | None = field(
+        "Grade answers by this command: exit 0 is right, 1 is wrong; it reads "
+        '{"prompt": …, "answer": …}.', None,
+    )  # fmt: skip
+    code: str | None = field("Grade answers by this Python function of prompt and answer.", None,
+                             metavar="MODULE:FUNCTION")  # fmt: skip
+    judge: str | None = field("Grade answers by this model.", None, metavar="PROVIDER/MODEL")
+    max_tokens: int = field(
+        "Token limit of an answer; the budget reservation depends on it.", 4096, least=1
+    )
+    reason: str = field("Reason of the proposal (recorded permanently).", "")
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the plan; after the spending also the fit and the proposal.
+
+        Raises:
+            InvalidInputError: two graders contradict each other, a reference names no exchange, or
+                no prompt can be graded.
+            RemitError: a gate fails, or a model has no price.
+        """
+        from remit.runtime.route_graders import Graders, command_test, load_grader
+        from remit.runtime.route_learner import RouteWanted, figures_of, learn_route, plan_route
+        from remit.runtime.runtime import Runtime
+
+        provider, _, model = (self.judge or "").partition("/")
+        if self.judge and not (provider and model):
+            raise InvalidInputError("Give --judge as provider/model.")
+        if self.test and self.code:
+            raise InvalidInputError("Give --test or --code, not both.")
+        wanted = RouteWanted(
+            usd=self.usd, route=self.name, saving=self.saving, usd_per_call=self.usd_per_call,
+            quality_floor=self.quality_floor, max_tokens=self.max_tokens,
+            graders=Graders(
+                references=self.references, prompts=self.prompts,
+                test=command_test(self.test) if self.test else None,
+                code=load_grader(self.code) if self.code else None,
+                schema=self.json_schema, judge=(provider, model) if self.judge else None,
+            ),
+        )  # fmt: skip
+        with Runtime.open(root.path, by=caller.name) as runtime:
+            require_exchanges(runtime.ledger, self.references)
+            self.plan = plan_route(runtime, wanted)
+            value: dict[str, Any] = {"plan": self.plan.to_dict()}
+            if not self.spend:
+                return value
+            said = f"remit route learn: {self.saving:.0%} less cost, equal quality."
+            done = learn_route(
+                runtime, wanted, self.plan, by=caller.name, progress=_progress(root),
+                reason=self.reason.strip() or said,
+            )  # fmt: skip
+        self.done = done
+        return value | {
+            "permitted": done.permitted, "calls": done.calls, "graded": done.graded,
+            "usd": done.usd, "ended": done.ended, "missing": done.missing,
+            "proposal_id": "" if done.proposal is None else done.proposal.proposal_id,
+            "models": {
+                one: {"reward": reward, "usd_per_call": cost}
+                for one, (reward, cost) in done.means.items()
+            },
+            "fit": None if isinstance(done.fit, str) else figures_of(done.fit),
+        }  # fmt: skip
+
+    def has_failed(self, found: dict[str, Any]) -> bool:
+        """Return True if there is no proposal after the spending."""
+        return self.spend and not found["proposal_id"]
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
+        """Yield the plan, the calls and the fit, and a note on the next command."""
+        yield from _plan_lines(self.plan, self.usd)
+        if not self.spend:
+            yield Note("Nothing was spent. Run the command again with --yes.")
+            return
+        yield from _done_lines(self.done, self.usd)
+        if made := found["proposal_id"][:12]:
+            yield Note(f"Proposed: `remit learn show {made}`, then `remit learn adopt {made} "
+                       "--reason …`.")  # fmt: skip
+        elif self.done.ended == "budget":
+            yield Note("Run the command again with a larger --budget-usd; paid answers are kept.")
+        else:
+            yield Note("Record or give more prompts (--prompts), or ask for less with --saving; "
+                       "`auto` stays with the best single model.")  # fmt: skip
+
+
+def _progress(root: RootPort) -> Callable[[str, int, int], None]:
+    """Return a function that shows the progress of each part, and notes when a part begins."""
+
+    bars: dict[str, Callable[[int, int], None]] = {}
+
+    def show(label: str, done: int, total: int) -> None:
+        if label not in bars:
+            root.note(f"{label}: {total}")
+            bars[label] = root.progress(label)
+        bars[label](done, total)
+
+    return show
+
+
+def _plan_lines(plan: RoutePlan, usd: float) -> Iterator[str]:
+    yield f"models    {', '.join(one.model_id for one in plan.candidates)}"
+    if plan.permits:
+        yield f"permit    {', '.join(plan.permits)} (no package permits them yet)"
+    by_source = ", ".join(f"{number} by {name}" for name, number in plan.by_source.items())
+    yield (
+        f"prompts   {plan.graded} have graded answers of all models; "
+        f"{by_source or 'no other'} can be graded, {plan.ungraded} cannot"
+    )
+    yield f"needed    {plan.power.text()}"
+    yield f"budget    {usd:g} USD"
+
+
+def _done_lines(done: RouteLearned, usd: float) -> Iterator[str | Table]:
+    if done.permitted:
+        yield f"permitted {done.permitted}"
+    ended = "" if done.ended == "done" else "; the budget ended the calibration"
+    spent = f"{done.usd:.6f} USD of {usd:g}{ended}"
+    yield f"asked     {count(done.calls, 'call')}, {done.graded} graded, {spent}"
+    if not isinstance(done.fit, str):
+        yield from _fit_lines(done, done.fit)
+    yield from (f"missing: {line}" for line in done.missing)
+
+
+def _fit_lines(done: RouteLearned, fit: RouteFit) -> Iterator[str | Table]:
+    """Yield the table of models with the route, and the effect against the best single model."""
+    reward, base = done.means[fit.best_single]
+    means = {**done.means, "the route": (reward + fit.reward.value, fit.usd_per_call)}
+    dearest = max(cost for _, cost in means.values()) or 1
+    rows = [(name, f"{reward:.3f}", f"{cost:.6f}", "#" * round(_BAR * cost / dearest))
+            for name, (reward, cost) in means.items()]  # fmt: skip
+    yield from ("", Table(("", "reward", "USD a call", ""), rows), "")
+    shares = ", ".join(f"{model} {share:.0%}" for model, share in fit.shares.items())
+    yield f"takes     {shares}"
+    saved, base = fit.saved, base or 1.0
+    yield (f"saves     {saved.value / base:.0%} of the cost of {fit.best_single} "
+           f"[{saved.low / base:.0%}, {saved.high / base:.0%}]")  # fmt: skip
+    yield f"reward    {fit.reward.value:+.4f} [{fit.reward.low:+.4f}, {fit.reward.high:+.4f}]"

@@ -1,0 +1,246 @@
+"""Operations that move entries to segments, import a ledger, or continue a lost one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.words import count
+from remit.operations import Caller, Note, Operation, RootPort, field
+from remit.operations.files import archives
+
+if TYPE_CHECKING:
+    from remit.ledger import LedgerClient
+    from remit.ledger.segments import Guard
+
+
+@contextlib.contextmanager
+def attached(root: RootPort, folders: list[Path]) -> Iterator[LedgerClient]:
+    """Yield the ledger with the segments in some directories, which no other process changes.
+
+    Args:
+        root: the open root.
+        folders: directories of segments; may be empty.
+
+    Raises:
+        LedgerError: the ledger or a segment cannot be read.
+        LeaseBusyError: another process changes the segments.
+    """
+    with exclusive(root) if folders else contextlib.nullcontext():
+        if folders:
+            root.ledger.attach(folders)
+        yield root.ledger
+
+
+@contextlib.contextmanager
+def exclusive(root: RootPort) -> Iterator[Guard]:
+    """Keep all other processes from changing the segments of a ledger while the block runs.
+
+    Returns:
+        The guard of the block's transactions, which raises LeaseLostError if another process
+        has taken over.
+
+    Raises:
+        LeaseBusyError: another process changes the segments.
+    """
+    from remit.gateway.leases import LeaseManager
+
+    with LeaseManager(root.ledger, root.settings.leases).hold_blocking("archive") as lease:
+        yield lease.require_in
+
+
+def require_archive(ledger: LedgerClient, folders: list[Path], what: str) -> None:
+    """Raise InvalidInputError if entries are archived and no segments are given.
+
+    Args:
+        ledger: the ledger.
+        folders: the directories given with ``--archive``.
+        what: the refused action, as the message names it.
+
+    Raises:
+        InvalidInputError: the ledger has archived entries and ``folders`` is empty.
+    """
+    if ledger.archived_to and not folders:
+        raise InvalidInputError(
+            f"Some entries of this ledger are archived, and {what} needs their segments.",
+            next_step="Add --archive DIR.",
+        )
+
+
+class MoveToSegment(Operation):
+    """Move old entries of ended sessions from the database to a segment.
+
+    A segment is a ledger file of its own. Remit copies the entries, verifies the copy, records an
+    ARCHIVED entry, compares the rows with the copy, and deletes them. Proofs keep working.
+    """
+
+    command, changes = "ledger segment", True
+
+    before: str | None = field("Move entries before this time or entry.", None,
+                               metavar="WHEN|SEQ|ID")  # fmt: skip
+    folder: Path | None = field("Directory of the new segment.", None, flag="--out",
+                                place="folder")  # fmt: skip
+    format: str | None = field("Ignored: archives of earlier versions had a format.", None,
+                               is_hidden=True)  # fmt: skip
+    jobs: int | None = field("Processes (default: one per core).", None, least=1)
+    finish: bool = field("Only complete an interrupted run or erasure.", False)
+    convert: Path | None = field(
+        "Only replace the archives that an earlier version wrote here by segments.", None,
+        metavar="DIR", place="input folder",
+    )  # fmt: skip
+    archives: list[Path] = archives()
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Move the entries, or only finish or convert.
+
+        Raises:
+            InvalidInputError: the options contradict each other, or nothing is requested.
+            LedgerError: the segment cannot be written, or differs from the rows.
+            LeaseBusyError: another process changes the segments.
+        """
+        from remit.ledger import segments
+        from remit.runtime.state import carried_state
+
+        wanted = bool(self.before or self.folder) + self.finish + (self.convert is not None)
+        is_half = bool(self.before) != bool(self.folder)
+        if wanted != 1 or (self.archives and not self.finish) or is_half:
+            raise InvalidInputError("Give --before and --out, or --finish, or --convert.")
+        ledger = root.ledger
+        with exclusive(root) as guard:
+            if self.finish:
+                purged = segments.purge_all(ledger, self.archives) if self.archives else 0
+                removed, remainder = segments.finish(
+                    ledger, self.archives, guard=guard, progress=root.progress
+                )
+                return {"removed": removed, "purged": purged, "remainder": remainder or None}
+            if self.convert is not None:
+                return {"converted": segments.convert(ledger, self.convert)}
+            assert self.before is not None
+            assert self.folder is not None
+            self.done = segments.move_to_segment(
+                ledger, segments.cut_at(ledger, self.before), self.folder, by=caller.name,
+                carry=carried_state, guard=guard, jobs=self.jobs or os.cpu_count() or 1,
+                progress=root.progress,
+            )  # fmt: skip
+        for path in segments.interrupted_copies(self.folder):
+            root.note(f"{path} is left over from an interrupted run. Keep a copy, then remove it.")
+        return asdict(self.done)
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the numbers of entries, and notes on remaining copies and backups."""
+        if self.convert is not None:
+            yield f"{count(found['converted'], 'archive')} replaced by segments"
+            return
+        if self.finish:
+            yield f"{count(found['removed'], 'archived entry')} removed from the database"
+            if self.archives:
+                yield f"{count(found['purged'], 'erased value')} deleted from the segments"
+        elif not self.done.archived_id:
+            yield f"Nothing to move: all entries before entry {self.done.end} are archived."
+        else:
+            done = self.done
+            yield (f"{done.entries} of the entries {done.first} to {done.end - 1} were moved to "
+                   f"{done.directory} ({done.archived_id})")  # fmt: skip
+            yield f"{count(done.stayed, 'entry')} from before {done.end} left in the database"
+        if found["remainder"]:
+            yield Note(found["remainder"])
+        if not self.finish and self.done.archived_id:
+            yield Note("Back up the segment like the ledger: it holds the only copy of these "
+                       "entries.")  # fmt: skip
+
+
+class Archive(MoveToSegment):
+    """Move entries as `segment` does, until version 1.0."""
+
+    command = "ledger archive"
+
+
+class ImportLedger(Operation):
+    """Import an export (jsonl) into an empty ledger.
+
+    Every line is verified, and all entries are imported or none."""
+
+    command, changes = "ledger import", True
+
+    source: Path = field("File of the export.", flag="", place="input")
+    key: str | None = field("Verifier key of the exported log.", None, metavar="VKEY")
+    verify: bool = field("Verify the whole ledger after the import.", False)
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Import the entries, and return their numbers.
+
+        Raises:
+            LedgerError: the ledger is not empty, or a line does not verify.
+            TlogError: the key cannot be parsed.
+        """
+        from remit.ledger.tlog import VerifierKey
+        from remit.runtime.state import rebuild_state
+
+        ledger, key = root.ledger, VerifierKey.parse(self.key) if self.key else None
+        report = ledger.import_jsonl(self.source, key=key, progress=root.progress("importing"))
+        rebuild_state(ledger)
+        return {
+            "entries": report.entries, "contents": report.contents, "erased": report.erased,
+            "checkpoint": report.checkpoint, "unsigned_subjects": report.unsigned_subjects,
+            "verified": ledger.verify().verified if self.verify else None,
+        }  # fmt: skip
+
+    def has_failed(self, found: dict[str, Any]) -> bool:
+        """Return True if the imported ledger does not verify."""
+        return found["verified"] is False
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the numbers, and notes on what no signature covers."""
+        yield (f"{count(found['entries'], 'entry')}, {count(found['contents'], 'content value')}, "
+               f"{found['erased']} erased")  # fmt: skip
+        if found["checkpoint"] == "unsigned":
+            yield Note("No signature was checked. To check it, pass the verifier key of the "
+                       "exported log with --key.")  # fmt: skip
+        if found["unsigned_subjects"]:
+            yield Note(f"The persons of {found['unsigned_subjects']} values are not covered by a "
+                       "record or by the checkpoint. Compare them with the source before you "
+                       "erase by --subject.")  # fmt: skip
+
+
+class ForkLedger(Operation):
+    """Continue from an older copy under a new origin, after all newer copies were lost."""
+
+    command, changes = "ledger fork", True
+
+    reason: str = field("Reason (recorded permanently).")
+    is_sure: bool = field("Do not ask for confirmation.", False, flag="--yes")
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Continue the log, and return its old and new origin.
+
+        Raises:
+            InvalidInputError: a confirmation is needed, and no terminal can ask for one.
+            LedgerError: the ledger is not an older copy.
+        """
+        from remit.ledger import KeptHead, ledger_key
+        from remit.ledger import fork as fork_ledger
+
+        ledger = root.ledger
+        if (problem := ledger.checkpoints.problem()) and not self.is_sure:
+            root.note(f"{problem} Spending in the lost entries is unknown and no longer counted.")
+            if not sys.stdin.isatty():
+                raise InvalidInputError(
+                    "Cannot ask for confirmation without a terminal. Confirm with --yes."
+                )
+            caller.confirm("Give up the lost entries permanently?")
+        kept = KeptHead(ledger_key(root.place, root.settings.ledger))
+        return fork_ledger(ledger, kept, reason=self.reason, by=caller.name)
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the ends of both logs, and a note on the key."""
+        yield f"The log {found['old_origin']} ends at {found['old_size']} signed entries."
+        yield (f"The new log continues with {count(found['entries'], 'entry')}; "
+               f"{found['entry_id']} records what was lost.")  # fmt: skip
+        yield f"New verifier key: {found['verifier_key']}"
+        yield Note("Restart the server, and give the new key to auditors and witnesses.")
