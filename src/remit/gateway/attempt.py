@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import structs
 
 from remit.gateway.billing import Bill, estimate
-from remit.gateway.breakers import Permit
+from remit.gateway.breaker import Permit
 from remit.gateway.candidates import LOWERED, lowered, neutral_order
 from remit.gateway.config import RouterConfig
 from remit.gateway.failures import failure_of
 from remit.gateway.inflight import InFlightCalls
+from remit.gateway.keeper import KeptId
 from remit.gateway.memory import LARGE_BYTES, run_to_the_end
 from remit.gateway.neutral import send
 from remit.gateway.objects import notes_made, untold_labels
@@ -38,7 +39,7 @@ from remit.gateway.records import (
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
 from remit.gateway.transport import raise_if_failed, send_body
 from remit.gateway.validation import check_output
-from remit.gateway.values import Attempt, Call, Candidate, Failure, KeptId, Model
+from remit.gateway.values import Attempt, Call, Candidate, Failure, Model
 from remit.kernel.budget import Amount
 from remit.kernel.errors import let_go
 from remit.kernel.exchange import PromptResponse, RouteOutcome

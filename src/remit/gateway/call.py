@@ -30,12 +30,14 @@ from typing import Any, NamedTuple
 
 from remit.gateway.admission import Admission
 from remit.gateway.attempt import Attempts
-from remit.gateway.breakers import Breakers, Permit
+from remit.gateway.breaker import Permit
+from remit.gateway.breakers import Breakers
 from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
 from remit.gateway.candidates import Candidates, needs_reading
 from remit.gateway.choice import Names
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
+from remit.gateway.keeper import CannotContinueError
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.records import prepare_refusal, refused_response
 from remit.gateway.replays import recorded_answer
@@ -46,7 +48,6 @@ from remit.gateway.tenancy import NotYoursError
 from remit.gateway.values import (
     Call,
     Candidate,
-    CannotContinueError,
     Choice,
     Model,
     Part,

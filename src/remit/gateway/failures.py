@@ -7,7 +7,7 @@ import logging
 import traceback
 from typing import Literal
 
-from remit.gateway.breakers import Permit
+from remit.gateway.breaker import Permit
 from remit.gateway.neutral import finite
 from remit.gateway.stream import ENDED_BY, StreamTap
 from remit.gateway.values import Attempt, Failure

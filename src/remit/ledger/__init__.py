@@ -49,6 +49,7 @@ from remit.ledger.errors import (
     ScopeError,
 )
 from remit.ledger.events import EVENTS, KERNEL_ROWS, Event, is_authentic
+from remit.ledger.filter import instant
 from remit.ledger.handles import LedgerPort, LedgerReader, ScopedLedger
 from remit.ledger.kept_head import KeptHead
 from remit.ledger.keyfiles import LedgerKey, known_as
@@ -56,7 +57,6 @@ from remit.ledger.marks import Marks, keep_mark, read_mark
 from remit.ledger.preparation import Prepared
 from remit.ledger.projection import Projection, Row, State, apply, entries_of, fold_entries
 from remit.ledger.proofs import proof_bundle
-from remit.ledger.queries import instant
 from remit.ledger.ranges import archived_to, left_of
 from remit.ledger.reader import as_bytes, pages
 from remit.ledger.record import is_plain_text, require_plain_text

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import lost
+from remit.ledger.filter import Filter
 from remit.ledger.outage import Outage
 from remit.ledger.preparation import Prepared
 from remit.ledger.reader import GREATEST, EntryRow, Reader, as_bytes, info_number
@@ -212,31 +213,6 @@ class RawContent(NamedTuple):
     value: bytes = b""
     kind: str = "text"
     problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """A query: equalities by column, bounds in time, and a cursor by sequence number.
-
-    Attributes:
-        equals: the value of each compared column.
-        since: first instant, inclusive.
-        until: last instant, exclusive.
-        first: a number below which no entry is at or after ``since``. See :meth:`Store.bounded`.
-        last: a number above which no entry is before ``until``.
-        after: sequence number to continue after; ``None`` for the beginning.
-        descending: True for the newest first.
-        text: the store's ``search_expression`` of the requested words.
-    """
-
-    equals: Mapping[str, str] = field(default_factory=dict)
-    since: str | None = None
-    until: str | None = None
-    first: int | None = None
-    last: int | None = None
-    after: int | None = None
-    descending: bool = False
-    text: str | None = None
 
 
 class Store(Reader):

@@ -18,13 +18,7 @@ from remit.kernel.budget import Amount
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import JsonTextError, load
-from remit.ledger import (
-    EntryArchivedError,
-    ErasureError,
-    LedgerClient,
-    LedgerEntry,
-    Transaction,
-)
+from remit.ledger import EntryArchivedError, ErasureError, LedgerClient, LedgerEntry, Transaction
 from remit.providers import (
     Body,
     EventSink,
@@ -39,10 +33,11 @@ from remit.providers import (
 from remit.providers.wire import BodyError, Endpoint
 from remit.runtime import Runtime
 from remit.server.answers import failure, upstream_answer
-from remit.server.authentication import AuthenticatedRequest, Authenticator
+from remit.server.authentication import Authenticator
 from remit.server.content_codec import read_decoded
 from remit.server.refusals import HttpError, no_record
 from remit.server.replies import Receive, Scope, Send, disconnected, first_of, reply
+from remit.server.request_context import AuthenticatedRequest
 from remit.server.upload import FormUpload
 
 _MAX_LIST_BYTES = 32 * 1024 * 1024

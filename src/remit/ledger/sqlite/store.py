@@ -25,6 +25,7 @@ from remit.ledger.errors import (
     LedgerUnavailableError,
     LedgerWriteError,
 )
+from remit.ledger.filter import Filter
 from remit.ledger.outage import Outage
 from remit.ledger.owner import OWNER_SQL
 from remit.ledger.ranges import places_of_segment
@@ -33,14 +34,9 @@ from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST, refuse
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch, is_refusal, read_rows
 from remit.ledger.sqlite.migrations import migrate
 from remit.ledger.sqlite.same_file import SameFile
-from remit.ledger.sqlite.schema import (
-    APPLICATION_ID,
-    SEARCH,
-    create_if_absent,
-    layout_problems,
-)
+from remit.ledger.sqlite.schema import APPLICATION_ID, SEARCH, create_if_absent, layout_problems
 from remit.ledger.sqlite.turns import Turns
-from remit.ledger.store import Filter, RawContent, RawEntry, Store, Transaction, Unit
+from remit.ledger.store import RawContent, RawEntry, Store, Transaction, Unit
 
 _HEADER = 20  # bytes of the file's header: the last two say how it is written, and read
 _PAGES_AT_ONCE = 4_096

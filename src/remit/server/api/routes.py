@@ -18,9 +18,9 @@ from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerEntry
 from remit.operations import result_form
 from remit.operations.results import Error
-from remit.server.authentication import RequestContext
 from remit.server.guard import CONTEXT, IDENTITY
 from remit.server.refusals import HttpError
+from remit.server.request_context import RequestContext
 
 _FULL_BYTES = 8 * 1024 * 1024
 _MEANINGS = {
