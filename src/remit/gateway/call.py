@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from remit.gateway.admission import Admission
 from remit.gateway.attempt import Attempts
@@ -54,6 +54,7 @@ from remit.gateway.values import (
     Parts,
     Refusal,
     RefusedError,
+    Tried,
     circuit_open_text,
 )
 from remit.kernel.errors import RemitError
@@ -485,22 +486,6 @@ class CallPath:
 
 
 _SUCCESS = RouteOutcome.SUCCESS
-
-
-class Tried(NamedTuple):
-    """The result of asking one model.
-
-    Attributes:
-        response: the response of the last attempt; None if nothing was sent.
-        refusal: the reason why the model does not answer: a failure or a refusal; None if it does.
-        by_budget: True if a budget refused the call.
-        candidate: the request of the last attempt; None if none could be made.
-    """
-
-    response: PromptResponse | None
-    refusal: Refusal | None = None
-    by_budget: bool = False
-    candidate: Candidate | None = None
 
 
 def _failure_of(failed: PromptResponse | None) -> Refusal | None:

@@ -456,3 +456,19 @@ class Attempt(Struct):
     streamed: str = ""
     arrived: bytes = b""
     cached: CachedAnswer | None = None
+
+
+class Tried(NamedTuple):
+    """The result of asking one model.
+
+    Attributes:
+        response: the response of the last attempt; None if nothing was sent.
+        refusal: the reason why the model does not answer: a failure or a refusal; None if it does.
+        by_budget: True if a budget refused the call.
+        candidate: the request of the last attempt; None if none could be made.
+    """
+
+    response: PromptResponse | None
+    refusal: Refusal | None = None
+    by_budget: bool = False
+    candidate: Candidate | None = None

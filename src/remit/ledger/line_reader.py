@@ -24,7 +24,6 @@ from remit.ledger.contents import (
     next_step,
 )
 from remit.ledger.entry import entry_id, parse_entry_id
-from remit.ledger.erasure import is_erasure_of
 from remit.ledger.record import (
     MAX_RECORD_BYTES,
     Columns,
@@ -32,6 +31,7 @@ from remit.ledger.record import (
     content_scope,
     encode_record,
     inspect_record,
+    is_erasure_of,
     is_plain_text,
 )
 from remit.ledger.subjects import BEFORE, commitment_in

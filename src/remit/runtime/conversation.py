@@ -6,18 +6,13 @@ import asyncio
 import queue
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from typing_extensions import override
 
 from remit.agents import AttachedOrder, OutputT, OutputType, UserMessage, split_message
-from remit.agents.supervisor import (
-    HO2Supervisor,
-    Services,
-    TurnResult,
-    UnfinishedTurn,
-)
+from remit.agents.supervisor import HO2Supervisor, Services, TurnEnded, TurnResult, UnfinishedTurn
 from remit.agents.tools import Tool, ToolError, ToolWaitingError, current_call, given_deps
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder, WorkOrderState
 from remit.kernel.errors import InvalidInputError
@@ -35,23 +30,9 @@ from remit.ledger import LedgerClient, LedgerClosedError
 if TYPE_CHECKING:
     from remit.learning import Feedback
 
+__all__ = ["Conversation", "TurnEnded"]
+
 _Asked = TypeVar("_Asked")
-
-
-@dataclass(frozen=True, slots=True)
-class TurnEnded:
-    """The last event of a streamed turn, also of a turn that failed or waits for a person.
-
-    Immutable.
-
-    If the turn raises an error, or the iterator is closed early, there is no such event.
-
-    Attributes:
-        result: the turn, as :meth:`Conversation.aturn` returns it; see its ``error_code`` and
-            ``waiting_for``.
-    """
-
-    result: TurnResult[Any]
 
 
 class Conversation(Closeable, Generic[OutputT]):

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 
 from remit.contracts import ContractLoader
-from remit.views import wire, wording
+from remit.views import journey_wording, wire, wording
 from remit.views.examples import examples_of, prompt_parts
 from remit.views.timeline import POSITIONS, timeline
 
@@ -101,11 +101,11 @@ def environment() -> Environment:
         "answered": wire.answered,
         "blocks": _blocks,
         "cents": wording.cents,
-        "contract": wording.contract_of,
+        "contract": journey_wording.contract_of,
         "count": wording.count,
         "dollars": wording.dollars,
         "duration": wording.duration,
-        "failure": wording.failure,
+        "failure": journey_wording.failure,
         "failures": wording.failures,
         "in_words": wording.in_words,
         "messages": wording.messages_of,
@@ -114,15 +114,15 @@ def environment() -> Environment:
         "offset": wording.offset,
         "one_cost": wording.one_cost,
         "pretty_json": wording.pretty_json,
-        "reasons": wording.reasons,
+        "reasons": journey_wording.reasons,
         "set_aside": wording.set_aside,
         "text": wording.text_of,
         "timeline": timeline,
         "tokens": wording.tokens,
         "tone": wording.tone,
         "words": wording.words_of,
-        "turn_state": wording.turn_state,
-        "turn_title": wording.turn_title,
+        "turn_state": journey_wording.turn_state,
+        "turn_title": journey_wording.turn_title,
         "without": lambda item, *keys: {k: v for k, v in item.items() if k not in keys},
     }
     return made

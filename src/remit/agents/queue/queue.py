@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Self
 
 from remit.agents.queue import entries, rows
+from remit.agents.queue.entries import subject_of
 from remit.agents.queue.order import (
     END_STATES,
     STATES,
@@ -483,15 +484,6 @@ class OrderQueue:
 
 
 _TURN = "SELECT 1 FROM entries WHERE session_id = ? AND event_type = 'TURN_RECORDED' LIMIT 1"
-
-
-def subject_of(submission: LedgerEntry) -> str:
-    """Return the data subject of an ``ORDER_SUBMITTED`` entry.
-
-    Empty if the entry names none, or if the name was erased.
-    """
-    found = submission.metadata.get("subject_id", "")
-    return "" if isinstance(found, Erased) else str(found)
 
 
 def _parsed_cursor(cursor: str) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from remit.agents.supervisor.plan import ClassificationRules, Plan, Planner, Pla
 from remit.agents.supervisor.quality import DEFAULT_CRITERIA, check_criteria
 from remit.agents.supervisor.result import (
     TurnCancelledError,
+    TurnEnded,
     TurnFailedError,
     TurnPendingError,
     TurnResult,
@@ -37,6 +38,7 @@ __all__ = [
     "Services",
     "TurnCancelledError",
     "TurnContext",
+    "TurnEnded",
     "TurnFailedError",
     "TurnPendingError",
     "TurnResult",

@@ -228,3 +228,19 @@ def loop_failure(error: Exception) -> tuple[str, str]:
     if isinstance(error, RemitError):
         return type(error).__name__, error.message
     return "internal_error", f"{type(error).__name__} in the loop"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The last event of a streamed turn, also of a turn that failed or waits for a person.
+
+    Immutable.
+
+    If the turn raises an error, or the iterator is closed early, there is no such event.
+
+    Attributes:
+        result: the turn, as :meth:`Conversation.aturn` returns it; see its ``error_code`` and
+            ``waiting_for``.
+    """
+
+    result: TurnResult[Any]

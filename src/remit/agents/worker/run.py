@@ -26,13 +26,13 @@ from remit.agents.worker.calls import (
     ModelCalls,
     cut_short,
     sendable,
-    shorten,
     stop_problem,
     with_distinct_ids,
 )
 from remit.agents.worker.failures import WorkFailedError
 from remit.agents.worker.output import OutputSchema
 from remit.agents.worker.replies import asks_for_help, fixed_answer, help_text
+from remit.agents.worker.results import shorten
 from remit.agents.worker.toolbox import Toolbox
 from remit.agents.worker.toolchoice import ToolChooser
 from remit.agents.workorders import (

@@ -16,6 +16,7 @@ import orjson
 from remit.kernel.canonical import sha256_hex
 from remit.ledger.entry import entry_id
 from remit.ledger.ranges import Places
+from remit.ledger.raw_rows import RawEntry
 from remit.ledger.reader import GREATEST
 from remit.ledger.record import (
     MAX_RECORD_BYTES,
@@ -27,7 +28,7 @@ from remit.ledger.record import (
 from remit.ledger.report import VerificationReport
 from remit.ledger.schema import COLUMNS
 from remit.ledger.state import readable, reason_of
-from remit.ledger.store import RawEntry, Store
+from remit.ledger.store import Store
 from remit.ledger.subjects import commitment_in, subjects_before
 from remit.ledger.tlog import TlogError, read_tile
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
