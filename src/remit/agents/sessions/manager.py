@@ -373,6 +373,25 @@ class SessionManager:
         self._turns = turns[::-1]
         return list(self._turns)
 
+    def turns_to_show(self, most: int) -> list[Turn]:
+        """Return the turns to show to the model: between half of ``most`` and all of them.
+
+        The window advances by half its width at a time. Between two advances the shown conversation
+        grows only at its end, so that prompt caches of providers and shared message lists in the
+        ledger apply.
+
+        Args:
+            most: the most turns that may be shown.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
+        count = self.turn_count
+        if count > most:
+            step = max(1, most // 2)
+            count -= -(-(count - most) // step) * step
+        return self.recent_turns(count)
+
     def total_cost(self) -> dict[str, Any]:
         """Return the usage of the session's exchanges, tools and sub-agents.
 

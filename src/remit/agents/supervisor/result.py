@@ -244,3 +244,20 @@ class TurnEnded:
     """
 
     result: TurnResult[Any]
+
+
+def summary_of(order: WorkOrder) -> dict[str, Any]:
+    """Return an order's id, type, state, error and cost as data.
+
+    Args:
+        order: an order of the turn.
+    """
+    cost = order.cost.to_dict()
+    names = ("llm_calls", "tool_calls", "total_tokens", "cost_usd", "elapsed_ms")
+    return {
+        "wo_id": order.wo_id,
+        "wo_type": str(order.wo_type),
+        "state": str(order.state),
+        "error": dict(order.error) if order.error else None,
+        **{name: cost[name] for name in names},
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.agents.tools import ToolResult
@@ -124,10 +124,24 @@ def recorded_result(entry: LedgerEntry) -> ToolResult:
         data["status"],
         data["result"],
         data["tool_error"],
-        note=unless_erased(data.get("note")) or "",
+        note=_unless_erased(data.get("note")) or "",
     )
 
 
-def unless_erased(value: Any) -> Any:
-    """Return a value of an entry; None in place of erased content."""
+def result_data(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an ended call as data for the order's result; erased content becomes None.
+
+    Args:
+        recorded: metadata of the call's ``TOOL_CALL``.
+    """
+    return {
+        "tool_id": recorded["tool_id"],
+        "status": recorded["status"],
+        "arguments": _unless_erased(recorded["arguments"]),
+        "output": _unless_erased(recorded["result"]),
+        "error": _unless_erased(recorded["tool_error"]),
+    }
+
+
+def _unless_erased(value: Any) -> Any:
     return None if isinstance(value, Erased) else value

@@ -30,8 +30,8 @@ from remit.agents.worker.permissions import (
 from remit.agents.worker.results import (
     REPETITION_NOTE,
     recorded_result,
+    result_data,
     result_text,
-    unless_erased,
     with_images,
 )
 from remit.agents.workorders import (
@@ -495,10 +495,4 @@ class Toolbox:
     def _count(self, key: str, data: Mapping[str, Any], *, ran: bool) -> None:
         self.calls += ran
         self._has_unknown |= data["status"] in ("timeout", "unknown")
-        self._results[key] = {
-            "tool_id": data["tool_id"],
-            "status": data["status"],
-            "arguments": unless_erased(data["arguments"]),
-            "output": unless_erased(data["result"]),
-            "error": unless_erased(data["tool_error"]),
-        }
+        self._results[key] = result_data(data)
