@@ -1,4 +1,4 @@
-"""The bill of an attempt: what its answer or failure costs."""
+"""The bill of one attempt, whether answered or failed."""
 
 from __future__ import annotations
 

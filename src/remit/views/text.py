@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remit.views import wire, wording
-from remit.views.journey_wording import contract_of, failure, reasons, turn_state, turn_title
+from remit.views.phrases import contract_of, failure, reasons, turn_state, turn_title
 
 _STYLES = {"plain": "", "bold": "1", "dim": "2", "good": "32", "bad": "31", "wait": "33",
            "name": "36"}  # fmt: skip

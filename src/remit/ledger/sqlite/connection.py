@@ -58,14 +58,12 @@ def connect(
             require(str(rows[0][0]) if rows else "", str(path))
         if application == APPLICATION_ID and version < LAYOUT_VERSION:
             _migrate(connection, path, version)
-    except (LedgerKeyError, LedgerFormatError):
+    except (LedgerKeyError, LedgerFormatError, sqlite3.Error) as error:
         if connection is not None:
             connection.close()
+        if isinstance(error, sqlite3.Error):
+            raise _opening_error(path, error) from error
         raise
-    except sqlite3.Error as error:
-        if connection is not None:
-            connection.close()
-        raise _opening_error(path, error) from error
     problem = ""
     if application != APPLICATION_ID:
         problem = "is a SQLite file, but not a ledger."
