@@ -14,27 +14,14 @@ from typing import Any
 import pytest
 import rfc8785
 
-from remit.gateway import (
-    CircuitBreakerConfig,
-    LLMGateway,
-    PromptRouter,
-    RouteOutcome,
-    RouterConfig,
-)
+from remit.gateway import CircuitBreakerConfig, LLMGateway, PromptRouter, RouteOutcome, RouterConfig
 from remit.gateway.auth import AuthenticationError, Identity, LocalOperator
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient
 from remit.providers import Body, MockProvider, ProviderError, ProviderResponse
 from remit.providers.wire import CHAT
 from tests.support.requests import anthropic_provider, openai_provider, prompt_request
-from tests.support.wire import (
-    Raw,
-    completion,
-    message,
-    message_stream,
-    serve,
-    tool_use,
-)
+from tests.support.wire import Raw, completion, message, message_stream, serve, tool_use
 
 pytestmark = pytest.mark.any_store
 
@@ -312,7 +299,7 @@ def test_a_circuit_closes_again_when_the_provider_is_well(ledger: LedgerClient) 
         assert gateway.route(prompt_request()).error_code == "CIRCUIT_OPEN"
         time.sleep(3.1)
         assert gateway.route(prompt_request()).content == "well again"
-        assert gateway.breaker("p", "model-1").state == "closed"
+        assert gateway.breakers["p", "model-1"].state == "closed"
 
 
 @pytest.mark.parametrize(

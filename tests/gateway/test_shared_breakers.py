@@ -291,9 +291,9 @@ def test_two_gateways_of_one_ledger_share_them(ledger: LedgerClient) -> None:
         assert other.breakers == {}
         _ask(one, 3)
         key = ("mock", "mock-model-1")
-        assert other.breaker(*key).state is CircuitState.OPEN
         assert other.breakers[key].state is CircuitState.OPEN
-        retry_after_s = other.breaker(*key).retry_after_s or 0
+        assert other.breakers[key].state is CircuitState.OPEN
+        retry_after_s = other.breakers[key].retry_after_s or 0
         assert 0 < retry_after_s <= 30
         state, seconds = asyncio.run(other.circuit(*key))
         assert state is CircuitState.OPEN
@@ -356,7 +356,7 @@ def test_what_cannot_be_read_leaves_in_force_what_is_known(
         one = _gateway(ledger, server.url, poll_s=0.0, failure_threshold=1)
         other = _gateway(own, server.url, poll_s=0.0, failure_threshold=1)
         _ask(one)
-        assert other.breaker("mock", "mock-model-1").state is CircuitState.OPEN
+        assert other.breakers["mock", "mock-model-1"].state is CircuitState.OPEN
         select = own.select
 
         def refuse(sql: str, parameters: Any = ()) -> list[tuple[Any, ...]]:
@@ -419,7 +419,7 @@ def test_an_answer_of_before_the_opening_says_nothing_to_others(ledger: LedgerCl
         slow_server.released.set()
         slow.join(_SECONDS)
         assert early == ["SUCCESS"]
-        assert one.breaker("mock", "mock-model-1").state is CircuitState.OPEN
+        assert one.breakers["mock", "mock-model-1"].state is CircuitState.OPEN
 
 
 def test_names_of_models_do_not_fill_memory(ledger: LedgerClient) -> None:

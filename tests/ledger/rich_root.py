@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from remit.gateway.auth import Identity, KeyStore
-from remit.gateway.budget import BudgetScope, TokenBudgeter
-from remit.kernel.budget import TokenUsage
+from remit.gateway.budget import BudgetScope, TokenBudgeter, TokenUsage
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient
 from remit.ledger.tlog import VerifierKey

@@ -53,7 +53,7 @@ def test_a_stream_that_still_talks_is_neither_cut_nor_ill(
             )
             assert result.response.outcome is RouteOutcome.SUCCESS
             assert len(heard) > 3
-        assert gateway.breaker("at-a", model.provider_model).state is CircuitState.CLOSED
+        assert gateway.breakers["at-a", model.provider_model].state is CircuitState.CLOSED
 
 
 def test_a_stream_that_does_not_begin_in_time_is_passed_over(

@@ -33,6 +33,7 @@ from remit.gateway.choice import Chooser, owner_by_prefix, split_name
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import LLMGateway
 from remit.gateway.inflight import InFlightCalls
+from remit.gateway.keeper import CannotContinueError, KeptId, TooLongError
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.steps import FinishCall, IdempotencyKeyUsedError
@@ -45,18 +46,15 @@ from remit.gateway.values import (
     Call,
     CallReport,
     Candidate,
-    CannotContinueError,
     Choice,
     DecisionStep,
     Failure,
-    KeptId,
     Model,
     OnRecord,
     Part,
     Parts,
     Refusal,
     RefusedError,
-    TooLongError,
 )
 from remit.kernel import lazy_names
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome

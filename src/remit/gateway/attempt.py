@@ -15,17 +15,19 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import structs
 
-from remit.gateway.billing import Bill, estimate
-from remit.gateway.breakers import Permit
+from remit.gateway.bill import bill_of
+from remit.gateway.billing import Bill
+from remit.gateway.breaker import Permit
 from remit.gateway.candidates import LOWERED, lowered, neutral_order
 from remit.gateway.config import RouterConfig
 from remit.gateway.failures import failure_of
 from remit.gateway.inflight import InFlightCalls
+from remit.gateway.keeper import KeptId
 from remit.gateway.memory import LARGE_BYTES, run_to_the_end
 from remit.gateway.neutral import send
 from remit.gateway.objects import notes_made, untold_labels
@@ -38,7 +40,7 @@ from remit.gateway.records import (
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
 from remit.gateway.transport import raise_if_failed, send_body
 from remit.gateway.validation import check_output
-from remit.gateway.values import Attempt, Call, Candidate, Failure, KeptId, Model
+from remit.gateway.values import Attempt, Call, Candidate, Failure, Model
 from remit.kernel.budget import Amount
 from remit.kernel.errors import let_go
 from remit.kernel.exchange import PromptResponse, RouteOutcome
@@ -368,43 +370,6 @@ class Attempts:
         order = neutral_order(to.request, to.model_id, to.sent, timeout_s, stream=tap.wanted)
         return send(to.provider, order, tap, first_s)
 
-    def _bill(self, call: Call, attempt: Attempt, result: ProviderResponse | Failure) -> Bill:
-        to, tap = attempt.to, call.tap
-        tariff = to.tariff
-        if attempt.cached is not None:
-            return tariff.nothing()
-        held = attempt.hold or to.amount
-        asked: Mapping[str, Any] = {}
-        is_text = True
-        if to.outgoing is not None:
-            endpoint = to.outgoing.body.endpoint
-            asked, is_text = to.outgoing.body.value, bool(endpoint.output_limit)
-            if endpoint.is_unpriced:
-                is_billed = isinstance(result, ProviderResponse) or result.billing != "nothing"
-                return tariff.unpriced() if is_billed else tariff.nothing()
-        if isinstance(result, ProviderResponse):
-            if to.outgoing is not None and to.outgoing.body.endpoint.free:
-                # Of a batch that the provider did not name nothing more will be heard.
-                named = call.on_record is not None and call.on_record.keeps_hold(result)
-                if named or not held.tokens:
-                    return tariff.nothing()
-                return tariff.at_bound(held, to.bound)
-            return tariff.answered(result, asked, to.bound) or tariff.at_bound(held, to.bound)
-        if result.answer is not None and result.answer.output_tokens:
-            # The provider failed after it had put something out, and says how much that was.
-            return tariff.answered(result.answer, asked, to.bound) or tariff.at_bound(
-                held, to.bound
-            )
-        if result.billing == "nothing":
-            return tariff.nothing()
-        if result.billing == "bound" or not is_text or tariff.thinks_unseen(asked):
-            # What was thought and not shown is billed like what arrived; of sound and pictures
-            # the number of tokens that arrived is unknown.
-            return tariff.at_bound(held, to.bound)
-        reported = tap.input_tokens if tap.input_tokens is not None else to.bound[0]
-        tokens = estimate(self._config, to.sent, reported, tap.size, tap.pieces, to.bound)
-        return tariff.assumed(tokens, "estimated", asked)
-
     def _record(
         self, call: Call, attempt: Attempt, result: ProviderResponse | Failure
     ) -> tuple[LedgerEntry, Bill, Prepared, Sequence[KeptId]]:
@@ -419,7 +384,7 @@ class Attempts:
             attempt.streamed = tap.text or had
             if (total := tap.sum) is not None:
                 attempt.arrived = dump(total.answer())
-        bill = self._bill(call, attempt, result)
+        bill = bill_of(call, attempt, result, self._config)
         usage = bill.usage
         entry = exchange_entry(
             call, attempt, result, (usage.input_tokens, usage.output_tokens),

@@ -11,16 +11,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from remit.gateway.bounds import (
-    IMAGE_TOKENS,
-    MESSAGE_TOKENS,
-    Bound,
-    Media,
-    bound_of,
-    media_of,
-)
+from remit.gateway.bounds import IMAGE_TOKENS, MESSAGE_TOKENS, Bound, bound_of
 from remit.gateway.budget import Amount, Hold, TokenUsage
 from remit.gateway.config import RouterConfig
+from remit.gateway.media import Media, media_of
 from remit.gateway.validation import Sent, response_schema
 from remit.kernel.budget import NANO
 from remit.kernel.canonical import MAX_SAFE_INTEGER

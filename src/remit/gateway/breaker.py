@@ -1,14 +1,15 @@
-"""The state of the circuit of one provider and model, as values without I/O."""
+"""The state of the circuit of one provider and model, and the permit of one call."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from remit.gateway.config import CircuitBreakerConfig
 
-__all__ = ["Circuit", "CircuitState", "Outcome"]
+__all__ = ["Circuit", "CircuitState", "Outcome", "Permit"]
 
 Outcome = Literal["ok", "bad", "nothing"]
 """What a call says of its provider's health."""
@@ -160,3 +161,54 @@ class Circuit:
 
     def _next(self, now_ms: int) -> int:
         return max(now_ms, self.changed_at_ms + 1)
+
+
+class Permit:
+    """Permission to make one call.
+
+    ``succeed``, ``fail`` or ``release`` reports its result once.
+
+    Later reports are ignored. A permit that is never reported leaves a trial taken until its time
+    is over.
+
+    Args:
+        answer: called with ``about`` and the outcome (``ok``, ``bad`` or ``nothing``); must not
+            wait.
+        about: identifies the call for ``answer``.
+
+    Attributes:
+        about: the arguments of that name.
+        needs_check: True if the permit was given by an old state of the circuit.
+    """
+
+    __slots__ = ("_answer", "about", "needs_check")
+
+    def __init__(self, answer: Callable[..., None], *about: Any) -> None:
+        self._answer: Callable[..., None] | None = answer
+        self.about = about
+        self.needs_check = False
+
+    def succeed(self) -> None:
+        """Report that the provider answered, possibly with a refusal of this request.
+
+        Does nothing after an earlier report.
+        """
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer(*self.about, "ok")
+
+    def fail(self) -> None:
+        """Report that the provider failed."""
+        self._say("bad")
+
+    def release(self) -> None:
+        """Report that the call was not made, or says nothing about the provider.
+
+        A second report of any kind is ignored.
+        """
+        self._say("nothing")
+
+    def _say(self, outcome: Outcome) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer(*self.about, outcome)

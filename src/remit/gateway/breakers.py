@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from remit.gateway.breaker import Circuit, CircuitState, Outcome
+from remit.gateway.breaker import Circuit, CircuitState, Outcome, Permit
 from remit.gateway.config import CircuitBreakerConfig
 from remit.kernel.errors import RemitError
 from remit.ledger import Clock, LedgerClient, Transaction
 
-__all__ = ["Breakers", "CircuitBreaker", "Permit"]
+__all__ = ["Breakers", "CircuitBreaker"]
 
 _log = logging.getLogger("remit.gateway")
 
@@ -40,57 +40,6 @@ _NEW = Circuit()
 
 _Key = tuple[str, str]
 _Ask = Callable[[str], list[tuple[Any, ...]]]
-
-
-class Permit:
-    """Permission to make one call.
-
-    ``succeed``, ``fail`` or ``release`` reports its result once.
-
-    Later reports are ignored. A permit that is never reported leaves a trial taken until its time
-    is over.
-
-    Args:
-        answer: called with ``about`` and the outcome (``ok``, ``bad`` or ``nothing``); must not
-            wait.
-        about: identifies the call for ``answer``.
-
-    Attributes:
-        about: the arguments of that name.
-        needs_check: True if the permit was given by an old state of the circuit.
-    """
-
-    __slots__ = ("_answer", "about", "needs_check")
-
-    def __init__(self, answer: Callable[..., None], *about: Any) -> None:
-        self._answer: Callable[..., None] | None = answer
-        self.about = about
-        self.needs_check = False
-
-    def succeed(self) -> None:
-        """Report that the provider answered, possibly with a refusal of this request.
-
-        Does nothing after an earlier report.
-        """
-        answer, self._answer = self._answer, None
-        if answer is not None:
-            answer(*self.about, "ok")
-
-    def fail(self) -> None:
-        """Report that the provider failed."""
-        self._say("bad")
-
-    def release(self) -> None:
-        """Report that the call was not made, or says nothing about the provider.
-
-        A second report of any kind is ignored.
-        """
-        self._say("nothing")
-
-    def _say(self, outcome: Outcome) -> None:
-        answer, self._answer = self._answer, None
-        if answer is not None:
-            answer(*self.about, outcome)
 
 
 class CircuitBreaker:

@@ -26,16 +26,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from remit.gateway.admission import Admission
 from remit.gateway.attempt import Attempts
-from remit.gateway.breakers import Breakers, Permit
+from remit.gateway.breaker import Permit
+from remit.gateway.breakers import Breakers
 from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
 from remit.gateway.candidates import Candidates, needs_reading
 from remit.gateway.choice import Names
 from remit.gateway.config import RouterConfig
+from remit.gateway.failures import refusal_of_budget, refusal_of_failure
 from remit.gateway.inflight import InFlightCalls
+from remit.gateway.keeper import CannotContinueError
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.records import prepare_refusal, refused_response
 from remit.gateway.replays import recorded_answer
@@ -46,13 +49,13 @@ from remit.gateway.tenancy import NotYoursError
 from remit.gateway.values import (
     Call,
     Candidate,
-    CannotContinueError,
     Choice,
     Model,
     Part,
     Parts,
     Refusal,
     RefusedError,
+    Tried,
     circuit_open_text,
 )
 from remit.kernel.errors import RemitError
@@ -233,12 +236,12 @@ class CallPath:
                 call.claimed = False
                 return Tried(await self._replay(call, model, used.exchange_entry_id))
             except RefusedError as error:
-                return Tried(failed, _failure_of(failed) or error.refusal, candidate=to)
+                return Tried(failed, refusal_of_failure(failed) or error.refusal, candidate=to)
             except BudgetRefusedError as error:
                 if to is not None and to.uses > 1 and call.last is None:
                     call.tool_uses, to = 1, None  # The budget may be enough for fewer uses.
                     continue
-                refusal = _failure_of(failed) or _refusal_of(error)
+                refusal = refusal_of_failure(failed) or refusal_of_budget(error)
                 return Tried(failed, refusal, by_budget=True, candidate=to)
             await self._attempts.send(call, attempt, permit)
             failed = await self._attempts.settle(call, attempt)  # commit 2
@@ -247,7 +250,7 @@ class CallPath:
                 return Tried(failed)
             again = await next_attempt(self._config, call, choice, to, error_of_attempt, retries)
             if again is None:
-                return Tried(failed, _failure_of(failed), candidate=to)
+                return Tried(failed, refusal_of_failure(failed), candidate=to)
             to, retries = again
 
     async def _refuse_all(
@@ -327,7 +330,7 @@ class CallPath:
         except NotYoursError as error:
             return await self.refuse(call, Refusal("SESSION_NOT_YOURS", error.message))
         except BudgetRefusedError as error:
-            return await self.refuse(call, _refusal_of(error))
+            return await self.refuse(call, refusal_of_budget(error))
 
     async def refuse(self, call: Call, refusal: Refusal) -> PromptResponse:
         """Record one ``PROMPT_REJECTED`` and return the refusal as a response; nothing is held or
@@ -484,31 +487,6 @@ class CallPath:
 
 
 _SUCCESS = RouteOutcome.SUCCESS
-
-
-class Tried(NamedTuple):
-    """The result of asking one model.
-
-    Attributes:
-        response: the response of the last attempt; None if nothing was sent.
-        refusal: the reason why the model does not answer: a failure or a refusal; None if it does.
-        by_budget: True if a budget refused the call.
-        candidate: the request of the last attempt; None if none could be made.
-    """
-
-    response: PromptResponse | None
-    refusal: Refusal | None = None
-    by_budget: bool = False
-    candidate: Candidate | None = None
-
-
-def _failure_of(failed: PromptResponse | None) -> Refusal | None:
-    """Return the code and message of a failed attempt; None without one."""
-    return None if failed is None else Refusal(failed.error_code or "", failed.error_message or "")
-
-
-def _refusal_of(error: BudgetRefusedError) -> Refusal:
-    return Refusal(error.code, error.message, None, error.retry_after_s, error.remaining)
 
 
 async def _cancel(tasks: Iterable[asyncio.Future[PromptResponse]], *reason: Any) -> None:

@@ -13,20 +13,14 @@ from msgspec.structs import replace as replace_fields
 from remit.gateway.billing import Billing
 from remit.gateway.choice import Names
 from remit.gateway.config import RouterConfig
+from remit.gateway.keeper import CannotContinueError
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.objects import Objects, may_name, objects_named
 from remit.gateway.tenancy import owner_of
 from remit.gateway.tools import ToolLimits
 from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import Sent, encode_sent, response_schema
-from remit.gateway.values import (
-    Call,
-    Candidate,
-    CannotContinueError,
-    Model,
-    Refusal,
-    RefusedError,
-)
+from remit.gateway.values import Call, Candidate, Model, Refusal, RefusedError
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.providers import Body, ProviderError, ProviderRequest, WireProvider

@@ -7,14 +7,15 @@ import logging
 import traceback
 from typing import Literal
 
-from remit.gateway.breakers import Permit
+from remit.gateway.breaker import Permit
+from remit.gateway.budget import BudgetRefusedError
 from remit.gateway.neutral import finite
 from remit.gateway.stream import ENDED_BY, StreamTap
-from remit.gateway.values import Attempt, Failure
-from remit.kernel.exchange import RouteOutcome
+from remit.gateway.values import Attempt, Failure, Refusal
+from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.providers import CODES, ProviderError
 
-__all__ = ["failure_of"]
+__all__ = ["failure_of", "refusal_of_budget", "refusal_of_failure"]
 
 _log = logging.getLogger("remit.gateway")
 
@@ -106,3 +107,21 @@ def _billing_of(
         timed_out = error.code == "TIMEOUT" and error.status is None
         return "bound" if timed_out and attempt.to.outgoing is None else "nothing"
     return "bound"
+
+
+def refusal_of_failure(failed: PromptResponse | None) -> Refusal | None:
+    """Return the code and message of a failed attempt; None without one.
+
+    Args:
+        failed: the response of the attempt.
+    """
+    return None if failed is None else Refusal(failed.error_code or "", failed.error_message or "")
+
+
+def refusal_of_budget(error: BudgetRefusedError) -> Refusal:
+    """Return the refusal of a call that a budget refused, with its code and remaining amounts.
+
+    Args:
+        error: the budget's error.
+    """
+    return Refusal(error.code, error.message, None, error.retry_after_s, error.remaining)

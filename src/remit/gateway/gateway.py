@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.memory import LARGE_BYTES, run_large
 from remit.gateway.objects import Objects
+from remit.gateway.observers import tell
 from remit.gateway.stream import StreamTap
 from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import MAX_TOKENS, Sent, encode_sent
@@ -52,8 +53,6 @@ from remit.providers import EventSink, Outgoing, WireProvider
 from remit.providers.prices import PriceTable
 
 __all__ = ["CallReport", "LLMGateway"]
-
-_log = logging.getLogger("remit.gateway")
 
 BudgetMode = Literal["enforce", "warn", "off"]
 
@@ -103,6 +102,8 @@ class LLMGateway:
         if budget_mode not in ("enforce", "warn", "off"):
             raise InvalidInputError(f"budget_mode is {budget_mode!r}; use enforce, warn or off.")
         self._config = config = config or RouterConfig()
+        self.observers: list[Callable[[CallReport], None]] = []
+        self._tell = functools.partial(tell, self.observers)
         self._outage = ledger_client.outage
         self._keys = KeyStore(ledger_client)
         self._providers: dict[str, AnyProvider] = {}
@@ -150,7 +151,6 @@ class LLMGateway:
             self._providers,
             config,
         )  # fmt: skip
-        self.observers: list[Callable[[CallReport], None]] = []
 
     def register_provider(self, provider_id: str, provider: AnyProvider) -> None:
         """Make ``provider`` reachable under ``provider_id``.
@@ -294,17 +294,6 @@ class LLMGateway:
         """
         return estimate(self._config, encode_sent(request), None, 0, 0, (MAX_TOKENS, 0))[0]
 
-    def breaker(self, provider_id: str, model_id: str) -> CircuitBreaker:
-        """Return the circuit breaker of one provider and model.
-
-        All processes of the ledger share its state. The name need not be known.
-
-        Args:
-            provider_id: id of the provider.
-            model_id: the provider's name of the model.
-        """
-        return CircuitBreaker(self._breakers, (provider_id, model_id))
-
     @property
     def breakers(self) -> dict[tuple[str, str], CircuitBreaker]:
         """Known circuit breakers, keyed by (provider, model). May read the database, so it
@@ -410,31 +399,6 @@ class LLMGateway:
         began_ns = time.monotonic_ns()
         call = Call(request, StreamTap(on_text, sink), identity, choice, began_ns=began_ns)
         return self._path.answer(call)
-
-    def _tell(
-        self, call: Call, response: PromptResponse, began_ns: int, attempts: int | None = None
-    ) -> None:
-        """Call the observers with the report of an ended call. Their failures are logged.
-
-        Args:
-            call: the call.
-            response: its response.
-            began_ns: time of its begin by the monotonic clock.
-            attempts: number of attempts to report; None for all of the call.
-        """
-        if not self.observers:
-            return
-        # Counted back from the end: a clock that was set meanwhile does not change the duration.
-        started_ns = time.time_ns() - (time.monotonic_ns() - began_ns)
-        report = CallReport(
-            call.request, response, call.identity, started_ns, call.tap.first_after_ms,
-            call.attempts if attempts is None else attempts,
-        )  # fmt: skip
-        for observer in self.observers:
-            try:
-                observer(report)
-            except Exception:  # noqa: BLE001 - an observer must not change the result
-                _log.exception("an observer of calls failed")
 
     async def pass_on(
         self,

@@ -11,11 +11,12 @@ from msgspec import Struct
 
 from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
 from remit.gateway.budget.errors import busy
+from remit.gateway.keeper import KeptId
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.leases.renewal import Renewal
 from remit.gateway.lookup import FIND_CACHED, CachedAnswer, select_in
 from remit.gateway.tenancy import Ownership, Sessions
-from remit.gateway.values import Claim, DecisionStep, KeptId
+from remit.gateway.values import Claim, DecisionStep
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerError, Prepared, Transaction
 

@@ -15,15 +15,14 @@ from remit.gateway.stream import StreamTap
 from remit.gateway.tenancy import Ownership
 from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import Sent
-from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse, Reply, RouteOutcome
 from remit.ledger import Prepared, Transaction
-from remit.providers import Body, Outgoing, ProviderResponse
+from remit.providers import Outgoing, ProviderResponse
 
 __all__ = [
-    "Attempt", "CachedAnswer", "Call", "CallReport", "Candidate", "CannotContinueError",
-    "Choice", "Claim", "DecisionStep", "Failure", "Keeper", "KeptId", "Model", "OnRecord",
-    "Part", "Parts", "Refusal", "RefusedError", "TooLongError", "circuit_open_text",
+    "Attempt", "CachedAnswer", "Call", "CallReport", "Candidate",
+    "Choice", "Claim", "DecisionStep", "Failure", "Model", "OnRecord",
+    "Part", "Parts", "Refusal", "RefusedError", "circuit_open_text",
 ]  # fmt: skip
 
 Claim = tuple[str, str, str]
@@ -459,90 +458,17 @@ class Attempt(Struct):
     cached: CachedAnswer | None = None
 
 
-class KeptId(NamedTuple):
-    """An id that a client has received: a row of ``response_ids``.
-
-    Immutable.
+class Tried(NamedTuple):
+    """The result of asking one model.
 
     Attributes:
-        response_id: the id of a response or conversation.
-        owner: the owner's name, such as ``key:KEY-…``.
-        session_id: the session of the call.
-        is_new: whether the row may be inserted. The row of a conversation exists before its calls.
-            If the conversation has been deleted, no row is inserted again.
+        response: the response of the last attempt; None if nothing was sent.
+        refusal: the reason why the model does not answer: a failure or a refusal; None if it does.
+        by_budget: True if a budget refused the call.
+        candidate: the request of the last attempt; None if none could be made.
     """
 
-    response_id: str
-    owner: str
-    session_id: str
-    is_new: bool = True
-
-
-class CannotContinueError(RemitError):
-    """A response or conversation that a call continues no longer exists.
-
-    Args:
-        message: names what is missing.
-        param: the request field that names it.
-
-    Attributes:
-        code: ``PREVIOUS_RESPONSE_NOT_FOUND``; a subclass may have another.
-        param: the request field.
-    """
-
-    code = "PREVIOUS_RESPONSE_NOT_FOUND"
-
-    def __init__(self, message: str, param: str) -> None:
-        super().__init__(message)
-        self.param = param
-
-
-class TooLongError(CannotContinueError):
-    """The history that a call continues exceeds every model's context window."""
-
-    code = "CONTEXT_LENGTH"
-
-
-class Keeper(Protocol):
-    """Storage of one call's answer under an id, with the history that the call continues.
-
-    The gateway calls :meth:`body_for` for each candidate, :meth:`ids_ahead` before sending, and
-    :meth:`on_record` for each recorded attempt.
-    """
-
-    @property
-    def polled(self) -> bool:
-        """True if the client first receives only an id and polls for the answer."""
-        ...
-
-    async def body_for(self, provider_id: str, *, speaks: bool, window: int | None) -> Body:
-        """Return the body to send to one provider, with the history that the call continues.
-
-        Args:
-            provider_id: the provider.
-            speaks: whether the provider accepts bodies of this endpoint unchanged.
-            window: the model's context window in tokens; None if unknown.
-
-        Raises:
-            CannotContinueError: the response or conversation that the call continues is gone.
-            LedgerError: the history cannot be read.
-        """
-        ...
-
-    def ids_ahead(self, to: Candidate) -> Sequence[KeptId]:
-        """Return the ids that the client may receive before the answer is recorded."""
-        ...
-
-    def on_record(
-        self, metadata: dict[str, Any], attempt: Attempt, result: ProviderResponse | Failure
-    ) -> Sequence[KeptId]:
-        """Add to the metadata of an ``EXCHANGE`` and return the ids that will stand for it.
-
-        Never raises.
-
-        Args:
-            metadata: the metadata; changed in place.
-            attempt: the attempt.
-            result: its answer or failure.
-        """
-        ...
+    response: PromptResponse | None
+    refusal: Refusal | None = None
+    by_budget: bool = False
+    candidate: Candidate | None = None

@@ -220,27 +220,6 @@ def usd_of(nano: int) -> float:
     return nano / NANO
 
 
-class TokenUsage(Struct, gc=False):
-    """The tokens of a call, as the provider counted them or as they are charged.
-
-    Attributes:
-        input_tokens: tokens of the request.
-        output_tokens: tokens of the answer.
-        model_id: the model; empty if unknown.
-        cost_nano: cost in nano-dollars; ``None`` if no price is known.
-    """
-
-    input_tokens: int
-    output_tokens: int
-    model_id: str = ""
-    cost_nano: int | None = None
-
-    @property
-    def total(self) -> int:
-        """The sum of input and output tokens."""
-        return self.input_tokens + self.output_tokens
-
-
 class Amount(Struct, gc=False):  # an Amount is never part of a reference cycle
     """The upper bound of a call's tokens and cost; immutable.
 
@@ -408,45 +387,6 @@ class BudgetLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetCheckResult:
-    """The decision on a call.
-
-    Attributes:
-        allowed: True if the call may be sent.
-        remaining: remaining tokens of the narrowest limit in the path; ``None`` without a limit.
-        reason: empty, or ``CODE: sentence``.
-    """
-
-    allowed: bool
-    remaining: int | None
-    reason: str = ""
-
-    @property
-    def code(self) -> str:
-        """The code in ``reason``, such as ``BUDGET_EXHAUSTED``; empty if the call is allowed."""
-        return self.reason.partition(":")[0]
-
-
-@dataclass(frozen=True, slots=True)
-class DebitResult:
-    """The result of a settlement or debit.
-
-    Attributes:
-        success: True if the amount was charged.
-        remaining: remaining tokens of the narrowest scope; ``None`` without a limit.
-        total_consumed: tokens spent in the narrowest scope so far.
-        cost_incurred: US dollars; 0.0 if no price is known.
-        ledger_entry_id: the entry that accounts for it; empty if the caller writes that entry.
-    """
-
-    success: bool
-    remaining: int | None
-    total_consumed: int
-    cost_incurred: float = 0.0
-    ledger_entry_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class BudgetStatus:
     """The state of one scope. Limits of ``None`` mean no limit; money is in nano-dollars.
 
@@ -533,3 +473,23 @@ class BudgetStatus:
             self.tokens_per_minute, cast("Window | None", self.period or None), self.time_zone,
             cast("OnShort", self.on_short or "refuse"),
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetCheckResult:
+    """The decision on a call.
+
+    Attributes:
+        allowed: True if the call may be sent.
+        remaining: remaining tokens of the narrowest limit in the path; ``None`` without a limit.
+        reason: empty, or ``CODE: sentence``.
+    """
+
+    allowed: bool
+    remaining: int | None
+    reason: str = ""
+
+    @property
+    def code(self) -> str:
+        """The code in ``reason``, such as ``BUDGET_EXHAUSTED``; empty if the call is allowed."""
+        return self.reason.partition(":")[0]

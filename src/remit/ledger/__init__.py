@@ -28,7 +28,7 @@ from remit.ledger.comparison import (
 )
 from remit.ledger.contents import EXACT, Content, EncodedValue, Erased, ExactText, content
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id, utc_now
-from remit.ledger.erasure import CACHED, ErasureReport, erasure_digest
+from remit.ledger.erasure import CACHED, ErasureReport
 from remit.ledger.errors import (
     AFTER_DAMAGE,
     EntryArchivedError,
@@ -49,6 +49,7 @@ from remit.ledger.errors import (
     ScopeError,
 )
 from remit.ledger.events import EVENTS, KERNEL_ROWS, Event, is_authentic
+from remit.ledger.filter import instant
 from remit.ledger.handles import LedgerPort, LedgerReader, ScopedLedger
 from remit.ledger.kept_head import KeptHead
 from remit.ledger.keyfiles import LedgerKey, known_as
@@ -56,10 +57,9 @@ from remit.ledger.marks import Marks, keep_mark, read_mark
 from remit.ledger.preparation import Prepared
 from remit.ledger.projection import Projection, Row, State, apply, entries_of, fold_entries
 from remit.ledger.proofs import proof_bundle
-from remit.ledger.queries import instant
 from remit.ledger.ranges import archived_to, left_of
 from remit.ledger.reader import as_bytes, pages
-from remit.ledger.record import columns_of, is_plain_text, require_plain_text
+from remit.ledger.record import columns_of, erasure_digest, is_plain_text, require_plain_text
 from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger, remember_place
 from remit.ledger.schema import LAYOUT_VERSION, STATE_TABLES, TABLES

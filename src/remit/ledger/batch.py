@@ -7,7 +7,6 @@ Reading through the transaction flushes them first.
 from __future__ import annotations
 
 import itertools
-import operator
 import os
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -15,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from remit.ledger.clock import WALL_WATCH
+from remit.ledger.commitments import commits_to, forget_commitments, remembered_commit
 from remit.ledger.contents import NO_STEP, EncodedValue, StoredValue, commit, next_step
 from remit.ledger.entry import LedgerEntry, utc_now
 from remit.ledger.errors import LedgerError, LedgerFormatError, LedgerWriteError
@@ -22,8 +22,9 @@ from remit.ledger.preparation import Key, Prepared, Sealed, prepare
 from remit.ledger.reader import as_bytes
 from remit.ledger.record import content_scope
 from remit.ledger.store import Stage, StageOpener, Unit
-from remit.ledger.tlog.merkle import leaf_hash, tree_root
+from remit.ledger.tlog.merkle import leaf_hash
 from remit.ledger.tlog.tiles import TILE_WIDTH
+from remit.ledger.tree import completed_roots
 from remit.ledger.usage import quarter_of
 
 _NONCE_BYTES = 32
@@ -36,23 +37,8 @@ Known = tuple[int, str, bytes]
 _Found = tuple[str, bytes, int, str, bytes]
 # Scope, digest, content id, commitment and nonce of a stored value.
 
-_MAX_COMMITMENTS = 2048
-# Nonce and digest of values by commitment: a history that is sent again is not hashed again.
-_commitments: dict[str, tuple[bytes, bytes]] = {}
-
-
-def _commit(nonce: bytes, digest: bytes, encoded: bytes) -> str:
-    if len(_commitments) >= _MAX_COMMITMENTS:
-        _commitments.clear()
-    commitment = commit(nonce, encoded)
-    _commitments[commitment] = (nonce, digest)
-    return commitment
-
-
 Rows = dict[str, list[tuple[Any, ...]]]
 """Collected rows, keyed by table."""
-
-_FIRST = operator.itemgetter(0)
 
 
 class Batch(ABC):
@@ -212,7 +198,7 @@ class Batch(ABC):
         self._asked = None
         self._known.clear()
         self._steps.clear()
-        _commitments.clear()
+        forget_commitments()
 
     def restore(self, table: str, row: tuple[Any, ...]) -> None:
         """Collect a row of an export or archive unchanged; the caller has checked it.
@@ -243,7 +229,7 @@ class Batch(ABC):
         subject, named = prepared.subject, None
         if subject is not None:
             named = self._named(subject, seq, None if prepared.keys else values, rows)
-        shown = set(map(_FIRST, rows))
+        shown = {row[0] for row in rows}
         lists: list[tuple[list[Known], list[str]]] = []
         commitments: list[str] = []
         for item in prepared.contents:
@@ -321,14 +307,11 @@ class Batch(ABC):
             if known is None:
                 nonce = os.urandom(_NONCE_BYTES)
                 content_id += 1
-                new[key] = known = (content_id, _commit(nonce, digest, encoded), nonce)
+                new[key] = known = (content_id, remembered_commit(nonce, digest, encoded), nonce)
                 codec, stored = StoredValue.encode(value, self.compress_above)
                 rows.append((content_id, known[1], *key, nonce, len(encoded), codec, stored))
             # Computed again, so that a row that was tampered with gets into no new record.
-            elif (
-                _commitments.get(known[1]) != (known[2], digest)
-                and _commit(known[2], digest, encoded) != known[1]
-            ):
+            elif not commits_to(known[1], known[2], digest, encoded):
                 raise LedgerFormatError(
                     f"A stored content value of {key[0]} is not what it was.",
                     next_step="Run `remit ledger verify` to see what is damaged.",
@@ -379,39 +362,19 @@ class Batch(ABC):
     def complete_tile(self, index: int, hashes: list[bytes]) -> None:
         """Collect the tree hashes above the leaf hashes of a tile if all 256 hashes exist.
 
-        A complete row of 256 tiles also completes the level above, and so on. Fewer than 256
-        hashes, which mean missing entries, store nothing and are no error.
-
         Args:
             index: number of the tile, from 0.
             hashes: its leaf hashes.
         """
-        level = 1
-        while len(hashes) == TILE_WIDTH:
-            self._rows["tree_hashes"].append((level, index, tree_root(hashes)))
-            if (index + 1) % TILE_WIDTH:
-                return
-            first = index - TILE_WIDTH + 1
-            rows = self.execute(
-                "SELECT hash FROM tree_hashes WHERE level = ? AND idx >= ? ORDER BY idx",
-                (level, first),
-            )
-            hashes = [bytes(row[0]) for row in rows]
-            level, index = level + 1, index // TILE_WIDTH
-        # Fewer hashes mean missing entries: verification reports them, and writing continues.
+        for row in completed_roots(self.execute, index, hashes):
+            self._rows["tree_hashes"].append(row)
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """Flush as :meth:`execute` does, run a statement that only reads, and return its rows.
+        """Do as :meth:`execute` for a statement that only reads.
 
         An engine may read the rows only when they are iterated.
-
-        Args:
-            sql: the statement, with ``?`` placeholders.
-            parameters: values of the placeholders.
         """
-        if self._stages or self._rows:
-            self.flush()
-        return self._read(sql, parameters)
+        return self.execute(sql, parameters)
 
     def look_up(self, units: Sequence[Unit]) -> None:
         """Find which values of prepared entries are stored already, in one statement.

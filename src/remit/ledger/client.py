@@ -17,17 +17,14 @@ from remit.ledger.committer import CheckpointSchedule, GroupCommitter
 from remit.ledger.entry import parse_entry_id
 from remit.ledger.erasure import Eraser
 from remit.ledger.erasures import LedgerErasures
-from remit.ledger.errors import (
-    LedgerFormatError,
-    LedgerRollbackError,
-)
+from remit.ledger.errors import LedgerFormatError, LedgerRollbackError
 from remit.ledger.exports import Exporter, Format
+from remit.ledger.filter import to_seq
 from remit.ledger.handles import ScopedLedger
 from remit.ledger.imports import Import, ImportReport, opened
 from remit.ledger.kept_head import KeptHead
 from remit.ledger.marks import Marks
 from remit.ledger.owner import require_owner
-from remit.ledger.queries import to_seq
 from remit.ledger.reader import as_bytes
 from remit.ledger.report import Progress, StateCheck, VerificationReport
 from remit.ledger.search import TextIndex

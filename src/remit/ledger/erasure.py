@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.errors import ErasureError
 from remit.ledger.ranges import ARCHIVED
 from remit.ledger.reader import chunks, marks
-from remit.ledger.record import columns_of, is_plain_text
+from remit.ledger.record import erasure_digest, is_plain_text
 from remit.ledger.search import Run, TextIndex, quotable, quotes
 from remit.ledger.store import Execute, Store, Transaction
 from remit.ledger.subjects import BY_SUBJECT
@@ -48,6 +47,7 @@ _KEPT_EVENTS = ("INSTALLED", ARCHIVED)
 # Entries that one ERASURE can name and stay within the limit of a record.
 CACHED = "cached"
 """Token of the rows of ``idempotency`` that belong to the answer cache; an erasure deletes them."""
+
 _MAX_ENTRIES = 1_000
 
 
@@ -83,34 +83,6 @@ class ErasureReport:
     entries: int
     sessions: list[str]
     remainder: str = ""
-
-
-def erasure_digest(commitments: list[str]) -> str:
-    """Return the digest of erased values for an ``ERASURE`` entry: SHA-256 over their commitments.
-
-    The commitments (64 hex digits each) are sorted and concatenated; duplicates count. The result
-    has 64 hex digits.
-    """
-    return hashlib.sha256("".join(sorted(commitments)).encode()).hexdigest()
-
-
-def is_erasure_of(record: dict[str, Any], commitments: list[str]) -> bool:
-    """Return True if a record is the kernel's ``ERASURE`` of exactly these commitments.
-
-    An ``ERASURE`` of a lower tier (``ho1``, ``ho2``) is none of the kernel's. The signature and the
-    entry's place are not checked.
-
-    Args:
-        record: the parsed record, whose form was checked.
-        commitments: commitments of the erased values, in any order.
-    """
-    metadata = record["metadata"]
-    return bool(
-        record["event_type"] == "ERASURE"
-        and columns_of(metadata).tier in (None, "hot")
-        and metadata.get("erased_count") == len(commitments)
-        and metadata.get("erased_hash") == erasure_digest(commitments)
-    )
 
 
 class Eraser:

@@ -21,7 +21,8 @@ from remit.kernel.json_text import dump
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerError, LedgerWriteError, NoSignerError
-from remit.ledger.line_reader import EXPORT_FORMAT, MAX_LINE_BYTES, STATEMENT, statement_of
+from remit.ledger.export_head import EXPORT_FORMAT, STATEMENT, statement_of
+from remit.ledger.line_reader import MAX_LINE_BYTES
 from remit.ledger.line_writer import Line, lines_of
 from remit.ledger.ranges import archived_ranges, archived_to
 from remit.ledger.reader import EntryRow, as_bytes

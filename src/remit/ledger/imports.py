@@ -15,20 +15,17 @@ from remit.kernel.errors import RemitError
 from remit.kernel.json_text import load_unique
 from remit.ledger.contents import EncodedValue, StoredValue
 from remit.ledger.entry import entry_id
-from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import LedgerError, LedgerFormatError
+from remit.ledger.export_head import STATEMENT, ExportHead, read_head, statement_of
 from remit.ledger.line_reader import (
     MAX_LINE_BYTES,
-    STATEMENT,
     CheckedLine,
-    ExportHead,
     LineReader,
-    read_head,
     require,
     require_members,
-    statement_of,
 )
 from remit.ledger.ranges import ARCHIVED, ARCHIVED_TO, Places
+from remit.ledger.record import is_erasure_of
 from remit.ledger.report import Progress
 from remit.ledger.run_index import index_faults
 from remit.ledger.store import Store

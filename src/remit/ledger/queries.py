@@ -8,58 +8,28 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any, Literal, TypedDict, Unpack
+from datetime import datetime
+from typing import Any, Literal, Unpack
 
-from remit.kernel.errors import InvalidInputError
 from remit.ledger.clock import steps_back
 from remit.ledger.contents import ExactText
 from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.entry import entry_id as format_id
 from remit.ledger.errors import EntryArchivedError, EntryNotFoundError, LedgerError
+from remit.ledger.filter import Equalities, Filter, build_filter
 from remit.ledger.ranges import LEAVING, ArchivedRange, archived_ranges, archived_to
 from remit.ledger.reader import EntryRow, as_bytes, chunks, decode_record, marks
-from remit.ledger.record import require_plain_text
 from remit.ledger.report import Progress
 from remit.ledger.search import TextIndex
-from remit.ledger.store import Filter, Store, transact
+from remit.ledger.store import Store, transact
 from remit.ledger.tree import LedgerTree
 
 Order = Literal["asc", "desc"]
 
-_GREATEST = (1 << 63) - 1  # a 64-bit integer column
 _NARROW = {"work_order_id", "session_id"}  # Filters that make a bound in time unnecessary.
 _QUERY = re.compile(r"\s*(SELECT|WITH|VALUES)\b", re.IGNORECASE)
 _PAGE = 500  # entries that a query fetches at once
 _FIRST_PAGE = 16  # small, for callers that want only the first match
-
-
-class Equalities(TypedDict, total=False):
-    """The columns that a query can compare; ``None`` compares nothing.
-
-    Attributes:
-        event_type: kind of the entries.
-        submission_id: contract, session or work order that they belong to.
-        session_id: their session.
-        work_order_id: their work order.
-        agent_id: their agent.
-        tier: ``hot``, ``ho2`` or ``ho1``.
-        framework_id: their framework.
-        contract_id: their contract.
-        model_id: their model.
-        outcome: outcome of the exchange: ``success``, ``error`` or ``timeout``.
-    """
-
-    event_type: str | None
-    submission_id: str | None
-    session_id: str | None
-    work_order_id: str | None
-    agent_id: str | None
-    tier: str | None
-    framework_id: str | None
-    contract_id: str | None
-    model_id: str | None
-    outcome: str | None
 
 
 class LedgerQueries:
@@ -283,7 +253,7 @@ class LedgerQueries:
             LedgerError: segments are attached, but not all; or the ledger cannot be read.
             LedgerFormatError: a record or a content value cannot be read; raised by the iterator.
         """
-        where = _build_filter(equals, since, until, after, limit, order)
+        where = build_filter(equals, since, until, after, limit, order)
         if self._segments:
             self._require_segments()
 
@@ -435,33 +405,6 @@ def _seq_of(entry: LedgerEntry) -> int:
     return int(entry.id[4:], 16)
 
 
-def _build_filter(
-    equals: Equalities,
-    since: str | datetime | None,
-    until: str | datetime | None,
-    after: str | int | None,
-    limit: int | None,
-    order: str,
-) -> Filter:
-    """Return a filter from a caller's arguments; raise InvalidInputError or TypeError."""
-    if unknown := equals.keys() - Equalities.__annotations__.keys():
-        raise TypeError(f"query() got an unexpected keyword argument {min(unknown)!r}")
-    if order not in ("asc", "desc"):
-        raise InvalidInputError(f"order is {order!r}; use 'asc' or 'desc'.")
-    if limit is not None and limit < 0:
-        raise InvalidInputError("limit is negative.")
-    for name, value in equals.items():
-        if value is not None:
-            require_plain_text(name, value)
-    return Filter(
-        equals={name: str(value) for name, value in equals.items() if value is not None},
-        since=instant(since),
-        until=instant(until),
-        after=to_seq(after),
-        descending=order == "desc",
-    )
-
-
 def _pages(store: Store, where: Filter, limit: int | None = None) -> Iterator[list[EntryRow]]:
     """Yield matching rows page by page, each read when it is needed."""
     if (where.since or where.until) and not _NARROW & where.equals.keys():
@@ -476,54 +419,3 @@ def _pages(store: Store, where: Filter, limit: int | None = None) -> Iterator[li
         left = None if left is None else left - len(rows)
         where = replace(where, after=rows[-1].seq)
         now = min(now * 4, _PAGE)
-
-
-def to_seq(value: str | int | None) -> int | None:
-    """Return the sequence number of a cursor; ``None`` for ``None``.
-
-    A number outside the range of the column becomes its nearest bound: -1, or the greatest.
-
-    Args:
-        value: an entry id (``LED-…``), a sequence number, or ``None``.
-
-    Raises:
-        InvalidInputError: a text is not an entry id.
-    """
-    if isinstance(value, int):
-        return max(-1, min(value, _GREATEST))
-    if value is None:
-        return None
-    seq = parse_entry_id(value)
-    if seq is None:
-        raise InvalidInputError(
-            f"The cursor {value!r} is not an entry id.", next_step="Ids look like LED-0000002a."
-        )
-    return min(seq, _GREATEST)
-
-
-def instant(value: str | datetime | None) -> str | None:
-    """Return a time in the form of entries (UTC, microseconds, ``Z``); ``None`` for ``None``.
-
-    Digits beyond microseconds are dropped.
-
-    Args:
-        value: ISO 8601 or a ``datetime``; without a zone, UTC.
-
-    Raises:
-        InvalidInputError: the value is not a time, or is out of range.
-    """
-    if value is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise InvalidInputError(
-            f"{value!r} is not a time.", next_step="Use ISO 8601: 2026-01-31T12:00:00Z."
-        ) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    try:
-        moment = moment.astimezone(UTC)
-    except OverflowError as error:
-        raise InvalidInputError(f"{value!r} is out of range.") from error
-    return moment.isoformat(timespec="microseconds")[:-6] + "Z"

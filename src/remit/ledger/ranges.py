@@ -12,8 +12,9 @@ from typing import Any
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.events import is_authentic
+from remit.ledger.filter import Filter
 from remit.ledger.reader import info_number
-from remit.ledger.store import Filter, Store
+from remit.ledger.store import Store
 from remit.ledger.tlog import TILE_WIDTH
 
 __all__ = [

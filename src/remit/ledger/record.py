@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
 
-from remit.kernel.canonical import (
-    MAX_SAFE_INTEGER,
-    canonical_json,
-    is_plain_float,
-    number_text,
-)
+from remit.kernel.canonical import MAX_SAFE_INTEGER, canonical_json, is_plain_float, number_text
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.contents import is_commitment
 
@@ -215,3 +211,31 @@ def content_scope(session_id: str | None, seq: int) -> str:
         seq: the entry's sequence number.
     """
     return f"s:{session_id}" if session_id else f"e:{seq}"
+
+
+def erasure_digest(commitments: list[str]) -> str:
+    """Return the digest of erased values for an ``ERASURE`` entry: SHA-256 over their commitments.
+
+    The commitments (64 hex digits each) are sorted and concatenated; duplicates count. The result
+    has 64 hex digits.
+    """
+    return hashlib.sha256("".join(sorted(commitments)).encode()).hexdigest()
+
+
+def is_erasure_of(record: dict[str, Any], commitments: list[str]) -> bool:
+    """Return True if a record is the kernel's ``ERASURE`` of exactly these commitments.
+
+    An ``ERASURE`` of a lower tier (``ho1``, ``ho2``) is none of the kernel's. The signature and the
+    entry's place are not checked.
+
+    Args:
+        record: the parsed record, whose form was checked.
+        commitments: commitments of the erased values, in any order.
+    """
+    metadata = record["metadata"]
+    return bool(
+        record["event_type"] == "ERASURE"
+        and columns_of(metadata).tier in (None, "hot")
+        and metadata.get("erased_count") == len(commitments)
+        and metadata.get("erased_hash") == erasure_digest(commitments)
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from remit.ledger.state import Finding, Uncheckable, reason_of
+from remit.ledger.tlog.tiles import TILE_WIDTH
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
@@ -170,3 +171,32 @@ class VerificationReport:
     def sort(self) -> None:
         """Sort the problems in ledger order, those without an entry first."""
         self.problems.sort(key=lambda problem: (problem.seq is not None, problem.seq or 0))
+
+
+def report_gap(report: VerificationReport, first: int, last: int) -> None:
+    """Report that the entries from ``first`` to ``last`` are missing.
+
+    Args:
+        report: receives one problem of the kind ``gap``.
+        first: sequence number of the first missing entry.
+        last: sequence number of the last missing entry.
+    """
+    until = f" to {last}" if last > first else ""
+    report.add(first, "gap", f"entry {first}{until} is not there")
+
+
+def report_tree_hash(report: VerificationReport, level: int, index: int) -> None:
+    """Report that a stored hash differs from the root of the entries under it.
+
+    Args:
+        report: receives the problem, without a sequence number.
+        level: level of the tile tree.
+        index: number of the hash in its level.
+    """
+    width = TILE_WIDTH**level
+    report.add(
+        None,
+        "tree",
+        f"tree_hashes: level {level}, {index}: the stored hash is not that of entries "
+        f"{index * width} to {(index + 1) * width - 1}",
+    )

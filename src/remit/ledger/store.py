@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import lost
+from remit.ledger.filter import Filter
 from remit.ledger.outage import Outage
 from remit.ledger.preparation import Prepared
+from remit.ledger.raw_rows import RawContent, RawEntry
 from remit.ledger.reader import GREATEST, EntryRow, Reader, as_bytes, info_number
 from remit.ledger.session_pages import KINDS, MAX_KINDS, page_of_session
 
@@ -166,77 +168,6 @@ class Unit:
             entry.id, entry.timestamp = sealed.id, sealed.timestamp
             entry.entry_hash, entry.previous_hash = sealed.entry_hash, sealed.previous_hash
         return [sealed.id for sealed in result]
-
-
-class RawEntry(NamedTuple):
-    """A stored entry as bytes, from a scan that checks nothing.
-
-    Attributes:
-        seq: sequence number of the row.
-        record: the stored record; empty if it cannot be read.
-        columns: every column except ``seq`` and ``record``, in the order of the layout.
-        problem: the fault that makes the row unreadable; empty if there is none.
-    """
-
-    seq: int
-    record: bytes
-    columns: tuple[Any, ...]
-    problem: str = ""
-
-
-class RawContent(NamedTuple):
-    """A stored content value with the columns that prove it.
-
-    Fields other than ``content_id`` and ``problem`` may be empty if the row is unreadable.
-
-    Attributes:
-        content_id: number of the row.
-        commitment: the commitment in the record of the entry.
-        scope: the session or entry within which equal values are stored once.
-        digest: hash of the value, by which a scope finds it.
-        nonce: random bytes of the commitment.
-        length: length of the value before compression, in bytes.
-        codec: form of the value, see :class:`~remit.ledger.contents.StoredValue`.
-        value: the stored bytes, compressed if the codec says so.
-        kind: the type of the stored ``value``: ``text`` or ``blob``.
-        problem: the fault that makes the row unreadable; empty if there is none.
-    """
-
-    content_id: int
-    commitment: str = ""
-    scope: str = ""
-    digest: bytes = b""
-    nonce: bytes = b""
-    length: int = 0
-    codec: str = ""
-    value: bytes = b""
-    kind: str = "text"
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """A query: equalities by column, bounds in time, and a cursor by sequence number.
-
-    Attributes:
-        equals: the value of each compared column.
-        since: first instant, inclusive.
-        until: last instant, exclusive.
-        first: a number below which no entry is at or after ``since``. See :meth:`Store.bounded`.
-        last: a number above which no entry is before ``until``.
-        after: sequence number to continue after; ``None`` for the beginning.
-        descending: True for the newest first.
-        text: the store's ``search_expression`` of the requested words.
-    """
-
-    equals: Mapping[str, str] = field(default_factory=dict)
-    since: str | None = None
-    until: str | None = None
-    first: int | None = None
-    last: int | None = None
-    after: int | None = None
-    descending: bool = False
-    text: str | None = None
 
 
 class Store(Reader):

@@ -192,6 +192,31 @@ class LedgerTree:
         return found
 
 
+def completed_roots(
+    execute: Execute, index: int, hashes: Sequence[bytes]
+) -> Iterator[tuple[int, int, bytes]]:
+    """Yield level, index and root of each subtree that a tile of leaf hashes completes.
+
+    Fewer than 256 hashes mean missing entries, which verification reports: they complete nothing.
+
+    Args:
+        execute: runs a statement, and reads the rows that were yielded before.
+        index: number of the tile, from 0.
+        hashes: its leaf hashes.
+    """
+    level = 1
+    while len(hashes) == TILE_WIDTH:
+        yield level, index, tree_root(hashes)
+        if (index + 1) % TILE_WIDTH:
+            return
+        rows = execute(
+            "SELECT hash FROM tree_hashes WHERE level = ? AND idx >= ? ORDER BY idx",
+            (level, index - TILE_WIDTH + 1),
+        )
+        hashes = [bytes(row[0]) for row in rows]
+        level, index = level + 1, index // TILE_WIDTH
+
+
 def split_tile(hashes: bytes) -> list[bytes]:
     """Return the 256 leaf hashes of a stored row; raise LedgerFormatError for another length.
 

@@ -31,18 +31,22 @@ if TYPE_CHECKING:
         resolve_model,
         weight_store,
     )
-    from remit.runtime.route_graders import Graders, command_test, load_grader
+    from remit.runtime.route_graders import (
+        Graders,
+        command_test,
+        grade_recorded,
+        load_grader,
+        right_answers,
+    )
     from remit.runtime.route_learner import (
         RouteLearned,
         RoutePlan,
         RouteWanted,
         figures_of,
-        grade_recorded,
         learn_route,
         plan_route,
         prompts_of,
         propose_route,
-        right_answers,
     )
     from remit.runtime.routing import rules_of
     from remit.runtime.runtime import Runtime
@@ -59,9 +63,9 @@ else:
             "order_handle": "OrderHandle",
             "order_worker": "OrderWorker",
             "providers": "assemble_providers require_reachable resolve_model weight_store",
-            "route_graders": "Graders command_test load_grader",
-            "route_learner": "RouteLearned RoutePlan RouteWanted figures_of grade_recorded "
-            "learn_route plan_route propose_route prompts_of right_answers",
+            "route_graders": "Graders command_test grade_recorded load_grader right_answers",
+            "route_learner": "RouteLearned RoutePlan RouteWanted figures_of learn_route "
+            "plan_route prompts_of propose_route",
             "routing": "rules_of",
             "runtime": "Runtime",
             "schedules": "Schedule",

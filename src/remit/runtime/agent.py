@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from remit.agents import HO1Executor, OutputT, UserMessage
 from remit.agents.queue import Submission, bind_to_key
 from remit.agents.sessions import SessionManager
-from remit.agents.supervisor import (
-    ClassificationRules,
-    Responder,
-    Services,
-    TurnResult,
-)
+from remit.agents.supervisor import ClassificationRules, Responder, Services, TurnResult
 from remit.agents.tools import Context, Tool, ToolDispatcher
 from remit.agents.workorders import (
     NOBODY,
@@ -28,14 +23,15 @@ from remit.agents.workorders import (
     sub_session_id,
 )
 from remit.contracts import ContractLoader
-from remit.gateway.budget import BudgetLimits, BudgetScope, nano_of
+from remit.gateway.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installation import InstalledFiles
 from remit.kernel.loops import blocking
 from remit.ledger import Transaction
 from remit.runtime.agent_record import agent_record
 from remit.runtime.agent_shape import AgentShape, check_limit
-from remit.runtime.context import KernelContext
+from remit.runtime.background_write import write_soon
+from remit.runtime.context import KernelContext, exclusion_policy
 from remit.runtime.conversation import Conversation
 from remit.runtime.installation import root_tools
 from remit.runtime.order_handle import OrderHandle
@@ -292,6 +288,7 @@ class Agent(Generic[OutputT]):
         self, session: SessionManager, starting: Callable[[], Awaitable[None]] | None = None
     ) -> Conversation:
         runtime, shape = self.runtime, self._shape
+        files = InstalledFiles(runtime.root.path)
         services = Services(
             agent=self._responder,
             ledger=runtime.ledger.scoped(tier="ho2"),
@@ -305,8 +302,8 @@ class Agent(Generic[OutputT]):
             work_order_tokens=runtime.settings.budget.work_order_tokens,
             agent_class=shape.agent_class,
             next_best=runtime.gateway.next_best,
-            exclusion_policy=self._exclusion_policy,
-            rules=self._rules,
+            exclusion_policy=functools.partial(exclusion_policy, files),
+            rules=functools.partial(ClassificationRules.installed, files),
             starting=starting,
         )
         return Conversation(services, self._taking_deps, runtime.ledger)
@@ -466,15 +463,6 @@ class Agent(Generic[OutputT]):
             shape.package_id, runtime.own_providers, shape.output,
         )  # fmt: skip
 
-    def _exclusion_policy(self) -> tuple[int, Mapping[str, Sequence[str]]]:
-        from remit.learning import SignalPolicy  # Only a failed turn needs the learning room.
-
-        policy = SignalPolicy.installed(InstalledFiles(self.runtime.root.path))
-        return policy.set_aside_after, policy.tool_fallbacks
-
-    def _rules(self) -> ClassificationRules:
-        return ClassificationRules.installed(InstalledFiles(self.runtime.root.path))
-
     @property
     def _taking_deps(self) -> tuple[Tool, ...]:
         """Tools that receive a turn's ``deps``, including those of agents behind them."""
@@ -497,16 +485,7 @@ class Agent(Generic[OutputT]):
         Raises:
             InvalidInputError: a limit is not positive.
         """
-        check_limit("tokens", tokens)
-        check_limit("usd", usd)
-        budget = self.runtime.settings.budget
-        most = tokens if tokens is not None else self._shape.session_tokens
-        limit_usd = usd if usd is not None else self._shape.session_usd
-        limits = BudgetLimits(
-            tokens=(budget.session_tokens if most is None else most) or None,
-            nano=None if limit_usd is None else nano_of(limit_usd),
-            turns=budget.session_turns or None,
-        )
+        limits = self._shape.session_limits(tokens, usd, self.runtime.settings.budget)
         scope = BudgetScope(session.session_id)
         entry = self.runtime.ledger.prepare(
             session.start_entry({**self._on_record, **(about or {})}),
@@ -517,19 +496,4 @@ class Agent(Generic[OutputT]):
             tx.append(entry)
             self.runtime.budgeter.allocate(scope, limits=limits, by=self.agent_id, tx=tx)
 
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            self.runtime.ledger.transact(start)
-            return None
-        writing = self.runtime.ledger.submit(start)
-
-        async def begun() -> None:
-            if writing.done() or writing.get_loop() is asyncio.get_running_loop():
-                await writing
-                return
-            # The loop that began the write may have ended.
-            await asyncio.to_thread(self.runtime.ledger.flush)
-            session.require()
-
-        return begun
+        return write_soon(self.runtime.ledger, start, session.require)

@@ -8,8 +8,9 @@ from typing import Any
 
 from remit.agents import OutputType
 from remit.agents.supervisor import Planner, PlanStep
+from remit.kernel.budget import BudgetLimits, nano_of
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.settings import SupervisorSettings
+from remit.kernel.settings import BudgetSettings, SupervisorSettings
 from remit.ledger import require_plain_text
 
 _LONGEST_ID = 200
@@ -71,6 +72,41 @@ class AgentShape:
         most = self.context_tokens
         if most is not None and (type(most) is not int or most < 1):
             raise InvalidInputError(f"context_tokens is {most!r}; it must be 1 or more.")
+
+    def session_limits(
+        self, tokens: int | None, usd: float | None, budget: BudgetSettings
+    ) -> BudgetLimits:
+        """Return the limits of a new session: the given ones, else the agent's or configured ones.
+
+        Args:
+            tokens: token limit; None for the agent's, else the configured one.
+            usd: limit in US dollars; None for the agent's.
+            budget: the configured limits.
+
+        Raises:
+            InvalidInputError: a limit is not positive.
+        """
+        check_limit("tokens", tokens)
+        check_limit("usd", usd)
+        most = tokens if tokens is not None else self.session_tokens
+        limit_usd = usd if usd is not None else self.session_usd
+        return BudgetLimits(
+            tokens=(budget.session_tokens if most is None else most) or None,
+            nano=None if limit_usd is None else nano_of(limit_usd),
+            turns=budget.session_turns or None,
+        )
+
+
+def changed(supervisor: SupervisorSettings, **changes: Any) -> SupervisorSettings:
+    """Return a copy of the settings of turns with an author's choices.
+
+    Args:
+        supervisor: the configured settings.
+        changes: the choices by name; None keeps the configured value.
+    """
+    return supervisor.model_copy(
+        update={name: value for name, value in changes.items() if value is not None}
+    )
 
 
 def check_kind(name: str, value: Any, *kinds: type) -> None:

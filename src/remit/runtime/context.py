@@ -134,3 +134,18 @@ class KernelContext:
         at = datetime.fromtimestamp(written, UTC).isoformat()
         cut = len(data) > most
         return data[:most].decode("utf-8", "ignore" if cut else "strict").strip(), at
+
+
+def exclusion_policy(files: InstalledFiles) -> tuple[int, Mapping[str, Sequence[str]]]:
+    """Return the failed turns that exclude a model, tool or contract, and the tools' substitutes.
+
+    Args:
+        files: installed files of the root, which hold the policy.
+
+    Raises:
+        ChangedFileError: the policy differs from the installed one.
+    """
+    from remit.learning import SignalPolicy  # Only a failed turn needs the learning room.
+
+    policy = SignalPolicy.installed(files)
+    return policy.set_aside_after, policy.tool_fallbacks

@@ -5,22 +5,16 @@ from __future__ import annotations
 import asyncio
 import queue
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from typing_extensions import override
 
 from remit.agents import AttachedOrder, OutputT, OutputType, UserMessage, split_message
-from remit.agents.supervisor import (
-    HO2Supervisor,
-    Services,
-    TurnResult,
-    UnfinishedTurn,
-)
-from remit.agents.tools import Tool, ToolError, ToolWaitingError, current_call, given_deps
+from remit.agents.supervisor import HO2Supervisor, Services, TurnEnded, TurnResult, UnfinishedTurn
+from remit.agents.tools import Tool, ToolError, ToolWaitingError, giving, refuse_inner_turn
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder, WorkOrderState
-from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import sound
 from remit.kernel.loops import (
     Closeable,
@@ -35,23 +29,9 @@ from remit.ledger import LedgerClient, LedgerClosedError
 if TYPE_CHECKING:
     from remit.learning import Feedback
 
+__all__ = ["Conversation", "TurnEnded"]
+
 _Asked = TypeVar("_Asked")
-
-
-@dataclass(frozen=True, slots=True)
-class TurnEnded:
-    """The last event of a streamed turn, also of a turn that failed or waits for a person.
-
-    Immutable.
-
-    If the turn raises an error, or the iterator is closed early, there is no such event.
-
-    Attributes:
-        result: the turn, as :meth:`Conversation.aturn` returns it; see its ``error_code`` and
-            ``waiting_for``.
-    """
-
-    result: TurnResult[Any]
 
 
 class Conversation(Closeable, Generic[OutputT]):
@@ -167,9 +147,9 @@ class Conversation(Closeable, Generic[OutputT]):
             LeaseBusyError: another process works on the session for too long.
             RemitError: another error of :meth:`remit.agents.supervisor.HO2Supervisor.ahandle_turn`.
         """
-        self._refuse_inner_turn()
+        refuse_inner_turn(self.session_id)
         text, files = split_message(message)
-        with self._given(deps):
+        with giving(self._tools, deps):
             return await self._supervisor.ahandle_turn(
                 text, files=files, output=_output(output_type), on_event=on_event
             )
@@ -309,8 +289,8 @@ class Conversation(Closeable, Generic[OutputT]):
                 tool does not take, or a tool of this session calls this.
             RemitError: an error of :meth:`turn`.
         """
-        self._refuse_inner_turn()
-        with self._given(deps):
+        refuse_inner_turn(self.session_id)
+        with giving(self._tools, deps):
             return await self._supervisor.aresume(output=_output(output_type), on_event=on_event)
 
     resume = blocking(aresume)
@@ -381,7 +361,7 @@ class Conversation(Closeable, Generic[OutputT]):
         step = self._step if contract is None else replace(self._step, contract_id=contract)
         output = _output(output_type) or (self._output if contract is None else None)
         schema = None if output is None else output.schema
-        with self._given(deps):
+        with giving(self._tools, deps):
             order = await self._supervisor.orders.arun(
                 replace(step, output_schema=schema), context, key=key, on_event=on_event,
                 retry_failed=retry_failed, check=output.problem if output is not None else None,
@@ -409,7 +389,7 @@ class Conversation(Closeable, Generic[OutputT]):
             OrderRecordError: the entries of the order do not describe it.
             LeaseLostError: another process took the order over in the meantime.
         """
-        with self._given(deps):
+        with giving(self._tools, deps):
             return await self._supervisor.orders.aresume(wo_id, self._step, on_event=on_event)
 
     resume_work = blocking(aresume_work)
@@ -513,30 +493,6 @@ class Conversation(Closeable, Generic[OutputT]):
             self._session.refresh()
             run_blocking(self._supervisor.aconsolidate())
             self._session.end()
-
-    @contextmanager
-    def _given(self, deps: Any) -> Iterator[None]:
-        """Give ``deps`` to tools during the block.
-
-        Raises:
-            InvalidInputError: a tool of the agent takes ``deps`` of another type.
-        """
-        for tool in self._tools:
-            if problem := tool.lacks(deps):
-                raise InvalidInputError(problem, next_step="Pass deps=… to the turn.")
-        token = given_deps.set(deps)
-        try:
-            yield
-        finally:
-            given_deps.reset(token)
-
-    def _refuse_inner_turn(self) -> None:
-        call = current_call()
-        if call is not None and call.session_id == self.session_id:
-            raise InvalidInputError(
-                f"The tool {call.tool_id} may not start a turn in the session that it serves.",
-                next_step="Return the result from the tool, or use a session of its own.",
-            )
 
 
 def _output(wanted: Any) -> OutputType[Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from remit.agents import RECALL
@@ -12,6 +12,9 @@ from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import ModelCapabilities
+from remit.kernel.settings import Settings
+from remit.ledger import LedgerClient
+from remit.packages import Registry
 from remit.runtime.agent import Agent
 from remit.runtime.agent_shape import AgentShape, check_kind
 
@@ -53,13 +56,32 @@ def admin_agent(
     return Agent(runtime, shape, contracts, added, shares_sessions=True)
 
 
+def mcp_server(ledger: LedgerClient, settings: Settings, name: str) -> McpServer:
+    """Return a configured MCP server, which starts at its first use.
+
+    Args:
+        ledger: contains the pins of its tools.
+        settings: settings of the root.
+        name: the server, as ``[mcp.NAME]``.
+
+    Raises:
+        ConfigError: there is no such server.
+    """
+    from remit.agents.tools import McpServer, Pins
+
+    def permitted() -> list[str]:
+        return Registry.from_ledger(ledger).permitted_tools()
+
+    return McpServer.configured(name, settings.mcp, Pins(ledger, permitted))
+
+
 def tools_of(
     tools: Iterable[Tool | Callable[..., Any] | str],
     mcp: Iterable[str],
     approve: Iterable[str],
     server: Callable[[str], McpServer],
-) -> tuple[list[Tool], tuple[str, ...]]:
-    """Return the tools that an agent brings by value, and the ids of all its tools.
+) -> tuple[list[Tool], tuple[str, ...], tuple[str, ...]]:
+    """Return the tools that an agent brings by value, the ids of all, and those to approve.
 
     A named MCP server is started to list its tools. Functions become tools by :func:`remit.tool`.
     The order is that of ``tools``, followed by the servers' tools.
@@ -83,6 +105,8 @@ def tools_of(
                 f"{name} takes a list, and was given {given!r}.",
                 next_step=f"Write {name}=[…].",
             )
+    # An iterator would be empty when it is read again.
+    mcp, approve = (tuple(each) if isinstance(each, Iterator) else each for each in (mcp, approve))
     for name, names in (("mcp", mcp), ("approve", approve)):
         for each in names:
             check_kind(f"An entry of {name}", each, str)
@@ -105,7 +129,7 @@ def tools_of(
             f"{unknown[0]!r} is to be approved, but is none of the agent's tools.",
             next_step=f"Its tools are {', '.join(ids) or 'none'}.",
         )
-    return own, _unique(ids)
+    return own, _unique(ids), tuple(approve)
 
 
 def _unique(ids: list[str]) -> tuple[str, ...]:

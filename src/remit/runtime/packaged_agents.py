@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 from remit.contracts import PromptContract
 from remit.kernel.errors import NotFoundError
@@ -13,6 +14,10 @@ from remit.kernel.installation import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.packages import AgentDocument, Framework, Permissions, Registry
 from remit.packages.checks import allows_named, boundary_model, reserved_agents
+
+if TYPE_CHECKING:
+    from remit.runtime.agent import Agent
+    from remit.runtime.runtime import Runtime
 
 _FOLDER = "HO2/agents/"
 _CONTRACTS = "HO1/contracts/"
@@ -120,6 +125,34 @@ def packaged_agent(
         usd_budget=None if usd is None else str(usd),
     )
     return limited, package_id
+
+
+def agent_of_package(
+    runtime: Runtime, document: AgentDocument, package_id: str, model: str | None
+) -> Agent[Any]:
+    """Return the agent that a document describes, marked as its package's.
+
+    Args:
+        runtime: the open root.
+        document: the document, as :func:`packaged_agent` returns it.
+        package_id: id of the package.
+        model: replaces the model of the document; None for that model or the root's default.
+
+    Raises:
+        RemitError: an error of :meth:`remit.runtime.Runtime.agent`.
+    """
+    made: Agent[Any] = runtime.agent(
+        document.agent_id,
+        instructions=document.instructions,
+        tools=document.tools,
+        approve=document.approve,
+        contract=document.contract_id,
+        model=model or document.model or None,
+        acceptance=document.acceptance,
+        order_tokens=document.token_budget,
+        order_usd=None if document.usd_budget is None else float(document.usd_budget),
+    )
+    return made.of_package(package_id)
 
 
 def _check_model(

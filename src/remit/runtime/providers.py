@@ -6,14 +6,18 @@ import contextlib
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from remit.gateway import AnyProvider, owner_by_prefix, split_name
+from remit.gateway import AnyProvider, LLMGateway, RouterConfig, owner_by_prefix, split_name
+from remit.gateway.auth import LocalOperator
+from remit.gateway.budget import TokenBudgeter
 from remit.kernel.errors import ConfigError, RemitError
 from remit.kernel.exchange import ModelCapabilities
 from remit.kernel.settings import ProviderSettings, Settings, default_settings
+from remit.ledger import LedgerClient
+from remit.packages import policy_epoch
 from remit.providers import LocalProvider, UpstreamProvider
 from remit.providers.prices import PriceTable
 from remit.providers.weights import WeightStore, known_models
@@ -55,15 +59,51 @@ class Providers:
         found: ModelCapabilities = capabilities(model_id)
         return found
 
-    def models(self, settings: Settings, prices: PriceTable) -> dict[str, str]:
-        """Return the models that can be named, each with its provider, keyed by model.
+    def gateway(
+        self,
+        ledger: LedgerClient,
+        budgeter: TokenBudgeter,
+        settings: Settings,
+        model: tuple[str, str],
+        prices: PriceTable,
+    ) -> LLMGateway:
+        """Return a gateway to the reachable providers, for the local operator.
+
+        Calls of dead processes are settled.
+
+        Args:
+            ledger: ledger of the root.
+            budgeter: budgets of the root.
+            settings: settings of the root.
+            model: provider id and model id that answer if a call names none.
+            prices: prices in force.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
+        """
+        config = RouterConfig.from_settings(settings, *model, policy_epoch(ledger))
+        gateway = LLMGateway(
+            ledger, budgeter, config, LocalOperator(), budget_mode=settings.budget.mode,
+            prices=prices,
+        )  # fmt: skip
+        for name, provider in self.reachable.items():
+            gateway.register_provider(name, provider)
+        gateway.recover()
+        return gateway
+
+    def models(
+        self, settings: Settings, prices: PriceTable, routes: Iterable[str]
+    ) -> dict[str, str]:
+        """Return the models and routes that can be named, each with its provider, keyed by name.
 
         These are default models of reachable providers, the local model, and priced models. If two
-        providers have one model, own ones and default models come first. No provider is called.
+        providers have one model, own ones and default models come first. The provider of
+        a route and of a name with fallbacks is ``remit``. No provider is called.
 
         Args:
             settings: settings of the root.
             prices: prices in force.
+            routes: names of the routes.
         """
         found = {
             provider.default_model: name
@@ -77,6 +117,9 @@ class Providers:
         for price in prices:
             if price.provider in self.reachable and price.provider in known | self.own.keys():
                 found.setdefault(price.model, price.provider)
+        for names in (*settings.gateway.fallbacks.values(), routes):
+            for name in names:
+                found.setdefault(name, "remit")
         return found
 
 

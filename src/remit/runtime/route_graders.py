@@ -18,6 +18,7 @@ from remit.kernel.exchange import text_of
 from remit.learning import (
     Source,
     feedback_on,
+    grade_by_reference,
     is_own_call,
     is_reference,
     is_whole,
@@ -26,6 +27,12 @@ from remit.learning import (
 )
 from remit.learning.routes import CALIBRATOR, GradedPrompt
 from remit.routing import JUDGE_CONTRACT
+
+if TYPE_CHECKING:
+    from remit.learning.routes import GradedPrompt
+    from remit.ledger import LedgerClient
+    from remit.routing import Candidate
+    from remit.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerEntry
@@ -329,3 +336,44 @@ def _text(prompt: Any) -> str:
     if isinstance(prompt, str):
         return prompt
     return "\n\n".join(text_of(message.get("content")) for message in prompt)
+
+
+def grade_recorded(ledger: LedgerClient, references: Mapping[str, str], *, by: str) -> None:
+    """Record a grade for each answer with a reference, unless a reference graded the answer.
+
+    Missing entries, and exchanges without a text as answer, are skipped.
+
+    Args:
+        ledger: the ledger.
+        references: right answers by exchange id.
+        by: name of the grader, for the record.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+    """
+    graded = {one.target_entry_id for one in feedback_on(ledger) if one.source == "reference"}
+    for entry in ledger.read_many(references.keys() - graded):
+        if isinstance(entry.metadata.get("response"), str):
+            grade_by_reference(ledger, entry.id, references[entry.id], by=by)
+
+
+def right_answers(ledger: LedgerClient) -> dict[str, str]:
+    """Return the correct answers by exchange id: answers with the latest reference grade 1.
+
+    Erased and empty answers are left out.
+
+    Args:
+        ledger: the ledger.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    right: dict[str, str] = {}
+    for one in feedback_on(ledger):
+        if one.source != "reference" or one.target_type != "exchange":
+            continue
+        right.pop(one.target_entry_id, None)  # The latest grade counts.
+        answer = ledger.read(one.target_entry_id).metadata.get("response")
+        if one.score == 1 and isinstance(answer, str) and answer.strip():
+            right[one.target_entry_id] = answer
+    return right

@@ -16,12 +16,7 @@ from remit.gateway.budget import BudgetScope
 from remit.kernel.budget import LEARNING, BudgetLimits
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking
-from remit.learning import (
-    feedback_on,
-    give_feedback,
-    grade_by_reference,
-    open_account,
-)
+from remit.learning import give_feedback, open_account
 from remit.learning.judges import Judge
 from remit.learning.proposals import Change, Learner, Proposal
 from remit.learning.routes import (
@@ -37,11 +32,10 @@ from remit.learning.routes import (
 from remit.packages.gates import check_gates, check_settings, unpermitted_models
 from remit.runtime.installation import gate_context
 from remit.runtime.own_models import permit_models
-from remit.runtime.route_graders import Found, Grader, Graders, find_prompts
+from remit.runtime.route_graders import Found, Grader, Graders, find_prompts, right_answers
 
 if TYPE_CHECKING:
     from remit.learning.routes import GradedPrompt
-    from remit.ledger import LedgerClient
     from remit.routing import Candidate
     from remit.runtime.runtime import Runtime
 
@@ -334,46 +328,6 @@ def prompts_of(runtime: Runtime, route: str) -> list[GradedPrompt]:
         replace(one, rewards={name: one.rewards[name] for name in one.rewards if name in known})
         for one in found
     ]
-
-
-def grade_recorded(ledger: LedgerClient, references: Mapping[str, str], *, by: str) -> None:
-    """Record a grade for each answer with a reference, unless a reference graded the answer.
-
-    Missing entries, and exchanges without a text as answer, are skipped.
-
-    Args:
-        references: right answers by exchange id.
-        by: name of the grader, for the record.
-
-    Raises:
-        LedgerError: the ledger cannot be read or written.
-    """
-    graded = {one.target_entry_id for one in feedback_on(ledger) if one.source == "reference"}
-    for entry in ledger.read_many(references.keys() - graded):
-        if isinstance(entry.metadata.get("response"), str):
-            grade_by_reference(ledger, entry.id, references[entry.id], by=by)
-
-
-def right_answers(ledger: LedgerClient) -> dict[str, str]:
-    """Return the correct answers by exchange id: answers with the latest reference grade 1.
-
-    Erased and empty answers are left out.
-
-    Args:
-        ledger: the ledger.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
-    """
-    right: dict[str, str] = {}
-    for one in feedback_on(ledger):
-        if one.source != "reference" or one.target_type != "exchange":
-            continue
-        right.pop(one.target_entry_id, None)  # The latest grade counts.
-        answer = ledger.read(one.target_entry_id).metadata.get("response")
-        if one.score == 1 and isinstance(answer, str) and answer.strip():
-            right[one.target_entry_id] = answer
-    return right
 
 
 def _bought(

@@ -13,12 +13,12 @@ from typing_extensions import override
 from remit.agents import ApprovalQueue, OutputT, OutputType
 from remit.agents.queue import OrderQueue
 from remit.agents.sessions import list_sessions
-from remit.agents.supervisor import Planner, PlanStep, check_criteria, unfinished_turn
+from remit.agents.supervisor import Planner, PlanStep, check_criteria, unfinished_sessions
 from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
-from remit.gateway import AnyProvider, LLMGateway, RouterConfig
-from remit.gateway.auth import Identity, LocalOperator
+from remit.gateway import AnyProvider
+from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.gateway.leases import LeaseManager
 from remit.kernel.installation import InstalledFiles
@@ -27,18 +27,12 @@ from remit.kernel.root import Root, find_root
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import EffectiveSettings, LoadedSettings, Settings, load_settings
 from remit.ledger import RetentionSchedule, open_root_ledger
-from remit.packages import (
-    Registry,
-    policy_epoch,
-    record_settings,
-    recorded_prices_of,
-    require_ownership,
-)
+from remit.packages import record_settings, recorded_prices_of, require_ownership
 from remit.packages.gates import GateContext
 from remit.runtime.agent import Agent
-from remit.runtime.agent_shape import AgentShape, check_kind
+from remit.runtime.agent_shape import AgentShape, changed, check_kind
 from remit.runtime.conversation import Conversation
-from remit.runtime.factory import admin_agent, tools_of
+from remit.runtime.factory import admin_agent, mcp_server, tools_of
 from remit.runtime.installation import gate_context, make_root, recover_packages
 from remit.runtime.owners import Owners
 from remit.runtime.providers import choose_model, require_reachable, resolve_model
@@ -76,6 +70,7 @@ class Runtime(Closeable):
         root_prices: the price table with its sources.
         budgeter: budgets and their accounts.
         leases: leases of sessions, orders and workers.
+        contracts: the loader of the contracts that packages installed in this root.
         approvals: requests that wait for a person.
         orders: orders submitted for workers.
         router: chooses the model of calls that name a route, such as ``auto``.
@@ -169,24 +164,14 @@ class Runtime(Closeable):
         )
         self.prices = self.root_prices.table
         self.budgeter = TokenBudgeter(self.ledger, allow_unpriced=settings.budget.allow_unpriced)
-        self.gateway = LLMGateway(
-            self.ledger,
-            self.budgeter,
-            RouterConfig.from_settings(
-                settings, self.provider_id, self.model_id, policy_epoch(self.ledger)
-            ),
-            LocalOperator(),
-            budget_mode=settings.budget.mode,
-            prices=self.prices,
+        self.gateway = providers.gateway(
+            self.ledger, self.budgeter, settings, self.default_model, self.prices
         )
-        for name, provider in providers.reachable.items():
-            self.gateway.register_provider(name, provider)
-        self.gateway.recover()
         self._installed = InstalledFiles(self.root.path)
         self.owners = Owners(self._installed, self.ledger)
-        self._contracts = self._loader()
+        self.contracts = self._loader()
         self.router = make_router(
-            self.root, settings, self.ledger, self.gateway, self.prices, self._contracts,
+            self.root, settings, self.ledger, self.gateway, self.prices, self.contracts,
             self.default_model,
         )  # fmt: skip
         self.gateway.register_router(self.router)
@@ -200,7 +185,7 @@ class Runtime(Closeable):
         self._mcp_servers: dict[str, McpServer] = {}
         able = providers.capabilities(self.provider_id, self.model_id)
         # A misspelt tool fails here, not in the first turn.
-        self._admin = admin_agent(self, self._contracts, tools, able)
+        self._admin = admin_agent(self, self.contracts, tools, able)
 
     @property
     def settings(self) -> Settings:
@@ -241,8 +226,7 @@ class Runtime(Closeable):
             RemitError: the provider has neither an API key nor a base URL; the local model is not
                 installed; or the model's name looks misspelt.
         """
-        of_model = self.provider_id, self.model_id, self.prices
-        require_reachable(self.loaded.settings, self._providers, *of_model)
+        require_reachable(self.settings, self._providers, *self.default_model, self.prices)
 
     def session(self, session_id: str | None = None) -> Conversation[str]:
         """Begin a conversation with the ADMIN agent, or continue one.
@@ -342,13 +326,9 @@ class Runtime(Closeable):
             ("verify", verify, bool, NoneType), ("shares_sessions", shares_sessions, bool),
         ):  # fmt: skip
             check_kind(name, value, *kinds)
-        # An iterator would be empty when it is read again.
-        mcp, approve = (
-            tuple(each) if isinstance(each, Iterator) else each for each in (mcp, approve)
-        )
         settings = self.loaded.settings
-        own, ids = tools_of(tools, mcp, approve, self._mcp_server)
-        loader = self._contracts if contracts is None else self._loader(Path(contracts))
+        own, ids, approved = tools_of(tools, mcp, approve, self._mcp_server)
+        loader = self.contracts if contracts is None else self._loader(Path(contracts))
         found = loader.load(contract)
         loader.load_pack(found.prompt_pack_id)
         check_criteria(acceptance or {}, ids)
@@ -358,17 +338,13 @@ class Runtime(Closeable):
         elif model is not None:
             chosen = choose_model(settings, model, self._providers)
             require_reachable(settings, self._providers, *chosen, self.prices)
-        changes = {
-            "classify": classify, "verify": verify, "max_retries": max_retries,
-            "context_tokens": context_tokens,
-        }  # fmt: skip
         step = PlanStep(
             "answer",
             contract,
             WorkOrderType.EXECUTE,
             input={"instructions": instructions} if instructions else {},
             tools=ids,
-            approve=tuple(approve),
+            approve=approved,
             acceptance=acceptance or {},
             token_budget=order_tokens,
             usd_budget=order_usd,
@@ -380,8 +356,9 @@ class Runtime(Closeable):
             "RESIDENT",
             step,
             None if output_type is None else OutputType(output_type),
-            settings.supervisor.model_copy(
-                update={name: value for name, value in changes.items() if value is not None}
+            changed(
+                settings.supervisor, classify=classify, verify=verify, max_retries=max_retries,
+                context_tokens=context_tokens,
             ),
             chosen, planner, session_tokens, session_usd, context_tokens=context_tokens,
         )  # fmt: skip
@@ -397,19 +374,8 @@ class Runtime(Closeable):
     def _mcp_server(self, name: str) -> McpServer:
         """Return a configured MCP server, which starts at its first use."""
         if name not in self._mcp_servers:
-            from remit.agents.tools import McpServer, Pins
-
-            def permitted() -> list[str]:
-                return Registry.from_ledger(self.ledger).permitted_tools()
-
-            pins = Pins(self.ledger, permitted)
-            self._mcp_servers[name] = McpServer.configured(name, self.settings.mcp, pins)
+            self._mcp_servers[name] = mcp_server(self.ledger, self.settings, name)
         return self._mcp_servers[name]
-
-    @property
-    def contracts(self) -> ContractLoader:
-        """The loader of the contracts that packages installed in this root."""
-        return self._contracts
 
     def gate_context(self) -> GateContext:
         """Return the present state of the root that its gates check. No gate runs.
@@ -443,14 +409,13 @@ class Runtime(Closeable):
                 permissions.
             RemitError: an error of :meth:`agent`.
         """
-        from remit.runtime.packaged_agents import packaged_agent  # The import of signing is slow.
-
-        settings = self.loaded.settings
+        # The import of signing is slow.
+        from remit.runtime.packaged_agents import agent_of_package, packaged_agent
 
         def meaning(name: str) -> Sequence[tuple[str, str]]:
             # The models of a route are checked with its configuration.
             known = self.router.knows(name)
-            return () if known else [choose_model(settings, name, self._providers)]
+            return () if known else [choose_model(self.settings, name, self._providers)]
 
         document, package_id = packaged_agent(
             agent_id,
@@ -459,23 +424,12 @@ class Runtime(Closeable):
             self.default_model,
             model=model,
             meaning=meaning,
-            reserved=[settings.chat.agent_id],
+            reserved=[self.settings.chat.agent_id],
         )
-        made = self.agent(
-            document.agent_id,
-            instructions=document.instructions,
-            tools=document.tools,
-            approve=document.approve,
-            contract=document.contract_id,
-            model=model or document.model or None,
-            acceptance=document.acceptance,
-            order_tokens=document.token_budget,
-            order_usd=None if document.usd_budget is None else float(document.usd_budget),
-        )
-        return made.of_package(package_id)
+        return agent_of_package(self, document, package_id, model)
 
     def unfinished(self) -> Iterator[str]:
-        """Yield the ids of sessions whose last turn was interrupted or waits, latest first.
+        """Return the ids of sessions whose last turn was interrupted or waits, latest first.
 
         A turn waits if a person must decide on one of its tool calls. Sessions of sub-agents are
         left out: their callers continue them. Turns that run in another process are included. Each
@@ -485,11 +439,7 @@ class Runtime(Closeable):
             LedgerError: the ledger cannot be read.
             OrderRecordError: the entries of a turn do not form orders.
         """
-        ledger = self.ledger.scoped(tier="ho2")
-        for one in list_sessions(self.ledger):
-            own = not one.caller_session_id  # The caller of a sub-agent continues its session.
-            if own and unfinished_turn(ledger, one.session_id, one.turns) is not None:
-                yield one.session_id
+        return unfinished_sessions(self.ledger.scoped(tier="ho2"), list_sessions(self.ledger))
 
     def close(self) -> None:
         """Close providers, MCP servers and the ledger, and stop the deletion of old content.
@@ -530,11 +480,7 @@ class Runtime(Closeable):
         the names come from the settings and the price table.
         """
         settings = self.loaded.settings
-        found = self._providers.models(settings, self.prices)
-        for names in (*settings.gateway.fallbacks.values(), self.router.routes):
-            for name in names:
-                found.setdefault(name, "remit")
-        return sorted(found.items())
+        return sorted(self._providers.models(settings, self.prices, self.router.routes).items())
 
     def allow_without_limits(self, identity: Identity) -> None:
         """Open an account without limits for a key that has none, so that its calls are counted.

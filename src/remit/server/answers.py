@@ -10,16 +10,10 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptResponse
 from remit.kernel.json_text import load
 from remit.providers import Body, ProviderResponse
-from remit.providers.dialects import (
-    DialectError,
-    read_answer,
-    read_request,
-    reported,
-    write_answer,
-)
+from remit.providers.dialects import DialectError, read_answer, read_request, reported, write_answer
 from remit.providers.wire import Usage
 from remit.server.refusals import HttpError, status_of
-from remit.server.replies import Answer, Headers
+from remit.server.replies import Answer, Headers, Send, reply
 
 _UNREACHABLE = "cannot be reached"
 _LAST_STATUS = 599  # HTTP defines no status above, and uvicorn cannot send one.
@@ -236,3 +230,13 @@ def end_comment(response: PromptResponse) -> bytes:
     """
     fields = [b"%s=%s" % (name, value) for name, value in call_headers(response)]
     return b": %s\n\n" % b" ".join(fields)
+
+
+async def reply_upstream(send: Send, response: PromptResponse) -> None:
+    """Send the provider's own reply, with the call's headers.
+
+    Args:
+        send: takes the answer.
+        response: the call's response, which must have a reply.
+    """
+    await reply(send, upstream_answer(response))

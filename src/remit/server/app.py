@@ -33,13 +33,7 @@ from remit.server.authentication import Authenticator, from_elsewhere, is_local,
 from remit.server.batches import Batches
 from remit.server.calls import ModelCalls
 from remit.server.device_sign_in import DeviceSignIn
-from remit.server.endpoints import (
-    call_routes,
-    deployment_of,
-    find_template,
-    paths_of,
-    served_paths,
-)
+from remit.server.endpoints import call_routes, deployment_of, find_template, paths_of, served_paths
 from remit.server.extending import ExtensionRoutes, Handler
 from remit.server.files import Files
 from remit.server.guard import Guard
@@ -66,14 +60,8 @@ from remit.server.responses_socket import socket_routes
 from remit.server.shares import SHARE, Share, Shares
 from remit.server.sockets import most_connections
 from remit.server.stored_chats import StoredChats
-from remit.server.telemetry import (
-    CallLog,
-    CallMetrics,
-    context_from_headers,
-    set_up_tracing,
-    tracing_observer,
-    with_parent,
-)
+from remit.server.telemetry import CallMetrics, context_from_headers, with_parent
+from remit.server.telemetry.observers import call_metrics, observe_calls, watch_runtime
 from remit.server.websocket import WebSocket, refuse_socket
 
 if TYPE_CHECKING:
@@ -147,10 +135,10 @@ class App:
         self._streams_ended = False
         self._running: list[asyncio.Task[None]] = []
         self._keys = open_keys(runtime)
-        self.metrics = metrics or _metrics(runtime)
-        _watch(self.metrics, runtime)
+        self.metrics = metrics or call_metrics(runtime)
+        watch_runtime(self.metrics, runtime)
         self._observers = [*runtime.gateway.observers]
-        self._traces = _observe_calls(runtime, self.metrics)
+        self._traces = observe_calls(runtime, self.metrics)
         self._authenticator = Authenticator.of_root(
             runtime, self._keys, settings.server.contract_id, dev=dev,
             on_refused=self.metrics.refused_key,
@@ -175,7 +163,7 @@ class App:
             runtime.gateway, self._authenticator, settings.server, self._responses, self.metrics,
             self._shares, dev=dev,
         )  # fmt: skip
-        self._watch = functools.partial(calls.watch, settings.auth.revocation_s / 2)
+        self.watch_runtime = functools.partial(calls.watch, settings.auth.revocation_s / 2)
         self._calls = call_routes(calls)
         if self._agents is not None:
             answer = functools.partial(calls.serve, A2A, answer=self._agents.answer)
@@ -376,7 +364,7 @@ class App:
         self._running = [
             asyncio.create_task(self._recover()),
             asyncio.create_task(self._settle_batches()),
-            asyncio.create_task(self._watch()),
+            asyncio.create_task(self.watch_runtime()),
         ]
         if self.metrics.shared:
             self._running.append(asyncio.create_task(self._flush_metrics()))
@@ -465,40 +453,6 @@ class App:
             except RemitError as error:
                 _log.warning("batches cannot be settled: %s", error.message)
             await asyncio.sleep(self._settings.gateway.recover_every_s)
-
-
-def _metrics(runtime: Runtime) -> CallMetrics:
-    return CallMetrics(
-        max_models=runtime.loaded.settings.telemetry.max_models,
-        known=lambda provider, model: runtime.prices.find(provider, model) is not None,
-    )
-
-
-def _watch(metrics: CallMetrics, runtime: Runtime) -> None:
-    metrics.watch(
-        breakers=lambda: runtime.gateway.breakers,
-        in_flight_calls=runtime.gateway.in_flight.count,
-        ledger_entries=lambda: (runtime.ledger.head() or (-1,))[0] + 1,
-    )
-
-
-def _observe_calls(runtime: Runtime, metrics: CallMetrics) -> Any:
-    """Add observers to the gateway that count, trace and log calls.
-
-    Returns:
-        The tracer provider, which must be shut down; ``None`` without traces.
-    """
-    settings, observers = runtime.loaded.settings, runtime.gateway.observers
-    observers.append(metrics)
-    telemetry = settings.telemetry
-    traces = set_up_tracing(telemetry.otlp_endpoint, telemetry.service_name)
-    if traces is not None:
-        observer = tracing_observer(traces, capture_content=telemetry.capture_content)
-        if observer is not None:
-            observers.append(observer)
-    if settings.server.log_level in ("debug", "info"):
-        observers.append(CallLog())
-    return traces
 
 
 def _trace_of(named: Headers) -> object | None:

@@ -21,12 +21,13 @@ from remit.kernel.json_members import elements, set_member, value_at
 from remit.kernel.json_text import JsonTextError, load
 from remit.providers import ProviderError
 from remit.providers.wire import BATCHES, FILES, BodyError, Dialect, ObjectBody
-from remit.server.authentication import AuthenticatedRequest
+from remit.server.answers import reply_upstream
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
 from remit.server.own_list import list_own
-from remit.server.provider_door import ProviderDoor, refused, reply_upstream, with_query
+from remit.server.provider_door import ProviderDoor, refused, with_query
 from remit.server.refusals import HttpError, invalid
 from remit.server.replies import Receive, Scope, Send, reply_raw
+from remit.server.request_context import AuthenticatedRequest
 
 _STATUS = {"MODEL_NOT_ALLOWED": 403, "FILE_NOT_FOUND": 404, "PROVIDER_NOT_FOUND": 404}
 _PATHS: dict[Dialect, str] = {"openai": "/batches", "anthropic": "/messages/batches"}

@@ -41,17 +41,13 @@ from remit.server.answers import (
     untranslatable,
     upstream_answer,
 )
-from remit.server.authentication import (
-    AuthenticatedRequest,
-    Authenticator,
-    from_elsewhere,
-    is_local,
-)
+from remit.server.authentication import Authenticator, from_elsewhere, is_local
 from remit.server.content_codec import coding_of, decoded
 from remit.server.refusals import HttpError, no_record, refusal_of
 from remit.server.relay import Relay
 from remit.server.replies import Answer, dialect_of, json_answer, refusal
 from remit.server.request import Request
+from remit.server.request_context import AuthenticatedRequest
 from remit.server.responses.endpoint import Responses
 from remit.server.shares import Share, Shares
 from remit.server.stream_forms import reframed

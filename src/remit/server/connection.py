@@ -13,9 +13,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from remit.gateway import STOPPED_READING
 from remit.server.http_call import Call
-from remit.server.refusals import HttpError
-from remit.server.replies import PROVE, Receive, Scope, Send, refusal, reply, shape_of
+from remit.server.replies import PROVE, last_answer, refuse_full
 from remit.server.request import Handler
+from remit.server.strangers import Strangers
 from remit.server.websocket import SocketHandler, WebSocket, refuse_socket
 
 _IDLE, _HEAD, _BODY = range(3)  # The phases of reading a request.
@@ -25,71 +25,16 @@ _MAX_FIELDS = 200  # Headers of one request, or its trailers.
 _END = "nothing more is read"
 
 
-def _last_answer(status: bytes, text: str) -> bytes:
-    """Return an answer in plain text that announces the end of the connection."""
-    body = text.encode()
-    head = b"HTTP/1.1 %b\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n" % (
-        status,
-        len(body),
-    )
-    return head + b"connection: close\r\n\r\n" + body
-
-
-_TOO_LARGE = _last_answer(
+_TOO_LARGE = last_answer(
     b"431 Request Header Fields Too Large",
     f"The head of this request is longer than server.max_header_bytes, or has more than "
     f"{_MAX_FIELDS} headers; send less.\n",
 )
-_UNREADABLE = _last_answer(
+_UNREADABLE = last_answer(
     b"400 Bad Request",
     "This is not an HTTP/1.1 request with one host header, its trailers are too long, or more than "
     f"{_MAX_WAITING} requests wait on this connection; send another on a new one.\n",
 )
-
-
-async def _refuse_full(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer 503 to a request on a connection above ``server.max_connections``."""
-    said = "The server has server.max_connections requests in flight, the most allowed; try again."
-    error = HttpError(503, "overloaded", said, retry_after_s=1, close=True)
-    await reply(send, refusal(shape_of(scope), error))
-
-
-class Strangers:
-    """Connections that have brought no good key, keyed by the address of their client.
-
-    A full server closes these first: :meth:`oldest` gives the next one. A client that opens
-    thousands of connections loses only its own, because the oldest one of the address with most
-    connections is closed. The object closes nothing itself.
-    """
-
-    def __init__(self) -> None:
-        self._of: dict[str, dict[Connection, None]] = {}
-
-    def add(self, address: str, connection: Connection) -> None:
-        """Add a new connection from an address.
-
-        Args:
-            address: address of the client.
-            connection: the connection, which has brought no good key yet.
-        """
-        self._of.setdefault(address, {})[connection] = None
-
-    def remove(self, address: str, connection: Connection) -> None:
-        """Remove a connection that brought a good key or was closed; it may be absent.
-
-        Args:
-            address: address of the client.
-            connection: the connection.
-        """
-        if (same := self._of.get(address)) is not None:
-            same.pop(connection, None)
-            if not same:
-                del self._of[address]
-
-    def oldest(self) -> Connection | None:
-        """Return the oldest connection of the address with most; ``None`` if there is none."""
-        most = max(self._of.values(), key=len, default=None)
-        return next(iter(most)) if most else None
 
 
 class Connection(HttpToolsProtocol):
@@ -394,7 +339,7 @@ class Connection(HttpToolsProtocol):
         if handler is None or full:
             application = self.app
             if full:
-                self.app = cast("Any", _refuse_full)
+                self.app = cast("Any", refuse_full)
             self._as_asgi()
             self.app = application
         else:

@@ -12,11 +12,12 @@ from typing import Protocol
 from remit.kernel.exchange import PromptRequest
 from remit.providers import Body
 from remit.server.answers import failure, upstream_answer
-from remit.server.authentication import AuthenticatedRequest, Authenticator
+from remit.server.authentication import Authenticator
 from remit.server.refusals import HttpError
 from remit.server.relay import Relay
 from remit.server.replies import Answer, Receive, Scope, Send, reply
 from remit.server.request import Request
+from remit.server.request_context import AuthenticatedRequest
 
 __all__ = [
     "Answer",

@@ -33,7 +33,6 @@ from remit.providers.wire import (
     is_refused,
 )
 from remit.server.answers import upstream_answer
-from remit.server.authentication import AuthenticatedRequest
 from remit.server.endpoints import Handler, split_prefix
 from remit.server.own_list import list_own
 from remit.server.provider_door import ObjectChange, ProviderDoor, refused, with_query
@@ -41,6 +40,7 @@ from remit.server.refusals import HttpError
 from remit.server.relay import Relay
 from remit.server.replies import Receive, Scope, Send, shape_of
 from remit.server.request import AsgiRequest
+from remit.server.request_context import AuthenticatedRequest
 from remit.server.upload import FormUpload, read_form
 
 

@@ -18,13 +18,7 @@ from remit.kernel.budget import Amount
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import JsonTextError, load
-from remit.ledger import (
-    EntryArchivedError,
-    ErasureError,
-    LedgerClient,
-    LedgerEntry,
-    Transaction,
-)
+from remit.ledger import EntryArchivedError, ErasureError, LedgerClient, LedgerEntry, Transaction
 from remit.providers import (
     Body,
     EventSink,
@@ -38,11 +32,12 @@ from remit.providers import (
 )
 from remit.providers.wire import BodyError, Endpoint
 from remit.runtime import Runtime
-from remit.server.answers import failure, upstream_answer
-from remit.server.authentication import AuthenticatedRequest, Authenticator
+from remit.server.answers import failure
+from remit.server.authentication import Authenticator
 from remit.server.content_codec import read_decoded
 from remit.server.refusals import HttpError, no_record
-from remit.server.replies import Receive, Scope, Send, disconnected, first_of, reply
+from remit.server.replies import Receive, Scope, Send, disconnected, first_of
+from remit.server.request_context import AuthenticatedRequest
 from remit.server.upload import FormUpload
 
 _MAX_LIST_BYTES = 32 * 1024 * 1024
@@ -445,16 +440,6 @@ class ObjectChange:
     ) -> None:
         """Change the rows."""
         self.change(tx, exchange_id, answer)
-
-
-async def reply_upstream(send: Send, response: PromptResponse) -> None:
-    """Send the provider's own reply, with the call's headers.
-
-    Args:
-        send: takes the answer.
-        response: the call's response, which must have a reply.
-    """
-    await reply(send, upstream_answer(response))
 
 
 def said_of(kind: str) -> str:

@@ -328,3 +328,20 @@ def dialect_of(path: str, headers: Headers) -> Shape:
         if name == b"x-goog-api-key":
             return "gemini"
     return "openai"
+
+
+def last_answer(status: bytes, text: str) -> bytes:
+    """Return an answer in plain text that announces the end of the connection."""
+    body = text.encode()
+    head = b"HTTP/1.1 %b\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n" % (
+        status,
+        len(body),
+    )
+    return head + b"connection: close\r\n\r\n" + body
+
+
+async def refuse_full(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer 503 to a request on a connection above ``server.max_connections``."""
+    said = "The server has server.max_connections requests in flight, the most allowed; try again."
+    error = HttpError(503, "overloaded", said, retry_after_s=1, close=True)
+    await reply(send, refusal(shape_of(scope), error))

@@ -29,11 +29,11 @@ from remit.ledger import (
 )
 from remit.providers.dialects import read_answer, read_request, write_answer, write_request
 from remit.providers.wire import CHAT, STORED_CHATS, ObjectBody
-from remit.server.authentication import AuthenticatedRequest
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
 from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError, invalid
 from remit.server.replies import Receive, Scope, Send, reply_json
+from remit.server.request_context import AuthenticatedRequest
 from remit.server.responses.conversations import metadata_of, read_object
 from remit.server.responses.items import array, page
 

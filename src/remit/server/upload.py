@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from remit.kernel.settings import ServerSettings
 from remit.providers import Body, ProviderError
 from remit.providers.wire import ArrivingForm, BodyError, Endpoint, FormBody
-from remit.server.authentication import AuthenticatedRequest
 from remit.server.content_codec import read_decoded
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, next_message
+from remit.server.request_context import AuthenticatedRequest
 
 Allow = Callable[[list[tuple[str, str]]], Awaitable[None]]
 """Checks name and text of text fields; raises HttpError to refuse the form that has them."""

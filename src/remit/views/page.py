@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader
 
 from remit.contracts import ContractLoader
 from remit.kernel.words import count
-from remit.views import wire, wording
+from remit.views import phrases, wire, wording
 from remit.views.examples import examples_of, prompt_parts
 from remit.views.timeline import POSITIONS, timeline
 
@@ -102,11 +102,11 @@ def environment() -> Environment:
         "answered": wire.answered,
         "blocks": _blocks,
         "cents": wording.cents,
-        "contract": wording.contract_of,
+        "contract": phrases.contract_of,
         "count": count,
         "dollars": wording.dollars,
         "duration": wording.duration,
-        "failure": wording.failure,
+        "failure": phrases.failure,
         "failures": wording.failures,
         "in_words": wording.in_words,
         "messages": wording.messages_of,
@@ -115,15 +115,15 @@ def environment() -> Environment:
         "offset": wording.offset,
         "one_cost": wording.one_cost,
         "pretty_json": wording.pretty_json,
-        "reasons": wording.reasons,
+        "reasons": phrases.reasons,
         "set_aside": wording.set_aside,
         "text": wording.text_of,
         "timeline": timeline,
         "tokens": wording.tokens,
         "tone": wording.tone,
         "words": wording.words_of,
-        "turn_state": wording.turn_state,
-        "turn_title": wording.turn_title,
+        "turn_state": phrases.turn_state,
+        "turn_title": phrases.turn_title,
         "without": lambda item, *keys: {k: v for k, v in item.items() if k not in keys},
     }
     return made

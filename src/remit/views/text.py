@@ -9,6 +9,7 @@ from typing import Any
 
 from remit.kernel.words import count
 from remit.views import wire, wording
+from remit.views.phrases import contract_of, failure, reasons, turn_state, turn_title
 
 _STYLES = {"plain": "", "bold": "1", "dim": "2", "good": "32", "bad": "31", "wait": "33",
            "name": "36"}  # fmt: skip
@@ -75,8 +76,8 @@ class _Branches:
         lasted = wording.duration(turn.get("elapsed_ms"))
         node = _Node(
             [
-                (wording.turn_title(turn), "bold"),
-                _state(wording.turn_state(turn)),
+                (turn_title(turn), "bold"),
+                _state(turn_state(turn)),
                 *_dim(lasted, _used(turn), wording.moment(turn["started_at"])),
                 self._id(turn.get("entry_id")),
             ]
@@ -89,13 +90,11 @@ class _Branches:
         node.below += [self._step(step) for step in turn["calls"]]
         for gate in turn["gates"]:
             head = [("gate", "plain"), _state(gate.get("verdict"))]
-            node.below.append(self._event(head, gate, body=wording.reasons(gate)))
+            node.below.append(self._event(head, gate, body=reasons(gate)))
         for name, style in (("escalation", "bad"), ("degradation", "wait")):
             if event := turn.get(name):
                 code = str(event.get("error_code") or "")
-                node.below.append(
-                    self._event([(name, style)], event, code, body=wording.reasons(event))
-                )
+                node.below.append(self._event([(name, style)], event, code, body=reasons(event)))
         node.below += [self._note(note) for note in turn["notes"]]
         if turn.get("response") is not None:
             node.below.append(_content("answer", turn["response"], "bold"))
@@ -109,7 +108,7 @@ class _Branches:
             [
                 self._marked(str(order["wo_id"]), "name"),
                 (str(order.get("step") or order.get("wo_type") or ""), "plain"),
-                *_dim(wording.contract_of(order), f"attempt {attempt}" if attempt != 1 else ""),
+                *_dim(contract_of(order), f"attempt {attempt}" if attempt != 1 else ""),
                 _state(state),
                 *_when(order, _used(order)),
                 self._id("…".join(entry for entry in ids if entry)),
@@ -124,7 +123,7 @@ class _Branches:
         if ended := order.get("ended"):
             if ended["event_type"] == "WO_FAILED":
                 head = [("failed", "bad"), self._id(ended["entry_id"])]
-                node.below.append(_Node(head, wording.failure(ended)))
+                node.below.append(_Node(head, failure(ended)))
             else:
                 node.below.append(_content("result", ended.get("output_result")))
         return node
@@ -180,7 +179,7 @@ class _Branches:
         for attempt in step.get("attempts") or ():
             head = [("earlier attempt", "bad"), (str(attempt.get("model_id") or ""), "name")]
             head += [*_when(attempt), self._id(attempt["entry_id"])]
-            node.below.append(_Node(head, wording.failure(attempt)))
+            node.below.append(_Node(head, failure(attempt)))
         if "wire" in step:
             messages = [(_speaker(line), line.content) for line in wire.said(step)]
         else:
@@ -196,7 +195,7 @@ class _Branches:
         blocks = step.get("content_blocks")
         lines = wire.answered(step)
         if step.get("error_message"):
-            node.below.append(_Node([("error", "bad")], wording.failure(step)))
+            node.below.append(_Node([("error", "bad")], failure(step)))
         elif lines and (len(lines) > 1 or lines[0].label):
             below = [_content(line.label or "text", line.content) for line in lines]
             node.below.append(_Node([("answer", "dim")], "", below))

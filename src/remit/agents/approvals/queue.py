@@ -32,7 +32,7 @@ from remit.agents.approvals.decision import (
     require_new_vote,
     subject_of,
 )
-from remit.agents.approvals.webhook import Webhook
+from remit.agents.approvals.webhook import Webhook, message_of
 from remit.agents.tools import Tool
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import sound_text
@@ -258,7 +258,10 @@ class ApprovalQueue:
             request_id: id of the request; its entry is read when the message is sent.
         """
         if self._webhook is not None:
-            self._webhook.send(request_id, functools.partial(self._message, request_id))
+            with_arguments = self._settings.webhook_content
+            self._webhook.send(
+                request_id, lambda: message_of(self.get(request_id), with_arguments=with_arguments)
+            )
 
     def close(self) -> None:
         """Stop the webhook's thread, if any; wait at most 2 s for it.
@@ -437,20 +440,6 @@ class ApprovalQueue:
             ),
             subject_id=subject_id or None,
         )
-
-    def _message(self, request_id: str) -> dict[str, Any]:
-        """Return the webhook's message about a request; arguments only if configured."""
-        approval = self.get(request_id)
-        data = {
-            name: getattr(approval, name)
-            for name in (
-                "request_id", "wo_id", "session_id", "agent_id", "requested_by", "tool_id", "kind",
-                "requested_at", "people",
-            )
-        }  # fmt: skip
-        if self._settings.webhook_content:
-            data["arguments"] = approval.arguments
-        return {"type": "approval.requested", "timestamp": approval.requested_at, "data": data}
 
     def _request(self, request_id: str) -> LedgerEntry:
         entry = None

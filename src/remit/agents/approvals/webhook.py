@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from remit.agents.approvals.approval import Approval
 from remit.kernel.json_text import dump
 
 _log = logging.getLogger("remit.approvals")
@@ -143,3 +144,22 @@ class Webhook:
             if status != 429 and status < 500:
                 return problem
         return f"{problem} ({len(_PAUSES_S)} attempts)"
+
+
+def message_of(approval: Approval, *, with_arguments: bool) -> dict[str, Any]:
+    """Return the message that announces a request.
+
+    Args:
+        approval: the request.
+        with_arguments: True to send the arguments of the tool too.
+    """
+    data = {
+        name: getattr(approval, name)
+        for name in (
+            "request_id", "wo_id", "session_id", "agent_id", "requested_by", "tool_id", "kind",
+            "requested_at", "people",
+        )
+    }  # fmt: skip
+    if with_arguments:
+        data["arguments"] = approval.arguments
+    return {"type": "approval.requested", "timestamp": approval.requested_at, "data": data}

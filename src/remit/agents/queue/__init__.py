@@ -14,10 +14,11 @@ from remit.agents.queue.attempts import (
     fail_attempt,
     park_attempt,
 )
+from remit.agents.queue.entries import subject_of
 from remit.agents.queue.keys import bind_to_key, principal_of
 from remit.agents.queue.order import OrderState, OrderStatus, Row, Submission, no_such_order
 from remit.agents.queue.projection import ORDERS, row_matches_ledger
-from remit.agents.queue.queue import OrderQueue, subject_of
+from remit.agents.queue.queue import OrderQueue
 from remit.agents.queue.rows import Engine, Taker, wake
 from remit.agents.queue.seats import Seats, new_seat
 from remit.agents.queue.table import TableEngine

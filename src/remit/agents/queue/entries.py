@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from remit.agents.queue.order import END_STATES, OrderState, OrderStatus, Row, Submission
-from remit.ledger import LedgerEntry, LedgerFormatError, content, entry_id, is_authentic
+from remit.ledger import Erased, LedgerEntry, LedgerFormatError, content, entry_id, is_authentic
 
 __all__ = ["changed", "ended", "status_of", "status_of_row", "submitted"]
 
@@ -138,3 +138,12 @@ def status_of(entries: Sequence[LedgerEntry], row: Row | None, due: str = "") ->
         turn_entry_id=end.get("turn_entry_id", ""), figures=end.get("figures"),
         error_code=end.get("error_code", ""),
     )  # fmt: skip
+
+
+def subject_of(submission: LedgerEntry) -> str:
+    """Return the data subject of an ``ORDER_SUBMITTED`` entry.
+
+    Empty if the entry names none, or if the name was erased.
+    """
+    found = submission.metadata.get("subject_id", "")
+    return "" if isinstance(found, Erased) else str(found)

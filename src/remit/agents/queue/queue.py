@@ -6,13 +6,13 @@ Each change writes an entry and the queue's row in one transaction.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Self
 
 from remit.agents.queue import entries, rows
+from remit.agents.queue.entries import subject_of
 from remit.agents.queue.order import (
     END_STATES,
     STATES,
@@ -24,6 +24,7 @@ from remit.agents.queue.order import (
     require_id,
 )
 from remit.agents.queue.projection import stated
+from remit.agents.queue.rows import parsed_cursor, unknown_cursor
 from remit.agents.queue.table import TableEngine
 from remit.agents.sessions.manager import new_session_id
 from remit.kernel.errors import ConflictError, InvalidInputError
@@ -256,7 +257,7 @@ class OrderQueue:
         found = self._ledger.select(
             f"SELECT e.timestamp, {columns} FROM orders AS o JOIN entries AS e ON e.seq = o.seq "
             f"{f'WHERE {where} ' if where else ''}ORDER BY o.priority, o.seq LIMIT ?",
-            (*equal.values(), *(_parsed_cursor(after) if after else ()), limit),
+            (*equal.values(), *(parsed_cursor(after) if after else ()), limit),
         )
         for submitted, *values in found:
             row = Row(*values)
@@ -462,7 +463,7 @@ class OrderQueue:
     def _list_ended(self, queue: str, state: str, limit: int, after: str) -> Iterator[OrderStatus]:
         shown = 0
         if after and parse_entry_id(after) is None:
-            raise _unknown_cursor()
+            raise unknown_cursor()
         for entry in self._ledger.query(
             event_type="ORDER_ENDED", order="desc", after=after or None, with_content=False
         ):
@@ -483,28 +484,6 @@ class OrderQueue:
 
 
 _TURN = "SELECT 1 FROM entries WHERE session_id = ? AND event_type = 'TURN_RECORDED' LIMIT 1"
-
-
-def subject_of(submission: LedgerEntry) -> str:
-    """Return the data subject of an ``ORDER_SUBMITTED`` entry.
-
-    Empty if the entry names none, or if the name was erased.
-    """
-    found = submission.metadata.get("subject_id", "")
-    return "" if isinstance(found, Erased) else str(found)
-
-
-def _parsed_cursor(cursor: str) -> tuple[int, int]:
-    """Return the priority and the sequence number of a cursor."""
-    priority, _, submitted = cursor.partition("/")
-    seq = parse_entry_id(submitted)
-    if seq is None or not re.fullmatch(r"-?[0-9]{1,4}", priority):
-        raise _unknown_cursor()
-    return int(priority), seq
-
-
-def _unknown_cursor() -> InvalidInputError:
-    return InvalidInputError("The cursor is unknown.", next_step="Start again without a cursor.")
 
 
 def _ms(moment: datetime) -> int:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from remit.agents.queue.order import Row
-from remit.ledger import Transaction
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import Transaction, parse_entry_id
 
 __all__ = [
     "COLUMNS", "Engine", "Taker", "any_decided", "change", "claimed_row", "delete",
-    "insert", "promote", "read_row", "rows_of", "session_started", "wake",
+    "insert", "parsed_cursor", "promote", "read_row", "rows_of", "session_started",
+    "unknown_cursor", "wake",
 ]  # fmt: skip
 
 COLUMNS = ", ".join(Row._fields)
@@ -237,3 +240,24 @@ def wake(tx: Transaction, request_id: str) -> None:
         LedgerError: the database refuses a statement; the transaction then fails.
     """
     tx.execute_many(_WAKE, [(f"%{request_id}%",)])
+
+
+def parsed_cursor(cursor: str) -> tuple[int, int]:
+    """Return the priority and the sequence number of a cursor.
+
+    Args:
+        cursor: the cursor of a list of orders, ``PRIORITY/LED-…``.
+
+    Raises:
+        InvalidInputError: the text is no such cursor.
+    """
+    priority, _, submitted = cursor.partition("/")
+    seq = parse_entry_id(submitted)
+    if seq is None or not re.fullmatch(r"-?[0-9]{1,4}", priority):
+        raise unknown_cursor()
+    return int(priority), seq
+
+
+def unknown_cursor() -> InvalidInputError:
+    """Return (not raise) the error for a cursor that no list of orders gave."""
+    return InvalidInputError("The cursor is unknown.", next_step="Start again without a cursor.")

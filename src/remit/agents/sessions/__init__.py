@@ -5,20 +5,14 @@ It runs no turn: the supervisor does. A session is nothing but its entries, so a
 continue it. Start reading in ``manager.py``.
 """
 
-from remit.agents.sessions.manager import (
-    Marks,
-    SessionManager,
-    Turn,
-    latest_of,
-    new_session_id,
-    response_of,
-)
+from remit.agents.sessions.manager import Marks, SessionManager, new_session_id
 from remit.agents.sessions.overview import (
     SessionOverview,
     list_sessions,
     session_overview,
     sessions_with_calls,
 )
+from remit.agents.sessions.turn import Turn, latest_of, response_of
 from remit.kernel.errors import NotFoundError
 
 __all__ = [

@@ -6,17 +6,10 @@ import base64
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from remit.agents.workorders import (
-    NOBODY,
-    Effect,
-    Principal,
-    Usage,
-    callers_of,
-    tools_usage,
-)
+from remit.agents.sessions.turn import Turn, latest_of
+from remit.agents.workorders import NOBODY, Effect, Principal, Usage, callers_of, tools_usage
 from remit.kernel.errors import InvalidInputError, NotFoundError, excerpt
 from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, Write, content, utc_now
 
@@ -55,34 +48,6 @@ _SELECT_MARKS = (
     f"({_LEDGER_MAX.format('THREAD_CLOSED')}), "
     f"({_SESSION_MAX.format('SIGNAL_OBSERVED')}), ({_SESSION_MAX.format('SESSION_END')})"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """User message and response of one turn.
-
-    Immutable. Erased texts are placeholders.
-
-    Attributes:
-        turn_number: number of the turn in its session, from 1.
-        user_message: the user's message.
-        response: the delivered text.
-        timestamp: time of the turn, ISO 8601.
-        entry_id: id of its ``TURN_RECORDED``.
-    """
-
-    turn_number: int
-    user_message: str
-    response: str
-    timestamp: str
-    entry_id: str
-
-    @property
-    def said(self) -> dict[str, str]:
-        """User message and response, keyed ``user_message`` and ``response``, as a template
-        receives them.
-        """
-        return {"user_message": self.user_message, "response": self.response}
 
 
 _KEY_FIELDS = ("key_id", "team_id", "organisation_id")
@@ -408,6 +373,25 @@ class SessionManager:
         self._turns = turns[::-1]
         return list(self._turns)
 
+    def turns_to_show(self, most: int) -> list[Turn]:
+        """Return the turns to show to the model: between half of ``most`` and all of them.
+
+        The window advances by half its width at a time. Between two advances the shown conversation
+        grows only at its end, so that prompt caches of providers and shared message lists in the
+        ledger apply.
+
+        Args:
+            most: the most turns that may be shown.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
+        count = self.turn_count
+        if count > most:
+            step = max(1, most // 2)
+            count -= -(-(count - most) // step) * step
+        return self.recent_turns(count)
+
     def total_cost(self) -> dict[str, Any]:
         """Return the usage of the session's exchanges, tools and sub-agents.
 
@@ -488,39 +472,3 @@ class SessionManager:
                 **metadata,
             },
         )
-
-
-def response_of(ledger: LedgerPort, turn_entry_id: str) -> dict[str, Any]:
-    """Return ``response`` and ``outcome`` of a recorded turn.
-
-    The outcome is empty for the agent's own answer. An erased response is an ``Erased`` value.
-
-    Args:
-        ledger: contains the turn.
-        turn_entry_id: id of the ``TURN_RECORDED``; if empty, the response is None.
-
-    Raises:
-        EntryNotFoundError: the ledger has no such entry.
-        LedgerError: the ledger cannot be read.
-    """
-    if not turn_entry_id:
-        return {"response": None, "outcome": ""}
-    turn = ledger.read(turn_entry_id).metadata
-    return {"response": turn["response"], "outcome": str(turn.get("outcome", ""))}
-
-
-def latest_of(ledger: LedgerPort, session_id: str, event_type: str) -> LedgerEntry | None:
-    """Return a session's latest entry of a type, without content; None if there is none.
-
-    Args:
-        ledger: contains the session.
-        session_id: the session.
-        event_type: the type.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
-    """
-    found = ledger.query(
-        session_id=session_id, event_type=event_type, order="desc", limit=1, with_content=False
-    )
-    return next(found, None)

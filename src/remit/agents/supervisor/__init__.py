@@ -13,11 +13,12 @@ Start reading in ``supervisor.py``, then ``turn.py``.
 from remit.agents.supervisor.attention import Candidate, open_threads, thread_tools
 from remit.agents.supervisor.effects import session_effects
 from remit.agents.supervisor.exclusions import exclusion_entries
-from remit.agents.supervisor.journal import UnfinishedTurn, unfinished_turn
+from remit.agents.supervisor.journal import UnfinishedTurn, unfinished_sessions, unfinished_turn
 from remit.agents.supervisor.plan import ClassificationRules, Plan, Planner, PlanStep, TurnContext
 from remit.agents.supervisor.quality import DEFAULT_CRITERIA, check_criteria
 from remit.agents.supervisor.result import (
     TurnCancelledError,
+    TurnEnded,
     TurnFailedError,
     TurnPendingError,
     TurnResult,
@@ -37,6 +38,7 @@ __all__ = [
     "Services",
     "TurnCancelledError",
     "TurnContext",
+    "TurnEnded",
     "TurnFailedError",
     "TurnPendingError",
     "TurnResult",
@@ -46,5 +48,6 @@ __all__ = [
     "open_threads",
     "session_effects",
     "thread_tools",
+    "unfinished_sessions",
     "unfinished_turn",
 ]

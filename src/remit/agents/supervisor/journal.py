@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from remit.agents.sessions import SessionManager, latest_of
+from remit.agents.sessions import SessionManager, SessionOverview, latest_of
 from remit.agents.supervisor.plan import SUPERVISOR_STEPS, Plan, PlanStep
 from remit.agents.workorders import (
     Journal,
@@ -369,6 +369,25 @@ def handed_to(ledger: LedgerPort, session_id: str, latest: LedgerEntry | None) -
         of_turns = (plan for plan in plans if plan.metadata.get("turn_number") is not None)
         latest = next(of_turns, None)
     return tuple(latest.metadata.get("handed_to", ())) if latest is not None else ()
+
+
+def unfinished_sessions(ledger: LedgerPort, sessions: Iterable[SessionOverview]) -> Iterator[str]:
+    """Yield the ids of sessions with an unfinished turn, except sessions of sub-agents.
+
+    Each session is read when the iterator reaches it.
+
+    Args:
+        ledger: a handle that may read entries of supervisor and worker.
+        sessions: the sessions.
+
+    Raises:
+        OrderRecordError: the entries of an order are not valid.
+        LedgerError: the ledger cannot be read.
+    """
+    for one in sessions:
+        own = not one.caller_session_id  # The caller of a sub-agent continues its session.
+        if own and unfinished_turn(ledger, one.session_id, one.turns) is not None:
+            yield one.session_id
 
 
 def unfinished_turn(

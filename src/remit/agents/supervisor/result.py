@@ -228,3 +228,36 @@ def loop_failure(error: Exception) -> tuple[str, str]:
     if isinstance(error, RemitError):
         return type(error).__name__, error.message
     return "internal_error", f"{type(error).__name__} in the loop"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The last event of a streamed turn, also of a turn that failed or waits for a person.
+
+    Immutable.
+
+    If the turn raises an error, or the iterator is closed early, there is no such event.
+
+    Attributes:
+        result: the turn, as :meth:`Conversation.aturn` returns it; see its ``error_code`` and
+            ``waiting_for``.
+    """
+
+    result: TurnResult[Any]
+
+
+def summary_of(order: WorkOrder) -> dict[str, Any]:
+    """Return an order's id, type, state, error and cost as data.
+
+    Args:
+        order: an order of the turn.
+    """
+    cost = order.cost.to_dict()
+    names = ("llm_calls", "tool_calls", "total_tokens", "cost_usd", "elapsed_ms")
+    return {
+        "wo_id": order.wo_id,
+        "wo_type": str(order.wo_type),
+        "state": str(order.state),
+        "error": dict(order.error) if order.error else None,
+        **{name: cost[name] for name in names},
+    }

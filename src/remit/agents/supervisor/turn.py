@@ -21,7 +21,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from remit.agents.outputs import OutputType
-from remit.agents.sessions import Turn
 from remit.agents.supervisor.attention import Candidate, choose, proposed_entries
 from remit.agents.supervisor.journal import UnfinishedTurn
 from remit.agents.supervisor.plan import HANDOFF_STEPS, Plan, PlanStep, Treatment, TurnContext
@@ -34,6 +33,7 @@ from remit.agents.supervisor.result import (
     can_change,
     loop_failure,
     no_answer,
+    summary_of,
 )
 from remit.agents.supervisor.scheduler import Scheduler
 from remit.agents.supervisor.services import Services
@@ -333,7 +333,7 @@ class TurnRun:
         output = self._output_of(self._delivered)
         return TurnResult(
             response=self.response,
-            wo_chain_summary=tuple(_summary(order) for order in orders),
+            wo_chain_summary=tuple(summary_of(order) for order in orders),
             cost_summary=self.scheduler.cost,
             session_id=self._session.session_id,
             quality_gate_passed=not (self.outcome or self.waiting),
@@ -387,7 +387,7 @@ class TurnRun:
 
     def _attend(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the texts to show in this turn and the record of their selection."""
-        turns = self._recent_turns()
+        turns = self._session.turns_to_show(self._config.context_turns)
         candidates = [*self._threads()]
         if (pushing := self._services.agent.context) is not None:
             candidates += pushing.policies()
@@ -399,19 +399,6 @@ class TurnRun:
             self._config.context_tokens,
             datetime.now(UTC),
         )
-
-    def _recent_turns(self) -> list[Turn]:
-        """Return the turns to show to the model: between half of ``context_turns`` and all of them.
-
-        The window advances by half its width at a time. Between two advances the shown conversation
-        grows only at its end, so that prompt caches of providers and shared message lists in the
-        ledger apply.
-        """
-        most, count = self._config.context_turns, self._session.turn_count
-        if count > most:
-            step = max(1, most // 2)
-            count -= -(-(count - most) // step) * step
-        return self._session.recent_turns(count)
 
     async def _plan(self, shown: Mapping[str, Any]) -> Plan:
         """Return the plan of the turn, limited to the agent's tools and approvals."""
@@ -496,15 +483,3 @@ class TurnRun:
         if verdict.get("verdict") == "accept":
             return []
         return [str(reason) for reason in verdict.get("reasons", ())] or ["the reviewer said no"]
-
-
-def _summary(order: WorkOrder) -> dict[str, Any]:
-    cost = order.cost.to_dict()
-    names = ("llm_calls", "tool_calls", "total_tokens", "cost_usd", "elapsed_ms")
-    return {
-        "wo_id": order.wo_id,
-        "wo_type": str(order.wo_type),
-        "state": str(order.state),
-        "error": dict(order.error) if order.error else None,
-        **{name: cost[name] for name in names},
-    }

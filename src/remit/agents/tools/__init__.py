@@ -22,7 +22,9 @@ from remit.agents.tools.definition import (
     UnknownToolError,
     current_call,
     given_deps,
+    giving,
     is_tool_id,
+    refuse_inner_turn,
     tool_id_of,
 )
 from remit.agents.tools.dispatcher import TOOL_GROUP, ToolDispatcher, ToolResult
@@ -70,11 +72,13 @@ __all__ = [
     "UnknownToolError",
     "current_call",
     "given_deps",
+    "giving",
     "is_tool_id",
     "mcp_origin",
     "mcp_schema",
     "mcp_tool_id",
     "mcp_transport",
+    "refuse_inner_turn",
     "tool",
     "tool_id_of",
 ]

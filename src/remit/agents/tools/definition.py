@@ -7,7 +7,8 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -16,7 +17,7 @@ from remit.agents.tools.canonical import canonical_arguments
 from remit.agents.workorders import NOBODY, ApprovalNeeded, Effect, Principal
 from remit.kernel.budget import nano_of
 from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.json_text import sound_text
 from remit.kernel.schemas import first_problem, schema_problem
 
@@ -416,3 +417,38 @@ active_call: ContextVar[Context[Any] | None] = ContextVar("remit_tool_call", def
 def current_call() -> Context[Any] | None:
     """Return the context of the tool call that runs in this task or thread; None outside a call."""
     return active_call.get()
+
+
+def refuse_inner_turn(session_id: str) -> None:
+    """Raise InvalidInputError if a tool of a session asks for a turn in that session.
+
+    Args:
+        session_id: the session of the turn.
+    """
+    call = current_call()
+    if call is not None and call.session_id == session_id:
+        raise InvalidInputError(
+            f"The tool {call.tool_id} may not start a turn in the session that it serves.",
+            next_step="Return the result from the tool, or use a session of its own.",
+        )
+
+
+@contextmanager
+def giving(tools: Iterable[Tool], deps: Any) -> Iterator[None]:
+    """Give ``deps`` to tools during the block.
+
+    Args:
+        tools: the tools that take ``deps``.
+        deps: the value.
+
+    Raises:
+        InvalidInputError: one of the tools takes ``deps`` of another type.
+    """
+    for tool in tools:
+        if problem := tool.lacks(deps):
+            raise InvalidInputError(problem, next_step="Pass deps=… to the turn.")
+    token = given_deps.set(deps)
+    try:
+        yield
+    finally:
+        given_deps.reset(token)

@@ -14,19 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from remit.agents.tools import ToolResult, is_tool_id, tool_id_of
+from remit.agents.tools import is_tool_id, tool_id_of
 from remit.agents.worker.failures import WorkFailedError
+from remit.agents.worker.results import count_omitted
 from remit.agents.workorders import Answer, Usage
 from remit.contracts import PromptContract
 from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError, excerpt
-from remit.kernel.exchange import (
-    Message,
-    PromptRequest,
-    PromptResponse,
-    RouteOutcome,
-)
-from remit.kernel.json_text import JsonTextError, dump, load_unique, sound_text
+from remit.kernel.exchange import Message, PromptRequest, PromptResponse, RouteOutcome
+from remit.kernel.json_text import JsonTextError, load_unique, sound_text
 
 if TYPE_CHECKING:
     from remit.agents.worker.run import OrderRun
@@ -197,97 +193,6 @@ def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         except InvalidInputError:
             found.append({**block, "input": {}})
     return found
-
-
-_NOTE = "(This result was left out to keep the conversation short. The tool has run.)"
-_BYTES_PER_TOKEN = 4  # An estimate; the budget counts tokens exactly.
-
-
-def shorten(messages: Sequence[Message], max_tokens: int) -> list[Message]:
-    """Return the messages; if they are too long, with a note in place of the oldest tool results.
-
-    A call keeps its (replaced) result. The last message, which the model has not seen, is
-    unchanged. A conversation that is too long is reduced to half of the limit, so that it then
-    grows only at its end, as providers' prompt caches require. The result may still be above the
-    limit if there are too few tool results. The given messages are not changed.
-
-    Args:
-        messages: the conversation.
-        max_tokens: the limit, in estimated tokens.
-
-    Raises:
-        JsonTextError: the conversation is nested too deep.
-    """
-    result = list(messages)
-    size = len(dump(result))
-    if size <= max_tokens * _BYTES_PER_TOKEN:
-        return result
-    for index, message in enumerate(result[:-1]):
-        blocks = message["content"]
-        if not isinstance(blocks, list) or not any(map(_is_result, blocks)):
-            continue
-        if size <= max_tokens * _BYTES_PER_TOKEN // 2:
-            break
-        result[index] = {
-            **message,
-            "content": [{**one, "content": _NOTE} if _is_result(one) else one for one in blocks],
-        }
-        size += len(dump(result[index])) - len(dump(message))
-    return result
-
-
-def count_omitted(messages: Sequence[Message]) -> int:
-    """Return the number of tool results that were replaced by a note.
-
-    Args:
-        messages: a conversation, in which old results may be replaced.
-    """
-    return sum(
-        _is_result(block) and block["content"] == _NOTE
-        for message in messages
-        if isinstance(message["content"], list)
-        for block in message["content"]
-    )
-
-
-def _is_result(block: object) -> bool:
-    return isinstance(block, dict) and block.get("type") == "tool_result"
-
-
-def result_text(result: ToolResult) -> str:
-    """Return a tool's result as text for the model.
-
-    A failure becomes ``status: error``. A note precedes the output; data become JSON.
-
-    Args:
-        result: the result, with redacted output.
-
-    Raises:
-        JsonTextError: the output is nested too deep.
-    """
-    if result.status != "ok":
-        return f"{result.status}: {result.error}"
-    output = result.output
-    text = output if isinstance(output, str) else dump(output).decode()
-    return f"The tool ran; {result.note}\n{text}" if result.note else text
-
-
-def with_images(text: str, result: ToolResult, takes_images: bool) -> str | list[dict[str, Any]]:
-    """Return the content of a result: its text, and its images if the model accepts images.
-
-    A text without images stays a text; otherwise a list of content blocks is returned. If the model
-    accepts no images, the text says that they are left out.
-
-    Args:
-        text: the result as text.
-        result: the result, with its images.
-        takes_images: True if the model accepts images.
-    """
-    if not result.images:
-        return text
-    if not takes_images:
-        return f"{text}\n(Images are left out: this model accepts none.)"
-    return [{"type": "text", "text": text}, *map(dict, result.images)]
 
 
 # The worker's error codes, keyed by the gateway's.

@@ -21,13 +21,13 @@ from remit.agents.workorders import (
     WriteBuffer,
     moved_by,
 )
-from remit.contracts import ContractError, ContractLoader, PromptContract
+from remit.contracts import ContractError, ContractLoader, PromptContract, PromptPack
 from remit.kernel.budget import BudgetCheckResult, BudgetLimits, BudgetScope
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import GatewayPort
 from remit.kernel.loops import run_blocking
 from remit.kernel.settings import WorkerSettings
-from remit.ledger import LedgerClosedError, LedgerPort, LedgerWriteError, Transaction
+from remit.ledger import LedgerClosedError, LedgerEntry, LedgerPort, LedgerWriteError, Transaction
 
 _CANCELLED = WorkFailedError("cancelled", "the order was cancelled")
 
@@ -252,6 +252,38 @@ class HO1Executor:
         """
         (tool,) = self.tools.tools([tool_id])
         return tool.is_repeatable
+
+    def contract_of(
+        self, order: WorkOrder, began: LedgerEntry | None, newest: PromptContract | None
+    ) -> tuple[PromptContract, PromptPack]:
+        """Return an order's contract and prompt pack; for a resumed order the recorded versions.
+
+        Args:
+            order: the order.
+            began: the order's first ``WO_EXECUTING``; None for an order that has not begun.
+            newest: the newest version of the contract, if the caller has loaded it.
+
+        Raises:
+            ContractError: either cannot be used, or was changed after the order began.
+        """
+        contract_id, contract = order.constraints.prompt_contract_id, newest
+        pinned = began.metadata if began is not None else {}
+        if contract is None or pinned:
+            contract = self.contracts.load(contract_id, pinned.get("contract_version"))
+        if (aside := order.constraints.set_aside) and not pinned and contract.name in aside:
+            contract = self.contracts.in_place_of(contract, aside) or contract
+        pack = self.contracts.load_pack(contract.prompt_pack_id)
+        for name, digest, recorded in (
+            (contract_id, contract.digest, pinned.get("contract_digest")),
+            (contract.prompt_pack_id, pack.digest, pinned.get("prompt_pack_digest")),
+        ):
+            if recorded is not None and recorded != digest:
+                raise ContractError(
+                    "contract_schema_invalid",
+                    f"{name} was changed after {order.wo_id} began with it.",
+                    next_step="Put the former text back, or give the change a new version.",
+                )
+        return contract, pack
 
     def versions_before(self, name: str, aside: Collection[str]) -> Sequence[str]:
         """Return the contract version that replaces an excluded one, as a sequence of at most one

@@ -26,13 +26,13 @@ from remit.agents.worker.calls import (
     ModelCalls,
     cut_short,
     sendable,
-    shorten,
     stop_problem,
     with_distinct_ids,
 )
 from remit.agents.worker.failures import WorkFailedError
 from remit.agents.worker.output import OutputSchema
 from remit.agents.worker.replies import asks_for_help, fixed_answer, help_text
+from remit.agents.worker.results import shorten
 from remit.agents.worker.toolbox import Toolbox
 from remit.agents.worker.toolchoice import ToolChooser
 from remit.agents.workorders import (
@@ -205,7 +205,7 @@ class OrderRun:
             self.begin()
             return self._run_tools()
         try:
-            contract, pack = self._contract(contract)
+            contract, pack = self.services.contract_of(order, self.history.began, contract)
         except ContractError:
             self.begin()
             raise
@@ -332,31 +332,6 @@ class OrderRun:
         self.begin()
         await self.toolbox.cancel_sub_agents()
         return await self.end(None, error)
-
-    def _contract(self, contract: PromptContract | None) -> tuple[PromptContract, PromptPack]:
-        """Return the contract and its prompt pack; for a resumed order the recorded versions.
-
-        Raises:
-            ContractError: either was changed after the order began.
-        """
-        contract_id = self.order.constraints.prompt_contract_id
-        began = self.history.began.metadata if self.history.began is not None else {}
-        if contract is None or began:
-            contract = self.services.contracts.load(contract_id, began.get("contract_version"))
-        if (aside := self.order.constraints.set_aside) and not began and contract.name in aside:
-            contract = self.services.contracts.in_place_of(contract, aside) or contract
-        pack = self.services.contracts.load_pack(contract.prompt_pack_id)
-        for name, digest, recorded in (
-            (contract_id, contract.digest, began.get("contract_digest")),
-            (contract.prompt_pack_id, pack.digest, began.get("prompt_pack_digest")),
-        ):
-            if recorded is not None and recorded != digest:
-                raise ContractError(
-                    "contract_schema_invalid",
-                    f"{name} was changed after {self.order.wo_id} began with it.",
-                    next_step="Put the former text back, or give the change a new version.",
-                )
-        return contract, pack
 
     async def _run_tools(self) -> dict[str, Any]:
         """Run the tools of a ``tool_call`` order, one after the other."""

@@ -18,7 +18,7 @@ from remit.agents.tools import (
     given_deps,
     is_tool_id,
 )
-from remit.agents.worker.calls import UNKNOWN_TOOL, result_text, tool_arguments, with_images
+from remit.agents.worker.calls import UNKNOWN_TOOL, tool_arguments
 from remit.agents.worker.failures import WorkParkedError
 from remit.agents.worker.permissions import (
     Permissions,
@@ -27,10 +27,16 @@ from remit.agents.worker.permissions import (
     outcome_unknown,
     withheld_tools,
 )
+from remit.agents.worker.results import (
+    REPETITION_NOTE,
+    recorded_result,
+    result_data,
+    result_text,
+    with_images,
+)
 from remit.agents.workorders import (
     Effect,
     OrderHistory,
-    OrderRecordError,
     ToolEnded,
     ToolProgress,
     ToolStarted,
@@ -43,15 +49,10 @@ from remit.agents.workorders import (
 from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.json_text import dump
-from remit.ledger import Erased, LedgerEntry, content
+from remit.ledger import Erased, content
 
 if TYPE_CHECKING:
     from remit.agents.worker.run import OrderRun
-
-_REPETITION_NOTE = (
-    "this is its result from work that ended without an answer. It was not run a second time: "
-    "call it once more only if it is to run twice."
-)
 
 
 class Toolbox:
@@ -242,7 +243,7 @@ class Toolbox:
         """
         self._repeats.forget(key)
         if (before := self._history.tool_calls.get(key)) is not None:
-            return _recorded_result(before)
+            return recorded_result(before)
         is_allowed = tool_id in self._allowed
         schema = self._dispatcher.tools([tool_id])[0].input_schema if is_allowed else {}
         arguments, problem = tool_arguments(arguments, schema)
@@ -335,7 +336,7 @@ class Toolbox:
             denied = self._repeats.denied(tool, arguments)
             return None if denied is None else (denied, None)
         if effect.status == "ok":
-            return ToolResult("ok", effect.result, note=_REPETITION_NOTE), None
+            return ToolResult("ok", effect.result, note=REPETITION_NOTE), None
         effect = with_decision(effect, self._run.services.ledger)
         if effect.decision == "granted":
             return None
@@ -494,26 +495,4 @@ class Toolbox:
     def _count(self, key: str, data: Mapping[str, Any], *, ran: bool) -> None:
         self.calls += ran
         self._has_unknown |= data["status"] in ("timeout", "unknown")
-        self._results[key] = {
-            "tool_id": data["tool_id"],
-            "status": data["status"],
-            "arguments": _unless_erased(data["arguments"]),
-            "output": _unless_erased(data["result"]),
-            "error": _unless_erased(data["tool_error"]),
-        }
-
-
-def _recorded_result(entry: LedgerEntry) -> ToolResult:
-    data = entry.metadata
-    if isinstance(data["result"], Erased) or isinstance(data["tool_error"], Erased):
-        raise OrderRecordError(f"The order cannot continue: the content of {entry.id} was erased.")
-    return ToolResult(
-        data["status"],
-        data["result"],
-        data["tool_error"],
-        note=_unless_erased(data.get("note")) or "",
-    )
-
-
-def _unless_erased(value: Any) -> Any:
-    return None if isinstance(value, Erased) else value
+        self._results[key] = result_data(data)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from remit.agents.tools import Tool, ToolResult
-from remit.agents.worker.calls import result_text, stop_problem
+from remit.agents.worker.calls import stop_problem
 from remit.agents.worker.candidates import Choice, choose
+from remit.agents.worker.results import result_text
 from remit.agents.worker.words import narrow_schema, only_value, with_digits
 from remit.kernel.errors import excerpt
 from remit.kernel.exchange import Message, conversation

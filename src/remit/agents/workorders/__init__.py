@@ -47,18 +47,16 @@ from remit.agents.workorders.order import (
     Caller,
     OrderRecordError,
     Principal,
-    Usage,
     WorkOrder,
     WorkOrderConstraints,
     WorkOrderCost,
     WorkOrderState,
     WorkOrderType,
     callers_of,
-    session_usage,
     sub_session_id,
-    tools_usage,
     work_order_id,
 )
+from remit.agents.workorders.usage import Usage, session_usage, tools_usage
 
 __all__ = [
     "NOBODY",

@@ -15,10 +15,8 @@ from typing import Any
 from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError
 from remit.gateway.auth.identity import Identity
 from remit.gateway.auth.key_cache import AuthLimits, KeyCache, mark
-from remit.gateway.auth.projection import KEYS
+from remit.gateway.auth.projection import record_change
 from remit.gateway.auth.virtual_key import (
-    ALWAYS_RECORDED,
-    LISTS,
     MAX_KEY_CHARS,
     KeyRow,
     NewKey,
@@ -34,12 +32,11 @@ from remit.kernel.budget import BudgetScope
 from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.loops import Closeable
 from remit.kernel.tenant import tenant_of_origin
-from remit.ledger import LedgerClient, LedgerEntry, Transaction, apply
+from remit.ledger import LedgerClient, Transaction
 
 _log = logging.getLogger("remit.auth")
 
 _MAX_REASON_CHARS = 500
-_OWNERS = ("user_id", "team_id", "organisation_id")
 
 _InTransaction = Callable[[Transaction, str], dict[str, Any]]
 _Keys = list[VirtualKey]  # within the class, `list` is the method
@@ -248,7 +245,9 @@ class KeyStore(Closeable):
                 )
             row = KeyRow(made, hash_).numbered(tx)
             more = in_transaction(tx, made.key_id) if in_transaction else {}
-            return _record(tx, "KEY_CREATED", "CREATED", "Key created", row, requested_by, more)
+            return record_change(
+                tx, "KEY_CREATED", "CREATED", "Key created", row, requested_by, more
+            )
 
         self._change(call)
         return NewKey(made.key_id, name, secret)
@@ -348,7 +347,7 @@ class KeyStore(Closeable):
                 return row
             row = replace(row, key=replace(row.key, revoked=now_text())).numbered(tx)
             reason_ = reason or "Key revoked"
-            return _record(tx, "KEY_REVOKED", "REVOKED", reason_, row, requested_by)
+            return record_change(tx, "KEY_REVOKED", "REVOKED", reason_, row, requested_by)
 
         return self._change(call).key.revoked_entry
 
@@ -395,7 +394,9 @@ class KeyStore(Closeable):
             key = replace(row.key, prefix=shown, rotated=now_text())
             more = {"rotated": True, **({"old_until": until} if until else {})}
             row = KeyRow(key, hash_).numbered(tx)
-            return _record(tx, "KEY_CREATED", "ROTATED", "Key rotated", row, requested_by, more)
+            return record_change(
+                tx, "KEY_CREATED", "ROTATED", "Key rotated", row, requested_by, more
+            )
 
         key = self._change(call).key
         return NewKey(key.key_id, key.name, secret)
@@ -438,7 +439,7 @@ class KeyStore(Closeable):
             row = KeyRow.find(tx.execute, name_or_id)
             row.require_live()
             row = replace(row, key=replace(row.key, **new).checked()).numbered(tx)
-            return _record(tx, "KEY_CREATED", "CHANGED", "Key changed", row, requested_by)
+            return record_change(tx, "KEY_CREATED", "CHANGED", "Key changed", row, requested_by)
 
         return self._change(call).key
 
@@ -479,50 +480,6 @@ class KeyStore(Closeable):
                 next_step="Open it as KeyStore(ledger, AuthLimits(…)).",
             )
         return self._cache
-
-
-def _record(
-    tx: Transaction,
-    event: str,
-    decision: str,
-    reason: str,
-    row: KeyRow,
-    requested_by: str,
-    more: dict[str, Any] | None = None,
-) -> KeyRow:
-    """Append the entry of a change of a key, apply it to ``virtual_keys`` and return the new row.
-
-    Args:
-        tx: the transaction.
-        event: ``KEY_CREATED`` or ``KEY_REVOKED``.
-        decision: ``CREATED``, ``ROTATED``, ``CHANGED`` or ``REVOKED``.
-        reason: one line for people.
-        row: the key after the change; columns that the entry does not state are ignored.
-        requested_by: who asked for the change.
-        more: further metadata; None for none.
-
-    Raises:
-        InvalidInputError: ``more`` repeats a key of the entry's own metadata.
-    """
-    key = row.key
-    metadata: dict[str, Any] = {
-        "key_id": key.key_id,
-        "name": key.name,
-        "prefix": key.prefix,
-        "requested_by": requested_by,
-        "at": key.revoked or key.rotated or key.created,
-        "changed": row.changed,
-    }
-    if event == "KEY_CREATED":
-        metadata["hash"] = row.hash
-        metadata |= {name: getattr(key, name) for name in ("role", "expires", *_OWNERS)}
-        lists = {name: [*getattr(key, name)] for name in LISTS}
-        metadata |= {name: one for name, one in lists.items() if one or name in ALWAYS_RECORDED}
-    if both := metadata.keys() & (more or {}).keys():
-        raise InvalidInputError(f"The entry of a key has {', '.join(sorted(both))} already.")
-    metadata |= more or {}
-    apply(tx, LedgerEntry(event, key.key_id, decision, reason, metadata=metadata), KEYS)
-    return KeyRow.find(tx.execute, key.key_id)
 
 
 def _refused() -> AuthenticationError:

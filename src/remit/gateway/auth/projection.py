@@ -7,10 +7,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from remit.gateway.auth.virtual_key import ALWAYS_RECORDED, LISTS, KeyRow
-from remit.ledger import Finding, LedgerEntry, Projection, Row, Select, State, entry_id, folded_rows
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import (
+    Finding,
+    LedgerEntry,
+    Projection,
+    Row,
+    Select,
+    State,
+    Transaction,
+    apply,
+    entry_id,
+    folded_rows,
+)
 
-__all__ = ["KEYS", "check_epoch", "recorded_keys"]
+__all__ = ["KEYS", "check_epoch", "record_change", "recorded_keys"]
 
+_OWNERS = ("user_id", "team_id", "organisation_id")
 _STATED = ("name", "role", "prefix", "user_id", "team_id", "organisation_id", "expires", "hash")
 _NOTHING = dict.fromkeys(("rotated", "old_until", "old_hash", "revoked", "revoked_entry"), "")
 
@@ -83,3 +96,47 @@ def check_epoch(select: Select) -> Iterator[Finding]:
     epochs = [row[0] for row in select(KeyRow.EPOCH, ())]
     if epochs != [latest]:
         yield None, f"key_epoch: there is {epochs!r}, and the latest change of a key is {latest}"
+
+
+def record_change(
+    tx: Transaction,
+    event: str,
+    decision: str,
+    reason: str,
+    row: KeyRow,
+    requested_by: str,
+    more: dict[str, Any] | None = None,
+) -> KeyRow:
+    """Append the entry of a change of a key, apply it to ``virtual_keys`` and return the new row.
+
+    Args:
+        tx: the transaction.
+        event: ``KEY_CREATED`` or ``KEY_REVOKED``.
+        decision: ``CREATED``, ``ROTATED``, ``CHANGED`` or ``REVOKED``.
+        reason: one line for people.
+        row: the key after the change; columns that the entry does not state are ignored.
+        requested_by: who asked for the change.
+        more: further metadata; None for none.
+
+    Raises:
+        InvalidInputError: ``more`` repeats a key of the entry's own metadata.
+    """
+    key = row.key
+    metadata: dict[str, Any] = {
+        "key_id": key.key_id,
+        "name": key.name,
+        "prefix": key.prefix,
+        "requested_by": requested_by,
+        "at": key.revoked or key.rotated or key.created,
+        "changed": row.changed,
+    }
+    if event == "KEY_CREATED":
+        metadata["hash"] = row.hash
+        metadata |= {name: getattr(key, name) for name in ("role", "expires", *_OWNERS)}
+        lists = {name: [*getattr(key, name)] for name in LISTS}
+        metadata |= {name: one for name, one in lists.items() if one or name in ALWAYS_RECORDED}
+    if both := metadata.keys() & (more or {}).keys():
+        raise InvalidInputError(f"The entry of a key has {', '.join(sorted(both))} already.")
+    metadata |= more or {}
+    apply(tx, LedgerEntry(event, key.key_id, decision, reason, metadata=metadata), KEYS)
+    return KeyRow.find(tx.execute, key.key_id)

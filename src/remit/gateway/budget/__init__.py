@@ -17,9 +17,9 @@ from remit.gateway.budget.audit import (
     carried_accounts,
     check_holds,
 )
-from remit.gateway.budget.budgeter import TokenBudgeter
+from remit.gateway.budget.budgeter import DebitResult, TokenBudgeter
 from remit.gateway.budget.errors import BudgetRefusedError
-from remit.gateway.budget.holds import Hold
+from remit.gateway.budget.holds import Hold, TokenUsage
 from remit.gateway.budget.projection import MONEY, OWNERS
 from remit.kernel.budget import (
     USD_NAMES,
@@ -28,8 +28,6 @@ from remit.kernel.budget import (
     BudgetLimits,
     BudgetScope,
     BudgetStatus,
-    DebitResult,
-    TokenUsage,
     nano_of,
     owners_of,
     usd_of,

@@ -7,7 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from remit.gateway.budget.errors import BUSY_S, BudgetRefusedError
-from remit.kernel.budget import Amount, BudgetStatus, TokenUsage, usd_of
+from remit.gateway.budget.holds import TokenUsage
+from remit.kernel.budget import Amount, BudgetStatus, usd_of
 from remit.kernel.windows import window_at
 
 FIELDS = tuple(field.name for field in fields(BudgetStatus))

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from remit.gateway.budget.account import CHANGING, FIELDS, MINUTE_S, Account
 from remit.gateway.budget.errors import BudgetRefusedError
-from remit.gateway.budget.holds import Hold, RaisedBounds, payer_of, row_of
+from remit.gateway.budget.holds import Hold, RaisedBounds, TokenUsage, payer_of, row_of
 from remit.gateway.budget.resets import window_entry
-from remit.kernel.budget import Amount, BudgetStatus, TokenUsage
+from remit.kernel.budget import Amount, BudgetStatus
 from remit.ledger import Clock, LedgerEntry
 
 _UPDATE = f"UPDATE budgets SET {', '.join(f'{name} = ?' for name in CHANGING)} WHERE scope = ?"

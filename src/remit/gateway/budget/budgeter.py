@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from remit.gateway.budget.account import FIELDS
 from remit.gateway.budget.accounts import Accounts, of_now
 from remit.gateway.budget.errors import BudgetRefusedError
-from remit.gateway.budget.holds import Hold, RaisedBounds
+from remit.gateway.budget.holds import Hold, RaisedBounds, TokenUsage
 from remit.gateway.budget.projection import BUDGETS
 from remit.gateway.budget.resets import reset_metadata
 from remit.kernel.budget import (
@@ -18,12 +19,29 @@ from remit.kernel.budget import (
     BudgetLimits,
     BudgetScope,
     BudgetStatus,
-    DebitResult,
-    TokenUsage,
     usd_of,
 )
 from remit.kernel.windows import window_at
 from remit.ledger import LedgerClient, LedgerEntry, Transaction, apply
+
+
+@dataclass(frozen=True, slots=True)
+class DebitResult:
+    """The result of a settlement or debit.
+
+    Attributes:
+        success: True if the amount was charged.
+        remaining: remaining tokens of the narrowest scope; ``None`` without a limit.
+        total_consumed: tokens spent in the narrowest scope so far.
+        cost_incurred: US dollars; 0.0 if no price is known.
+        ledger_entry_id: the entry that accounts for it; empty if the caller writes that entry.
+    """
+
+    success: bool
+    remaining: int | None
+    total_consumed: int
+    cost_incurred: float = 0.0
+    ledger_entry_id: str = ""
 
 
 class TokenBudgeter:

@@ -10,14 +10,33 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from remit.kernel.budget import TokenUsage
-
-__all__ = ["Hold", "RaisedBounds", "payer_of", "row_of"]
+__all__ = ["Hold", "RaisedBounds", "TokenUsage", "payer_of", "row_of"]
 
 _Ask = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 _FRESH_S = 1.0
 _MAX_PERCENT = 1_000
 """No bound is raised beyond ten times: one absurd bill must not bar a model for ever."""
+
+
+class TokenUsage(Struct, gc=False):
+    """The tokens of a call, as the provider counted them or as they are charged.
+
+    Attributes:
+        input_tokens: tokens of the request.
+        output_tokens: tokens of the answer.
+        model_id: the model; empty if unknown.
+        cost_nano: cost in nano-dollars; ``None`` if no price is known.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    model_id: str = ""
+    cost_nano: int | None = None
+
+    @property
+    def total(self) -> int:
+        """The sum of input and output tokens."""
+        return self.input_tokens + self.output_tokens
 
 
 class Hold(Struct, forbid_unknown_fields=True, gc=False):

@@ -24,6 +24,7 @@ from remit.kernel.settings.routing import (
 )
 from remit.kernel.settings.settings import (
     AttentionSettings,
+    BudgetSettings,
     GateSettings,
     LeaseSettings,
     LedgerSettings,
@@ -43,6 +44,7 @@ __all__ = [
     "A2aSettings",
     "ApprovalSettings",
     "AttentionSettings",
+    "BudgetSettings",
     "EffectiveSettings",
     "ExplorationSettings",
     "GateSettings",

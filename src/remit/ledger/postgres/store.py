@@ -35,9 +35,10 @@ from remit.ledger.postgres.connection import (
 from remit.ledger.postgres.layout import layout_problems
 from remit.ledger.postgres.pool import Pool
 from remit.ledger.postgres.schema import begin, prepare
+from remit.ledger.raw_rows import RawContent, RawEntry
 from remit.ledger.reader import as_bytes, pages
 from remit.ledger.schema import COLUMNS, TABLES
-from remit.ledger.store import RawContent, RawEntry, Store, Transaction, Unit
+from remit.ledger.store import Store, Transaction, Unit
 
 _READERS = 4
 FROZEN_S = 4.0

@@ -17,7 +17,7 @@ from remit.kernel.files import fsync
 from remit.ledger.contents import Content, content
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import LedgerError, NoSignerError
-from remit.ledger.queries import instant, to_seq
+from remit.ledger.filter import instant, to_seq
 from remit.ledger.ranges import (
     ARCHIVED,
     ARCHIVED_TO,

@@ -10,9 +10,10 @@ from typing import Any
 import orjson
 
 from remit.ledger.entry import entry_id, parse_entry_id
+from remit.ledger.filter import Filter
 from remit.ledger.ranges import LEAVING, Places
 from remit.ledger.reader import chunks, marks
-from remit.ledger.store import Clock, Execute, Filter, Store
+from remit.ledger.store import Clock, Execute, Store
 
 __all__ = ["leaving", "refers", "sessions_of"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import threading
 import time
@@ -15,37 +14,30 @@ from typing_extensions import override
 
 from remit.ledger.clock import BootClock
 from remit.ledger.errors import (
-    AFTER_DAMAGE,
     LedgerClosedError,
     LedgerError,
     LedgerFormatError,
-    LedgerKeyError,
     LedgerLayoutError,
     LedgerRollbackError,
     LedgerUnavailableError,
     LedgerWriteError,
 )
+from remit.ledger.filter import Filter
 from remit.ledger.outage import Outage
-from remit.ledger.owner import OWNER_SQL
 from remit.ledger.ranges import places_of_segment
+from remit.ledger.raw_rows import RawContent, RawEntry
 from remit.ledger.reader import pages
-from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST, refuse_views
+from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch, is_refusal, read_rows
-from remit.ledger.sqlite.migrations import migrate
+from remit.ledger.sqlite.connection import connect, is_read_only
 from remit.ledger.sqlite.same_file import SameFile
-from remit.ledger.sqlite.schema import (
-    APPLICATION_ID,
-    SEARCH,
-    create_if_absent,
-    layout_problems,
-)
+from remit.ledger.sqlite.schema import SEARCH, create_if_absent, layout_problems
 from remit.ledger.sqlite.turns import Turns
-from remit.ledger.store import Filter, RawContent, RawEntry, Store, Transaction, Unit
+from remit.ledger.store import Store, Transaction, Unit
 
 _HEADER = 20  # bytes of the file's header: the last two say how it is written, and read
 _PAGES_AT_ONCE = 4_096
 _RETRY_S = 0.05
-_LOG_PAGES = 4000  # 16 MB: the ends of tables and indexes, written again and again, are copied once
 
 
 class SqliteStore(Store):
@@ -100,8 +92,8 @@ class SqliteStore(Store):
                     next_step="If there was a ledger, find it or restore a copy: a new ledger does "
                     "not continue the old one. `remit init` creates a new one.",
                 )
-            self._writer = self._connect()
-            self._reader = self._connect()
+            self._writer = connect(path, lock_timeout_s, require)
+            self._reader = connect(path, lock_timeout_s, require)
         except OSError as error:
             raise LedgerError(
                 f"The ledger {path} cannot be opened: {error.strerror or error}.",
@@ -118,95 +110,6 @@ class SqliteStore(Store):
         except BaseException:
             self.close()
             raise
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = None
-        try:
-            immutable = self._is_read_only()
-            connection = sqlite3.connect(
-                f"{self._path.absolute().as_uri()}?immutable=1" if immutable else self._path,
-                uri=immutable,
-                timeout=self._timeout,
-                isolation_level=None,
-                check_same_thread=False,
-                cached_statements=512,
-            )
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.execute("PRAGMA secure_delete=ON")
-            connection.execute(f"PRAGMA wal_autocheckpoint={_LOG_PAGES}")
-            (application,) = connection.execute("PRAGMA application_id").fetchone()
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if application == APPLICATION_ID:
-                found = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'view'")
-                refuse_views((str(name) for (name,) in found), self.location)
-            if application == APPLICATION_ID and self._require is not None:
-                rows = connection.execute(OWNER_SQL).fetchall()
-                self._require(str(rows[0][0]) if rows else "", self.location)
-            if application == APPLICATION_ID and version < LAYOUT_VERSION:
-                self._migrate(connection, version)
-        except (LedgerKeyError, LedgerFormatError):
-            if connection is not None:
-                connection.close()
-            raise
-        except sqlite3.Error as error:
-            if connection is not None:
-                connection.close()
-            if "malformed" in str(error):
-                raise LedgerFormatError(
-                    f"The file {self._path} is damaged: {error}.",
-                    next_step=f"{AFTER_DAMAGE} `sqlite3 COPY .recover` shows what can still be "
-                    "read.",
-                ) from error
-            if "not a database" in str(error):
-                raise LedgerFormatError(
-                    f"{self._path} is not a ledger: {error}.",
-                    next_step="Give the path of a ledger, or of a file that does not exist yet.",
-                ) from error
-            raise LedgerError(
-                f"The ledger {self._path} cannot be opened: {error}.",
-                next_step="Check the path, its permissions and the free space. A ledger that was "
-                "not closed has a -wal file and opens only in a writable directory: copy both "
-                "files there.",
-            ) from error
-        problem = ""
-        if application != APPLICATION_ID:
-            problem = "is a SQLite file, but not a ledger."
-        elif version > LAYOUT_VERSION:
-            problem = f"was written by a newer Remit (layout {version}, known {LAYOUT_VERSION})."
-        if problem:
-            connection.close()
-            raise LedgerFormatError(
-                f"{self._path} {problem}", next_step="Give another path, or upgrade Remit."
-            )
-        return connection
-
-    def _is_read_only(self) -> bool:
-        """Return True for a closed ledger that cannot be written.
-
-        SQLite needs files next to an open database. If these cannot be made, the file is read
-        unchanged.
-        """
-        if os.access(self._path.parent, os.W_OK) and os.access(self._path, os.W_OK):
-            return False
-        log, shared = (self._path.with_name(f"{self._path.name}{end}") for end in ("-wal", "-shm"))
-        return not shared.exists() and not (log.exists() and log.stat().st_size)
-
-    def _migrate(self, connection: sqlite3.Connection, version: int) -> None:
-        try:
-            migrate(connection)
-        except LedgerFormatError:
-            connection.close()
-            raise
-        except sqlite3.OperationalError as error:
-            connection.close()
-            raise LedgerError(
-                f"The ledger {self._path} has layout {version} and "
-                f"cannot be migrated to layout {LAYOUT_VERSION}: {error}. The ledger is unchanged.",
-                next_step="If the file is read-only or the disk is full, copy the file with its "
-                "-wal file "
-                "to a place with free space. Otherwise, first correct the fault that the "
-                "message names.",
-            ) from error
 
     # -- writing -----------------------------------------------------------------------
 
@@ -431,7 +334,7 @@ class SqliteStore(Store):
 
     def _has_log(self) -> bool:
         """Return True if the file's journal is a write-ahead log."""
-        if not self._is_read_only():
+        if not is_read_only(self._path):
             # To open and close the file past the engine would drop the locks of this process.
             return bool(self.select("PRAGMA journal_mode") == [("wal",)])
         with self._path.open("rb") as file:
@@ -498,7 +401,7 @@ class SqliteStore(Store):
             LedgerError: the file could not be compacted. Erased content is gone from the tables,
                 but may remain in the file.
         """
-        connection = self._connect()
+        connection = connect(self._path, self._timeout, self._require)
         try:
             # Few pages at a time, so that writers wait only briefly. A script is stepped to
             # its end; a single execute would free a single page.

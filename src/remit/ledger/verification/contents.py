@@ -12,12 +12,13 @@ from typing import Any
 import orjson
 
 from remit.ledger.contents import NO_STEP, StoredValue, commit, next_step
-from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import LedgerFormatError
+from remit.ledger.raw_rows import RawContent
 from remit.ledger.reader import pages
+from remit.ledger.record import is_erasure_of
 from remit.ledger.report import VerificationReport
 from remit.ledger.state import reason_of
-from remit.ledger.store import RawContent, Store
+from remit.ledger.store import Store
 
 _NONCE_BYTES = 32
 _UNSHOWN = "no entry is noted to show the stored value"

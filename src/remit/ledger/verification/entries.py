@@ -16,6 +16,7 @@ import orjson
 from remit.kernel.canonical import sha256_hex
 from remit.ledger.entry import entry_id
 from remit.ledger.ranges import Places
+from remit.ledger.raw_rows import RawEntry
 from remit.ledger.reader import GREATEST
 from remit.ledger.record import (
     MAX_RECORD_BYTES,
@@ -24,10 +25,10 @@ from remit.ledger.record import (
     encode_record,
     inspect_record,
 )
-from remit.ledger.report import VerificationReport
+from remit.ledger.report import VerificationReport, report_gap, report_tree_hash
 from remit.ledger.schema import COLUMNS
 from remit.ledger.state import readable, reason_of
-from remit.ledger.store import RawEntry, Store
+from remit.ledger.store import Store
 from remit.ledger.subjects import commitment_in, subjects_before
 from remit.ledger.tlog import TlogError, read_tile
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
@@ -73,35 +74,6 @@ class EntryRange:
     blamed: set[str] = field(default_factory=set)
     named: set[int] = field(default_factory=set)
     waiting: int = 0
-
-
-def report_gap(report: VerificationReport, first: int, last: int) -> None:
-    """Report that the entries from ``first`` to ``last`` are missing.
-
-    Args:
-        report: receives one problem of the kind ``gap``.
-        first: sequence number of the first missing entry.
-        last: sequence number of the last missing entry.
-    """
-    until = f" to {last}" if last > first else ""
-    report.add(first, "gap", f"entry {first}{until} is not there")
-
-
-def report_tree_hash(report: VerificationReport, level: int, index: int) -> None:
-    """Report that a stored hash differs from the root of the entries under it.
-
-    Args:
-        report: receives the problem, without a sequence number.
-        level: level of the tile tree.
-        index: number of the hash in its level.
-    """
-    width = TILE_WIDTH**level
-    report.add(
-        None,
-        "tree",
-        f"tree_hashes: level {level}, {index}: the stored hash is not that of entries "
-        f"{index * width} to {(index + 1) * width - 1}",
-    )
 
 
 def as_hash(value: Any) -> bytes:

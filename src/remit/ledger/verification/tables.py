@@ -7,7 +7,7 @@ from typing import Any
 from remit.ledger.entry import entry_id
 from remit.ledger.ranges import ARCHIVED_TO, SEGMENT
 from remit.ledger.reader import info_number
-from remit.ledger.report import VerificationReport
+from remit.ledger.report import VerificationReport, report_tree_hash
 from remit.ledger.schema import LAYOUT_VERSION
 from remit.ledger.state import readable
 from remit.ledger.store import Store
@@ -15,7 +15,7 @@ from remit.ledger.subjects import BEFORE
 from remit.ledger.tlog import TILE_WIDTH, VerifierKey
 from remit.ledger.tlog.tiles import tile_levels
 from remit.ledger.verification.contents import erasure_is_sound
-from remit.ledger.verification.entries import as_hash, report_tree_hash
+from remit.ledger.verification.entries import as_hash
 
 _INFO = frozenset({"verifier_key", "text_indexed_to", "imported", "clock", ARCHIVED_TO, BEFORE})
 _WRITER = "writer "  # begins the name of a PostgreSQL writer's own row

@@ -10,19 +10,13 @@ from remit.ledger.checkpoints import stored_notes
 from remit.ledger.marks import Marks
 from remit.ledger.ranges import ArchivedRange, Places, archived_ranges, left_of
 from remit.ledger.reader import chunks, marks
-from remit.ledger.report import Progress, VerificationReport
+from remit.ledger.report import Progress, VerificationReport, report_gap
 from remit.ledger.schema import TABLES
 from remit.ledger.state import of_other_types
 from remit.ledger.store import Store, may_have_left
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_root
 from remit.ledger.verification.contents import check_contents, check_steps
-from remit.ledger.verification.entries import (
-    EntryRange,
-    as_hash,
-    check_entries,
-    known_entries,
-    report_gap,
-)
+from remit.ledger.verification.entries import EntryRange, as_hash, check_entries, known_entries
 from remit.ledger.verification.heads import check_heads, read_heads
 from remit.ledger.verification.mark import VerifiedMark, tree_digest
 from remit.ledger.verification.processes import runner

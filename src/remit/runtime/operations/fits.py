@@ -50,7 +50,8 @@ class CalibrateRoute(Operation):
         from remit.kernel.loops import run_blocking
         from remit.learning import is_reference, open_account
         from remit.learning.routes import calibrate, power_plan
-        from remit.runtime.route_learner import grade_recorded, prompts_of, right_answers
+        from remit.runtime.route_graders import grade_recorded, right_answers
+        from remit.runtime.route_learner import prompts_of
         from remit.runtime.runtime import Runtime
 
         by, given = caller.name, self.references

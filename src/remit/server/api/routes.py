@@ -20,10 +20,10 @@ from remit.ledger import Erased, LedgerEntry
 from remit.operations import Feed, Operation, RootPort, request_model, result_form
 from remit.operations.results import Error
 from remit.runtime.operations import all_operations
-from remit.server.authentication import RequestContext
 from remit.server.guard import CONTEXT, IDENTITY
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send
+from remit.server.request_context import RequestContext
 
 _PAGE = ("cursor", "limit")
 _FULL_BYTES = 8 * 1024 * 1024

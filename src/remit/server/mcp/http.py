@@ -12,10 +12,7 @@ from urllib.parse import quote
 
 from mcp import MCPError
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import (
-    TransportSecurityMiddleware,
-    TransportSecuritySettings,
-)
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.types import INVALID_REQUEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -24,7 +21,7 @@ from remit.gateway.auth import Identity, token_from_headers
 from remit.kernel.errors import ConfigError, RemitError
 from remit.kernel.settings import McpEndpointSettings
 from remit.runtime import Runtime
-from remit.server.authentication import Authenticator, RequestContext, open_keys
+from remit.server.authentication import Authenticator, open_keys
 from remit.server.guard import CONTEXT, IDENTITY, Guard
 from remit.server.mcp.bodies import Bodies
 from remit.server.mcp.callers import Caller
@@ -33,6 +30,7 @@ from remit.server.mcp.server import Context, all_tools, mcp_server
 from remit.server.mcp.sessions import SessionGuard
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send
+from remit.server.request_context import RequestContext
 from remit.server.sockets import http_config, listen, require_loopback, url_of
 from remit.server.telemetry import set_up_logging
 

@@ -35,7 +35,8 @@ from remit.server.responses.items import (
     portable,
     type_of,
 )
-from remit.server.responses.turns import NATIVE, Turn, Turns, text_of
+from remit.server.responses.turn import NATIVE, Turn
+from remit.server.responses.turns import Turns, text_of
 
 _log = logging.getLogger("remit.server")
 

@@ -26,13 +26,15 @@ from remit.ledger import (
     Transaction,
 )
 from remit.providers.wire import BodyError, object_in
-from remit.server.authentication import AuthenticatedRequest, Authenticator
+from remit.server.authentication import Authenticator
 from remit.server.content_codec import read_decoded
 from remit.server.endpoints import ObjectHandler, paths_of
 from remit.server.refusals import HttpError, invalid
 from remit.server.replies import Receive, Scope, reply_json
+from remit.server.request_context import AuthenticatedRequest
 from remit.server.responses.items import ErasedItemsError, id_of, page
-from remit.server.responses.turns import Turn, Turns
+from remit.server.responses.turn import Turn
+from remit.server.responses.turns import Turns
 
 _MAX_ITEMS = 20  # The API's limit of items in one request.
 _PUT = (

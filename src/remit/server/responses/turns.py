@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from remit.gateway import CannotContinueError, TooLongError
-from remit.kernel.json_text import dump, load
+from remit.kernel.json_text import load
 from remit.ledger import (
     EntryArchivedError,
     Erased,
     LedgerClient,
-    LedgerEntry,
     LedgerFormatError,
     is_plain_text,
     parse_entry_id,
 )
-from remit.providers.dialects import ModelCall, response_object
 from remit.server.refusals import HttpError
 from remit.server.responses.items import (
     ErasedItemsError,
@@ -28,66 +24,17 @@ from remit.server.responses.items import (
     output_of,
     portable,
 )
+from remit.server.responses.turn import State, Turn, place_of, removed_items, shown_id, shown_id_at
 
 _FIND = (
     "SELECT r.entry_id, r.session_id, f.dispatch_entry_id FROM response_ids r "
     "LEFT JOIN in_flight f ON f.dispatch_entry_id = r.entry_id "
     "WHERE r.response_id = ? AND r.owner = ?"
 )
-NATIVE = "openai.responses"
 
-_LOST = "The process that ran this response died before its answer was recorded."
-
-_BROKEN = "The answer was interrupted."
 
 MAX_BYTES = 32 * 1024 * 1024
 """Longest content that one call may continue; a short request can name a long chain."""
-
-State = Literal["out", "lost", "ended"]
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A recorded turn: its input and its answer.
-
-    Immutable.
-
-    The properties read the metadata of :attr:`entry`; the content is read by :class:`Turns`.
-
-    Attributes:
-        entry: the ``EXCHANGE``, or the entry that added items to a conversation; for a call without
-            an answer, the ``DISPATCH``. Without content.
-        state: ``out`` while the call runs, ``lost`` if its process died before the answer, else
-            ``ended``.
-        session_id: session of the turn.
-    """
-
-    entry: LedgerEntry
-    state: State
-    session_id: str
-
-    @property
-    def provider_id(self) -> str:
-        """Id of the provider that answered; empty if there is none."""
-        return str(self.entry.metadata.get("provider_id", ""))
-
-    @property
-    def native(self) -> bool:
-        """True if the provider was called in the dialect of Responses, without a translation."""
-        return self.entry.metadata.get("wire") == NATIVE
-
-    @property
-    def failed(self) -> bool:
-        """True if the turn has no answer to continue.
-
-        An interrupted answer counts as a failure.
-        """
-        return bool(self.entry.metadata.get("outcome", "success") != "success")
-
-    @property
-    def before(self) -> str:
-        """Id of the entry that this turn continues; empty for the first turn."""
-        return str(self.entry.metadata.get("continues", ""))
 
 
 class Turns:
@@ -265,7 +212,7 @@ class Turns:
         found: list[bytes] = []
         size = 0
         chain = self.chain(last)
-        removed, places = _removed(chain)
+        removed, places = removed_items(chain)
         for turn in chain:
             try:
                 items = self._identified(turn, places)
@@ -294,7 +241,7 @@ class Turns:
             if "conversation_id" in turn.entry.metadata and self._is_withdrawn(turn):
                 return []
             raise
-        items = [(_shown_id(turn, at, item), item) for at, item in enumerate(given) if item]
+        items = [(shown_id(turn, at, item), item) for at, item in enumerate(given) if item]
         return items + [(id_of(item), item) for item in said if with_output]
 
     def _is_withdrawn(self, turn: Turn) -> bool:
@@ -319,7 +266,7 @@ class Turns:
             LedgerError: the ledger cannot be read.
         """
         chain = self.chain(last)
-        removed, places = _removed(chain)
+        removed, places = removed_items(chain)
         listed = self.listed(chain, places, with_last_output=True)
         return [item for item in listed if id_of(item) not in removed]
 
@@ -337,12 +284,12 @@ class Turns:
             LedgerError: the ledger cannot be read.
         """
         chain = self.chain(last)
-        _, removed = _removed(chain)
+        _, removed = removed_items(chain)
         return [
             place
             for turn in chain
             for place, item in self._put_in(turn, removed)
-            if place not in removed and _shown_id_at(place, item) == item_id
+            if place not in removed and shown_id_at(place, item) == item_id
         ]
 
     def unshown(self, last: Turn, places: Collection[str] = ()) -> tuple[list[str], list[bytes]]:
@@ -360,7 +307,7 @@ class Turns:
             LedgerError: the ledger cannot be read.
         """
         chain = self.chain(last)
-        _, removed = _removed(chain)
+        _, removed = removed_items(chain)
         gone, left = {*removed, *places}, set[bytes]()
         entries: dict[bytes, list[str]] = {}
         for turn in chain:
@@ -453,66 +400,6 @@ def check_size(size: int, param: str) -> None:
         raise TooLongError(
             f"{param} continues more than {MAX_BYTES:,} bytes; leave out older items.", param
         )
-
-
-def place_of(turn: Turn, at: int) -> str:
-    """Return the name of a position in the items of a turn, for the record.
-
-    Args:
-        turn: the turn.
-        at: position of the item in the turn, from 0.
-    """
-    return f"{turn.entry.id}/{at}"
-
-
-def _shown_id(turn: Turn, at: int, item: bytes) -> str:
-    """Return an item's own id, or the one that lists show for it."""
-    return _shown_id_at(place_of(turn, at), item)
-
-
-def _shown_id_at(place: str, item: bytes) -> str:
-    return id_of(item) or f"msg_{place.removeprefix('LED-').replace('/', '_')}"
-
-
-def _removed(chain: Sequence[Turn]) -> tuple[set[str], set[str]]:
-    """Return the ids and the places of the items that were deleted from a conversation."""
-    said = [turn.entry.metadata for turn in chain]
-    ids = {each for one in said for each in one.get("removed", ())}
-    places = set[str]()
-    for one in said:
-        at = one.get("removed_at", [])
-        places.update(
-            [at] if isinstance(at, str) else at
-        )  # An earlier version wrote a single place.
-    return ids, places
-
-
-def unanswered(turn: Turn, identity: str, status: str) -> bytes:
-    """Return the ``response`` object of a call that has no recorded answer.
-
-    Without a recorded error code, the error says that the process died.
-
-    Args:
-        turn: the turn.
-        identity: id of the response.
-        status: status of the object; ``failed`` adds an error.
-
-    Returns:
-        JSON text.
-    """
-    entry = turn.entry
-    model = str(entry.metadata.get("model_id", "")) or entry.reason.rpartition("/")[2]
-    head = response_object(
-        ModelCall(model, [], other={"background": True}),
-        answer_id=identity,
-        created=int(datetime.fromisoformat(entry.timestamp).timestamp()),
-        model=model,
-    )
-    error = None
-    if status == "failed":
-        code = str(entry.metadata.get("error_code", "server_error")).lower()
-        error = {"code": code, "message": _LOST if code == "server_error" else _BROKEN}
-    return dump({**head, "status": status, "error": error})
 
 
 def text_of(value: Any) -> str:

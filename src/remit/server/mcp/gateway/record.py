@@ -14,8 +14,8 @@ from remit.agents.tools import mcp_tool_id as tool_id_of
 from remit.agents.workorders import Journal
 from remit.gateway import default_session
 from remit.gateway.auth import Identity
-from remit.gateway.budget import TokenBudgeter
-from remit.kernel.budget import BudgetScope, TokenUsage
+from remit.gateway.budget import TokenBudgeter, TokenUsage
+from remit.kernel.budget import BudgetScope
 from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.secrets import redact_secrets

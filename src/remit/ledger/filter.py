@@ -1,0 +1,145 @@
+"""The filter of a query of entries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TypedDict
+
+from remit.kernel.errors import InvalidInputError
+from remit.ledger.entry import parse_entry_id
+from remit.ledger.record import require_plain_text
+
+_GREATEST = (1 << 63) - 1  # a 64-bit integer column
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A query: equalities by column, bounds in time, and a cursor by sequence number.
+
+    Attributes:
+        equals: the value of each compared column.
+        since: first instant, inclusive.
+        until: last instant, exclusive.
+        first: a number below which no entry is at or after ``since``. See :meth:`Store.bounded`.
+        last: a number above which no entry is before ``until``.
+        after: sequence number to continue after; ``None`` for the beginning.
+        descending: True for the newest first.
+        text: the store's ``search_expression`` of the requested words.
+    """
+
+    equals: Mapping[str, str] = field(default_factory=dict)
+    since: str | None = None
+    until: str | None = None
+    first: int | None = None
+    last: int | None = None
+    after: int | None = None
+    descending: bool = False
+    text: str | None = None
+
+
+class Equalities(TypedDict, total=False):
+    """The columns that a query can compare; ``None`` compares nothing.
+
+    Attributes:
+        event_type: kind of the entries.
+        submission_id: contract, session or work order that they belong to.
+        session_id: their session.
+        work_order_id: their work order.
+        agent_id: their agent.
+        tier: ``hot``, ``ho2`` or ``ho1``.
+        framework_id: their framework.
+        contract_id: their contract.
+        model_id: their model.
+        outcome: outcome of the exchange: ``success``, ``error`` or ``timeout``.
+    """
+
+    event_type: str | None
+    submission_id: str | None
+    session_id: str | None
+    work_order_id: str | None
+    agent_id: str | None
+    tier: str | None
+    framework_id: str | None
+    contract_id: str | None
+    model_id: str | None
+    outcome: str | None
+
+
+def build_filter(
+    equals: Equalities,
+    since: str | datetime | None,
+    until: str | datetime | None,
+    after: str | int | None,
+    limit: int | None,
+    order: str,
+) -> Filter:
+    """Return a filter from a caller's arguments; raise InvalidInputError or TypeError."""
+    if unknown := equals.keys() - Equalities.__annotations__.keys():
+        raise TypeError(f"query() got an unexpected keyword argument {min(unknown)!r}")
+    if order not in ("asc", "desc"):
+        raise InvalidInputError(f"order is {order!r}; use 'asc' or 'desc'.")
+    if limit is not None and limit < 0:
+        raise InvalidInputError("limit is negative.")
+    for name, value in equals.items():
+        if value is not None:
+            require_plain_text(name, value)
+    return Filter(
+        equals={name: str(value) for name, value in equals.items() if value is not None},
+        since=instant(since),
+        until=instant(until),
+        after=to_seq(after),
+        descending=order == "desc",
+    )
+
+
+def to_seq(value: str | int | None) -> int | None:
+    """Return the sequence number of a cursor; ``None`` for ``None``.
+
+    A number outside the range of the column becomes its nearest bound: -1, or the greatest.
+
+    Args:
+        value: an entry id (``LED-…``), a sequence number, or ``None``.
+
+    Raises:
+        InvalidInputError: a text is not an entry id.
+    """
+    if isinstance(value, int):
+        return max(-1, min(value, _GREATEST))
+    if value is None:
+        return None
+    seq = parse_entry_id(value)
+    if seq is None:
+        raise InvalidInputError(
+            f"The cursor {value!r} is not an entry id.", next_step="Ids look like LED-0000002a."
+        )
+    return min(seq, _GREATEST)
+
+
+def instant(value: str | datetime | None) -> str | None:
+    """Return a time in the form of entries (UTC, microseconds, ``Z``); ``None`` for ``None``.
+
+    Digits beyond microseconds are dropped.
+
+    Args:
+        value: ISO 8601 or a ``datetime``; without a zone, UTC.
+
+    Raises:
+        InvalidInputError: the value is not a time, or is out of range.
+    """
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{value!r} is not a time.", next_step="Use ISO 8601: 2026-01-31T12:00:00Z."
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    try:
+        moment = moment.astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidInputError(f"{value!r} is out of range.") from error
+    return moment.isoformat(timespec="microseconds")[:-6] + "Z"
