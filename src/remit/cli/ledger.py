@@ -1,4 +1,4 @@
-"""``remit ledger``; by hand what follows the ledger: ``tail`` and ``export --cursor``."""
+"""``remit ledger``. ``tail`` and ``export --cursor``, which follow the ledger, are by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lawful erasure: content and nonces are deleted; records, chain and proofs stay."""
+"""Lawful erasure, which deletes content and nonces and keeps records, chain and proofs."""
 
 from __future__ import annotations
 

@@ -283,8 +283,9 @@ class ScopedLedger:
         return self._ledger.exact(entry_id)
 
     def has_left(self, session_id: str) -> bool:
-        """Return True if entries of the session may be archived, as :meth:`LedgerClient.has_left`
-        does; an unknown session counts as archived once the ledger has archived anything.
+        """Return True if entries of the session may be archived (:meth:`LedgerClient.has_left`).
+
+        An unknown session counts as archived once the ledger has archived anything.
 
         Raise LedgerError if the ledger cannot be read.
 

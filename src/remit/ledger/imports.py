@@ -1,4 +1,4 @@
-"""Import of an export into an empty ledger: every line is checked; all or nothing."""
+"""Import of an export into an empty ledger, whole or not at all; every line is checked."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class RateAnswer(Operation):
         yield Table(("who", "exchanges", "weight of each", "of a signal"), rows, self.limit or 50)
 
     def line(self, item: dict[str, Any]) -> str:
-        """Return target, grade and author, and what the feedback replaces."""
+        """Return target, grade and author, and the feedback that this one replaces."""
         score = "" if item["score"] is None else f"{item['score']:g}"
         said = " ".join(word for word in (score, item["label"]) if word)
         target = f"{item['target_type'].replace('_', ' ')} {item['target_entry_id']}"

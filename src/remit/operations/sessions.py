@@ -142,7 +142,7 @@ def _place(entry: LedgerEntry) -> dict[str, str]:
 
 
 def _state(ledger: LedgerClient, work_order_id: str) -> str | None:
-    """Return an order's state: that of its latest event in the order of ``_STATES``; else None."""
+    """Return the state of an order by its latest event, in the order of ``_STATES``; else None."""
     for event, state in _STATES.items():
         found = ledger.query(
             work_order_id=work_order_id, event_type=event, limit=1, with_content=False

@@ -98,7 +98,7 @@ class VerifyLedger(Operation):
         return {**found, "problems": [str(problem) for problem in report.problems]}
 
     def _of_file(self, file: Path, witnesses: Sequence[VerifierKey]) -> dict[str, Any]:
-        """Return what a file proves, or the problem of one that does not hold.
+        """Return the entries that a file proves, or the problem of a file that does not hold.
 
         Raises:
             InvalidInputError: witnesses or a time are given, and the file is no registration; or

@@ -315,7 +315,7 @@ def discard(path: Path) -> None:
 
 
 def _insert(rows: Rows, tx: Any) -> None:
-    """Insert rows; those that are there already, as an earlier entry shows them too, stay."""
+    """Insert the rows that are missing; an earlier entry may have brought some of them."""
     for table, added in rows.items():
         slots = marks(TABLES[table])
         tx.execute_many(f"INSERT INTO {table} VALUES ({slots}) ON CONFLICT DO NOTHING", [*added])

@@ -251,7 +251,7 @@ def string(value: Any) -> str:
 
 
 def texts(blocks: Any) -> str:
-    """Return the joined texts of a list of blocks; a text itself; empty for any other value."""
+    """Return the joined texts of a list of blocks, or a text itself; empty for any other value."""
     if type(blocks) is str:
         return blocks
     if type(blocks) is not list:
