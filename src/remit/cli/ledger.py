@@ -1,4 +1,4 @@
-"""``remit ledger``. ``tail`` and ``export --cursor``, which follow the ledger, are by hand."""
+"""``remit ledger``, with ``tail`` and ``export --cursor``, which follow the ledger, by hand."""
 
 from __future__ import annotations
 

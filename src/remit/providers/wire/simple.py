@@ -1,6 +1,4 @@
-"""Answers of small endpoints: embeddings, rankings, images, sound, token counts; streams of other
-protocols.
-"""
+"""Answers of small endpoints, such as embeddings and rankings, and streams of other protocols."""
 
 from __future__ import annotations
 
