@@ -99,7 +99,7 @@ def _says_more(message: dict[str, Any]) -> bool:
     content = message.get("content")
     if content is not None and type(content) is not str:
         return True
-    return not message.keys() <= _PLAIN and _has_more(message, _PLAIN)
+    return any(message[name] not in _EMPTY for name in message.keys() - _PLAIN)
 
 
 def _has_more(holder: dict[str, Any], plain: frozenset[str]) -> bool:
