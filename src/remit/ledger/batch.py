@@ -229,7 +229,7 @@ class Batch(ABC):
         subject, named = prepared.subject, None
         if subject is not None:
             named = self._named(subject, seq, None if prepared.keys else values, rows)
-        shown = {row[0] for row in rows}
+        shown = set(range(self._content_id + 1, self._content_id + len(rows) + 1))
         lists: list[tuple[list[Known], list[str]]] = []
         commitments: list[str] = []
         for item in prepared.contents:
@@ -370,11 +370,10 @@ class Batch(ABC):
             self._rows["tree_hashes"].append(row)
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """Do as :meth:`execute` for a statement that only reads.
-
-        An engine may read the rows only when they are iterated.
-        """
-        return self.execute(sql, parameters)
+        """Do as :meth:`execute`; an engine may read the rows only when they are iterated."""
+        if self._stages or self._rows:
+            self.flush()
+        return self._read(sql, parameters)
 
     def look_up(self, units: Sequence[Unit]) -> None:
         """Find which values of prepared entries are stored already, in one statement.
