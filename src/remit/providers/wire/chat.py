@@ -99,13 +99,14 @@ def _says_more(message: dict[str, Any]) -> bool:
     content = message.get("content")
     if content is not None and type(content) is not str:
         return True
-    return any(message[name] not in _EMPTY for name in message.keys() - _PLAIN)
+    others = list(map(message.get, message.keys() - _PLAIN))  # In line: every call comes here.
+    return sum(map(_EMPTY.count, others)) < len(others)
 
 
 def _has_more(holder: dict[str, Any], plain: frozenset[str]) -> bool:
     """Return True if an object has members with values other than ``plain``, such as citations."""
-    others = list(map(holder.__getitem__, holder.keys() - plain))
-    return len(others) > sum(map(others.count, _EMPTY))
+    others = list(map(holder.get, holder.keys() - plain))
+    return sum(map(_EMPTY.count, others)) < len(others)
 
 
 def _usage_in(answer: dict[str, Any], content: bool) -> Usage | None:
