@@ -722,7 +722,9 @@ if __name__ == "__main__":
         elif given.proof: print(check_proof(read(given.proof), read(given.record).encode(), key))
         elif is_batches(given.export): print(check_batches(given.export, key))
         elif (extract := read_extract(given.export)):
-            is_registration = "choices" in extract
+            is_registration = extract["format"] == REGISTRATION
+            need(is_registration == ("choices" in extract), "extract-members", "another format")
+            need(is_registration or not given.witness, "extract-members", "no registration")
             print(check_registration(extract, key, given.witness) if is_registration
                   else check_extract(extract, key))
         else: print(check_export(given.export, key, given.checkpoint and read(given.checkpoint)))

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 
-from remit.ledger import LedgerFormatError
+from remit.kernel.canonical import canonical_json
+from remit.ledger import LedgerClient, LedgerEntry, LedgerFormatError, make_extract
 from remit.ledger.tlog import COSIGNATURE, SignedCheckpoint, Signer, VerifierKey
-from remit.routing import read_registration
+from remit.routing import read_registration, register_choices
 from tests.support.commands import run_remit
 from tests.support.soak import SEED, sample
 from tests.support.standalone import load_standalone, standalone
@@ -191,3 +192,54 @@ def test_a_choice_counts_only_if_it_was_registered(registered: Registered, tmp_p
         command, [str(_write(tmp_path / "set", [*graded, late])), *options]
     )
     assert "No choice was registered" in str(refused.exception)
+
+
+def test_a_registration_verifies_however_its_json_is_spelled(
+    registered: Registered, tmp_path: Path
+) -> None:
+    spelled = tmp_path / "spelled.json"
+    spelled.write_text(json.dumps(json.loads(registered.file.read_bytes()), indent=1))
+    done = run_remit("ledger", "verify", "--file", spelled, "--key", registered.key,
+                     "--witness", registered.witness)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(("--key", ""), "key"), (("--before", "2030-01-01T00:00:00Z"), "needs the key of a witness")],
+)
+def test_a_check_that_could_not_fail_is_refused(
+    registered: Registered, options: tuple[str, ...], said: str
+) -> None:
+    done = run_remit("ledger", "verify", "--file", registered.file, *options)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_the_prompts_are_not_overwritten(registered: Registered, tmp_path: Path) -> None:
+    file = _write(tmp_path / "p", _PROMPTS[:2])
+    done = run_remit("route", "evaluate", "--root", registered.root, file, "--register", file,
+                     "--witness", "http://127.0.0.1:9", registered.witness)  # fmt: skip
+    assert done.returncode != 0
+    assert len(file.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("change", [{"tier": "ho1"}, {"count": 999}, {"rules": None}])
+def test_an_entry_of_another_writer_is_no_registration(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    signer = Signer.generate("forged.example")
+    with LedgerClient(str(tmp_path / "ledger.db"), signer=signer) as client:
+        facts = {"route": "auto", "code": "sha256:0", "rules": "rv"}
+        line = json.dumps(_PROMPTS[0]).encode()
+        found = register_choices(client, lambda prompt, task: "m", [line], facts)
+        assert read_registration(canonical_json(found), None, [])
+        entry = client.read(json.loads(found["records"][0])["id"])
+        metadata = {**entry.metadata, **change}
+        metadata = {name: value for name, value in metadata.items() if value is not None}
+        forged = LedgerEntry(entry.event_type, "EVA-1", "REGISTERED", "r", metadata=metadata)
+        seq = int(client.write(forged).removeprefix("LED-"), 16)
+        extract = make_extract(client, {"first": seq, "end": seq + 1})
+        data = canonical_json({**extract, "format": found["format"], "choices": found["choices"]})
+    with pytest.raises(LedgerFormatError, match="not those that the ledger recorded"):
+        read_registration(data, None, [])

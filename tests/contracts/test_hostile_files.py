@@ -195,7 +195,7 @@ def test_a_contract_that_claims_to_be_anothers(tmp_path: Path) -> None:
         place.parent.mkdir(parents=True)
         place.write_bytes(raw.replace(b"LIAR", b"HOME"))
     with Runtime.open(root) as runtime:
-        found = runtime._contracts.load("PRC-LIAR-001")
+        found = runtime.contracts.load("PRC-LIAR-001")
         assert found.metadata == _CLAIMED
         assert found.package_id == package.package_id
         assert found.framework_id == package.manifest.framework_id != _CLAIMED["framework_id"]

@@ -67,7 +67,7 @@ def test_every_event_has_a_writer_whose_tier_is_known() -> None:
     lower = {"worker", "supervisor", "sessions", "trail", "approvals", "gateway"}
     kernel = {
         "budget", "packages", "gates", "ledger", "auth", "server", "mcp", "tools", "learning",
-        "queue", "tenants", "",
+        "queue", "router", "tenants", "",
     }  # fmt: skip
     for event in EVENTS.values():
         assert set(re.split(", | or ", event.writer)) <= lower | kernel, event

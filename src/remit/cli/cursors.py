@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.cli.shared import note
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.files import replacing
 from remit.kernel.secrets import redact_secrets
 
@@ -42,14 +42,18 @@ def export_by_cursor(
         content: True to add content.
 
     Raises:
-        ConfigError: the target is a URL, and OpenTelemetry is not installed.
+        ConfigError: the target is a URL that is not valid, or OpenTelemetry is not installed.
+        InvalidInputError: the cursor and the output are the same file.
         LedgerError: the ledger or the cursor cannot be read, or the cursor is of another ledger.
         RemitError: the target or the cursor cannot be written, or the receiver did not accept a
             batch.
     """
     from remit.ledger import Cursor, LedgerRollbackError, entry_id, make_batch
 
-    cursor, is_url = Cursor.read(place), target.startswith(("http://", "https://"))
+    is_url = "://" in target
+    if not is_url and Path(target).resolve() == place.resolve():
+        raise InvalidInputError("The cursor and the output are the same file.")
+    cursor = Cursor.read(place)
     send = _receiver(target, loaded) if is_url else _writer(target)
     hide = _hider(loaded) if content else None
     first, covered_at = cursor.next, -math.inf
@@ -121,6 +125,12 @@ def _hider(loaded: LoadedSettings) -> Callable[[Any], Any]:
     class Hider(Redactor):
         def text(self, text: str) -> str:
             return redact_secrets(super().text(text))
+
+        def value(self, value: Any) -> Any:
+            found = super().value(value)
+            if not isinstance(found, dict):
+                return found
+            return {self.text(name): item for name, item in found.items()}
 
     return Hider.of(loaded).value
 

@@ -52,7 +52,8 @@ def _with_cursor(command: click.Command) -> None:
 
         root = given["root"]
         with open_ledger(root, signing=True) as client:
-            client.attach(given["archives"])
+            if given["archives"]:
+                client.attach(given["archives"])
             loaded = open_settings(root)[1]
             export_by_cursor(
                 client, loaded, cursor, given["target"], follow=follow, content=content

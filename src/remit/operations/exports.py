@@ -55,6 +55,8 @@ class ExportLedger(Operation):
         of, is_piped = self._extract(), self.target == "-"
         if of and kind != "jsonl":
             raise InvalidInputError("An extract has one format. Leave out --format and --tiles.")
+        if "://" in self.target:
+            raise InvalidInputError("Only an export with --cursor can be sent to a URL.")
         if is_piped and kind != "jsonl":
             raise InvalidInputError("Only jsonl can be written to standard output.")
         ledger = root.ledger

@@ -102,7 +102,7 @@ class PackPackage(Operation):
             raise PackageError(
                 "unreadable",
                 f"{target} cannot be written: {error.strerror or error}.",
-                next_step="Choose another file with --out.",
+                next_step="Choose another file with `remit package pack --out FILE`.",
             ) from error
         return {
             "package_id": manifest.package_id, "version": manifest.version,

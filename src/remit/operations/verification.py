@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.json_text import JsonTextError, load
 from remit.kernel.words import count
 from remit.operations.files import archives
 from remit.operations.operation import Caller, Note, Operation, RootPort, field
@@ -110,19 +111,22 @@ class VerifyLedger(Operation):
         from remit.routing import REGISTRATION_FORMAT, read_registration
         from remit.views import read_receipts
 
-        key, batches = VerifierKey.parse(self.key) if self.key else None, None
+        key, batches = None if self.key is None else VerifierKey.parse(self.key), None
         try:
             with file.open("rb") as lines:
                 start = lines.readline()
-            is_registration = f'"format":"{REGISTRATION_FORMAT}"'.encode() in start
+            is_batches = b'"previous_hash":' in start  # an extract has this text in quotes only
+            is_registration = not is_batches and _format_of(file) == REGISTRATION_FORMAT
             if (witnesses or self.before) and not is_registration:
                 raise InvalidInputError(
                     f"{file} is no registration, which --witness and --before need."
                 )
+            if self.before and not witnesses:
+                raise InvalidInputError("--before needs the key of a witness (--witness).")
             if is_registration:
                 read = read_registration(file.read_bytes(), key, witnesses, self.before)
                 found, statement = read.extract, read.statement
-            elif b'"previous_hash":' in start:  # an extract has this text in quotes only
+            elif is_batches:
                 with file.open("rb") as lines:
                     batches = read_batches(lines, key)
                 found, statement = batches.last, batches.statement
@@ -196,6 +200,15 @@ class VerifyLedger(Operation):
                        f"{count(found['archived'], 'archived entry')}; add --archive DIR to read "
                        "them.")  # fmt: skip
         yield Note(_STATUS[found["checkpoint"]].format(size=found["checkpoint_size"]))
+
+
+def _format_of(file: Path) -> Any:
+    """Return the member ``format`` of a JSON file; None if it has none."""
+    try:
+        value = load(file.read_bytes())
+    except JsonTextError:
+        return None
+    return value.get("format") if isinstance(value, dict) else None
 
 
 def _read_checkpoint(source: str) -> bytes:

@@ -19,6 +19,7 @@ from remit.ledger import (
     LedgerClient,
     LedgerEntry,
     LedgerFormatError,
+    columns_of,
     instant,
     make_extract,
     read_extract,
@@ -69,7 +70,8 @@ def register_choices(
     if not choices:
         raise InvalidInputError("There are no prompts to register.")
     rows = [*choices.values()]
-    asked = sha256_hex(canonical_json([[row["id"], row["prompt"]] for row in rows]))
+    # In any order and under any ids, the same prompts are counted together.
+    asked = sha256_hex(canonical_json(sorted(row["prompt"] for row in rows)))
     submission = f"EVA-{asked[:16]}"
     earlier = ledger.query(event_type=_EVENT, submission_id=submission, with_content=False)
     metadata = {**facts, "prompts": asked, "choices": sha256_hex(canonical_json(rows)),
@@ -138,13 +140,16 @@ def read_registration(
     limit = instant(before)
     extract = read_extract(data, key, more={"choices": list})
     (entry, *others), rows = extract.records.values(), extract.members["choices"]
+    meta = entry["metadata"]
     is_one = extract.members["format"] == REGISTRATION_FORMAT and entry["event_type"] == _EVENT
+    is_one = is_one and columns_of(meta).tier in (None, "hot") and meta.get("count") == len(rows)
+    is_one = is_one and all(name in meta for name in ("route", "code", "rules", "number"))
     try:
         digest = sha256_hex(canonical_json(rows))
         cosigned = extract.signed.cosignatures(witnesses)
     except (ValueError, TypeError, RemitError) as error:
         raise LedgerFormatError(f"The registration does not verify: {error}.") from error
-    if others or not is_one or digest != entry["metadata"].get("choices"):
+    if others or not is_one or digest != meta.get("choices"):
         raise LedgerFormatError("The choices are not those that the ledger recorded.")
     found = [(one.name, str(instant(datetime.fromtimestamp(at, UTC)))) for one, at in cosigned]
     for one in witnesses:

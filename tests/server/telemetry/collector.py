@@ -21,8 +21,8 @@ class Collector:
 
     Attributes:
         got: path, headers and message of each request that was accepted.
-        rejects: the status of all answers, or ``"partly"`` to reject one log record of each
-            request; None accepts everything.
+        rejects: the status of all answers, ``"partly"`` to reject one log record of each request,
+            or ``"as a page"`` to answer 200 with HTML; None accepts everything.
     """
 
     def __init__(self) -> None:
@@ -42,9 +42,13 @@ class Collector:
                     partial = ExportLogsPartialSuccess(rejected_log_records=1)
                     response = ExportLogsServiceResponse(partial_success=partial)
                     answer = response.SerializeToString()
+                elif outer.rejects == "as a page":
+                    answer = b"<html>"
                 else:
                     status = int(outer.rejects)
                 self.send_response(status)
+                if status == 301:
+                    self.send_header("location", f"{outer.url}/elsewhere")
                 self.send_header("content-length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)

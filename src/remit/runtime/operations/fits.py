@@ -168,7 +168,10 @@ class FitRoute(Operation):
 def require_reason(propose: bool, reason: str) -> None:
     """Raise InvalidInputError if a proposal is requested without a reason."""
     if propose and not reason.strip():
-        raise InvalidInputError("A proposal needs a reason.", next_step="Give --reason.")
+        raise InvalidInputError(
+            "A proposal needs a reason.",
+            next_step="Give one, as in `remit route fit --propose --reason TEXT`.",
+        )
 
 
 def proposed(proposal_id: str) -> Iterator[Note]:

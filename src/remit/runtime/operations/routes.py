@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.words import count
 from remit.operations import Caller, Note, Operation, RootPort, Table, field
 
@@ -109,8 +109,8 @@ class RegisterChoices(Operation):
     command, changes = "route evaluate", True
 
     prompts: Path = field("Prompts as JSON lines.", flag="", place="input")
-    register: Path = field("Record the choices, and write the registration to this file.",
-                           metavar="OUT")  # fmt: skip
+    registration: Path = field("Record the choices, and write the registration to this file.",
+                               flag="--register", metavar="OUT")  # fmt: skip
     route_name: str = field("Route that chooses.", "auto", flag="--route")
     witnesses: list[tuple[str, str]] = field(
         "Request a cosignature of this witness. Repeat for several witnesses.",
@@ -121,7 +121,7 @@ class RegisterChoices(Operation):
         """Write the registration to its file, and return its statement.
 
         Raises:
-            InvalidInputError: a line is not a prompt, or has results.
+            InvalidInputError: a line is not a prompt, or has results; or both files are the same.
             TlogError: the key of a witness cannot be parsed.
             WitnessError: a witness refuses or does not answer.
             RemitError: the file cannot be written.
@@ -134,6 +134,8 @@ class RegisterChoices(Operation):
         from remit.routing import read_registration, register_choices
         from remit.runtime.runtime import Runtime
 
+        if self.registration.resolve() == self.prompts.resolve():
+            raise InvalidInputError("The registration would replace the file of the prompts.")
         keys = [(url, VerifierKey.parse(text)) for url, text in self.witnesses]
         modules = Distribution.current().modules().items()
         code = sha256_hex(
@@ -151,15 +153,15 @@ class RegisterChoices(Operation):
             signed = SignedCheckpoint.parse(found["checkpoint"])
             found["checkpoint"] = str(cosigned(ledger, signed, keys))
         data = canonical_json(found)
-        registration = read_registration(data, None, [key for _, key in keys])
+        read = read_registration(data, None, [key for _, key in keys])
         try:
-            with replacing(self.register) as file:
+            with replacing(self.registration) as file:
                 file.write(data + b"\n")
         except OSError as error:
             raise RemitError(
-                f"{self.register} cannot be written: {error.strerror or error}."
+                f"{self.registration} cannot be written: {error.strerror or error}."
             ) from error
-        return {"statement": registration.statement}
+        return {"statement": read.statement}
 
     def lines(self, found: dict[str, Any]) -> Iterator[str]:
         """Yield the statement of the registration."""

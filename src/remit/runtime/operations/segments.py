@@ -69,7 +69,7 @@ def require_archive(ledger: LedgerClient, folders: list[Path], what: str) -> Non
     if ledger.archived_to and not folders:
         raise InvalidInputError(
             f"Some entries of this ledger are archived, and {what} needs their segments.",
-            next_step="Add --archive DIR.",
+            next_step="Give the folder of segments, as in `remit ledger verify --archive DIR`.",
         )
 
 

@@ -7,6 +7,7 @@ entry: a receiver may drop a second record with the same one.
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -28,6 +29,12 @@ _NAMES = {"session_id": "gen_ai.conversation.id", "agent_id": "gen_ai.agent.id",
 """Columns with a name in OpenTelemetry's GenAI conventions; the others are ``remit.NAME``."""
 
 
+def _note_answer(answers: list[Response], answer: Response, **_: Any) -> None:
+    """Keep an answer, and follow no redirect, which would lose the entries."""
+    answer.headers.pop("location", None)
+    answers.append(answer)
+
+
 def log_sender(url: str, service_name: str = "") -> Callable[[Batch], None]:
     """Return a function that sends a batch to a receiver and returns once it accepted all records.
 
@@ -42,6 +49,7 @@ def log_sender(url: str, service_name: str = "") -> Callable[[Batch], None]:
         ConfigError: the URL is not valid, or the extra ``otel`` is not installed.
     """
     try:
+        from google.protobuf.message import DecodeError
         from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
         from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
             ExportLogsServiceResponse,
@@ -54,7 +62,7 @@ def log_sender(url: str, service_name: str = "") -> Callable[[Batch], None]:
         ) from error
     answers: list[Response] = []
     session = Session()
-    session.hooks["response"].append(lambda answer, **_: answers.append(answer))
+    session.hooks["response"].append(functools.partial(_note_answer, answers))
     exporter = OTLPLogExporter(endpoint=signal_url(url, "/v1/logs"), session=session)
     resource = made_resource(service_name)
 
@@ -65,8 +73,14 @@ def log_sender(url: str, service_name: str = "") -> Callable[[Batch], None]:
         if answers:
             status, body = answers[-1].status_code, answers[-1].content
             said = f"it answered {status}: {excerpt(redact_secrets(answers[-1].text))}"
-            if result.name == "SUCCESS":
-                partial = ExportLogsServiceResponse.FromString(body).partial_success
+            if result.name == "SUCCESS" and status < 300:  # It takes a redirect for a success.
+                try:
+                    partial = ExportLogsServiceResponse.FromString(body).partial_success
+                except DecodeError:
+                    raise RemitError(
+                        f"The receiver did not accept the entries: {said}",
+                        next_step="Check the URL: its answer is not that of an OTLP receiver.",
+                    ) from None
                 if not partial.rejected_log_records:
                     return
                 said = (f"it rejected {partial.rejected_log_records} records: "
