@@ -43,8 +43,7 @@ Answer = tuple[Candidate, PromptResponse]
 _FINAL = frozenset(
     {
         "INVALID_INPUT", "AUTH_ERROR", "SESSION_NOT_YOURS", "TURN_LIMIT", "RATE_LIMITED",
-        "NOT_ALLOCATED", "IDEMPOTENCY_CONFLICT", "IDEMPOTENCY_MISMATCH",
-        "IDEMPOTENCY_ERASED",
+        "NOT_ALLOCATED", "IDEMPOTENCY_CONFLICT", "IDEMPOTENCY_MISMATCH", "IDEMPOTENCY_ERASED",
     }
 )  # fmt: skip
 # If nothing was sent, the first of these codes that a model was refused with is reported.
@@ -52,7 +51,6 @@ _REASONS = ("BUDGET_EXHAUSTED", "ENSEMBLE_BUDGET", "MODEL_NOT_ALLOWED", "CIRCUIT
 _CODES = {"ENSEMBLE_BUDGET": "BUDGET_EXHAUSTED", "NO_ADAPTER": "PROVIDER_NOT_FOUND"}
 _NOT_DRAWN = {"propensity": 1.0}
 _NOTHING: Mapping[str, Any] = {}
-
 _OUTCOMES = {outcome: outcome.value for outcome in RouteOutcome}
 _SUCCESS = _OUTCOMES[RouteOutcome.SUCCESS]
 
