@@ -79,6 +79,12 @@ def test_a_call_that_is_given_up_is_settled(ledger: LedgerClient) -> None:
         task.get_coro().close()  # type: ignore[union-attr]
     finally:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
+        # What the call began in tasks of its own ends in the loop, and not in the collector.
+        others = asyncio.all_tasks(loop) - {task}
+        for other in others:
+            other.cancel()
+        loop.run_until_complete(asyncio.wait(others, timeout=5) if others else asyncio.sleep(0))
+        task._log_traceback = False  # type: ignore[attr-defined]
         loop.close()
     until(lambda: len(gateway.recover()) == 1)
     assert ledger.orphans() == []
