@@ -60,17 +60,14 @@ def _with_cursor(command: click.Command) -> None:
             )
 
     command.callback = export
-    options = (
-        click.option("--cursor", type=FILE, help="Append the records after those of the last "
-                     "export with this file, which stores the place."),
-        click.option("-f", "--follow", is_flag=True, help="With --cursor: wait for new entries."),
-        click.option("--content", is_flag=True,
-                     help="With --cursor: add content, without secrets."),
-    )  # fmt: skip
-    for option in reversed(options):
-        option(export)
     at = next(place for place, one in enumerate(command.params) if one.name == "archives")
-    command.params[at:at] = reversed(export.__click_params__)  # type: ignore[attr-defined]
+    command.params[at:at] = [
+        click.Option(["--cursor"], type=FILE, help="Append the records after those of the last "
+                     "export with this file, which stores the place."),
+        click.Option(["-f", "--follow"], is_flag=True, help="With --cursor: wait for new entries."),
+        click.Option(["--content"], is_flag=True,
+                     help="With --cursor: add content, without secrets."),
+    ]  # fmt: skip
 
 
 _with_cursor(ledger.commands["export"])
