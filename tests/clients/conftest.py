@@ -193,6 +193,8 @@ def _told(seen: dict[str, Any]) -> dict[str, Any]:
         text = text.replace(found[1].strip('"'), "BOUNDARY")
     told = {name: headers[name] for name in _HEADERS if name in headers}
     query = seen["query"].replace("beta=true", "")
+    # Gemini's version belongs to the provider's base URL, which is one for clients of each version.
+    seen["path"] = seen["path"].replace("/v1beta/", "/v1/")
     return {"request": _scrub(f"{seen['method']} {seen['path']}?{query}"), "headers": told,
             "body": _scrub(text), "status": seen["status"]}  # fmt: skip
 

@@ -22,7 +22,7 @@ def _run(side: Side, place: Path, program: Path, *arguments: str, **variables: s
     if not program.exists():
         pytest.skip(f"{program.name} is not installed")
     home, work = place / "home", place / "work"
-    home.mkdir()
+    home.mkdir(exist_ok=True)
     work.mkdir(exist_ok=True)
     done = subprocess.run(
         [program, *arguments], cwd=work, capture_output=True, text=True, timeout=100, check=False,
@@ -70,6 +70,19 @@ def test_opencode(side: Side, tmp_path: Path, model: str) -> Any:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "opencode.json").write_text(json.dumps(given))
     _run(side, tmp_path, BIN / "opencode", "run", "-m", model, _WORDS)
+
+
+@not_bytes
+def test_gemini_cli(side: Side, tmp_path: Path) -> Any:
+    (tmp_path / "home" / ".gemini").mkdir(parents=True)
+    settings = {"security": {"auth": {"selectedType": "gemini-api-key"}},
+                "privacy": {"usageStatisticsEnabled": False}}  # fmt: skip
+    (tmp_path / "home" / ".gemini" / "settings.json").write_text(json.dumps(settings))
+    said = _run(
+        side, tmp_path, BIN / "gemini", "-m", "gemini-2.5-flash", "--skip-trust", "--yolo",
+        "--output-format", "json", "-p", _WORDS, GEMINI_API_KEY=side.key, GOOGLE_GEMINI_BASE_URL=side.url,
+    )  # fmt: skip
+    return json.loads(said)["response"]
 
 
 @not_bytes

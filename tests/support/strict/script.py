@@ -212,6 +212,7 @@ def _make_file(turn: Turn) -> list[Part] | None:
 _FILE_TOOLS: dict[str, Callable[[str, str], dict[str, Any] | str]] = {
     "Write": lambda path, words: {"file_path": path, "content": words},
     "write": lambda path, words: {"filePath": path, "content": words},
+    "write_file": lambda path, words: {"file_path": path, "content": words},
     "exec": lambda path, words: (
         f"text(await tools.exec_command({{cmd: \"printf '%s' '{words}' > {path}\"}}))"
     ),

@@ -94,7 +94,7 @@ class StrictProvider:
     async def _reply(
         self, dialect: str, request: web.Request, raw: bytes, number: int
     ) -> Reply:  # fmt: skip
-        method, path = request.method, request.path.removeprefix("/v1")
+        method, path = request.method, re.sub("^/v1(beta)?(?=/)", "", request.path)
         if request.content_type == "multipart/form-data":
             return self._upload(dialect, path, _form(request.headers["content-type"], raw))
         body: Any = {}
@@ -108,7 +108,7 @@ class StrictProvider:
         self._ordered_status(raw, number)
         route = f"{method} {path}"
         if dialect == "gemini":
-            return gemini.reply(route.replace("/v1beta", ""), body, request.query)
+            return gemini.reply(route, body, request.query)
         if dialect == "anthropic":
             beta = request.query.get("beta") == "true" or "anthropic-beta" in request.headers
             return self._anthropic(route, body, number, beta=beta, host=request.host)
