@@ -46,12 +46,32 @@ retry_max_ms = 50
 failure_threshold = 1000
 [model.prefixes]
 "gemini-" = "gemini"
+"anthropic.claude-" = "bedrock"
+"claude-sonnet-4-5@" = "vertex"
 [providers.gemini]
 kind = "gemini"
 base_url = "{url}/v1"
 api_key = "sk-upstream-gemini"
 default_model = "gemini-2.5-flash"
+[providers.bedrock]
+kind = "anthropic"
+cloud = "aws"
+base_url = "{url}"
+api_key = "sk-upstream-bedrock"
+default_model = "anthropic.claude-sonnet-4-5-20250929-v1:0"
+[providers.vertex]
+kind = "anthropic"
+cloud = "google"
+base_url = "{url}/v1/projects/p/locations/l"
+api_key = "sk-upstream-vertex"
+default_model = "claude-sonnet-4-5@20250929"
 """
+# Claude Code tries the name with a region, too, before it uses the one that it was given.
+_PRICED = (
+    ("bedrock", "anthropic.claude-sonnet-4-5-20250929-v1:0"),
+    ("bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+    ("vertex", "claude-sonnet-4-5@20250929"),
+)
 _QUIET = {"LANGSMITH_TRACING": "false", "OTEL_SDK_DISABLED": "true", "DO_NOT_TRACK": "1",
           "CREWAI_DISABLE_TELEMETRY": "true", "OPENAI_AGENTS_DISABLE_TRACING": "1",
           "LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONDONTWRITEBYTECODE": ""}  # fmt: skip
@@ -87,6 +107,16 @@ def _run(group: str, chosen: list[str], sides: dict[str, object], log: Path) -> 
     return done.returncode
 
 
+def _set_price(root: Path, provider: str, model: str) -> None:
+    """Give a model a price, which the budget of a key needs."""
+    subprocess.run(
+        [Path(sys.executable).parent / "remit", "price", "set", model, "--provider", provider,
+         "--input", "3", "--output", "15", "--context-window", "200000", "--max-output-tokens",
+         "64000", "--root", root],
+        check=True, capture_output=True,
+    )  # fmt: skip
+
+
 def _lane(groups: dict[str, list[str]], log: Path) -> int:
     """Run some groups one after the other between servers of their own; how many failed."""
     failed = 0
@@ -94,6 +124,8 @@ def _lane(groups: dict[str, list[str]], log: Path) -> int:
         with serving(
             Path(scratch, "root"), url, toml=_TOML.format(url=url), checked=False
         ) as served:
+            for provider, model in _PRICED:
+                _set_price(served.root, provider, model)
             key = served.key(usd_nano=_BUDGET_NANO_USD).key
             sides = {"direct": {"url": url, "key": "sk-direct"},
                      "remit": {"url": served.url, "key": key}}  # fmt: skip

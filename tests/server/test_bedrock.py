@@ -207,6 +207,14 @@ def test_an_invoked_model_gets_the_body_of_the_messages_api(
     assert cost == f"{_NANO / 1e9:.9f}"
 
 
+def test_a_dated_version_reaches_a_provider_of_the_messages_api(
+    client: Any, provider: RawProvider
+) -> None:
+    body = json.dumps({**_INVOKED, "anthropic_version": "2026-10-21", "temperature": 0.5})
+    client.invoke_model(modelId=_CLAUDE, body=body)
+    assert "temperature" not in _last(provider)[1]
+
+
 def test_an_invoked_stream_is_the_providers_own_events_in_frames(client: Any) -> None:
     answer = client.invoke_model_with_response_stream(modelId=_CLAUDE, body=json.dumps(_INVOKED))
     assert answer["contentType"] == "application/json"

@@ -80,7 +80,10 @@ class _Cloud(BaseHTTPRequestHandler):
         if self.path == "/token":
             self._give_token(raw)
         elif self.path.startswith("/v1/projects/p/locations/l/"):
-            is_known = self.headers["authorization"].removeprefix("Bearer ") in self.server.tokens
+            token = self.headers.get("authorization", "").removeprefix("Bearer ")
+            is_known = (
+                token in self.server.tokens or self.headers["x-goog-api-key"] == "vertex-api-key"
+            )
             self._answer(raw, is_known)
         else:
             self._answer(raw, self._is_signed(raw))
@@ -129,6 +132,9 @@ class _Cloud(BaseHTTPRequestHandler):
         path = unquote(self.path)
         if path.endswith("/chat/completions"):
             return self._send(200, _CHAT)
+        streams = path.endswith(":streamRawPredict")
+        if streams != (body.pop("stream", None) is True):
+            return self._send(400, {"message": "stream is true for streamRawPredict alone"})
         if odd := {"model", "stream"} & body.keys():
             return self._send(400, {"message": f"extraneous key {odd} is not permitted"})
         if path.endswith(("/invoke", ":rawPredict")):
@@ -206,6 +212,11 @@ def served(clouds: Clouds, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         ("bedrock", f"{clouds.url}/openai/v1", {"kind": "openai", "cloud": "aws"}),
         ("keyed", clouds.url, {"kind": "anthropic", "cloud": "aws", "api_key": "bedrock-api-key"}),
         (
+            "vertexkey",
+            vertex,
+            {"kind": "anthropic", "cloud": "google", "api_key": "vertex-api-key"},
+        ),
+        (
             "strange",
             clouds.url,
             {"kind": "anthropic", "cloud": "aws", "api_key": "wrong-bedrock-key"},
@@ -223,9 +234,9 @@ def served(clouds: Clouds, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield running
 
 
-_ANSWERS = ("vertex/gemini-2.5-pro", f"rawpredict/{_VERTEX_CLAUDE}", f"keyed/{_CLAUDE}",
-            f"invoked/{_CLAUDE}", "bedrock/openai.gpt-oss-120b-1:0",
-            "endpoints/google/gemini-2.5-flash")  # fmt: skip
+_ANSWERS = ("vertex/gemini-2.5-pro", f"rawpredict/{_VERTEX_CLAUDE}",
+            f"vertexkey/{_VERTEX_CLAUDE}", f"keyed/{_CLAUDE}", f"invoked/{_CLAUDE}",
+            "bedrock/openai.gpt-oss-120b-1:0", "endpoints/google/gemini-2.5-flash")  # fmt: skip
 
 
 @pytest.mark.parametrize("model", _ANSWERS)
@@ -259,24 +270,30 @@ def test_streams_of_frames_and_of_events(served: Served, dialect: str, model: st
     assert served.exchange(session).metadata["output_tokens"] == 7
 
 
+@pytest.mark.parametrize(
+    ("version", "bedrock", "vertex"),
+    [("2023-06-01", "bedrock-2023-05-31", "vertex-2023-10-16"),
+     ("2026-10-21", "2026-10-21", "2026-10-21")],
+)  # fmt: skip
 def test_a_client_of_the_messages_api_keeps_its_bytes_on_both_clouds(
-    served: Served, clouds: Clouds
+    served: Served, clouds: Clouds, version: str, bedrock: str, vertex: str
 ) -> None:
     client = anthropic.Anthropic(auth_token=served.token, base_url=served.url, max_retries=0)
     asked: Any = {"max_tokens": 50, "messages": [{"role": "user", "content": "hi"}],
-                  "extra_headers": {"anthropic-beta": "context-1m-2025-08-07"}}  # fmt: skip
+                  "extra_headers": {"anthropic-beta": "context-1m-2025-08-07",
+                                    "anthropic-version": version}}  # fmt: skip
     message = client.messages.create(model=f"invoked/{_CLAUDE}", **asked)
     assert message.content[0].type == "text"
     path, headers, body = clouds.calls[-1]
     assert path == f"/model/{_CLAUDE.replace(':', '%3A')}/invoke"
     assert body == {"max_tokens": 50, "messages": asked["messages"],
-                    "anthropic_version": "bedrock-2023-05-31",
+                    "anthropic_version": bedrock,
                     "anthropic_beta": ["context-1m-2025-08-07"]}  # fmt: skip
     assert not {"anthropic-beta", "anthropic-version"} & headers.keys()
     client.messages.create(model=f"rawpredict/{_VERTEX_CLAUDE}", **asked)
     path, headers, body = clouds.calls[-1]
     assert path.endswith(f"/publishers/anthropic/models/{_VERTEX_CLAUDE}:rawPredict")
-    assert body["anthropic_version"] == "vertex-2023-10-16"
+    assert body["anthropic_version"] == vertex
     assert headers["anthropic-beta"] == "context-1m-2025-08-07"
 
 

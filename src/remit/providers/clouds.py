@@ -21,19 +21,21 @@ from remit.providers.protocol import ProviderError
 from remit.providers.wire.body import Body
 from remit.providers.wire.endpoint import MESSAGES
 
-__all__ = ["Signer", "in_path", "signer"]
+__all__ = ["NEW_MESSAGES_VERSION", "Signer", "in_path", "signer"]
 
 Signer = Callable[[str, str, bytes], "tuple[Mapping[str, str], str]"]
 """Returns headers for a request's method, URL and body, and the secret in them. May block."""
 
 _VERSIONS = {"aws": "bedrock-2023-05-31", "google": "vertex-2023-10-16"}
+NEW_MESSAGES_VERSION = "2026-10-21"
+"""The version of the Messages API that refuses older fields, and that the clouds name alike."""
 _LIBRARIES = {"aws": ("botocore", "bedrock"), "google": ("google.auth", "vertex")}
 _REGION = re.compile(r"bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.")
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
 def in_path(body: Body, cloud: str, headers: dict[str, str]) -> tuple[Body, str]:
-    """Return a body without ``model`` and ``stream``, and the path that states both.
+    """Return a body without the members that the path states, and this path.
 
     Args:
         body: a body of Gemini, or of the Messages API for a cloud.
@@ -42,14 +44,20 @@ def in_path(body: Body, cloud: str, headers: dict[str, str]) -> tuple[Body, str]
     """
     added: dict[str, Any] = {}
     if body.endpoint is MESSAGES:
-        added["anthropic_version"] = _VERSIONS[cloud]
-        headers.pop("anthropic-version", None)
+        version = headers.pop("anthropic-version", "")
+        is_new = version >= NEW_MESSAGES_VERSION
+        added["anthropic_version"] = version if is_new else _VERSIONS[cloud]
         if cloud == "aws" and (names := headers.pop("anthropic-beta", "")):
             added["anthropic_beta"] = [name.strip() for name in names.split(",")]
-    raw = remove_member(remove_member(body.raw, ("stream",)), ("model",))
+    # Vertex AI answers ``streamRawPredict`` with a stream only if the body asks for one, too.
+    in_body = cloud == "google" and body.endpoint is MESSAGES
+    removed = ("model",) if in_body else ("stream", "model")
+    raw = body.raw
+    for name in removed:
+        raw = remove_member(raw, (name,))
     for name, each in added.items():
         raw = set_member(raw, (name,), dump(each))
-    value = {name: each for name, each in body.value.items() if name not in ("model", "stream")}
+    value = {name: each for name, each in body.value.items() if name not in removed}
     sent = Body(body.endpoint, raw, value | added, body.changed)
     if cloud == "aws":
         verb = ("invoke", "invoke-with-response-stream")

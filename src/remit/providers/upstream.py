@@ -36,7 +36,7 @@ PASSED_ON = (
 )  # fmt: skip
 """Headers that a client receives, in addition to those that begin with :data:`_LIMITS`."""
 
-_KEY_HEADERS = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}
+_KEY_HEADERS = {"anthropic": ("x-api-key", ""), "gemini": ("x-goog-api-key", "")}
 _HOMES = {"anthropic": MESSAGES, "openai": CHAT, "gemini": GENERATE}
 _LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
 _NO_SUCH_ENDPOINT = (404, 405, 501)
@@ -68,9 +68,9 @@ class UpstreamProvider(WireDialect):
         headers: dict[str, str] = {}
         self.cloud = settings.cloud
         if api_key:
-            is_bearer = settings.kind not in _KEY_HEADERS or self.cloud == "aws"
-            name_of_key = "authorization" if is_bearer else _KEY_HEADERS[settings.kind]
-            headers[name_of_key] = f"Bearer {api_key}" if is_bearer else api_key
+            kind = {"aws": "openai", "google": "gemini"}.get(self.cloud, settings.kind)
+            name_of_key, prefix = _KEY_HEADERS.get(kind, ("authorization", "Bearer "))
+            headers[name_of_key] = prefix + api_key
         self._sign = signer(self.cloud, base_url) if self.cloud and not api_key else None
         self._http = HttpUpstream(base_url, headers)
         self._target = functools.lru_cache(256)(functools.partial(target_of, name, base_url))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from remit.kernel.json_text import JsonTextError, dump
-from remit.providers.clouds import in_path
+from remit.providers.clouds import NEW_MESSAGES_VERSION, in_path
 from remit.providers.dialects import (
     DialectError,
     ModelCall,
@@ -40,7 +40,6 @@ __all__ = ["MODEL_CHANGED", "WireDialect", "neutral_call"]
 
 _DEFAULT_OUTPUT_TOKENS = 4096
 MODEL_CHANGED = "the provider's name of the model"
-_WITHOUT_OLDER_FIELDS = "2026-10-21"
 _VERSION = "anthropic-version"
 _BRIDGED = "this model takes tools only on the Responses API"
 
@@ -92,7 +91,7 @@ class WireDialect(ABC):
         if given and body is not None and body.endpoint.dialect == self.home.dialect:
             headers = {name: given[name] for name in self.forward_headers if name in given}
         target = self.target(request.model_id)
-        if headers.get(_VERSION, self.api_version) >= _WITHOUT_OLDER_FIELDS:
+        if headers.get(_VERSION, self.api_version) >= NEW_MESSAGES_VERSION:
             target = replace(target, takes_older_fields=False)
         try:
             if body is None:

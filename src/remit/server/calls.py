@@ -61,6 +61,7 @@ _IMAGE_MODEL = "gpt-image-2.5-flare"
 """The model of images whose client named none. OpenAI recommends it."""
 
 _INVOKE = re.compile("/model/.+/invoke")
+_DATED_VERSION = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
 
 
@@ -365,13 +366,17 @@ def _with_path(raw: bytes, path: str, model: str, headers: dict[bytes, bytes]) -
         path: the path of the request. On paths of Vertex and Bedrock, ``anthropic_version`` and
             ``anthropic_beta`` are removed from the body, since Anthropic's API has headers instead.
         model: the model that the path names; empty if the body names it.
-        headers: the headers that Remit reads; gets ``anthropic-beta``.
+        headers: the headers that Remit reads; gets ``anthropic-beta``, and ``anthropic-version``
+            if the body states a date instead of a cloud's own version.
     """
     try:
         if not isinstance(value := load(raw), dict):
             return raw
         if "/publishers/anthropic/" in path or _INVOKE.search(path):
             raw = remove_member(raw, ("anthropic_version",))
+            version = value.get("anthropic_version")
+            if isinstance(version, str) and _DATED_VERSION.fullmatch(version):
+                headers[b"anthropic-version"] = version.encode()
             if isinstance(betas := value.get("anthropic_beta"), list):
                 raw = remove_member(raw, ("anthropic_beta",))
                 named = ",".join(beta for beta in betas if isinstance(beta, str))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.conftest import Side, not_bytes
+from tests.clients.conftest import BEDROCK_CLAUDE, VERTEX_CLAUDE, Side, not_bytes
 
 _CLIENTS = Path(__file__).parents[3] / ".venv" / "clients"
 BIN = _CLIENTS / "node" / "node_modules" / ".bin"
@@ -42,11 +42,24 @@ def _run(side: Side, place: Path, program: Path, *arguments: str, **variables: s
 
 
 @not_bytes
-def test_claude_code(side: Side, tmp_path: Path) -> Any:
+@pytest.mark.parametrize("cloud", ["", "bedrock", "vertex"])
+def test_claude_code(side: Side, tmp_path: Path, cloud: str) -> Any:
+    variables = {
+        "": {},
+        "bedrock": {"CLAUDE_CODE_USE_BEDROCK": "1", "AWS_BEARER_TOKEN_BEDROCK": side.key,
+                    "ANTHROPIC_BEDROCK_BASE_URL": side.url, "AWS_REGION": "us-east-1",
+                    "ANTHROPIC_MODEL": BEDROCK_CLAUDE,
+                    "ANTHROPIC_SMALL_FAST_MODEL": BEDROCK_CLAUDE},
+        "vertex": {"CLAUDE_CODE_USE_VERTEX": "1", "CLAUDE_CODE_SKIP_VERTEX_AUTH": "1",
+                   "ANTHROPIC_VERTEX_BASE_URL": f"{side.url}/v1", "CLOUD_ML_REGION": "l",
+                   "ANTHROPIC_VERTEX_PROJECT_ID": "p", "ANTHROPIC_MODEL": VERTEX_CLAUDE,
+                   "ANTHROPIC_SMALL_FAST_MODEL": VERTEX_CLAUDE,
+                   "ANTHROPIC_CUSTOM_HEADERS": f"x-goog-api-key: {side.key}"},
+    }[cloud]  # fmt: skip
     said = _run(
         side, tmp_path, BIN / "claude", "-p", _WORDS, "--permission-mode", "acceptEdits",
         "--output-format", "json", DISABLE_TELEMETRY="1", DISABLE_AUTOUPDATER="1",
-        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1", **variables,
     )  # fmt: skip
     told = json.loads(said)
     return [told["result"], told["num_turns"], told["is_error"]]
@@ -80,7 +93,8 @@ def test_gemini_cli(side: Side, tmp_path: Path) -> Any:
     (tmp_path / "home" / ".gemini" / "settings.json").write_text(json.dumps(settings))
     said = _run(
         side, tmp_path, BIN / "gemini", "-m", "gemini-2.5-flash", "--skip-trust", "--yolo",
-        "--output-format", "json", "-p", _WORDS, GEMINI_API_KEY=side.key, GOOGLE_GEMINI_BASE_URL=side.url,
+        "--output-format", "json", "-p", _WORDS, GEMINI_API_KEY=side.key,
+        GOOGLE_GEMINI_BASE_URL=side.url,
     )  # fmt: skip
     return json.loads(said)["response"]
 

@@ -53,6 +53,10 @@ def refusal(dialect: str, status: int, wrong: Wrong, number: int) -> Reply:
         reply = whole(dialect, {"type": "error",
                                 "error": {"type": _ANTHROPIC_KINDS[status], "message": str(wrong)},
                                 "request_id": f"req_{number:024d}"})  # fmt: skip
+    elif dialect == "cloud":
+        reply = whole(dialect, {"message": str(wrong)})
+        reply.headers["x-amzn-errortype"] = {429: "ThrottlingException"}.get(
+            status, "ValidationException")  # fmt: skip
     elif dialect == "gemini":
         word = {401: "UNAUTHENTICATED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED",
                 503: "UNAVAILABLE"}.get(status, "INVALID_ARGUMENT")  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.support.strict import chat, gemini, messages, models, responses
+from tests.support.strict import chat, clouds, gemini, messages, models, responses
 from tests.support.strict.replies import Reply, data, refusal, stream, whole
 from tests.support.strict.shapes import Wrong, check
 from tests.support.strict.stored import Stored
@@ -27,6 +27,7 @@ _RATE_LIMITS = {
                   "anthropic-ratelimit-requests-reset": "2026-01-02T03:04:05Z",
                   "anthropic-organization-id": "strict"},
     "gemini": {},
+    "cloud": {},
 }  # fmt: skip
 _STATUS_ORDER = re.compile(r"\[\[status (\d{3})( once)?\]\]")
 _WAV = b"RIFF\x24\x00\x00\x00WAVEfmt \x10\x00\x00\x00" + bytes(range(16)) + b"data\x00\x00\x00\x00"
@@ -107,6 +108,8 @@ class StrictProvider:
                 raise Wrong("Invalid type for 'body': expected an object.")
         self._ordered_status(raw, number)
         route = f"{method} {path}"
+        if dialect == "cloud":
+            return clouds.reply(route, body, number)
         if dialect == "gemini":
             return gemini.reply(route, body, request.query)
         if dialect == "anthropic":
@@ -246,6 +249,8 @@ class StrictProvider:
 
 
 def _dialect(request: web.Request) -> str:
+    if request.path.startswith(("/model/", "/v1/projects/")):
+        return "cloud"
     if request.path.startswith("/v1beta/") or "x-goog-api-key" in request.headers:
         return "gemini"
     if "anthropic-version" in request.headers or request.path.startswith("/v1/messages"):
@@ -254,7 +259,9 @@ def _dialect(request: web.Request) -> str:
 
 
 def _authenticate(dialect: str, request: web.Request) -> None:
-    name = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}.get(dialect, "")
+    name = {"anthropic": "x-api-key", "gemini": "x-goog-api-key", "cloud": "x-goog-api-key"}.get(
+        dialect, ""
+    )
     key = request.headers.get(name, "")
     key = key or request.headers.get("authorization", "").removeprefix("Bearer ")
     if not key.startswith("sk-"):
