@@ -26,6 +26,23 @@ base_url = "{url}/v1"
 api_key = "sk-strict"
 default_model = "gpt-4o-mini"
 responses = false
+[providers.gemini]
+kind = "gemini"
+base_url = "{url}/v1beta"
+api_key = "sk-strict"
+default_model = "gemini-2.5-flash"
+[providers.bedrock]
+kind = "anthropic"
+cloud = "aws"
+base_url = "{url}"
+api_key = "sk-strict"
+default_model = "anthropic.claude-sonnet-4-5-20250929-v1:0"
+[providers.vertex]
+kind = "anthropic"
+cloud = "google"
+base_url = "{url}/v1/projects/p/locations/l"
+api_key = "sk-strict"
+default_model = "claude-sonnet-4-5@20250929"
 """
 _EVENTS = {
     model.model_fields["type"].annotation: TypeAdapter(model)
@@ -60,7 +77,10 @@ CASES: dict[str, dict[str, Any]] = {
                                 _said("user", "What is my name?")]},
 }  # fmt: skip
 cases = pytest.mark.parametrize("case", CASES)
-models = pytest.mark.parametrize("model", [GPT, CLAUDE, CHAT])
+models = pytest.mark.parametrize("model", [
+    GPT, CLAUDE, CHAT, "gemini/gemini-2.5-flash",
+    "bedrock/anthropic.claude-sonnet-4-5-20250929-v1:0", "vertex/claude-sonnet-4-5@20250929",
+])  # fmt: skip
 
 
 @pytest.fixture(scope="module")
