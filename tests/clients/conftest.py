@@ -38,6 +38,7 @@ _UUIDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{1
 _USAGE = r'"stream_options":\s*\{\s*"include_usage":\s*true\s*\}'
 _USAGE_TOO = r'"include_usage":\s*true'
 _BOUNDARY = re.compile(r"boundary=([^;\s]+)")
+_VERTEX = re.compile("^/v1beta1?(/projects/p/locations/l/publishers/google)?(?=/)")
 _WRONG = 400
 _HEADERS = ("anthropic-version", "anthropic-beta", "openai-beta")
 _MEASURES = ("test_stream_time",)  # other people's tests of how fast the machine is
@@ -208,8 +209,8 @@ def _told(seen: dict[str, Any]) -> dict[str, Any]:
             headers.pop("anthropic-beta", None)
     told = {name: headers[name] for name in _HEADERS if name in headers}
     query = seen["query"].replace("beta=true", "")
-    # Gemini's version belongs to the provider's base URL, which is one for clients of each version.
-    seen["path"] = seen["path"].replace("/v1beta/", "/v1/")
+    # Gemini's version and Vertex AI's project belong to the base URL of Remit's provider.
+    seen["path"] = _VERTEX.sub("/v1", seen["path"])
     return {"request": _scrub(f"{seen['method']} {seen['path']}?{query}"), "headers": told,
             "body": _scrub(text), "status": seen["status"]}  # fmt: skip
 

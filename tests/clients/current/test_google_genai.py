@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from google import genai
 from google.genai import errors, types
+from google.oauth2.credentials import Credentials
 
 from tests.clients.conftest import Side, remits_own
 
@@ -20,10 +21,16 @@ _CALL = '[[call get_weather {"city": "Paris"}]]'
 _TWICE = f'{_CALL} [[call get_weather {{"city": "Rom\\u00e9"}}]]'
 
 
-@pytest.fixture
-def client(side: Side) -> genai.Client:
+@pytest.fixture(params=["gemini", "vertex"])
+def client(side: Side, request: pytest.FixtureRequest) -> genai.Client:
+    """The client of Google's own API, and that of Vertex AI."""
     options = types.HttpOptions(base_url=side.url)
-    return genai.Client(api_key=side.key, http_options=options)
+    if request.param == "gemini":
+        return genai.Client(api_key=side.key, http_options=options)
+    return genai.Client(
+        vertexai=True, project="p", location="l", credentials=Credentials(side.key),
+        http_options=options,
+    )  # fmt: skip
 
 
 def _plain(answer: Any) -> Any:
@@ -111,6 +118,7 @@ def test_embeddings(side: Side, client: genai.Client, contents: Any) -> Any:
 
 
 @remits_own
+@pytest.mark.parametrize("client", ["gemini"], indirect=True)
 def test_model_list(side: Side, client: genai.Client) -> Any:
     assert f"models/{MODEL}" in [model.name for model in client.models.list()]
     return _plain(client.models.get(model=MODEL))

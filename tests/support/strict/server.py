@@ -95,7 +95,12 @@ class StrictProvider:
     async def _reply(
         self, dialect: str, request: web.Request, raw: bytes, number: int
     ) -> Reply:  # fmt: skip
-        method, path = request.method, re.sub("^/v1(beta)?(?=/)", "", request.path)
+        method, path = (
+            request.method,
+            re.sub(
+                "^/v1(beta1?)?(?=/)(/projects/p/locations/l/publishers/google)?", "", request.path
+            ),
+        )
         if request.content_type == "multipart/form-data":
             return self._upload(dialect, path, _form(request.headers["content-type"], raw))
         body: Any = {}
@@ -249,9 +254,12 @@ class StrictProvider:
 
 
 def _dialect(request: web.Request) -> str:
-    if request.path.startswith(("/model/", "/v1/projects/")):
+    if request.path.startswith("/model/") or "/publishers/anthropic/" in request.path:
         return "cloud"
-    if request.path.startswith("/v1beta/") or "x-goog-api-key" in request.headers:
+    if (
+        re.match("/v1beta1?/|.*/publishers/google/", request.path)
+        or "x-goog-api-key" in request.headers
+    ):
         return "gemini"
     if "anthropic-version" in request.headers or request.path.startswith("/v1/messages"):
         return "anthropic"
