@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import multiprocessing.util
 import os
 import re
 import shutil
@@ -40,6 +41,17 @@ if "TMPDIR" not in os.environ:
     _OWN_DIRECTORY = tempfile.mkdtemp(prefix="t", dir=place)
     os.environ["TMPDIR"] = tempfile.tempdir = _OWN_DIRECTORY
 
+
+def _remove_own_directory() -> None:
+    """Remove the run's directory of temporary files unless it holds those of a failed test."""
+    if not any(Path(_OWN_DIRECTORY).glob("pytest-of-*/pytest-*/*/*")):
+        shutil.rmtree(_OWN_DIRECTORY, ignore_errors=True)
+
+
+if _OWN_DIRECTORY:
+    # After the finalizer of multiprocessing's own directory (-100), which is inside.
+    multiprocessing.util.Finalize(None, _remove_own_directory, exitpriority=-200)
+
 # How long an example takes says how busy the machine is, and nothing about the code. Each run
 # draws other examples; a soak draws twice as many.
 hypothesis.settings.register_profile(
@@ -75,13 +87,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items
         if item.get_closest_marker("any_store") is None or "postgresql" not in item.name
     ]
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the run's directory of temporary files unless it holds those of a failed test."""
-    if _OWN_DIRECTORY and not any(Path(_OWN_DIRECTORY).glob("pytest-of-*/pytest-*/*/*")):
-        shutil.rmtree(_OWN_DIRECTORY, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
