@@ -327,11 +327,6 @@ def test_ten_thousand_keys(target: str) -> None:
         ledger.transact(write)
         with KeyStore(ledger, LIMITS) as keys:
             assert all(keys.authenticate(key).name == name for name, key, _, _ in made[::97])
-            began = time.perf_counter()
-            for _ in range(20_000):
-                keys.authenticate(made[5000][1])
-            each_us = (time.perf_counter() - began) / 20_000 * 1e6
-            assert each_us < 100  # about 1 where nothing else runs
             manager.revoke("k5000")
             assert _wait(lambda: not _lets_in(keys, made[5000][1]))
             assert _lets_in(keys, made[5001][1])
