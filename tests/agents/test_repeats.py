@@ -364,29 +364,6 @@ def test_two_equal_calls_with_unknown_outcome_are_both_held_back(tmp_path: Path)
     assert shop.done == [7, 7, 7]  # the one that a person granted
 
 
-# -- answers without their end ---------------------------------------------------------------------
-
-
-def test_a_plain_function_that_returns_an_awaitable_is_awaited(tmp_path: Path) -> None:
-    done: list[str] = []
-
-    @tool
-    def pay(order: int) -> Any:
-        """Pay an order."""
-        done.append("called")
-
-        async def work() -> str:
-            done.append("awaited")
-            return PAID
-
-        return work()
-
-    with _runtime(tmp_path, PAY, "Done.") as runtime:
-        result = runtime.agent("clerk", tools=[pay]).run("Pay 7.")
-    assert done == ["called", "awaited"]
-    assert [(one["status"], one["output"]) for one in result.tool_results] == [("ok", PAID)]
-
-
 # -- other ways to the same effect -----------------------------------------------------------------
 
 
