@@ -23,6 +23,7 @@ from remit.kernel.settings import ApprovalSettings
 from remit.ledger import LedgerClient
 from remit.runtime import Runtime
 from tests.support.agents import Scripted
+from tests.support.waiting import at_once
 from tests.support.wire import Raw, WireServer, message, serve, tool_use
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -124,11 +125,7 @@ def test_a_request_is_decided_once_whoever_is_faster(scripted: Scripted) -> None
             except ApprovalError:
                 outcomes.append("late")
 
-        threads = [threading.Thread(target=decide, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(decide, range(8))
         assert sorted(outcomes) == ["decided", *["late"] * 7]
         assert runtime.approvals.pending() == []
 

@@ -161,8 +161,13 @@ def test_another_attempt_does_not_call_a_sub_agent_that_paid(tmp_path: Path) -> 
 # -- a call that exceeds its own time --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", ["ask", "fail", "retry"])
-@pytest.mark.parametrize("when", ["same turn", "next turn", "after a failure", "another process"])
+@pytest.mark.parametrize(
+    ("policy", "when"),
+    [
+        *(("ask", when) for when in ("same turn", "next turn", "after a failure")),
+        *((policy, when) for policy in ("fail", "retry") for when in ("same turn", "next turn")),
+    ],
+)
 def test_a_late_call_follows_the_tools_policy(tmp_path: Path, policy: str, when: str) -> None:
     shop = Shop(policy)
     first = [LATE] if when == "same turn" else [LATE, BROKEN if "failure" in when else TOLD]

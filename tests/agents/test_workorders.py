@@ -22,6 +22,8 @@ from remit.agents.workorders import (
 )
 from remit.ledger import LedgerClient, LedgerEntry
 
+pytestmark = pytest.mark.any_store
+
 LEGAL = {
     ("planned", "dispatched"): "ho2",
     ("planned", "failed"): "ho2",

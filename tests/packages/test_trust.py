@@ -29,6 +29,8 @@ from remit.packages.trust import (
 )
 from tests.packages.making import changing, key_of, sha256
 
+pytestmark = pytest.mark.any_store
+
 
 @pytest.fixture(scope="module")
 def ben(keys: dict[str, PackageKey]) -> PackageKey:

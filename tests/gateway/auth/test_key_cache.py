@@ -27,6 +27,7 @@ from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, Transaction
 from tests.support.postgres import PostgresServer
 from tests.support.stores import outside
+from tests.support.waiting import at_once
 
 LIMITS = AuthLimits(revocation_s=0.5, stale_after_s=5, refused_log_s=60)
 
@@ -34,6 +35,7 @@ _CALLER = """
 import sys, time
 from remit.gateway.auth import AuthenticationError, AuthLimits, KeyStore
 from remit.ledger import LedgerClient
+from tests.support.waiting import at_once
 with LedgerClient(sys.argv[1], create=False) as ledger:
     with KeyStore(ledger, AuthLimits(0.5, 5, 60)) as keys:
         print("in", keys.authenticate(sys.argv[2]).key_id, flush=True)
@@ -293,6 +295,7 @@ def test_refusals_are_told_as_a_number(tmp_path: Path, caplog: pytest.LogCapture
         assert "mine" not in caplog.text
 
 
+@pytest.mark.any_store
 def test_no_refusal_is_lost_between_threads(ledger: LedgerClient) -> None:
     with KeyStore(ledger, LIMITS) as keys:
 
@@ -301,14 +304,11 @@ def test_no_refusal_is_lost_between_threads(ledger: LedgerClient) -> None:
                 with pytest.raises(AuthenticationError):
                     keys.authenticate(None)
 
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(lambda _: work(), range(8))
         assert keys.refused == 8_000
 
 
+@pytest.mark.any_store
 def test_ten_thousand_keys(target: str) -> None:
     with LedgerClient(target) as ledger, KeyStore(ledger) as manager:
         made = [(f"k{number}", *new_secret()) for number in range(10_000)]

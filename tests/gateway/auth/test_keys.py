@@ -18,6 +18,7 @@ from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, Transaction
 from remit.server.extending import Authenticator, HttpError
 from tests.support.stores import files_hold, outside
+from tests.support.waiting import at_once
 
 LIMITS = AuthLimits(revocation_s=0.5, stale_after_s=5, refused_log_s=60)
 
@@ -198,11 +199,7 @@ def test_of_many_who_take_a_name_at_once_one_has_it(keys: KeyStore, ledger: Ledg
         except ConflictError:
             refused.append("k")
 
-    threads = [threading.Thread(target=take) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(lambda _: take(), range(12))
     assert (len(made), len(refused)) == (1, 11)
     assert ledger.count() == 1
 
