@@ -29,8 +29,6 @@ from tests.support.requests import prompt_request
 from tests.support.roots import new_root
 from tests.support.wire import Raw, message
 
-pytestmark = pytest.mark.any_store
-
 FLAGS = {
     "gateway.max_retries": 0,
     "gateway.failure_threshold": 1000,

@@ -22,8 +22,6 @@ from remit.agents.workorders import (
 )
 from remit.ledger import LedgerClient, LedgerEntry
 
-pytestmark = pytest.mark.any_store
-
 LEGAL = {
     ("planned", "dispatched"): "ho2",
     ("planned", "failed"): "ho2",

@@ -14,8 +14,6 @@ from remit.providers import MockProvider, ProviderError, ProviderResponse
 from tests.support.requests import anthropic_provider, prompt_request
 from tests.support.wire import message, serve
 
-pytestmark = pytest.mark.any_store
-
 SESSION = BudgetScope("SES-TESTTEST")
 ORDER = BudgetScope("SES-TESTTEST", "WO-SES-TESTTEST-001")
 

@@ -28,8 +28,6 @@ from remit.packages import EDITABLE_INSTALL, Registry, record_waiver, waived
 from remit.packages.trust import sync_trust
 from remit.routing.call_explanation import _key
 
-pytestmark = pytest.mark.any_store
-
 _KERNEL = (
     "APPROVAL_GRANTED", "APPROVAL_DENIED", "INSTALLED", "REMOVED", "KEY_CREATED", "KEY_REVOKED",
     "BUDGET_ALLOCATED", "BUDGET_DEBIT", "GATE_PASSED", "GATE_FAILED", "ERASURE", "CONFIG_CHANGED",

@@ -33,8 +33,6 @@ from tests.support.clocks import shared_clock
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.wire import serve
 
-pytestmark = pytest.mark.any_store
-
 SESSION = BudgetScope("SES-TESTTEST")
 BERLIN = "Europe/Berlin"
 _ZONES = ["UTC", BERLIN, "America/Sao_Paulo", "Asia/Kathmandu", "Africa/Cairo", "Asia/Beirut",

@@ -35,7 +35,6 @@ _CALLER = """
 import sys, time
 from remit.gateway.auth import AuthenticationError, AuthLimits, KeyStore
 from remit.ledger import LedgerClient
-from tests.support.waiting import at_once
 with LedgerClient(sys.argv[1], create=False) as ledger:
     with KeyStore(ledger, AuthLimits(0.5, 5, 60)) as keys:
         print("in", keys.authenticate(sys.argv[2]).key_id, flush=True)
