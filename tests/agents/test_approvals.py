@@ -18,11 +18,12 @@ import pytest
 from remit.agents import ApprovalError, ApprovalQueue
 from remit.agents.supervisor import Plan, PlanStep, TurnPendingError
 from remit.agents.tools import Tool
-from remit.agents.workorders import ApprovalNeeded, WorkOrderState, WorkOrderType
+from remit.agents.workorders import ApprovalNeeded, WorkOrderType
 from remit.kernel.settings import ApprovalSettings
 from remit.ledger import LedgerClient
 from remit.runtime import Runtime
 from tests.support.agents import Scripted
+from tests.support.waiting import at_once
 from tests.support.wire import Raw, WireServer, message, serve, tool_use
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -65,9 +66,11 @@ def test_the_turn_waits_and_goes_on_when_granted(scripted: Scripted) -> None:
         ]
         with pytest.raises(TurnPendingError, match=request.request_id):
             session.turn("something else")
+        before = runtime.ledger.count()
         still = session.resume()
         assert still is not None
-        assert still.waiting  # nobody has decided
+        assert still.waiting_for == waiting.waiting_for  # nobody has decided
+        assert runtime.ledger.count() == before
         (pending,) = runtime.approvals.pending()
         assert (pending.tool_id, pending.arguments) == ("pay", {"text": "bill"})
         runtime.approvals.decide(request.request_id, granted=True, by="Ann", reason="known bill")
@@ -122,11 +125,7 @@ def test_a_request_is_decided_once_whoever_is_faster(scripted: Scripted) -> None
             except ApprovalError:
                 outcomes.append("late")
 
-        threads = [threading.Thread(target=decide, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(decide, range(8))
         assert sorted(outcomes) == ["decided", *["late"] * 7]
         assert runtime.approvals.pending() == []
 
@@ -171,34 +170,6 @@ def test_a_tool_call_order_that_is_denied_fails_as_such(scripted: Scripted) -> N
     assert result is not None
     assert result.wo_chain_summary[0]["error"]["code"] == "approval_denied"
     assert till.paid == []
-
-
-def test_an_approval_of_an_order_by_itself(scripted: Scripted) -> None:
-    till = _Till()
-    with scripted(*_both()) as (runtime, _):
-        session = till.agent(runtime).session()
-        parked = session.work("pay the bill", key="bill-1")
-        assert parked.state is WorkOrderState.EXECUTING
-        runtime.approvals.decide(parked.waiting_for[0], granted=True, by="Ann")
-        done = session.work("pay the bill", key="bill-1")
-        again = session.work("pay the bill", key="bill-1")
-    assert done.state is WorkOrderState.COMPLETED
-    assert done.output_result["text"] == "Done."
-    assert again.output_result == done.output_result
-    assert till.paid == ["bill"]
-
-
-def test_asking_again_and_again_writes_nothing(scripted: Scripted) -> None:
-    till = _Till()
-    with scripted(*_both()) as (runtime, _):
-        session = till.agent(runtime).session()
-        first = session.turn("pay the bill")
-        before = runtime.ledger.count()
-        for _ in range(5):
-            still = session.resume()
-            assert still is not None
-            assert still.waiting_for == first.waiting_for
-        assert runtime.ledger.count() == before
 
 
 def test_a_new_need_for_a_person_holds_for_orders_that_began_before(scripted: Scripted) -> None:

@@ -134,37 +134,6 @@ def test_the_next_prompt_reports_effects_of_both_kinds(tmp_path: Path, end: str,
     assert shop.done == (["12", "13"] if end in HUNG else ["12"])
 
 
-@pytest.mark.parametrize("policy", ["ask", "fail", "retry"])
-def test_the_policy_for_unknown_outcomes_holds_next_turn(tmp_path: Path, policy: str) -> None:
-    shop = Shop(policy)
-    script = [HANG, HANG, shop.look("I cannot say.")]
-
-    async def play(runtime: Runtime) -> None:
-        session = runtime.agent("clerk", tools=shop.tools, timeout_s=2.0).session()
-        assert (await session.aturn("Refund 13")).error_code == "timeout"
-        assert [one.kind for one in runtime.approvals.pending()] == (
-            ["unknown_outcome"] if policy == "ask" else []
-        )
-        result = await session.aturn("Please try again")
-        if policy == "fail":
-            assert result.error_code == "tool_outcome_unknown"
-            assert shop.done == ["13"]
-        elif policy == "retry":
-            assert shop.done == ["13", "13"]
-        else:
-            (request,) = runtime.approvals.pending()  # the first one gave way to this one
-            assert [one.request_id for one in result.waiting_for] == [request.request_id]
-            runtime.approvals.decide(request.request_id, granted=False, by="Ada", reason="done")
-            resumed = await session.aresume()
-            assert resumed is not None
-            assert resumed.response == "I cannot say."
-            assert "It was not run again: Ada said no: done" in shop.prompts[-1]
-            assert shop.done == ["13"]
-
-    with _runtime(tmp_path, *script) as runtime:
-        asyncio.run(play(runtime))
-
-
 def test_what_a_person_decided_meanwhile_holds_without_being_asked_again(tmp_path: Path) -> None:
     shop = Shop()
     script = [HANG, HANG, shop.look("I cannot say."), shop.look("Well.")]

@@ -149,6 +149,7 @@ def test_the_limits_of_a_session_hold(scripted: Scripted) -> None:
         small = runtime.agent("small", order_tokens=30, max_retries=0).run("hello")
     assert not turn.quality_gate_passed
     assert turn.error_code == "budget_exhausted"
+    assert turn.error_detail
     assert status.spent_nano == 0
     assert small.error_code == "budget_exhausted"
 

@@ -26,6 +26,7 @@ from remit.kernel.settings import ApprovalSettings
 from remit.ledger import LedgerClient, LedgerEntry, LedgerWriteError, Transaction
 from remit.runtime import Conversation, Runtime
 from tests.support.agents import Scripted, anthropic_runtime, tools_only
+from tests.support.waiting import at_once
 from tests.support.wire import WireServer, message, tool_use
 from tests.upgrade.conftest import unpack
 
@@ -143,11 +144,7 @@ def test_of_many_that_begin_at_once_one_does(ledger: LedgerClient, queue: Approv
         together.wait()
         outcomes.append(_begin(ledger, permit, _intent(approval)))
 
-    threads = [threading.Thread(target=begin) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(lambda _: begin(), range(8))
     assert outcomes.count("") == 1
     assert ledger.count() == 3
 

@@ -196,8 +196,7 @@ def test_the_same_on_postgresql(
 
 @pytest.mark.parametrize("policy", ["retry", "fail"])
 def test_unknown_outcomes_follow_policy(tmp_path: Path, upstream: WireServer, policy: str) -> None:
-    killed_in_effect = 0
-    for at in range(4, 11):
+    for at in (5, 7):  # the payment has begun; it took effect, and its result is not recorded
         directory = tmp_path / str(at)
         directory.mkdir()
         case = _Case(directory, upstream, policy)
@@ -209,15 +208,11 @@ def test_unknown_outcomes_follow_policy(tmp_path: Path, upstream: WireServer, po
                 if e.metadata["tool_id"] == "pay"
             )  # fmt: skip
             called = {e.metadata["idempotency_key"] for e in ledger.read_by_event_type("TOOL_CALL")}
-        unknown = [key for key in intents if key not in called]
+        (unknown,) = (key for key in intents if key not in called)
         result = case.run()
         assert result is not None
-        if not unknown:
-            assert result["response"] == "All paid."
-            continue
-        killed_in_effect += 1
         after = case.ran()
-        key = ("pay", unknown[0])
+        key = ("pay", unknown)
         if policy == "retry":
             assert result["response"] == "All paid."
             assert after[key] == before[key] + 1
@@ -225,4 +220,3 @@ def test_unknown_outcomes_follow_policy(tmp_path: Path, upstream: WireServer, po
             assert result["error_code"] == "tool_outcome_unknown"
             assert after[key] == before[key]
         _check(case)
-    assert killed_in_effect

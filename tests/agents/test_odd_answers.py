@@ -250,13 +250,7 @@ def test_a_model_that_stopped_is_asked_once_and_its_reason_is_the_error(
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(
-    ("reason", "neutral"),
-    [
-        *dict.fromkeys(("length", "max_tokens", "MAX_TOKENS", "Length"), "length").items(),
-        *dict.fromkeys(
-            ("content_filter", "safety", "SAFETY", "PROHIBITED_CONTENT", "spii"), "content_filter"
-        ).items(),
-    ],
+    ("reason", "neutral"), [("MAX_TOKENS", "length"), ("SAFETY", "content_filter")]
 )
 def test_no_tool_runs_that_an_answer_without_its_end_asks_for(
     root: Path, reason: str, neutral: str, streamed: bool
@@ -277,11 +271,8 @@ def test_no_tool_runs_that_an_answer_without_its_end_asks_for(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize(
-    "word", ["error", "network_error", "MALFORMED_FUNCTION_CALL", "abort", "cancelled"]
-)
-def test_no_tool_runs_of_an_answer_ended_by_an_error(root: Path, word: str, streamed: bool) -> None:
-    calls = Calls()
+def test_no_tool_runs_of_an_answer_ended_by_an_error(root: Path, streamed: bool) -> None:
+    calls, word = Calls(), "network_error"
     answer = completion("I will ", calls=[function_call("ping", "{}")])
     answer["choices"][0]["finish_reason"] = word
     step: Step = completion_stream(answer) if streamed else answer

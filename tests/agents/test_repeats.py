@@ -161,8 +161,13 @@ def test_another_attempt_does_not_call_a_sub_agent_that_paid(tmp_path: Path) -> 
 # -- a call that exceeds its own time --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", ["ask", "fail", "retry"])
-@pytest.mark.parametrize("when", ["same turn", "next turn", "after a failure", "another process"])
+@pytest.mark.parametrize(
+    ("policy", "when"),
+    [
+        *(("ask", when) for when in ("same turn", "next turn", "after a failure")),
+        *((policy, when) for policy in ("fail", "retry") for when in ("same turn", "next turn")),
+    ],
+)
 def test_a_late_call_follows_the_tools_policy(tmp_path: Path, policy: str, when: str) -> None:
     shop = Shop(policy)
     first = [LATE] if when == "same turn" else [LATE, BROKEN if "failure" in when else TOLD]
@@ -362,29 +367,6 @@ def test_two_equal_calls_with_unknown_outcome_are_both_held_back(tmp_path: Path)
             runtime.approvals.decide(request.request_id, granted=granted, by="Ada", reason="x")
         session.resume()
     assert shop.done == [7, 7, 7]  # the one that a person granted
-
-
-# -- answers without their end ---------------------------------------------------------------------
-
-
-def test_a_plain_function_that_returns_an_awaitable_is_awaited(tmp_path: Path) -> None:
-    done: list[str] = []
-
-    @tool
-    def pay(order: int) -> Any:
-        """Pay an order."""
-        done.append("called")
-
-        async def work() -> str:
-            done.append("awaited")
-            return PAID
-
-        return work()
-
-    with _runtime(tmp_path, PAY, "Done.") as runtime:
-        result = runtime.agent("clerk", tools=[pay]).run("Pay 7.")
-    assert done == ["called", "awaited"]
-    assert [(one["status"], one["output"]) for one in result.tool_results] == [("ok", PAID)]
 
 
 # -- other ways to the same effect -----------------------------------------------------------------

@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from decimal import Decimal
@@ -15,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from remit.agents.supervisor import TurnCancelledError
 from remit.agents.tools import Tool
 from remit.gateway.leases import LeaseBusyError, LeaseLostError, LeaseManager, Owner
 from remit.kernel.errors import NotFoundError
@@ -82,37 +80,6 @@ def test_the_end_of_a_session_sums_up_what_its_exchanges_cost(scripted: Scripted
     assert end.metadata["total_cost"]["cost_usd"] == running["cost_usd"] == float(exact)
     told = sum(Decimal(str(result.cost_summary["cost_usd"])) for result in results)
     assert told == exact
-
-
-def test_a_turn_that_runs_elsewhere_can_be_told_to_stop(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow = Raw(delay_s=30)
-    monkeypatch.setattr("remit.gateway.leases.manager._POLL_S", 0.05)
-    flags = {"supervisor.classify": False}
-    with scripted(slow, flags=flags) as (runtime, server):
-        session = runtime.session()
-        heard: list[BaseException] = []
-
-        def talk() -> None:
-            try:
-                session.turn("take your time")
-            except BaseException as error:
-                heard.append(error)
-
-        thread = threading.Thread(target=talk)
-        thread.start()
-        while not server.calls:
-            time.sleep(0.01)
-        assert runtime.session(session.session_id).cancel()
-        thread.join(20)
-        assert isinstance(heard[0], TurnCancelledError)
-        (turn,) = runtime.ledger.read_by_event_type("TURN_RECORDED")
-        (failed,) = runtime.ledger.read_by_event_type("WO_FAILED")
-        assert not session.cancel()  # nothing runs any more
-        assert session.unfinished() is None
-    assert turn.metadata["outcome"] == "cancelled"
-    assert failed.metadata["error_code"] == "cancelled"
 
 
 def test_a_tool_may_not_start_a_turn_in_its_own_session(scripted: Scripted) -> None:

@@ -273,20 +273,6 @@ def test_an_approval_inside_it_parks_its_caller_and_is_gone_on_with(
         check(runtime)
 
 
-def test_a_cancelled_turn_ends_what_its_sub_agents_wait_for(scripted: Scripted) -> None:
-    ran: list[str] = []
-    with scripted(_paying()) as (runtime, _):
-        session = _asking(runtime, ran).session()
-        (asked,) = session.turn("Pay Ann.").waiting_for
-        assert session.cancel()
-        assert runtime.approvals.get(asked.request_id).state == "void"
-        assert runtime.approvals.pending() == []
-        assert session.unfinished() is None
-        assert ran == []
-        assert session.cost()["llm_calls"] == 2
-        check(runtime)
-
-
 def test_several_at_once_stay_within_their_callers_dollars(scripted: Scripted, store: str) -> None:
     names = [f"helper{n}" for n in range(6)]
     uses = [tool_use(name, {"task": "Find."}, f"t{n}") for n, name in enumerate(names)]
@@ -338,6 +324,7 @@ def test_one_ends_with_its_cancelled_caller(scripted: Scripted, tmp_path: Path, 
         turns = runtime.ledger.query(event_type="TURN_RECORDED")
         assert [entry.metadata["outcome"] for entry in turns] == ["cancelled"] * 2
         assert session.unfinished() is None
+        assert not session.cancel()  # nothing runs any more
         exchanges = list(runtime.ledger.query(event_type="EXCHANGE"))
         spent = sum(e.metadata["input_tokens"] + e.metadata["output_tokens"] for e in exchanges)
         assert session.cost()["total_tokens"] == spent

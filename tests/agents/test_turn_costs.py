@@ -15,7 +15,6 @@ from unittest.mock import patch
 import pytest
 
 from remit import tool
-from remit.agents.supervisor import thread_tools
 from remit.agents.tools import Tool, ToolError
 from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway
@@ -135,18 +134,6 @@ def _sent(call: Any) -> str:
     return json.dumps(call.body["messages"])
 
 
-def test_what_another_process_did_is_seen(scripted: Scripted, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    with scripted(message("Hello.")) as (runtime, server):
-        session = runtime.agent("a").session()
-        session.turn("the first")
-        with Runtime.open(root) as other:
-            other.agent("a").session(session.session_id).turn("from elsewhere")
-        assert session.turn("the third").turn_number == 3
-        assert "from elsewhere" in _sent(server.calls[-1])
-        assert "the first" in _sent(server.calls[-1])
-
-
 def test_what_was_erased_is_not_shown_again(scripted: Scripted) -> None:
     with scripted(message("Hello.")) as (runtime, server):
         session = runtime.agent("a").session()
@@ -158,19 +145,6 @@ def test_what_was_erased_is_not_shown_again(scripted: Scripted) -> None:
         session.turn("a third one")
         assert "Ann" not in _sent(server.calls[-1])
         assert told.id != first
-
-
-def test_what_another_session_left_open_is_seen_in_the_next_turn(scripted: Scripted) -> None:
-    opening = tools_only(tool_use("open_thread", {"title": "Send Ann the report"}))
-    script = (message("Hello."), opening, message("I will."), message("Hello again."))
-    with scripted(*script) as (runtime, server):
-        agent = runtime.agent("a", tools=thread_tools(), shares_sessions=True)
-        session = agent.session()
-        session.turn("the first")
-        agent.session().turn("note it")
-        session.turn("the second")
-        body = json.dumps(server.calls[-1].body)
-        assert "Send Ann the report" in body
 
 
 def test_a_refused_call_has_its_order_on_record_before_it(scripted: Scripted) -> None:

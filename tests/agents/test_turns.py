@@ -221,19 +221,6 @@ def test_the_ledger_is_plain_sqlite_to_others(scripted: Scripted, tmp_path: Path
     other.close()
 
 
-def test_a_full_disk_stops_the_turn_with_an_error_before_any_call(scripted: Scripted) -> None:
-    with scripted(by_kind(message("yes"))) as (runtime, server):
-        conversation = runtime.session()
-        ledger: LedgerClient = runtime.ledger
-        fill(ledger)
-        with pytest.raises(RemitError, match="full"):
-            conversation.turn(secrets.token_hex(40_000))  # more than fits, also when compressed
-        assert not server.calls
-        make_room(ledger)
-        assert ledger.verify().verified
-        assert conversation.turn("and now?").response == "yes"
-
-
 def test_a_turn_waits_for_the_disk_with_the_answer_it_paid_for(scripted: Scripted) -> None:
     asked = []
 

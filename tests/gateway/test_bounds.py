@@ -102,6 +102,8 @@ class _Raises:
         (asyncio.CancelledError(), "SERVER_ERROR"),
         (SystemExit(3), "PROVIDER_ERROR"),
         (KeyboardInterrupt(), "PROVIDER_ERROR"),
+        (RuntimeError("boom"), "PROVIDER_ERROR"),
+        (ValueError("\ud800"), "PROVIDER_ERROR"),
     ],
 )
 async def test_whatever_a_provider_raises_the_pair_is_whole(

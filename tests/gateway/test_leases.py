@@ -110,44 +110,6 @@ def _turn(loop: asyncio.AbstractEventLoop, found: bool) -> bool:
     return found
 
 
-def test_a_process_that_is_suspended_is_not_dead(tmp_path: Path) -> None:
-    """Its lease has run out, but it can be seen that it lives."""
-    path = tmp_path / "ledger.db"
-    code = """
-import sys
-from remit.gateway import LLMGateway, RouterConfig
-from remit.ledger import LedgerClient
-from remit.providers import MockProvider
-from tests.support.requests import prompt_request
-with LedgerClient(sys.argv[1]) as ledger:
-    config = RouterConfig(default_timeout_ms=20_000, lease_margin_ms=-19_800)
-    gateway = LLMGateway(ledger, config=config, dev_mode=True)
-    gateway.register_provider("mock", MockProvider(delay_s=1.0))
-    print("ready", flush=True)
-    print(gateway.route(prompt_request()).outcome, flush=True)
-"""
-    with (
-        LedgerClient(path) as ledger,
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True,
-            cwd=Path(__file__).parents[2],
-        ) as caller,
-    ):  # fmt: skip
-        assert caller.stdout is not None
-        assert caller.stdout.readline() == "ready\n"
-        until(lambda: len(ledger.orphans()) == 1)
-        os.kill(caller.pid, signal.SIGSTOP)
-        try:
-            time.sleep(0.5)  # its lease of 0.2 s runs out
-            assert _gateway(ledger, MockProvider()).recover() == []
-        finally:
-            os.kill(caller.pid, signal.SIGCONT)
-        assert caller.stdout.readline() == "success\n"
-        assert ledger.orphans() == []
-        counts = ledger.count_by_event()
-        assert (counts["DISPATCH"], counts["EXCHANGE"]) == (1, 1)
-
-
 _STOPPED = """
 import os, signal, sys, threading, time
 from remit.gateway import LLMGateway, RouterConfig

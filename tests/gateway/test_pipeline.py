@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import json
 import socket
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ from remit.ledger import LedgerClient
 from remit.providers import Body, MockProvider, ProviderError, ProviderResponse
 from remit.providers.wire import CHAT
 from tests.support.requests import anthropic_provider, openai_provider, prompt_request
+from tests.support.stores import files_hold
 from tests.support.wire import Raw, completion, message, message_stream, serve, tool_use
 
 pytestmark = pytest.mark.any_store
@@ -155,6 +155,12 @@ def test_the_intent_is_durable_before_a_byte_goes_out(tmp_path: Path) -> None:
         ({"messages": [{"role": "user", "content": "\udfff"}]}, "surrogate"),
         ({"input_schema": {"required": ["name"]}, "template_variables": {}}, "required"),
         ({"input_schema": {"type": "nonsense"}, "template_variables": {}}, "schema"),
+        ({"contract_id": "PRC-\x00"}, "contract_id"),
+        ({"agent_id": "a" * 70_000}, "agent_id"),
+        ({"work_order_id": 7}, "work_order_id"),
+        ({"session_id": "S" * 600}, "session_id"),
+        ({"tier": "\x00"}, "tier"),
+        ({"model_id": "m" * 600}, "model_id"),
     ],
 )
 def test_invalid_input_is_rejected_and_nothing_is_sent(
@@ -206,6 +212,7 @@ def test_a_failure_has_all_keys_and_two_more(ledger: LedgerClient) -> None:
     with serve(Raw(b'{"error":{"message":"no such field: ssn"}}', 400)) as server:
         gateway = _gateway(ledger, anthropic_provider(server.url))
         response = gateway.route(prompt_request(provider_id="p"))
+        assert len(server.calls) == 1  # only failures that may pass are retried
     assert (response.outcome, response.error_code) == (RouteOutcome.ERROR, "INVALID_REQUEST")
     dispatch, exchange = ledger.read_all()
     assert exchange.decision == "ERROR"
@@ -267,12 +274,6 @@ def test_each_attempt_is_a_pair(ledger: LedgerClient) -> None:
     assert response.exchange_entry_id == exchanges[2].id
 
 
-def test_only_retryable_failures_are_retried(ledger: LedgerClient) -> None:
-    with serve(Raw(b"{}", 401)) as server:
-        _gateway(ledger, anthropic_provider(server.url)).route(prompt_request())
-        assert len(server.calls) == 1
-
-
 def test_the_breaker_is_asked_before_each_attempt(ledger: LedgerClient) -> None:
     config = CircuitBreakerConfig(failure_threshold=2, recovery_timeout_ms=60_000)
     with serve(Raw(b"{}", 500)) as server:
@@ -287,19 +288,6 @@ def test_the_breaker_is_asked_before_each_attempt(ledger: LedgerClient) -> None:
         other = gateway.route(prompt_request(model_id="model-2"))
         assert other.error_code == "SERVER_ERROR"  # one breaker per model, never one for all
     assert _events(ledger)[4] == "PROMPT_REJECTED"
-
-
-def test_a_circuit_closes_again_when_the_provider_is_well(ledger: LedgerClient) -> None:
-    config = CircuitBreakerConfig(failure_threshold=1, recovery_timeout_ms=3000)
-    with serve(Raw(b"{}", 500), message("well again")) as server:
-        gateway = _gateway(
-            ledger, anthropic_provider(server.url), max_retries=0, circuit_breaker=config
-        )
-        gateway.route(prompt_request())
-        assert gateway.route(prompt_request()).error_code == "CIRCUIT_OPEN"
-        time.sleep(3.1)
-        assert gateway.route(prompt_request()).content == "well again"
-        assert gateway.breakers["p", "model-1"].state == "closed"
 
 
 @pytest.mark.parametrize(
@@ -320,14 +308,6 @@ def test_a_provider_that_breaks_its_protocol_is_on_record(
     assert _events(ledger) == ["DISPATCH", "EXCHANGE"]
 
 
-def test_a_provider_that_raises_anything_is_on_record(ledger: LedgerClient) -> None:
-    for error in (RuntimeError("boom"), StopIteration(), ValueError("\ud800")):
-        provider = MockProvider(responses=[error])
-        response = _gateway(ledger, provider).route(prompt_request())
-        assert (response.outcome, response.error_code) == (RouteOutcome.ERROR, "PROVIDER_ERROR")
-    assert _events(ledger) == ["DISPATCH", "EXCHANGE"] * 3
-
-
 def test_what_json_cannot_carry_is_recorded_in_words(ledger: LedgerClient) -> None:
     block = {"type": "tool_use", "id": "1", "name": "t", "input": {"n": 2**70, "x": float("nan")}}
     odd = ProviderResponse("a\ud800b", "m", 1, 1, content_blocks=(block,))
@@ -341,38 +321,6 @@ def test_what_json_cannot_carry_is_recorded_in_words(ledger: LedgerClient) -> No
     assert ledger.verify().verified
 
 
-async def test_a_caller_that_goes_away_leaves_a_whole_pair(ledger: LedgerClient) -> None:
-    with serve(Raw(json.dumps(message("late")).encode(), delay_s=10)) as server:
-        provider = anthropic_provider(server.url)
-        gateway = _gateway(ledger, provider)
-        task = asyncio.create_task(gateway.aroute(prompt_request()))
-        while not server.calls:
-            await asyncio.sleep(0.01)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await provider.aclose()
-    assert _events(ledger) == ["DISPATCH", "EXCHANGE"]
-    exchange = ledger.read("LED-00000001")
-    assert exchange.metadata["error_code"] == "CANCELLED"
-    assert ledger.select("SELECT count(*) FROM in_flight") == [(0,)]
-
-
-async def test_a_caller_that_goes_away_while_the_intent_is_written(ledger: LedgerClient) -> None:
-    provider = MockProvider()
-    gateway = _gateway(ledger, provider)
-    for yields in range(8):
-        task = asyncio.create_task(gateway.aroute(prompt_request()))
-        for _ in range(yields):
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-    ledger.flush()
-    assert ledger.orphans() == []
-    counts = ledger.count_by_event()
-    assert counts.get("DISPATCH", 0) == counts.get("EXCHANGE", 0)
-
-
 def test_a_broken_stream_is_recorded_with_what_arrived(ledger: LedgerClient) -> None:
     cut = message_stream(message("Hello, world"), cut_after=4)
     heard: list[str] = []
@@ -384,16 +332,6 @@ def test_a_broken_stream_is_recorded_with_what_arrived(ledger: LedgerClient) -> 
     exchange = ledger.read(response.exchange_entry_id)
     assert exchange.metadata["response"] == "".join(heard) == response.content != ""
     assert exchange.metadata["output_tokens"] > 0
-
-
-def test_a_listener_that_raises_changes_nothing(ledger: LedgerClient) -> None:
-    def listener(_: str) -> None:
-        raise BrokenPipeError
-
-    with serve(message_stream(message("Hello, world"))) as server:
-        gateway = _gateway(ledger, anthropic_provider(server.url))
-        response = gateway.route(prompt_request(), on_text=listener)
-    assert response.content == "Hello, world"
 
 
 def test_output_is_checked_and_returned_either_way(ledger: LedgerClient) -> None:
@@ -429,17 +367,6 @@ def test_model_names_find_their_provider(ledger: LedgerClient) -> None:
     assert len(names["mock"].requests) == 2
 
 
-def test_no_key_is_ever_in_the_ledger(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    echo = Raw(b'{"error":{"message":"wrong key sk-secret"}}', 401)
-    with LedgerClient(path) as ledger, serve(echo) as server:
-        for provider in (anthropic_provider(server.url), openai_provider(server.url)):
-            response = _gateway(ledger, provider).route(prompt_request(auth_token="tok-secret"))
-            assert "secret" not in repr(response)
-    for file in tmp_path.iterdir():
-        assert b"secret" not in file.read_bytes()
-
-
 async def test_both_forms_behave_the_same(ledger: LedgerClient) -> None:
     script = ["hello", ProviderError("INVALID_REQUEST", "no"), RuntimeError()]
     one = _gateway(ledger, MockProvider(responses=list(script)))
@@ -457,25 +384,6 @@ def test_a_budget_is_optional(ledger: LedgerClient) -> None:
     gateway.register_provider("mock", MockProvider())
     assert gateway.route(prompt_request()).outcome is RouteOutcome.SUCCESS
     assert budgeter.status(BudgetScope("SES-TESTTEST")) == []
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"contract_id": "PRC-\x00"},
-        {"agent_id": "a" * 70_000},
-        {"work_order_id": 7},
-        {"session_id": "S" * 600},
-        {"tier": "\x00"},
-        {"model_id": "m" * 600},
-    ],
-)
-def test_unusable_ids_are_a_rejection_on_record(
-    ledger: LedgerClient, changes: dict[str, Any]
-) -> None:
-    response = _gateway(ledger, MockProvider()).route(prompt_request(**changes))
-    assert (response.outcome, response.error_code) == (RouteOutcome.REJECTED, "INVALID_INPUT")
-    assert _events(ledger) == ["PROMPT_REJECTED"]
 
 
 def test_ids_that_are_not_given_are_empty(ledger: LedgerClient) -> None:
@@ -521,19 +429,14 @@ def test_a_schema_that_refers_nowhere_fetches_nothing(ledger: LedgerClient, name
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-@pytest.mark.parametrize("blocking", [True, False])
-def test_a_provider_that_wants_to_end_the_process_does_not(
-    ledger: LedgerClient, error: BaseException, blocking: bool
+def test_a_blocking_provider_that_wants_to_end_the_process_does_not(
+    ledger: LedgerClient, error: BaseException
 ) -> None:
     class Sync:
         def send(self, request: Any) -> ProviderResponse:
             raise error
 
-    class Async:
-        async def asend(self, request: Any, *, on_text: Any = None) -> ProviderResponse:
-            raise error
-
-    gateway = _gateway(ledger, Sync() if blocking else Async(), max_retries=0)
+    gateway = _gateway(ledger, Sync(), max_retries=0)
     assert gateway.route(prompt_request()).error_code == "PROVIDER_ERROR"
     gateway.register_provider("p", MockProvider())
     assert gateway.route(prompt_request()).outcome is RouteOutcome.SUCCESS
@@ -646,12 +549,15 @@ def test_a_server_that_sends_the_key_back(tmp_path: Path, step: Raw) -> None:
                 continue
             for on_text in (None, print):
                 gateway = _gateway(ledger, provider, max_retries=0)
-                response = gateway.route(prompt_request(), on_text=on_text)
+                request = prompt_request(auth_token="tok-secret")
+                response = gateway.route(request, on_text=on_text)
                 if "secret" in repr(provider._http._headers):
                     assert "secret" not in repr(response)
+                    assert not files_hold(tmp_path, "sk-secret")
                 assert "pass-secret" not in repr(response)
         for entry in ledger.read_by_event_type("EXCHANGE")[:4]:
             assert "secret" not in str(entry)
+    assert not files_hold(tmp_path, "tok-secret")
 
 
 @pytest.mark.parametrize(

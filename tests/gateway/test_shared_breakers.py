@@ -179,15 +179,6 @@ def _ask(gateway: LLMGateway, number: int = 1) -> list[str]:
 # -- processes -------------------------------------------------------------------------
 
 
-def test_what_one_process_opens_another_refuses(target: str) -> None:
-    with serve(_DOWN) as server, _processes(2, target, server.url) as (one, other):
-        assert other.state() == "closed"
-        assert one.calls() + one.calls() + one.calls() == ["SERVER_ERROR"] * 3
-        time.sleep(0.1)  # breaker_poll_s
-        assert other.calls(5) == ["CIRCUIT_OPEN"] * 5
-        assert len(server.calls) == 3
-
-
 def test_failures_count_wherever_they_happen(target: str) -> None:
     with serve(_DOWN) as server, _processes(3, target, server.url) as those:
         for one in those:

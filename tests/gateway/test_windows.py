@@ -141,23 +141,6 @@ def test_a_new_day_begins_with_nothing_spent_and_is_on_record(
     }  # fmt: skip
 
 
-def test_a_call_counts_to_the_day_in_which_it_was_reserved(
-    ledger: LedgerClient, clock: Any
-) -> None:
-    keeper = TokenBudgeter(ledger)
-    keeper.allocate(SESSION, limits=BudgetLimits(tokens=100, window="day"))
-    clock.now = datetime.fromisoformat("2026-11-23T23:59:59Z").timestamp()
-    keeper.reserve(SESSION, "late", amount=Amount(90))
-    clock.now += 1
-    keeper.reserve(SESSION, "early", amount=Amount(90))  # the other holds nothing of this day
-    keeper.settle("late", TokenUsage(90, 0))
-    (state,) = keeper.status(SESSION)
-    assert (state.spent_tokens, state.reserved_tokens) == (0, 90)
-    clock.now -= 10  # a clock that is set back begins no day again
-    keeper.settle("early", TokenUsage(60, 0))
-    assert keeper.status(SESSION)[0].spent_tokens == 60
-
-
 async def test_a_call_across_midnight_is_told_the_same_by_the_ledger(
     ledger: LedgerClient, clock: Any
 ) -> None:

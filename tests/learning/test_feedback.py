@@ -131,6 +131,7 @@ def test_an_erased_target_is_refused(ledger: LedgerClient) -> None:
     assert ledger.count() == before
 
 
+@pytest.mark.any_store
 @pytest.mark.parametrize("how", ["entry", "session", "subject", "retention"])
 def test_a_reason_is_erased_with_what_it_is_about(place: tuple[str, Path], how: str) -> None:
     target, directory = place

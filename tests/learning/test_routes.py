@@ -45,6 +45,8 @@ from remit.routing import (
 )
 from tests.support.soak import is_soak, sample
 
+pytestmark = pytest.mark.any_store
+
 
 def table(rates: dict[str, int], more: str = "") -> PriceTable:
     """A table of output prices in US dollars per million tokens."""

@@ -46,35 +46,12 @@ def test_query_refuses_nonsense_at_once(ledger: LedgerClient, arguments: dict[st
         ledger.query(**arguments)
 
 
-def test_an_unknown_id_is_an_error(ledger: LedgerClient) -> None:
-    for entry_id in ("LED-00000007", "LED-7", "nonsense", "LED-0000000G"):
-        with pytest.raises(EntryNotFoundError):
-            ledger.read(entry_id)
-
-
 def test_write_many_is_all_or_nothing(ledger: LedgerClient) -> None:
     with pytest.raises(RecordTooLargeError):
         ledger.write_many([_entry(n=1, prompt="kept?"), _entry(note="x" * 70_000)])
     assert ledger.count() == 0
     assert ledger.select("SELECT count(*) FROM contents") == [(0,)]
     ledger.write(_entry(n=2))
-    assert ledger.verify().verified
-
-
-def test_one_failing_unit_does_not_harm_its_neighbours_in_the_group(ledger: LedgerClient) -> None:
-    def write(number: int) -> None:
-        if number % 5 == 0:
-            with pytest.raises(RecordTooLargeError):
-                ledger.write(_entry(note="x" * 70_000))
-        else:
-            ledger.write(_entry(n=number))
-
-    threads = [threading.Thread(target=write, args=(n,)) for n in range(100)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(e.metadata["n"] for e in ledger.query()) == [n for n in range(100) if n % 5]
     assert ledger.verify().verified
 
 
@@ -147,12 +124,6 @@ async def test_content_is_shared_across_a_failing_unit(ledger: LedgerClient) -> 
 
 async def _wait(future: asyncio.Future[Any]) -> Any:
     return await future
-
-
-def test_subjects_are_beside_the_content_and_never_in_the_record(ledger: LedgerClient) -> None:
-    entry_id = ledger.write(_entry(prompt="about her"), subject_id="person-17")
-    assert b"person-17" not in ledger.read_record(entry_id)
-    assert ledger.select("SELECT subject_id FROM content_subjects") == [("person-17",)]
 
 
 def test_orphans_are_dispatches_without_an_end(ledger: LedgerClient) -> None:

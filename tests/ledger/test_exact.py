@@ -190,28 +190,6 @@ def test_a_body_is_put_together_again(ledger: LedgerClient) -> None:
 # -- tampering, erasing, searching -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "value = replace(value, 'Main Street', 'Main street')",
-        "value = replace(value, ' : ', ':')",
-        "value = replace(value, '\"a\":1,', '')",
-        "codec = 'text'",
-        "bytes = bytes - 1",
-    ],
-)
-def test_a_byte_that_was_changed_is_found(target: str, change: str) -> None:
-    with LedgerClient(target) as client:
-        client.write(entry(n=1))
-        client.write(entry(session_id="A", answer=Content.exact(b'{"a":1,"a" : "Main Street 1"}')))
-        assert client.verify().verified
-    outside(target, f"UPDATE contents SET {change}")
-    with LedgerClient(target) as client:
-        report = client.verify()
-    assert not report.verified
-    assert report.first_bad_seq == 1
-
-
 def test_erased_and_found_by_words_like_any_content(target: str, tmp_path: Path) -> None:
     with LedgerClient(target) as client:
         said = [b'{"role":"user","content":"I live in Main \\u0053treet, of course"}']
@@ -401,47 +379,3 @@ def test_a_changed_row_enters_no_new_record(ledger: LedgerClient, target: str, c
         with pytest.raises(LedgerFormatError, match="is not what it was"):
             ledger.write(entry(session_id="A", answer=one))
     assert ledger.verify().first_bad_seq == int(first[4:], 16)
-
-
-@given(text=_TEXT, listed=st.lists(_TEXT, min_size=1, max_size=3), data=st.data())
-@settings(
-    max_examples=15,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-def test_one_character_of_any_text_changed_is_found_and_erasure_leaves_all_sound(
-    ledger: LedgerClient, tmp_path: Path, text: bytes, listed: list[bytes], data: st.DataObject
-) -> None:
-    def store(content_id: int, value: str) -> None:
-        ledger.transact(
-            lambda tx: tx.execute(
-                "UPDATE contents SET value = ? WHERE content_id = ?", (value, content_id)
-            )
-        )
-
-    session = f"SES-{ledger.count()}"
-    first = ledger.write(
-        entry(session_id=session, answer=Content.exact(text), prompt=Content.exact_list(listed))
-    )
-    rows = ledger.select(
-        "SELECT content_id, value FROM contents WHERE scope = ?", (f"s:{session}",)
-    )
-    content_id, value = data.draw(st.sampled_from(rows))
-    place = data.draw(st.integers(0, len(value) - 1))
-    other = data.draw(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
-    if other != value[place]:
-        store(content_id, value[:place] + other + value[place + 1 :])
-        assert not ledger.verify(deep=False).verified
-        store(content_id, value)
-    report = ledger.erase(session_id=session, reason="r")
-    gone = Erased(report.erasure_id)
-    assert ledger.exact(first) == {"answer": gone, "prompt": [gone] * len(listed)}
-    verified = ledger.verify(deep=False)
-    assert verified.verified, verified.problems
-    ledger.export(tmp_path / "all.jsonl")
-    with LedgerClient(tmp_path / "copy.db") as copy:
-        copy.import_jsonl(tmp_path / "all.jsonl")
-        assert copy.exact(first) == ledger.exact(first)
-        assert copy.verify(deep=False).verified
-    for name in ("copy.db", "copy.db-wal", "copy.db-shm"):
-        (tmp_path / name).unlink(missing_ok=True)

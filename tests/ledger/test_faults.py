@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import resource
 import signal
 import threading
@@ -24,7 +23,7 @@ from remit.ledger import (
     LedgerError,
     LedgerWriteError,
 )
-from tests.support.postgres import PostgresServer, run_sql
+from tests.support.postgres import PostgresServer
 from tests.support.stores import conversation
 
 
@@ -170,56 +169,6 @@ def test_a_server_killed_again_and_again_under_writers(server: PostgresServer) -
         for name, entry_id in acknowledged.items():
             assert there[name] == [entry_id]  # there, and once only
         assert len(there) == len(acknowledged)
-
-
-def test_a_connection_cut_at_any_moment_neither_loses_nor_doubles(server: PostgresServer) -> None:
-    """One cut for each transaction: on a busy machine, too, the next attempt gets through."""
-    url = server.database()
-    stop = threading.Event()
-    due = threading.Semaphore(0)
-    moments = random.Random(4)
-    cuts = 0
-
-    def cut() -> None:
-        nonlocal cuts
-        while due.acquire() and not stop.is_set():
-            time.sleep(moments.uniform(0, 0.02))
-            cuts += len(
-                run_sql(
-                    server.url,
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                    "WHERE application_name = 'remit' AND datname <> 'postgres'",
-                )
-            )
-
-    with LedgerClient(url) as client:
-        client.transact(lambda tx: tx.execute("CREATE TABLE counter (n BIGINT)"))
-        client.transact(lambda tx: tx.execute("INSERT INTO counter VALUES (0)"))
-
-        def both(number: int) -> str:
-            def call(tx: object) -> str:
-                tx.execute("UPDATE counter SET n = n + 1")  # type: ignore[attr-defined]
-                return str(tx.append(_entry(number)))  # type: ignore[attr-defined]
-
-            due.release()
-            return client.transact(call)
-
-        thread = threading.Thread(target=cut)
-        thread.start()
-        try:
-            ids: list[str] = []
-            while len(ids) < 150 or (cuts <= 75 and len(ids) < 2000):
-                ids.append(both(len(ids)))
-        finally:
-            stop.set()
-            due.release()
-            thread.join()
-        assert cuts > 75
-        assert ids == [f"LED-{number:08x}" for number in range(len(ids))]
-        assert client.select("SELECT n FROM counter") == [(len(ids),)]
-        assert client.count() == len(ids)
-        client.transact(lambda tx: tx.execute("DROP TABLE counter"))  # not a ledger's
-        assert client.verify().verified
 
 
 def test_a_server_that_stays_away_is_an_error_in_time(server: PostgresServer) -> None:

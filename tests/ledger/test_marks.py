@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from remit.ledger import TABLES, LedgerClient, LedgerEntry, LedgerKey, Marks, VerificationReport
 from tests.support.stores import conversation, outside
+from tests.support.waiting import at_once
 
 _VERIFIED = (
     "entries", "contents", "message_steps", "shown_contents", "shown_lists", "tree_hashes",
@@ -230,13 +230,7 @@ def test_part_of_a_ledger_leaves_no_mark(home: Home) -> None:
 
 def test_checks_at_once_leave_a_sound_mark(home: Home) -> None:
     found: list[bool] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(home.verify().verified)) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(lambda _: found.append(home.verify().verified), range(4))
     assert found == [True] * 4
     assert home.verify().last_full
     assert [file.name for file in home.mark.parent.iterdir()] == ["verification.mark"]

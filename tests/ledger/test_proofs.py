@@ -59,7 +59,7 @@ def _prove(log: Path, seq: int) -> tuple[Path, Path]:
 
 
 @needs_oracles
-@pytest.mark.parametrize("seq", [0, 255, 300, 599])
+@pytest.mark.parametrize("seq", [255, 599])
 def test_sigstore_verifies_a_proof_and_refuses_one_changed_bit(log: Path, seq: int) -> None:
     proof, record = _prove(log, seq)
     good = _oracle("sigstore", proof, record, log / "key")

@@ -525,32 +525,6 @@ def _packed() -> bytes:
 PACKED = _packed()
 
 
-# -- the canonical form alone, as the bootstrap uses it -----------------------------------------
-
-ANY_NAME = st.from_regex(r"[a-z]{1,40}(/[a-zA-Z0-9._-]{1,60}){0,2}", fullmatch=True)
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    st.dictionaries(ANY_NAME, st.tuples(st.binary(max_size=3000), st.sampled_from([0o644, 0o755])))
-)
-def test_what_is_written_is_what_a_library_reads(items: dict[str, tuple[bytes, int]]) -> None:
-    def made() -> bytes:
-        return canonical_targz((name, data, mode) for name, (data, mode) in items.items())
-
-    data = made()
-    assert data == made()
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
-        members = tar.getmembers()
-        assert [one.name for one in members] == list(items)
-        for one in members:
-            content, mode = items[one.name]
-            stream = tar.extractfile(one)
-            assert stream is not None
-            assert stream.read() == content
-            assert (one.mode, one.uid, one.gid, one.mtime, one.uname) == (mode, 0, 0, 0, "")
-
-
 @pytest.mark.parametrize("name", ["a" * 101, "a" * 156 + "/b", "a/" + "b" * 101])
 def test_a_path_that_no_header_holds_is_refused(name: str) -> None:
     with pytest.raises(PackError) as caught:

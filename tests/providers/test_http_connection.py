@@ -96,20 +96,6 @@ async def test_a_wait_ends_soon_after_its_time_and_nothing_looks_on() -> None:
         await upstream.aclose()
 
 
-async def test_what_drips_within_the_time_is_no_timeout() -> None:
-    async def script(connection: Connection) -> None:
-        await connection.request()
-        await connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n")
-        for _ in range(6):
-            await asyncio.sleep(0.2)
-            await connection.send(b"x")
-
-    async with raw_server(script) as server:
-        upstream = HttpUpstream(server.url, {})
-        assert await (await posted(upstream, timeouts=Timeouts(20, 20, 0.9))).read() == b"x" * 6
-        await upstream.aclose()
-
-
 async def test_connections_that_wait_too_long_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "_IDLE_S", 0.05)
 

@@ -708,14 +708,6 @@ async def test_credentials_are_shown_nowhere(caplog: pytest.LogCaptureFixture) -
     await upstream.aclose()
 
 
-async def test_audio_and_files_come_in_pieces() -> None:
-    sound = bytes(range(256)) * 1000
-    async with raw_server(answering(plain(sound, kind="audio/mpeg"))) as server:
-        upstream = client(server)
-        assert b"".join([piece async for piece in (await posted(upstream, BODY)).chunks()]) == sound
-        await upstream.aclose()
-
-
 @pytest.mark.parametrize("framed", [True, False])
 async def test_an_answer_that_comes_before_the_request_is_read(framed: bool) -> None:
     async def script(connection: Connection) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from typing import Any
@@ -169,16 +168,6 @@ def test_an_ensemble_asks_no_more_than_its_money_allows(
     assert upstream.count() == 0
 
 
-def test_an_ensemble_of_which_nobody_answers(ledger: LedgerClient, upstream: Upstream) -> None:
-    models = (candidate("a", 90, "status=500"), candidate("b", 80, "status=500"))
-    with gateway_to(ledger, upstream, models) as gateway:
-        with pytest.raises(FallbackChainExhaustedError) as raised:
-            route_request("Hello", emitting(ledger, gateway, models, mode="ensemble"))
-        told = explain(ledger, raised.value.decision_id)
-    assert told["routing_mode"] == "fail"
-    assert told["fallback_attempts"] == 2
-
-
 def test_each_member_counts_as_a_turn_and_the_ledger_agrees(
     ledger: LedgerClient, upstream: Upstream
 ) -> None:
@@ -287,24 +276,3 @@ def test_pipelines_that_are_none(ledger: LedgerClient) -> None:
     for wrong in ({"size": 0}, {"join": "toss"}, {"timeout_s": -1}, {"max_usd": 0}):
         with pytest.raises(InvalidInputError):
             EnsembleOptions(**wrong)  # type: ignore[arg-type]
-
-
-def test_a_cancelled_ensemble_leaves_whole_pairs(ledger: LedgerClient, upstream: Upstream) -> None:
-    from remit.routing import aroute_request
-
-    models = (candidate("a", 90, "delay=60"), candidate("b", 80, "delay=5"))
-
-    async def cut() -> None:
-        with gateway_to(ledger, upstream, models) as gateway:
-            options = emitting(ledger, gateway, models, mode="ensemble")
-            task = asyncio.ensure_future(aroute_request("Hello", options))
-            await asyncio.sleep(0.5)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            for provider in gateway.providers.values():
-                await provider.aclose()  # type: ignore[union-attr]
-
-    asyncio.run(cut())
-    assert ledger.orphans() == []
-    assert len(ledger.read_by_event_type("EXCHANGE")) == 2

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
-__all__ = ["until"]
+__all__ = ["at_once", "until"]
+
+
+def at_once(work: Callable[[Any], object], items: Iterable[Any]) -> None:
+    """Call ``work`` with each item, all in threads of their own; raise what one of them raised."""
+    every = [*items]
+    with ThreadPoolExecutor(len(every)) as pool:
+        for done in [pool.submit(work, item) for item in every]:
+            done.result()
 
 
 def until(true: Callable[[], bool], within_s: float = 120) -> None:

@@ -151,22 +151,6 @@ def test_another_attempt_waits_longer_each_time(ledger: LedgerClient) -> None:
     bench.check()
 
 
-def test_only_the_worker_that_holds_an_order_ends_it(ledger: LedgerClient) -> None:
-    bench = Bench(ledger)
-    order_id = bench.submit()
-    slow = bench.worker()
-    (claim,) = bench.claim(slow)
-    assert bench.take_over() == 0, "it is at work"
-    bench.leave(slow)
-    assert bench.take_over() == 1
-    (again,) = bench.claim(slow)  # even by the same name
-    assert not bench.end(claim)
-    assert bench.state(order_id) == "running"
-    assert bench.end(again)
-    assert len(list(ledger.query(event_type="ORDER_ENDED"))) == 1
-    bench.check()
-
-
 def test_an_order_can_be_paused_resumed_and_cancelled(ledger: LedgerClient) -> None:
     bench = Bench(ledger)
     first, second, third = (bench.submit(str(n)) for n in range(3))

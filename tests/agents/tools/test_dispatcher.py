@@ -187,10 +187,6 @@ def test_an_unknown_tool() -> None:
     assert caught.value.next_step.startswith("Did you mean 'refund'? Available: refund.")
 
 
-def test_a_tool_is_called_like_its_function() -> None:
-    assert Tool("t", "d", OPEN, lambda a, b: a - b)(5, b=3) == 2
-
-
 async def test_a_coroutine_that_swallows_its_cancellation_holds_nobody_up() -> None:
     swallowed: list[int] = []
     tasks: list[asyncio.Task[Any] | None] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from remit.gateway.auth import Directory, KeyStore, id_of, shown_keys
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, TokenUsage
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
 from remit.ledger import LedgerClient, LedgerEntry
+from tests.support.waiting import at_once
 
 
 def test_a_name_is_declared_and_changed_on_record(ledger: LedgerClient) -> None:
@@ -41,11 +41,7 @@ def test_an_id_is_declared_once_however_many_try(ledger: LedgerClient) -> None:
         except ConflictError as error:
             refused.append(error)
 
-    threads = [threading.Thread(target=declare, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(declare, range(8))
     assert len(made) == 1
     assert len(refused) == 7
     assert all("already" in error.message for error in refused)

@@ -37,6 +37,7 @@ def test_what_keys_go_through_is_all_on_record(ledger: LedgerClient) -> None:
         assert _problems(ledger) == []
 
 
+@pytest.mark.any_store
 @pytest.mark.parametrize(
     ("edit", "said"),
     [

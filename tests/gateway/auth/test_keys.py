@@ -15,9 +15,10 @@ import pytest
 from remit.gateway.auth import AuthenticationError, AuthLimits, AuthUnavailableError, KeyStore
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
 from remit.kernel.loops import run_blocking
-from remit.ledger import LedgerClient, LedgerEntry, Transaction
+from remit.ledger import LedgerClient, Transaction
 from remit.server.extending import Authenticator, HttpError
 from tests.support.stores import files_hold, outside
+from tests.support.waiting import at_once
 
 LIMITS = AuthLimits(revocation_s=0.5, stale_after_s=5, refused_log_s=60)
 
@@ -198,11 +199,7 @@ def test_of_many_who_take_a_name_at_once_one_has_it(keys: KeyStore, ledger: Ledg
         except ConflictError:
             refused.append("k")
 
-    threads = [threading.Thread(target=take) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(lambda _: take(), range(12))
     assert (len(made), len(refused)) == (1, 11)
     assert ledger.count() == 1
 
@@ -373,15 +370,6 @@ def test_wrong_words_with_a_key(keys: KeyStore, ledger: LedgerClient) -> None:
     assert keys.authenticate(made.key)
 
 
-def test_keys_outlive_the_process(target: str) -> None:
-    with LedgerClient(target) as ledger, KeyStore(ledger) as keys:
-        live, gone = keys.create("live"), keys.create("gone")
-        keys.revoke("gone")
-    with LedgerClient(target) as ledger, KeyStore(ledger, LIMITS) as keys:
-        assert keys.authenticate(live.key).name == "live"
-        assert _refused(keys, gone.key)
-
-
 def test_a_store_without_limits_lets_nobody_in(ledger: LedgerClient) -> None:
     before = threading.active_count()
     with KeyStore(ledger) as keys:
@@ -410,13 +398,6 @@ def test_a_damaged_row_lets_nobody_in(target: str, damage: str) -> None:
             KeyStore(ledger, LIMITS)
         with pytest.raises(AuthUnavailableError, match=made.key_id):
             KeyStore(ledger).list()
-
-
-def test_the_ledger_verifies_with_keys_beside_it(keys: KeyStore, ledger: LedgerClient) -> None:
-    ledger.write(LedgerEntry("E", "S", "D", "before"))
-    keys.create("k")
-    keys.revoke("k")
-    assert ledger.verify().verified
 
 
 def _wait(happened: Callable[[], bool]) -> None:

@@ -67,6 +67,7 @@ def test_an_edited_list_is_found(
     assert """ is '["*"]', by the ledger """ in problem
 
 
+@pytest.mark.any_store
 @pytest.mark.parametrize(
     "pattern",
     ["/nothing", "PUT /vector_stores", "vector_stores", "", " ", "[", "/vector_stores/vs_1",

@@ -97,19 +97,6 @@ def test_a_waiting_prompt_goes_with_what_it_quotes(world: World) -> None:
     assert not files_hold(world.place, SECRET)
 
 
-def test_killed_between_the_two_the_next_opening_takes_it_away(world: World) -> None:
-    secret = world.exchange(f"Tell me of {SECRET}, please.")
-    head = world.propose(_head(world, secret, "head.json"), evidence=[secret], holds=[secret])
-    world.governance().adopt(head.proposal_id, reason="Better.")
-    world.runtime.ledger.erase(secret, reason="request", requested_by="otto")
-    world.runtime.close()
-    assert files_hold(world.place, SECRET)
-    with Runtime.open(world.place) as runtime:
-        assert "PKG-LEARNED-ROUTING-001" not in Registry.from_ledger(runtime.ledger).packages
-        assert check_gates(runtime.gate_context(), by="test").passed
-    assert not files_hold(world.place, SECRET)
-
-
 def test_a_head_that_decisions_were_made_with_is_erased_too(place: tuple[str, Path]) -> None:
     database, directory = place
     on_server = database.startswith("postgresql")

@@ -166,19 +166,6 @@ def _erase_in_turn(place: Path, database: str, count: int, parts: tuple[int, ...
             assert explain(runtime.ledger, again)["neighbours"]
 
 
-def test_a_route_with_too_few_prompts_left_is_removed(tmp_path: Path) -> None:
-    place = new_root(tmp_path / "root", TOML)
-    with open_runtime(place) as runtime:
-        ids = _graded(runtime.ledger, 150)
-        proposal, _ = _adopted(World(place, runtime, ids))
-        for one in ids[:5]:
-            runtime.ledger.erase(one, reason="request", requested_by="otto")
-        assert forget_erased(Root(place), runtime.ledger, runtime.loaded) == [proposal]
-        assert not (place / HEAD_FILE).exists()
-        (only,) = Proposals(Root(place), runtime.ledger).all()
-        assert (only.state, only.decided_by) == ("rolled_back", "erasure")
-
-
 def test_a_later_change_stays_and_a_killed_refit_is_completed(world: World) -> None:
     """The process is killed after the new head was adopted, before old archives are deleted."""
     with (world.place / "remit.toml").open("a") as file:

@@ -13,8 +13,9 @@ import pytest
 from remit import Runtime
 from remit.gateway.auth import Identity
 from remit.kernel.settings import load_settings
-from remit.learning.proposals import Change, Learner
+from remit.learning.proposals import Change, Learner, Proposals
 from remit.learning.routes import RouteFit, fit_route, graded_prompts
+from remit.learning.routes.route_fit import HEAD_FILE
 from remit.packages import Registry
 from remit.routing import new_request
 from tests.learning.proposals.conftest import gain
@@ -162,6 +163,9 @@ def test_a_learned_route_is_adopted_replayed_rolled_back_and_erased(
         with open_runtime(place) as runtime:
             packages = Registry.from_ledger(runtime.ledger).packages
             assert "PKG-LEARNED-ROUTING-001" not in packages
+            assert not (place / HEAD_FILE).exists()
+            removed = Proposals(runtime.root, runtime.ledger).get(second)
+            assert (removed.state, removed.decided_by) == ("rolled_back", "erasure")
         assert (
             load_settings(place / "remit.toml").settings.routing.rules != "HOT/routing/learned.json"
         )

@@ -26,6 +26,7 @@ from remit.ledger.witness import (
     WitnessState,
 )
 from tests.ledger.witness.logs import Log, body
+from tests.support.waiting import at_once
 
 _STATE = "remit.ledger.witness.state"
 
@@ -425,11 +426,7 @@ def test_racing_never_rolls_back(tmp_path: Path, log: Log, signer: Signer, share
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(ask, range(4))
     assert failures == []
     # Each accepted step begins where another ended, once: one chain from 0 to 64, no way back.
     steps = dict(step for step in accepted if step[0] != step[1])

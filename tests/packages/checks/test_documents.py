@@ -25,7 +25,7 @@ def test_whole_documents_are_read(kind: str) -> None:
     assert reader(encoded(value), path)
 
 
-@pytest.mark.parametrize("name", ["specification", "framework", "agent", "acceptance"])
+@pytest.mark.parametrize("name", ["specification", "framework", "agent", "acceptance", "trust"])
 def test_schemas_are_valid_and_describe_every_property(name: str) -> None:
     schema = shipped_schema(name)
     assert schema_problem(schema) == ""

@@ -53,17 +53,6 @@ def test_a_ledger_with_a_key_has_a_checkpoint_and_one_with_a_checkpoint_a_key(ho
     assert "no key to check them" in house.errors("G6")
 
 
-def test_an_edit_of_an_entry_and_of_content_is_found(house: House) -> None:
-    _grow(house, 3)
-    _edit(
-        house, "UPDATE contents SET value = ? WHERE content_id = (SELECT max(content_id) FROM "
-        "contents)", b"x",
-    )  # fmt: skip
-    assert "content" in house.errors("G6")
-    _edit(house, "UPDATE entries SET submission_id = 'PKG-X' WHERE seq = 3")
-    assert "The ledger does not verify: seq 3: column" in house.errors("G6")
-
-
 def test_trails_and_budgets_verify(house: House) -> None:
     with house.ledger() as ledger:
         TokenBudgeter(ledger).allocate(BudgetScope("SES-1"), 500)

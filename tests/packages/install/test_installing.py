@@ -267,13 +267,6 @@ def test_restoring_goes_on_past_a_package_whose_archive_is_lost(
     assert (small / "HO2/two.txt").read_bytes() == b"right"
 
 
-def test_right_files_behind_a_link_are_not_as_installed(small: Path, scratch: Path) -> None:
-    put(small, one(scratch))
-    (small / "HO1/data").rename(small.parent / "elsewhere")
-    (small / "HO1/data").symlink_to(small.parent / "elsewhere")
-    assert refused(small, lambda manager: manager.restore()) == "linked_folder"
-
-
 # -- several processes -----------------------------------------------------------------------
 
 
@@ -436,14 +429,6 @@ def test_another_machines_record_stops_operations(shared: tuple[Path, Path], scr
     assert tree(first) == before
     with opened(first) as ledger:
         assert set(Registry.from_ledger(ledger).packages) == {"PKG-WORLD-001", ONE}
-
-
-def dying_at(step: str) -> Callable[[str], None]:
-    def die(now: str) -> None:
-        if now.startswith(step):
-            os._exit(9)
-
-    return die
 
 
 def test_killed_on_postgresql(shared: tuple[Path, Path], scratch: Path) -> None:

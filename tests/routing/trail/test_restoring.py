@@ -80,6 +80,7 @@ class Moved:
         assert ledger.verify().verified
 
 
+@pytest.mark.any_store
 @pytest.mark.parametrize("erased", [(0,), (2,), (4,), (1, 3), (0, 1, 2, 3, 4)])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_restored_ledger_and_its_trail_are_whole_again(
@@ -174,6 +175,7 @@ FOREIGN: dict[str, tuple[int, Callable[[Told], Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.any_store
 @pytest.mark.parametrize("change", FOREIGN)
 def test_a_foreign_export_is_refused(ledger: LedgerClient, tmp_path: Path, change: str) -> None:
     moved = Moved(tmp_path, 2)

@@ -112,6 +112,7 @@ def long_chain(ledger: LedgerClient) -> Chain:
     return records
 
 
+@pytest.mark.any_store
 @pytest.mark.parametrize("change", CHANGES)
 def test_any_change_is_found(
     ledger: LedgerClient, long_chain: Chain, target: str, change: str
