@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import QUICK, Serve
+from tests.server.conftest import QUICK
 from tests.server.events import PATHS
 from tests.server.running import Served, prompt, received, serving, statuses
 from tests.support import wire
@@ -302,20 +302,6 @@ def test_a_body_that_comes_slowly(served: Served, dialect: str) -> None:
     # Without a byte the answer is never lost to a reset.
     head = served.head("content-length: 1000", path=PATHS[dialect])
     assert statuses(served.raw(head)) == [408]
-
-
-def test_too_many_connections(serve: Serve) -> None:
-    """Those that have shown no key make room, the oldest first; who comes with one is answered."""
-    toml = "\n[server]\nmax_connections = 12\nheader_timeout_s = 120.0\n"
-    with serve(toml=toml) as served, ExitStack() as opened:
-        strangers = [opened.enter_context(served.connected()) for _ in range(40)]
-        assert served.call("openai", "hi")[0] == 200
-        for connection in strangers[: 40 + 1 - 12]:
-            with suppress(ConnectionError):
-                assert connection.recv(1) == b""
-        strangers[-1].sendall(served.head("connection: close", path="/healthz", method="GET"))
-        assert statuses(received(strangers[-1])) == [200]
-        assert served.ask("GET", "/healthz")[0] == 200
 
 
 # -- requests of another kind --------------------------------------------------------------
