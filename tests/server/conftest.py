@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -14,6 +14,7 @@ from tests.server.sdks import opened
 from tests.server.strict import Strict, strict_provider
 from tests.support import wire
 from tests.support.keeping import Keeper, keeping
+from tests.support.object_store import ObjectStore, object_store
 from tests.support.postgres import PostgresServer
 from tests.support.raw_provider import RawProvider, raw_provider
 from tests.support.upstream import Upstream
@@ -72,39 +73,50 @@ def keeper() -> Iterator[Keeper]:
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[RawProvider]:
-    """A provider that answers with the bytes that a test names."""
+def provider(request: pytest.FixtureRequest) -> Iterator[RawProvider]:
+    """A provider that answers with the bytes that a test names, or as its module's ``ANSWER``."""
     with raw_provider() as running:
+        running.answer = getattr(request.module, "ANSWER", running.answer)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    """A provider that keeps objects of any kind."""
+    with object_store() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def toml(request: pytest.FixtureRequest) -> str:
-    """The settings of a module's server: its ``TOML``."""
+    """The settings of a module's server: its ``TOML``, with ``{url}`` for the provider's."""
     return getattr(request.module, "TOML", QUICK)
 
 
 @pytest.fixture(scope="module")
-def served(
-    request: pytest.FixtureRequest, toml: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Served]:
-    """One server for a module's tests, on SQLite, before the fixture that its ``BEFORE`` names."""
-    before = request.getfixturevalue(getattr(request.module, "BEFORE", "upstream"))
+def before(request: pytest.FixtureRequest) -> Any:
+    """The provider of a module's server: the fixture that its ``BEFORE`` names."""
+    return request.getfixturevalue(getattr(request.module, "BEFORE", "upstream"))
+
+
+@pytest.fixture(scope="module")
+def served(before: Any, toml: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for a module's tests, on SQLite."""
     root = tmp_path_factory.mktemp("served") / "root"
-    with serving(root, before.url, toml=toml) as running:
+    with serving(root, before.url, toml=toml.replace("{url}", before.url)) as running:
         yield running
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def anywhere(
-    request: pytest.FixtureRequest, toml: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Served]:
+    request: pytest.FixtureRequest, before: Any, toml: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Served]:  # fmt: skip
     """One server for a module's tests, on either store."""
     database = ""
     if request.param == "postgresql":
         server: PostgresServer = request.getfixturevalue("postgres")
         database = server.database()
-    before = request.getfixturevalue(getattr(request.module, "BEFORE", "upstream"))
     root = tmp_path_factory.mktemp("anywhere") / "root"
     with serving(root, before.url, toml=toml, database=database) as running:
         yield running

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import anthropic
 import openai
-from pydantic import BaseModel
 
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerEntry
 from tests.server.running import Served
 
 __all__ = [
-    "DEFAULTS", "HARD", "MODELS", "PNG", "Weather", "anthropic_at", "costs", "is_whole",
-    "openai_at", "opening", "rates", "snapshot",
+    "DEFAULTS", "HARD", "MODELS", "anthropic_at", "costs", "is_whole", "openai_at", "opening",
+    "rates", "snapshot",
 ]  # fmt: skip
 
 MODELS = ("gpt-4o-mini", "claude-sonnet-4-5")
@@ -29,14 +27,6 @@ DEFAULTS = tuple(
 
 HARD = {"max_retries": 0, "timeout": 30}
 """Of every client: what goes wrong shows at once."""
-
-PNG = base64.b64encode(
-    bytes.fromhex(
-        "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c"
-        "63f8cfc0f01f0005000201a5f645400000000049454e44ae426082"
-    )
-).decode()
-"""One pixel."""
 
 _WIRE = {"openai": "openai.chat", "anthropic": "anthropic.messages"}
 _USD_PER_MILLION = {"gpt-4o-mini": (0.15, 0.60), "claude-sonnet-4-5": (3.0, 15.0)}
@@ -71,13 +61,6 @@ def anthropic_at(served: Served, key: str = "", session: str = "") -> anthropic.
     return opening(anthropic.Anthropic)(
         base_url=served.url, api_key=key or served.token, default_headers=named, **HARD
     )
-
-
-class Weather(BaseModel):
-    """An answer held to a schema."""
-
-    city: str
-    degrees: int
 
 
 def snapshot(model: str, number: int) -> str:

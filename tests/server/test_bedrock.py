@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -16,9 +15,12 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, EventStreamError
 
-from tests.server.running import Served, new_session, serving
-from tests.support.raw_provider import RawProvider, raw_provider, whole
+from tests.server.running import Served, new_session
+from tests.support import wire
+from tests.support.raw_provider import RawProvider, replying, whole
 
+BEFORE = "provider"
+TOML = "[gateway]\nmax_retries = 0\nfailure_threshold = 1000\n"
 _CLAUDE = "claude-sonnet-4-5"
 _USAGE = {"input_tokens": 20, "output_tokens": 7, "cache_read_input_tokens": 100,
           "cache_creation_input_tokens": 30}  # fmt: skip
@@ -46,71 +48,23 @@ _TOOLS = {"tools": [{"toolSpec": {"name": "look", "inputSchema": {"json": {
     "type": "object", "properties": {"at": {"type": "integer"}}}}}}]}  # fmt: skip
 _INVOKED = {"anthropic_version": "bedrock-2023-05-31", "max_tokens": 50,
             "messages": [{"role": "user", "content": "hi"}]}  # fmt: skip
-_CHUNKS = (
-    {"id": "c", "object": "chat.completion.chunk", "model": "gpt-4o-mini",
-     "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Good "}}]},
-    {"id": "c", "object": "chat.completion.chunk", "model": "gpt-4o-mini",
-     "choices": [{"index": 0, "delta": {"content": "day"}, "finish_reason": "stop"}]},
-    {"id": "c", "object": "chat.completion.chunk", "model": "gpt-4o-mini", "choices": [],
-     "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}},
-)  # fmt: skip
-
-
-def message_events(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """The events of a stream of the Messages API, without their last one."""
-    usage = {**message["usage"], "output_tokens": 1}
-    events: list[dict[str, Any]] = [
-        {"type": "message_start", "message": {**message, "content": [], "usage": usage}}
-    ]
-    for index, block in enumerate(message["content"]):
-        empty, deltas = dict(block), []
-        if block["type"] == "text":
-            empty["text"], deltas = "", [{"type": "text_delta", "text": block["text"]}]
-        elif block["type"] == "thinking":
-            empty |= {"thinking": "", "signature": ""}
-            deltas = [{"type": "thinking_delta", "thinking": block["thinking"]},
-                      {"type": "signature_delta", "signature": block["signature"]}]  # fmt: skip
-        elif block["type"] == "tool_use":
-            empty["input"] = {}
-            text = json.dumps(block["input"])
-            deltas = [{"type": "input_json_delta", "partial_json": piece}
-                      for piece in (text[:4], text[4:])]  # fmt: skip
-        events.append({"type": "content_block_start", "index": index, "content_block": empty})
-        events += [{"type": "content_block_delta", "index": index, "delta": one} for one in deltas]
-        events.append({"type": "content_block_stop", "index": index})
-    delta = {"stop_reason": message["stop_reason"], "stop_sequence": None}
-    return [*events, {"type": "message_delta", "delta": delta,
-                      "usage": {"output_tokens": message["usage"]["output_tokens"]}}]  # fmt: skip
 
 
 def _stream(*events: Any) -> bytes:
-    wire = b""
-    for event in events:
-        name = b"event: %b\n" % event["type"].encode() if event and "type" in event else b""
-        wire += name + b"data: %b\n\n" % (json.dumps(event).encode() if event else b"[DONE]")
-    return whole(wire, kind="text/event-stream")
+    return whole(b"".join(wire.sse(events)), kind="text/event-stream")
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[RawProvider]:
-    with raw_provider() as running:
-        running.seen = []  # type: ignore[attr-defined]
+def _answered(path: str, raw: bytes) -> bytes:
+    body = json.loads(raw) if raw else {}
+    if path.endswith("/messages"):
+        return _messages(body, json.dumps(body["messages"]))
+    if path.endswith("/chat/completions"):
+        answer = wire.completion_stream(wire.completion("Good day"))
+        return whole(b"".join(answer.chunks), kind=answer.content_type)
+    return whole(b'{"object":"list","data":[]}')
 
-        def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
-            body = json.loads(raw) if raw else {}
-            if not path.startswith("/v1/models"):
-                running.seen.append((path, raw))  # type: ignore[attr-defined]
-            text = json.dumps(body.get("messages", ""))
-            if path.endswith("/messages"):
-                connection.sendall(_messages(body, text))
-            elif path.endswith("/chat/completions"):
-                connection.sendall(_stream(*_CHUNKS, None))
-            else:
-                connection.sendall(whole(b'{"object":"list","data":[]}'))
-            return True
 
-        running.answer = answer
-        yield running
+ANSWER = replying(_answered)
 
 
 def _messages(body: dict[str, Any], text: str) -> bytes:
@@ -121,19 +75,11 @@ def _messages(body: dict[str, Any], text: str) -> bytes:
         return whole(json.dumps(said).encode(), status="400 Bad Request")
     if not body.get("stream"):
         return whole(json.dumps(_MESSAGE).encode())
-    events = message_events(_MESSAGE)
+    events = wire.message_events(_MESSAGE)
     if "broken" in text:
         said = {"type": "overloaded_error", "message": "Overloaded"}
         return _stream(*events[:4], {"type": "error", "error": said})
-    return _stream(*events, {"type": "message_stop"})
-
-
-@pytest.fixture(scope="module")
-def served(provider: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("bedrock") / "root"
-    toml = "[gateway]\nmax_retries = 0\nfailure_threshold = 1000\n"
-    with serving(root, provider.url, toml=toml) as running:
-        yield running
+    return _stream(*events)
 
 
 @pytest.fixture
@@ -163,7 +109,7 @@ def _client(served: Served, key: str) -> Any:
 
 
 def _last(provider: RawProvider) -> tuple[str, dict[str, Any]]:
-    path, raw = provider.seen[-1]  # type: ignore[attr-defined]
+    path, raw = provider.seen[-1]
     return path, json.loads(raw)
 
 
@@ -219,7 +165,7 @@ def test_an_invoked_stream_is_the_providers_own_events_in_frames(client: Any) ->
     answer = client.invoke_model_with_response_stream(modelId=_CLAUDE, body=json.dumps(_INVOKED))
     assert answer["contentType"] == "application/json"
     events = [json.loads(event["chunk"]["bytes"]) for event in answer["body"]]
-    assert events == [*message_events(_MESSAGE), {"type": "message_stop"}]
+    assert events == wire.message_events(_MESSAGE)
 
 
 def test_converse_is_translated_with_its_usage(
@@ -292,7 +238,7 @@ def test_any_model_answers_a_client_of_bedrock(client: Any) -> None:
     )
     events = [json.loads(event["chunk"]["bytes"]) for event in answer["body"]]
     texts = [event["delta"].get("text") for event in events if "delta" in event]
-    assert texts[:2] == ["Good ", "day"]
+    assert "".join(text or "" for text in texts) == "Good day"
 
 
 @pytest.mark.parametrize(
@@ -350,14 +296,14 @@ def test_errors_have_bedrocks_form(served: Served, client: Any, provider: RawPro
 
 
 def test_a_budget_holds(served: Served, provider: RawProvider) -> None:
-    before = len(provider.seen)  # type: ignore[attr-defined]
+    before = len(provider.seen)
     key = served.key(usd_nano=100_000).key
     for more in ({"inferenceConfig": {"maxTokens": 100_000}}, {}):
         with closing(_client(served, key)) as client, pytest.raises(ClientError) as caught:
             client.converse(modelId=_CLAUDE, messages=[_TURN], **more)
         assert caught.value.response["Error"]["Code"] == "ServiceQuotaExceededException"
         assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 402
-    assert len(provider.seen) == before  # type: ignore[attr-defined]
+    assert len(provider.seen) == before
 
 
 @pytest.mark.parametrize("member", ["inferenceConfig", "toolConfig"])

@@ -25,29 +25,19 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from remit.providers import EVENT_STREAM, frame
 from tests.server.running import Served, new_session, serving
-from tests.server.test_bedrock import message_events
+from tests.support.wire import completion, message, message_events, sse
 
 _REGION = "eu-central-1"
 _SECRETS = Credentials("AKIDEXAMPLE", "aws-secret-key", "aws-session-token")
 _CLAUDE = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
 _VERTEX_CLAUDE = "claude-sonnet-4-5@20250929"
-_USAGE = {"input_tokens": 20, "output_tokens": 7}
-_MESSAGE: dict[str, Any] = {
-    "id": "m", "type": "message", "role": "assistant", "model": "claude",
-    "content": [{"type": "text", "text": "Good day."}],
-    "stop_reason": "end_turn", "stop_sequence": None, "usage": _USAGE,
-}  # fmt: skip
+_MESSAGE = message("Good day.", input_tokens=20, output_tokens=7)
 _GENERATED = {
     "candidates": [{"content": {"role": "model", "parts": [{"text": "Good day."}]},
                     "finishReason": "STOP", "index": 0}],
     "usageMetadata": {"promptTokenCount": 20, "candidatesTokenCount": 7, "totalTokenCount": 27},
 }  # fmt: skip
-_CHAT = {
-    "id": "c", "object": "chat.completion", "model": "m", "created": 1,
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Good day."},
-                 "finish_reason": "stop"}],
-    "usage": {"prompt_tokens": 20, "completion_tokens": 7, "total_tokens": 27},
-}  # fmt: skip
+_CHAT = completion("Good day.", prompt_tokens=20, completion_tokens=7)
 
 
 class Clouds(ThreadingHTTPServer):
@@ -140,16 +130,13 @@ class _Cloud(BaseHTTPRequestHandler):
         if path.endswith(("/invoke", ":rawPredict")):
             return self._send(200, _MESSAGE)
         if path.endswith("/invoke-with-response-stream"):
-            events = [*message_events(_MESSAGE), {"type": "message_stop"}]
-            return self._stream(EVENT_STREAM, *(_chunk(event) for event in events))
+            return self._stream(EVENT_STREAM, *map(_chunk, message_events(_MESSAGE)))
         if path.endswith(":streamRawPredict"):
-            events = [*message_events(_MESSAGE), {"type": "message_stop"}]
-            return self._stream("text/event-stream", *map(_sse, events))
+            return self._stream("text/event-stream", *sse(message_events(_MESSAGE)))
         if path.endswith(":generateContent"):
             return self._send(200, _GENERATED)
         if path.endswith(":streamGenerateContent?alt=sse"):
-            return self._stream("text/event-stream", b"data: " + json.dumps(_GENERATED).encode()
-                                + b"\n\n")  # fmt: skip
+            return self._stream("text/event-stream", *sse([_GENERATED]))
         return self._send(404, {"message": f"{self.path} is unknown"})
 
     def _send(self, status: int, value: Any, **headers: str) -> None:
@@ -178,10 +165,6 @@ def _frame(name: str, event: dict[str, Any]) -> bytes:
 
 def _chunk(event: dict[str, Any]) -> bytes:
     return _frame("chunk", {"bytes": base64.b64encode(json.dumps(event).encode()).decode()})
-
-
-def _sse(event: dict[str, Any]) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), json.dumps(event).encode())
 
 
 @pytest.fixture(scope="module")

@@ -316,16 +316,6 @@ def test_who_stops_sending_gets_no_answer_and_leaves_a_pair(served: Served) -> N
     served.exchange(session)
 
 
-def test_who_hangs_up_in_a_stream_ends_it_at_once(served: Served) -> None:
-    session = new_session()
-    with served.connected(_call(served, "hi [[slow=3]]", session=session, stream=True)):
-        until(lambda: len(served.entries("DISPATCH", session)) == 1)
-    begun = time.monotonic()
-    until(lambda: len(served.entries("EXCHANGE", session)) == 1)
-    assert time.monotonic() - begun < 60
-    assert served.exchange(session).metadata["outcome"] != "SUCCESS"
-
-
 def test_who_was_to_be_asked_for_a_body_and_was_refused(served: Served) -> None:
     """The connection ends: nobody knows whether what comes next is that body."""
     head = served.head("expect: 100-continue", "content-length: 100", token="nobody")

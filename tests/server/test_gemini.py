@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.server.running import Served, new_session, serving
-from tests.support.raw_provider import RawProvider, raw_provider, whole
+from tests.server.running import Served, new_session
+from tests.support.raw_provider import RawProvider, replying, whole
+from tests.support.wire import completion, completion_stream
 
+_EVENTS = "text/event-stream"
 _MODEL = "gemini-2.5-flash"
 _CONTENTS: list[Any] = [{"role": "user", "parts": [{"text": "hi"}]}]
 _USAGE = {"promptTokenCount": 100, "candidatesTokenCount": 20, "thoughtsTokenCount": 5,
@@ -28,7 +28,8 @@ _TOOLS = [{"functionDeclarations": [{"name": "look", "parameters": {
 _TOP = {"contents", "systemInstruction", "system_instruction", "tools", "toolConfig",
         "safetySettings", "generationConfig", "generation_config", "cachedContent", "content",
         "requests", "taskType", "outputDimensionality"}  # fmt: skip
-_TOML = """
+BEFORE = "provider"
+TOML = """
 [providers.gemini]
 kind = "gemini"
 base_url = "{url}/v1beta"
@@ -47,7 +48,7 @@ def _answer(*parts: dict[str, Any], reason: str | None = "STOP", **more: Any) ->
 
 def _stream(*events: Any) -> bytes:
     wire = b"".join(b"data: %b\r\n\r\n" % json.dumps(event).encode() for event in events)
-    return whole(wire, kind="text/event-stream")
+    return whole(wire, _EVENTS)
 
 
 _MESSAGE = {
@@ -56,14 +57,6 @@ _MESSAGE = {
                 {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"at": 1}}],
     "stop_reason": "tool_use", "usage": {"input_tokens": 9, "output_tokens": 4},
 }  # fmt: skip
-_CHUNKS = (
-    {"id": "c", "object": "chat.completion.chunk", "model": "gpt-4o-mini",
-     "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Good "}}]},
-    {"id": "c", "object": "chat.completion.chunk", "model": "gpt-4o-mini",
-     "choices": [{"index": 0, "delta": {"content": "day"}, "finish_reason": "stop"}]},
-    {"id": "c", "object": "chat.completion.chunk", "model": "gpt-4o-mini", "choices": [],
-     "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}},
-)  # fmt: skip
 _CASES = {
     "plain": _answer({"text": "Hello"}),
     "tools": _answer(*_PARTS),
@@ -80,29 +73,17 @@ _CASES = {
 _TWO = [{**_CASES["two"], "candidates": [one]} for one in _CASES["two"]["candidates"]]
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[RawProvider]:
-    with raw_provider() as running:
-        running.seen = []  # type: ignore[attr-defined]
+def _answered(path: str, raw: bytes) -> bytes:
+    if path.startswith("/v1beta/"):
+        return _gemini(path, json.loads(raw) if raw else {})
+    if path.endswith("/messages"):
+        return whole(json.dumps(_MESSAGE).encode())
+    if path.endswith("/chat/completions"):
+        return whole(b"".join(completion_stream(completion("Good day")).chunks), _EVENTS)
+    return whole(b'{"object":"list","data":[]}')
 
-        def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
-            running.seen.append((path, raw))  # type: ignore[attr-defined]
-            body = json.loads(raw) if raw else {}
-            if path.startswith("/v1beta/"):
-                connection.sendall(_gemini(path, body))
-            elif path.endswith("/messages"):
-                connection.sendall(whole(json.dumps(_MESSAGE).encode()))
-            elif path.endswith("/chat/completions"):
-                events = (*_CHUNKS, None)
-                wire = b"".join(b"data: %b\n\n" % (json.dumps(one).encode() if one else b"[DONE]")
-                                for one in events)  # fmt: skip
-                connection.sendall(whole(wire, kind="text/event-stream"))
-            else:
-                connection.sendall(whole(b'{"object":"list","data":[]}'))
-            return True
 
-        running.answer = answer
-        yield running
+ANSWER = replying(_answered)
 
 
 def _gemini(path: str, body: dict[str, Any]) -> bytes:
@@ -132,13 +113,6 @@ def _gemini(path: str, body: dict[str, Any]) -> bytes:
     return _stream(_answer({"text": "Hel"}, reason=None), _answer({"text": "lo"}))
 
 
-@pytest.fixture(scope="module")
-def served(provider: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("gemini") / "root"
-    with serving(root, provider.url, toml=_TOML.format(url=provider.url)) as running:
-        yield running
-
-
 def _ask(
     served: Served, verb: str, body: Any, *, model: str = f"gemini/{_MODEL}", **more: Any
 ) -> tuple[int, bytes, Any, str]:
@@ -149,8 +123,7 @@ def _ask(
 
 
 def _last(provider: RawProvider) -> tuple[str, bytes]:
-    path, raw = provider.seen[-1]  # type: ignore[attr-defined]
-    return path, raw
+    return provider.seen[-1]
 
 
 def test_the_bytes_pass_unchanged_to_gemini_and_back_at_the_price_of_their_usage(
@@ -239,13 +212,13 @@ def test_errors_have_googles_form(served: Served) -> None:
 
 def test_a_budget_holds(served: Served, provider: RawProvider) -> None:
     key = served.key(usd_nano=1000)
-    before = len(provider.seen)  # type: ignore[attr-defined]
+    before = len(provider.seen)
     body = {"contents": _CONTENTS, "generationConfig": {"maxOutputTokens": 100000}}
     status, raw, _, _ = _ask(served, "generateContent", body, token=key.key)
     said = json.loads(raw)["error"]
     assert (status, said["status"]) == (402, "RESOURCE_EXHAUSTED")
     assert said["details"][0]["reason"] == "BUDGET_EXHAUSTED"
-    assert len(provider.seen) == before  # type: ignore[attr-defined]
+    assert len(provider.seen) == before
 
 
 def test_models_tokens_and_embeddings(served: Served) -> None:
@@ -306,7 +279,7 @@ def test_a_stream_of_chat_completions_reaches_a_client_of_gemini(served: Served)
         contents = [event["candidates"][0].get("content", {"parts": []}) for event in events]
         assert "".join(part["text"] for one in contents for part in one["parts"]) == "Good day"
         assert events[-1]["candidates"][0]["finishReason"] == "STOP"
-        assert events[-1]["usageMetadata"]["totalTokenCount"] == 11
+        assert events[-1]["usageMetadata"]["totalTokenCount"] == 18
 
 
 def test_a_candidate_that_begins_after_another_ended_reaches_the_client_and_the_record(

@@ -20,28 +20,16 @@ from remit.providers.wire import PASSED_PATHS, PassedPath, find_passed
 from tests.server.conftest import QUICK
 from tests.server.running import Served, serving
 from tests.server.sdks import HARD, opening
-from tests.support.object_store import ObjectStore, object_store
+from tests.support.object_store import ObjectStore
 from tests.support.postgres import PostgresServer
 from tests.support.soak import is_soak, sample
 from tests.support.waiting import until
 
+BEFORE = "store"
 _SERVED = 258
 """The number of requests that are passed on; it may not fall."""
 
 _ALL = ("*",)
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[ObjectStore]:
-    with object_store() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def served(store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("passed") / "root"
-    with serving(root, store.url, toml=QUICK) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -13,17 +13,12 @@ import pytest
 
 from tests.server.running import Served, serving
 from tests.support.raw_provider import RawProvider, whole
-from tests.support.wire import completion
+from tests.support.wire import completion, response
 
 BEFORE = "provider"
 TOML = "[gateway]\nretry_base_ms = 1\nretry_max_ms = 1000\n"
 _CHAT = completion("translated")
-_NATIVE = {
-    "id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": "m",
-    "output": [{"id": "msg_1", "type": "message", "role": "assistant", "status": "completed",
-                "content": [{"type": "output_text", "text": "native", "annotations": []}]}],
-    "usage": {"input_tokens": 9, "output_tokens": 2, "total_tokens": 11},
-}  # fmt: skip
+_NATIVE = response("native")
 
 
 def _replies(provider: RawProvider, *answers: bytes) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from collections.abc import Iterator
 from itertools import permutations, product
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.server.running import Served, new_session, serving
-from tests.support.raw_provider import RawProvider, raw_provider, whole
+from tests.server.running import Served, new_session
+from tests.support import wire
+from tests.support.raw_provider import RawProvider, replying, whole
 
 _MODELS = {
     "claude": "anthropic/claude-haiku-4-5",
@@ -25,22 +25,27 @@ _MODELS = {
     "gemini": "gemini/gemini-3-flash-preview",
     "mistral": "mistral/devstral-2512",
 }
-_TOML = """
+_DOWN = "-down-for-"  # in the name of a model whose provider answers 503
+_FALLBACKS = "\n".join(
+    f'"{_MODELS[first]}{_DOWN}{second}" = ["{_MODELS[second]}"]'
+    for first, second in permutations(_MODELS, 2)
+)
+TOML = f"""
 [gateway]
 max_retries = 1
 retry_base_ms = 1
 retry_max_ms = 1
 failure_threshold = 1000
 [gateway.fallbacks]
-{fallbacks}
+{_FALLBACKS}
 [providers.gemini]
 kind = "openai"
-base_url = "{url}/gemini/v1"
+base_url = "{{url}}/gemini/v1"
 api_key = "k"
 default_model = "gemini-3-flash-preview"
 [providers.mistral]
 kind = "openai"
-base_url = "{url}/mistral/v1"
+base_url = "{{url}}/mistral/v1"
 api_key = "k"
 default_model = "devstral-2512"
 """
@@ -53,7 +58,6 @@ _TABLE = {
         re.MULTILINE,
     )
 }
-_DOWN = "-down-for-"  # in the name of a model whose provider answers 503
 _SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 _RESULT = "a tree"
 _CHAT_MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "name", "refusal", "annotations"}
@@ -169,50 +173,32 @@ def _mistral(body: dict[str, Any]) -> None:
 
 
 def _chat_answer(identity: str, asked: bool, more: dict[str, Any], thought: str) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": None if asked else "done"}
-    if asked:
-        function = {"name": "look", "arguments": '{"path":"a"}'}
-        message["tool_calls"] = [{"id": identity, "type": "function", "function": function, **more}]
-        if thought:
-            message["reasoning_content"] = thought
-    finish = "tool_calls" if asked else "stop"
-    return {
-        "id": "c", "object": "chat.completion", "created": 1, "model": "m",
-        "choices": [{"index": 0, "finish_reason": finish, "message": message}],
-        "usage": {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13},
-    }  # fmt: skip
+    if not asked:
+        return wire.completion("done")
+    call = {**wire.function_call("look", '{"path":"a"}', identity), **more}
+    answer = wire.completion(calls=[call])
+    if thought:
+        answer["choices"][0]["message"]["reasoning_content"] = thought
+    return answer
 
 
 def _claude_answer(asked: bool) -> dict[str, Any]:
-    content: list[dict[str, Any]] = [{"type": "text", "text": "done"}]
-    if asked:
-        thought = {"type": "thinking", "thinking": "Hm.", "signature": "ANT-SIG"}
-        use = {"type": "tool_use", "id": "toolu_01A09q90qw90lq917835lq9", "name": "look",
-               "input": {"path": "a"}}  # fmt: skip
-        content = [thought, use]
-    return {
-        "id": "m", "type": "message", "role": "assistant", "model": "claude-haiku-4-5",
-        "content": content, "stop_reason": "tool_use" if asked else "end_turn",
-        "usage": {"input_tokens": 9, "output_tokens": 4},
-    }  # fmt: skip
+    if not asked:
+        return wire.message("done")
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "ANT-SIG"}
+    return wire.message(
+        thought, wire.tool_use("look", {"path": "a"}, "toolu_01A09q90qw90lq917835lq9")
+    )
 
 
 def _responses_answer(asked: bool) -> dict[str, Any]:
-    output: list[dict[str, Any]] = [
-        {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed",
-         "content": [{"type": "output_text", "text": "done", "annotations": []}]}
-    ]  # fmt: skip
-    if asked:
-        output = [
-            {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "OAI-SEAL"},
-            {"id": "fc_1", "type": "function_call", "status": "completed", "name": "look",
-             "call_id": "call_" + "x" * 24, "arguments": '{"path":"a"}'},
-        ]  # fmt: skip
-    return {
-        "id": "resp_1", "object": "response", "created_at": 1, "status": "completed",
-        "model": "gpt-5-mini", "output": output,
-        "usage": {"input_tokens": 9, "output_tokens": 4, "total_tokens": 13},
-    }  # fmt: skip
+    if not asked:
+        return wire.response("done")
+    return wire.response(
+        {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "OAI-SEAL"},
+        {"id": "fc_1", "type": "function_call", "status": "completed", "name": "look",
+         "call_id": "call_" + "x" * 24, "arguments": '{"path":"a"}'},
+    )  # fmt: skip
 
 
 def _answer(path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -235,43 +221,23 @@ def _answer(path: str, body: dict[str, Any]) -> dict[str, Any]:
     return _chat_answer("call_1", asked, {}, "Well.")
 
 
-@pytest.fixture(scope="module")
-def providers() -> Iterator[RawProvider]:
-    with raw_provider() as provider:
-
-        def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
-            if not raw:
-                connection.sendall(whole(b'{"object":"list","data":[]}'))
-                return True
-            if path.endswith("/responses") and path.startswith(("/gemini", "/mistral")):
-                connection.sendall(whole(b'{"error":"no such path"}', status="404 Not Found"))
-                return True
-            if _DOWN.encode() in raw:
-                said = b'{"error":{"message":"overloaded","type":"server_error"}}'
-                connection.sendall(whole(said, status="503 Service Unavailable"))
-                return True
-            try:
-                connection.sendall(whole(json.dumps(_answer(path, json.loads(raw))).encode()))
-            except (RefusedError, LookupError, TypeError, AttributeError) as refused:
-                error = {"error": {"message": str(refused), "type": "invalid_request_error"}}
-                said = whole(json.dumps(error).encode(), status="400 Bad Request")
-                connection.sendall(said)
-            return True
-
-        provider.answer = answer
-        yield provider
+def _answered(path: str, raw: bytes) -> bytes:
+    if not raw:
+        return whole(b'{"object":"list","data":[]}')
+    if path.endswith("/responses") and path.startswith(("/gemini", "/mistral")):
+        return whole(b'{"error":"no such path"}', status="404 Not Found")
+    if _DOWN.encode() in raw:
+        said = b'{"error":{"message":"overloaded","type":"server_error"}}'
+        return whole(said, status="503 Service Unavailable")
+    try:
+        return whole(json.dumps(_answer(path, json.loads(raw))).encode())
+    except (RefusedError, LookupError, TypeError, AttributeError) as refused:
+        error = {"error": {"message": str(refused), "type": "invalid_request_error"}}
+        return whole(json.dumps(error).encode(), status="400 Bad Request")
 
 
-@pytest.fixture(scope="module")
-def served(providers: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("switching") / "root"
-    fallbacks = "\n".join(
-        f'"{_MODELS[first]}{_DOWN}{second}" = ["{_MODELS[second]}"]'
-        for first, second in permutations(_MODELS, 2)
-    )
-    toml = _TOML.format(url=providers.url, fallbacks=fallbacks)
-    with serving(root, providers.url, toml=toml) as running:
-        yield running
+ANSWER = replying(_answered)
+BEFORE = "provider"
 
 
 class Client:
@@ -404,16 +370,8 @@ _PLACES = {
 
 @pytest.mark.parametrize("model", _PLACES)
 def test_images_of_a_message_and_of_a_tool_reach_the_model_of_an_agent_that_speaks_responses(
-    served: Served, providers: RawProvider, model: str
+    served: Served, provider: RawProvider, model: str
 ) -> None:
-    seen: list[dict[str, Any]] = []
-    answer = providers.answer
-
-    def noted(connection: socket.socket, path: str, raw: bytes) -> bool:
-        if raw:
-            seen.append(json.loads(raw))
-        return answer(connection, path, raw)
-
     image = {"type": "input_image", "image_url": _PNG}
     given = [{"type": "input_text", "text": _RESULT}, image]
     said = [
@@ -421,13 +379,9 @@ def test_images_of_a_message_and_of_a_tool_reach_the_model_of_an_agent_that_spea
         {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "call_1", "output": given},
     ]
-    providers.answer = noted
-    try:
-        tools = [{"type": "function", "name": "look", "parameters": _SCHEMA}]
-        body = {"model": model, "input": said, "store": False, "tools": tools}
-        status, raw, _ = served.ask("POST", "/v1/responses", body)
-    finally:
-        providers.answer = answer
+    tools = [{"type": "function", "name": "look", "parameters": _SCHEMA}]
+    body = {"model": model, "input": said, "store": False, "tools": tools}
+    status, raw, _ = served.ask("POST", "/v1/responses", body)
     assert status == 200, raw
     assert json.loads(raw)["output"][-1]["content"][0]["text"] == "done"
-    assert json.dumps(seen[-1]).count(_PLACES[model]) == 2
+    assert provider.seen[-1][1].decode().count(_PLACES[model]) == 2

@@ -3,75 +3,45 @@
 from __future__ import annotations
 
 import json
-import socket
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from remit.providers.wire import stream_sum
-from tests.server.running import Served, new_session, serving
-from tests.support.raw_provider import RawProvider, raw_provider, whole
+from tests.server.running import Served, new_session
+from tests.support.raw_provider import RawProvider, replying, whole
+from tests.support.wire import message, response, sse
 
 _CLAUDE = "anthropic/claude-sonnet-4-5"
 _TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
-_MESSAGE = {
-    "id": "m", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5",
-    "content": [{"type": "text", "text": "done"}], "stop_reason": "end_turn",
-    "usage": {"input_tokens": 9, "output_tokens": 4},
-}  # fmt: skip
 _CALL = {"id": "fc_1", "type": "function_call", "status": "completed", "name": "look",
          "call_id": "call_1", "arguments": "{}"}  # fmt: skip
-_RESPONSE = {
-    "id": "resp_1", "object": "response", "created_at": 1, "status": "completed",
-    "model": "gpt-5.6", "output": [_CALL],
-    "usage": {"input_tokens": 9, "output_tokens": 4, "total_tokens": 13},
-}  # fmt: skip
+_RESPONSE = response(_CALL)
 
 
-def _events(answer: dict[str, Any]) -> bytes:
-    events: list[dict[str, Any]] = [
+def _events(answer: dict[str, Any]) -> list[bytes]:
+    begun = {"output_index": 0, "item": {**_CALL, "arguments": ""}}
+    return sse([
         {"type": "response.created", "response": {**answer, "output": []}},
-        {
-            "type": "response.output_item.added",
-            "output_index": 0,
-            "item": {**_CALL, "arguments": ""},
-        },
+        {"type": "response.output_item.added", **begun},
         {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{}"},
         {"type": "response.output_item.done", "output_index": 0, "item": _CALL},
         {"type": "response.completed", "response": answer},
-    ]
-    return b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
+    ])  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[RawProvider]:
-    with raw_provider() as running:
-        running.seen = []  # type: ignore[attr-defined]
-
-        def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
-            if not raw:
-                connection.sendall(whole(b'{"object":"list","data":[]}'))
-                return True
-            body = json.loads(raw)
-            running.seen.append((path, body))  # type: ignore[attr-defined]
-            if path.endswith("/messages"):
-                connection.sendall(whole(json.dumps(_MESSAGE).encode()))
-            elif body.get("stream"):
-                connection.sendall(whole(_events(_RESPONSE), kind="text/event-stream"))
-            else:
-                connection.sendall(whole(json.dumps(_RESPONSE).encode()))
-            return True
-
-        running.answer = answer
-        yield running
+def _answered(path: str, raw: bytes) -> bytes:
+    if not raw:
+        return whole(b'{"object":"list","data":[]}')
+    if path.endswith("/messages"):
+        return whole(json.dumps(message("done")).encode())
+    if json.loads(raw).get("stream"):
+        return whole(b"".join(_events(_RESPONSE)), kind="text/event-stream")
+    return whole(json.dumps(_RESPONSE).encode())
 
 
-@pytest.fixture(scope="module")
-def served(provider: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("translated") / "root"
-    with serving(root, provider.url) as running:
-        yield running
+ANSWER = replying(_answered)
+BEFORE = "provider"
 
 
 def _ask(served: Served, body: dict[str, Any], key: str = "") -> tuple[str, bytes, Any]:
@@ -107,7 +77,8 @@ def test_a_client_of_chat_completions_reaches_a_model_that_takes_tools_on_respon
     body = {"model": "openai/gpt-5.6", "messages": [{"role": "user", "content": "Hi"}],
             "tools": _TOOLS, "stream": stream}  # fmt: skip
     session, raw, _ = _ask(served, body)
-    path, sent = provider.seen[-1]  # type: ignore[attr-defined]
+    path, body_sent = provider.seen[-1]
+    sent = json.loads(body_sent)
     assert path.endswith("/responses")
     assert sent["tools"][0]["name"] == "look"
     if stream:
@@ -149,9 +120,9 @@ def test_the_query_reaches_a_provider_of_the_clients_own_dialect(
     body: dict[str, Any] = {"model": model, member: said}
     if "/messages" in asked:
         body["max_tokens"] = 9
-    provider.seen.clear()  # type: ignore[attr-defined]
+    provider.got.clear()
     served.ask("POST", asked, body, headers={"x-remit-session": session})
-    ((path, _),) = provider.seen  # type: ignore[attr-defined]
+    ((path, _),) = provider.seen
     assert path == sent
     line = served.exchange(session).metadata.get("request_line")
     base = "" if model == _CLAUDE else "/v1"  # OpenAI's base URL ends in it.

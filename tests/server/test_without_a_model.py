@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
 import openai
 import pytest
 
-from tests.server.conftest import QUICK
-from tests.server.running import Served, serving
+from tests.server.running import Served
 from tests.server.sdks import HARD, opening
-from tests.support.object_store import ObjectStore, object_store
+from tests.support.object_store import ObjectStore
 
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[ObjectStore]:
-    with object_store() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def served(store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("without") / "root"
-    with serving(root, store.url, toml=QUICK) as running:
-        yield running
+BEFORE = "store"
 
 
 def _ask(served: Served, path: str, body: Any, **headers: str) -> tuple[int, Any]:

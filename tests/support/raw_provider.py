@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["CASE_HEADER", "RawProvider", "pieces", "raw_provider", "says", "whole"]
+__all__ = ["CASE_HEADER", "RawProvider", "pieces", "raw_provider", "replying", "says", "whole"]
 
 CASE_HEADER = "openai-beta"
 """Remit passes it on within a dialect: by it the provider knows which answer is wanted.
@@ -36,6 +36,16 @@ def says(data: bytes, *, stays_open: bool = True) -> Answer:
     def answer(connection: socket.socket, path: str, body: bytes) -> bool:
         connection.sendall(data)
         return stays_open
+
+    return answer
+
+
+def replying(make: Callable[[str, bytes], bytes]) -> Answer:
+    """Answers with the bytes, head and body, that are made of a request's path and body."""
+
+    def answer(connection: socket.socket, path: str, body: bytes) -> bool:
+        connection.sendall(make(path, body))
+        return True
 
     return answer
 
@@ -68,6 +78,11 @@ class RawProvider:
         self.got: dict[str, list[tuple[str, bytes]]] = {}
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+
+    @property
+    def seen(self) -> list[tuple[str, bytes]]:
+        """Path and body of each request of no case that had a body."""
+        return [one for one in self.got.get("", ()) if one[1]]
 
     def run(self) -> None:
         """Accept connections until closed."""

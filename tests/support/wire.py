@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,35 +112,58 @@ def tool_use(name: str, arguments: dict[str, Any], call_id: str = "toolu_1") -> 
     return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
 
 
+def message_events(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of the same answer as a stream."""
+    usage = {**answer["usage"], "output_tokens": 1}
+    begun = {**answer, "content": [], "stop_reason": None, "usage": usage}
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": begun}]
+    for index, block in enumerate(answer["content"]):
+        empty, deltas = _block_deltas(block)
+        events.append({"type": "content_block_start", "index": index, "content_block": empty})
+        events += [{"type": "content_block_delta", "index": index, "delta": one} for one in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+    ended = {"stop_reason": answer["stop_reason"], "stop_sequence": None}
+    made = {"output_tokens": answer["usage"]["output_tokens"]}
+    return [*events, {"type": "message_delta", "delta": ended, "usage": made},
+            {"type": "message_stop"}]  # fmt: skip
+
+
+def _block_deltas(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A block as it begins in a stream, and what is added to it."""
+    match block["type"]:
+        case "text":
+            return {**block, "text": ""}, [
+                {"type": "text_delta", "text": piece} for piece in _pieces(block["text"], 4)
+            ]
+        case "thinking":
+            return {**block, "thinking": "", "signature": ""}, [
+                {"type": "thinking_delta", "thinking": block["thinking"]},
+                {"type": "signature_delta", "signature": block["signature"]},
+            ]
+        case "tool_use":
+            return {**block, "input": {}}, [
+                {"type": "input_json_delta", "partial_json": piece}
+                for piece in _pieces(json.dumps(block["input"]), 5)
+            ]
+    return block, []
+
+
+def _pieces(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def sse(events: Iterable[dict[str, Any]]) -> list[bytes]:
+    """Each event as a server sends it, by its name if it has a type."""
+    return [
+        (f"event: {event['type']}\n" if "type" in event else "").encode()
+        + f"data: {json.dumps(event)}\n\n".encode()
+        for event in events
+    ]
+
+
 def message_stream(answer: dict[str, Any], *, cut_after: int | None = None) -> Raw:
     """The same answer as a stream of server-sent events."""
-    events: list[dict[str, Any]] = [
-        {"type": "message_start", "message": {**answer, "content": [], "stop_reason": None,
-         "usage": {**answer["usage"], "output_tokens": 1}}},
-    ]  # fmt: skip
-    for index, block in enumerate(answer["content"]):
-        if block["type"] == "text":
-            empty, text = {"type": "text", "text": ""}, block["text"]
-            deltas = [
-                {"type": "text_delta", "text": text[i : i + 4]} for i in range(0, len(text), 4)
-            ]
-        else:
-            empty, text = {**block, "input": {}}, json.dumps(block["input"])
-            deltas = [
-                {"type": "input_json_delta", "partial_json": text[i : i + 5]}
-                for i in range(0, len(text), 5)
-            ]
-        events.append({"type": "content_block_start", "index": index, "content_block": empty})
-        events += [
-            {"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas
-        ]
-        events.append({"type": "content_block_stop", "index": index})
-    events.append(
-        {"type": "message_delta", "delta": {"stop_reason": answer["stop_reason"]},
-         "usage": {"output_tokens": answer["usage"]["output_tokens"]}}
-    )  # fmt: skip
-    events.append({"type": "message_stop"})
-    chunks = [f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events]
+    chunks = sse(message_events(answer))
     cut = cut_after is not None
     return Raw(content_type="text/event-stream", chunks=chunks[:cut_after], cut=cut)
 
@@ -154,8 +177,11 @@ def anthropic_answer(*blocks: dict[str, Any] | str) -> Step:
 # -- OpenAI Chat Completions ---------------------------------------------------------------
 
 
-def completion(text: str = "", calls: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def completion(
+    text: str = "", calls: list[dict[str, Any]] | None = None, **usage: int
+) -> dict[str, Any]:
     """A whole answer of Chat Completions."""
+    usage = {"prompt_tokens": 13, "completion_tokens": 5, **usage}
     turn: dict[str, Any] = {"role": "assistant", "content": text or None}
     if calls:
         turn["tool_calls"] = calls
@@ -166,7 +192,7 @@ def completion(text: str = "", calls: list[dict[str, Any]] | None = None) -> dic
         "choices": [
             {"index": 0, "message": turn, "finish_reason": "tool_calls" if calls else "stop"}
         ],
-        "usage": {"prompt_tokens": 13, "completion_tokens": 5, "total_tokens": 18},
+        "usage": {**usage, "total_tokens": usage["prompt_tokens"] + usage["completion_tokens"]},
     }
 
 
@@ -184,14 +210,14 @@ def completion_stream(answer: dict[str, Any], *, cut_after: int | None = None) -
     turn = answer["choices"][0]["message"]
     text = turn.get("content") or ""
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None}]
-    deltas += [{"content": text[i : i + 4]} for i in range(0, len(text), 4)]
+    deltas += [{"content": piece} for piece in _pieces(text, 4)]
     for index, call in enumerate(turn.get("tool_calls", ())):
         arguments = call["function"]["arguments"]
         head = {**call, "index": index, "function": {**call["function"], "arguments": ""}}
         deltas.append({"tool_calls": [head]})
         deltas += [
-            {"tool_calls": [{"index": index, "function": {"arguments": arguments[i : i + 5]}}]}
-            for i in range(0, len(arguments), 5)
+            {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+            for piece in _pieces(arguments, 5)
         ]
     base = {"id": answer["id"], "object": "chat.completion.chunk", "model": answer["model"]}
     bodies = [
@@ -200,6 +226,28 @@ def completion_stream(answer: dict[str, Any], *, cut_after: int | None = None) -
     finish = answer["choices"][0]["finish_reason"]
     bodies.append({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
     bodies.append({**base, "choices": [], "usage": answer["usage"]})
-    chunks = [f"data: {json.dumps(body)}\n\n".encode() for body in bodies] + [b"data: [DONE]\n\n"]
+    chunks = [*sse(bodies), b"data: [DONE]\n\n"]
     cut = cut_after is not None
     return Raw(content_type="text/event-stream", chunks=chunks[:cut_after], cut=cut)
+
+
+# -- OpenAI Responses ----------------------------------------------------------------------
+
+
+def response(*items: dict[str, Any] | str, **usage: int) -> dict[str, Any]:
+    """A whole answer of the Responses API; a text stands for a message."""
+    usage = {"input_tokens": 9, "output_tokens": 4, **usage}
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "status": "completed",
+        "model": "gpt-test-1",
+        "output": [_said(item) if isinstance(item, str) else item for item in items],
+        "usage": {**usage, "total_tokens": usage["input_tokens"] + usage["output_tokens"]},
+    }
+
+
+def _said(text: str) -> dict[str, Any]:
+    return {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed",
+            "content": [{"type": "output_text", "text": text, "annotations": []}]}  # fmt: skip

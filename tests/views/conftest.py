@@ -9,7 +9,16 @@ import pytest
 
 from remit.ledger import LedgerClient
 from remit.ledger.tlog import Signer
+from tests.support.browser import Browser
 from tests.views.story import Story, tell
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser without a network: a name or an address that is asked for leads nowhere."""
+    options = ("--host-resolver-rules=MAP * ~NOTFOUND", "--proxy-server=127.0.0.1:9")
+    with Browser(tmp_path_factory.mktemp("browser") / "profile", *options) as browser:
+        yield browser
 
 
 @pytest.fixture

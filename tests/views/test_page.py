@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -27,6 +25,7 @@ from remit.views import (
     prompt_journey,
     wording,
 )
+from tests.support.browser import Browser, find_browser
 from tests.support.roots import new_root
 from tests.views.story import SESSION, Story
 
@@ -262,40 +261,20 @@ def test_the_page_comes_in_parts(client: LedgerClient, story: Story) -> None:
     assert "".join(parts) == journey_page(prompt_journey(client, session_id=SESSION))
 
 
-def _browser() -> str | None:
-    names = ("chromium", "google-chrome", "chromium-browser")
-    return next((found for name in names if (found := shutil.which(name))), None)
-
-
-@pytest.mark.skipif(_browser() is None, reason="there is no chromium on the PATH")
+@pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
 @pytest.mark.parametrize("width", [400, 1400])
 def test_a_browser_shows_it_without_a_complaint(
-    client: LedgerClient, tmp_path: Path, width: int
+    client: LedgerClient, browser: Browser, tmp_path: Path, width: int
 ) -> None:
-    browser = _browser()
-    assert browser
-    page = tmp_path / "page.html"
     text = journey_page(prompt_journey(client, session_id=_hostile(client)))
+    page, picture = tmp_path / "page.html", tmp_path / "page.png"
     page.write_text(text, "utf-8")
-
-    def run(*options: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-             "--disable-background-networking", "--disable-component-update", "--disable-sync",
-             "--disable-quic", "--hide-scrollbars", "--enable-logging=stderr", "--v=0",
-             f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},3000", *options,
-             page.as_uri()],
-            capture_output=True, text=True, timeout=120, check=True,
-        )  # fmt: skip
-
-    dumped = run("--dump-dom")
-    assert "CONSOLE" not in dumped.stderr, dumped.stderr
-    dom = Page(dumped.stdout)
-    assert [tag for tag, _ in dom.elements] == [tag for tag, _ in Page(text).elements]
-    picture = tmp_path / "page.png"
-    shot = run(f"--screenshot={picture}")
-    assert "CONSOLE" not in shot.stderr, shot.stderr
+    browser.open(page.as_uri(), width=width)
+    tags = browser.run("[...document.querySelectorAll('*')].map((one) => one.localName)")
+    assert tags == [tag for tag, _ in Page(text).elements]
+    browser.picture(picture)
     assert picture.stat().st_size > 10_000
+    assert browser.complaints == browser.requests == []
 
 
 def estimate(value: float, low: float, high: float, samples: int = 400) -> dict[str, Any]:

@@ -57,14 +57,6 @@ MOVING = "".join(map(chr, _CODES))
 HOSTILE = f"</script></li><!--<script><img src=x onerror=alert(1)>\"' &lt;\\x1b{MOVING}\U0001f600"
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    # No network at all: a name or an address that is asked for leads nowhere.
-    options = ("--host-resolver-rules=MAP * ~NOTFOUND", "--proxy-server=127.0.0.1:9")
-    with Browser(tmp_path_factory.mktemp("browser") / "profile", *options) as browser:
-        yield browser
-
-
 def _report(client: LedgerClient, **more: Any) -> dict[str, Any]:
     checkpoint = SignedCheckpoint.parse(client.checkpoint())
     return audit_report(client, **{"checkpoint": checkpoint, **more})

@@ -68,10 +68,8 @@ class Reader:
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    options = ("--host-resolver-rules=MAP * ~NOTFOUND", "--proxy-server=127.0.0.1:9")
-    with Browser(tmp_path_factory.mktemp("browser") / "profile", *options) as browser:
-        yield Reader(browser, tmp_path_factory.mktemp("report"))
+def reader(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    return Reader(browser, tmp_path_factory.mktemp("report"))
 
 
 def _file(client: LedgerClient, **more: Any) -> str:

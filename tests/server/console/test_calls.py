@@ -6,15 +6,13 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
 from urllib.parse import quote, urlencode
 
 import pytest
 
 from remit.gateway.auth import NewKey
 from tests.server.console.client import Visitor, signed_in
-from tests.server.running import Served, serving
-from tests.support.upstream import Upstream
+from tests.server.running import Served
 
 HOSTILE = ("<script>alert(1)</script>", "' OR 1=1 --", '"', "%00", "\u202e", "x" * 199, "=cmd()",
            "../..", "{{7*7}}", "\U0001f600", "*", "%", "_")  # fmt: skip
@@ -23,12 +21,6 @@ HOSTILE = ("<script>alert(1)</script>", "' OR 1=1 --", '"', "%00", "\u202e", "x"
 @pytest.fixture(scope="module")
 def ann(served: Served) -> NewKey:
     return served.key(user="ann", usd_nano=10**12)
-
-
-@pytest.fixture(scope="module")
-def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("calls") / "root", upstream.url) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
-
-import pytest
 
 from tests.server.console.client import signed_in
-from tests.server.running import Served, new_session, serving
-from tests.support.upstream import Upstream
+from tests.server.running import Served, new_session
 
-FALLBACKS = """
+TOML = """
 [gateway]
 retry_base_ms = 5
 retry_max_ms = 50
 [gateway.fallbacks]
 "openai/gpt-4o@status=500" = ["openai/gpt-4o-mini"]
 """
-
-
-@pytest.fixture(scope="module")
-def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("journeys") / "root"
-    with serving(root, upstream.url, toml=FALLBACKS) as running:
-        yield running
 
 
 def _text(page: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,15 +11,8 @@ from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.operations import operations
 from tests.server.console.client import Visitor, signed_in
 from tests.server.console.test_calls import HOSTILE
-from tests.server.running import Served, serving
-from tests.support.upstream import Upstream
+from tests.server.running import Served
 from tests.support.waiting import until
-
-
-@pytest.fixture(scope="module")
-def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("keys") / "root", upstream.url) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -459,11 +459,6 @@ def test_a_sign_in_never_leads_elsewhere(
     assert Person(served).sign_in(provider, place).headers["location"] == "/"
 
 
-def test_a_place_cannot_hold_a_header(served: Served, provider: OidcProvider) -> None:
-    answered = Person(served).sign_in(provider, "/console/%0d%0aset-cookie:a=b%20%e2%82%ac")
-    assert answered.headers["location"] == "/console/%0D%0Aset-cookie:a=b%20%E2%82%AC"
-
-
 def test_only_a_visit_signs_in(served: Served) -> None:
     for path in ("/console/oidc/login", CALLBACK):
         assert Visitor(served).post(path, {}).status == 405
@@ -544,12 +539,6 @@ def test_a_proposal_is_rejected_in_the_persons_name(served: Served, provider: Oi
     assert signed_in(served, provider).decide(path, {"reason": "no"}).status == 303
     (rejected,) = served.ledger.query(event_type="SIGNAL_REJECTED")
     assert (rejected.metadata["by"], rejected.metadata["role"]) == ("ann@example.org", "admin")
-
-
-def test_a_form_needs_the_logins_own_token(served: Served, provider: OidcProvider) -> None:
-    ann, other = signed_in(served, provider), signed_in(served, provider)
-    for token in ("", "x", other.form_token()):
-        assert ann.post("/console/verify", {"token": token}).status == 403
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,9 @@ from tests.support.postgres import PostgresServer
 
 
 @pytest.fixture(scope="module")
-def served(strict: Strict, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server before the strict provider."""
-    with serving(tmp_path_factory.mktemp("responses") / "root", strict.url, toml=QUICK) as running:
-        yield running
+def before(strict: Strict) -> Strict:
+    """The provider of each module's server."""
+    return strict
 
 
 @pytest.fixture(scope="module")

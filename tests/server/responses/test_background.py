@@ -157,11 +157,7 @@ def test_a_server_that_ends_says_so(tmp_path: Path, upstream: Upstream) -> None:
 
 
 def test_a_slow_answer_of_the_same_dialect_is_in_progress(tmp_path: Path) -> None:
-    answer = {
-        "id": "resp_upstream1", "object": "response", "status": "completed", "model": "gpt-4o",
-        "created_at": 1, "output": [], "usage": {"input_tokens": 3, "output_tokens": 2},
-    }  # fmt: skip
-    slow = wire.Raw(json.dumps(answer).encode(), delay_s=1.5)
+    slow = wire.Raw(json.dumps(wire.response()).encode(), delay_s=1.5)
     with (
         wire.serve(slow) as behind,
         serving(tmp_path / "root", behind.url, toml=QUICK) as one,

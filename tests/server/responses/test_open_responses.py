@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -15,11 +14,13 @@ from pydantic import TypeAdapter
 from websockets.sync.client import connect
 
 from tests.server.conftest import QUICK
-from tests.server.running import Served, serving
-from tests.server.strict import CLAUDE, GPT, Strict
+from tests.server.running import Served
+from tests.server.strict import CLAUDE, GPT
 
 CHAT = "chat/gpt-4o-mini"
-_CHAT_ONLY = """
+TOML = (
+    QUICK
+    + """
 [providers.chat]
 kind = "openai"
 base_url = "{url}/v1"
@@ -44,6 +45,7 @@ base_url = "{url}/v1/projects/p/locations/l"
 api_key = "sk-strict"
 default_model = "claude-sonnet-4-5@20250929"
 """
+)
 _EVENTS = {
     model.model_fields["type"].annotation: TypeAdapter(model)
     for name, model in vars(spec).items()
@@ -81,14 +83,6 @@ models = pytest.mark.parametrize("model", [
     GPT, CLAUDE, CHAT, "gemini/gemini-2.5-flash",
     "bedrock/anthropic.claude-sonnet-4-5-20250929-v1:0", "vertex/claude-sonnet-4-5@20250929",
 ])  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def served(strict: Strict, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server before a provider of each kind."""
-    toml = QUICK + _CHAT_ONLY.format(url=strict.url)
-    with serving(tmp_path_factory.mktemp("open") / "root", strict.url, toml=toml) as running:
-        yield running
 
 
 def _checked(response: dict[str, Any], case: str) -> None:

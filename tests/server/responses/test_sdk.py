@@ -39,19 +39,6 @@ def test_parse(client: openai.OpenAI, model: str) -> None:
 
 
 @both
-def test_the_stream_helper(client: openai.OpenAI, model: str) -> None:
-    with client.responses.stream(model=model, input="[[say a b c]]") as stream:
-        seen = [event.type for event in stream]
-        final = stream.get_final_response()
-    assert final.output_text == "a b c"
-    assert seen[0] == "response.created"
-    assert seen[-1] == "response.completed"
-    assert {"response.output_item.added", "response.content_part.added",
-            "response.output_text.delta", "response.output_text.done",
-            "response.content_part.done", "response.output_item.done"} <= set(seen)  # fmt: skip
-
-
-@both
 def test_a_loop_of_tools_by_ids(client: openai.OpenAI, model: str) -> None:
     asked: Any = '[[call get_weather {"city": "Ulm"}]] [[call get_weather {"city": "Bonn"}]]'
     answer = client.responses.create(model=model, input=asked, tools=[TOOL])
