@@ -199,7 +199,7 @@ class Exploration:
             first = next(self._ledger.query(since=today, limit=1, with_content=False), None)
             head = self._ledger.head()
             last = head[0] if head else -1
-            self._seen = last if first is None else int(first.id[4:], 16) - 1
+            self._seen = last if first is None else first.seq - 1
         rows = self._ledger.select(
             "SELECT seq, record FROM entries WHERE event_type = 'EXCHANGE' AND seq > ? "
             "ORDER BY seq",

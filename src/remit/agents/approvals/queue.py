@@ -7,6 +7,7 @@ import functools
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from remit.agents.approvals.approval import (
@@ -460,7 +461,7 @@ class ApprovalQueue:
             for event_type in ANSWER_EVENTS
             for entry in self._ledger.query(submission_id=request_id, event_type=event_type)
         )
-        return sorted(filter(is_authentic, found), key=lambda entry: int(entry.id[4:], 16))
+        return sorted(filter(is_authentic, found), key=attrgetter("seq"))
 
     def _approval(
         self, request: LedgerEntry, answers: builtins.list[LedgerEntry] | None = None

@@ -14,7 +14,7 @@ from remit.kernel.schemas import first_problem
 from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from remit.packages.checks import Finding, check_ceilings, check_dependencies
-from remit.packages.gates.context import GateContext, GateRun, in_order, seq_of
+from remit.packages.gates.context import GateContext, GateRun, in_order
 from remit.packages.gates.shapes import SessionStatements, check_shapes
 from remit.packages.permissions import Permissions
 from remit.packages.prices_record import check_prices, recorded_prices
@@ -92,7 +92,7 @@ def check_constraints(context: GateContext) -> GateRun:
     used: dict[Use, tuple[str, int]] = {}
     for entry, use, allowed in recorded_uses(context.ledger, verified_entries, entries):
         first, times = used.setdefault(use, ("", 0))
-        context.progress("G3", seq_of(entry), entries)
+        context.progress("G3", entry.seq, entries)
         if not (allowed or permitted(use) or _is_stated(stated, entry, use)):
             used[use] = first or entry.id, times + 1
         if entry.event_type == "EXCHANGE" and (contract_id := stated.contract(entry)):
