@@ -21,8 +21,6 @@ from remit.routing.candidate import Candidate
 from remit.routing.intent import read_intent
 from remit.routing.scores import ANY_TASK, ScoringInputs
 
-__all__ = ["Drawn", "Exploration", "draw", "draws_agree"]
-
 _SEED = "remit-exploration:"
 
 

@@ -48,8 +48,6 @@ from remit.ledger import (
     require_plain_text,
 )
 
-__all__ = ["Approval", "ApprovalError", "ApprovalQueue", "action_fields"]
-
 _MAX_DELEGATION = timedelta(days=30)
 
 

@@ -15,10 +15,6 @@ from remit.agents.sessions.manager import new_session_id
 from remit.kernel.settings import OrderSettings
 from remit.ledger import LedgerClient, Transaction
 
-__all__ = [
-    "backoff_ms", "cancel_attempt", "complete_attempt", "fail_attempt", "park_attempt", "set_aside",
-]  # fmt: skip
-
 _ACTOR = "worker"
 
 

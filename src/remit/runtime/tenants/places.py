@@ -18,8 +18,6 @@ from remit.kernel.tenant import HOST, TenantFile
 from remit.ledger import KeptHead, LedgerClient, LedgerKeyError, ledger_key
 from remit.ledger.tlog import VerifierKey
 
-__all__ = ["Place", "drained", "locked"]
-
 _POLL_S = 0.05
 
 
