@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 from remit.kernel import lazy_names
 
 if TYPE_CHECKING:
-    from remit.agents.supervisor import TurnEnded
     from remit.runtime.agent import Agent
-    from remit.runtime.conversation import Conversation
+    from remit.runtime.conversation import Conversation, TurnEnded
     from remit.runtime.installation import known_tools, make_root, package_manager
     from remit.runtime.open_root import OpenRoot
     from remit.runtime.order_app import load_app
@@ -57,8 +56,7 @@ else:
         __name__,
         {
             "agent": "Agent",
-            "conversation": "Conversation",
-            "remit.agents.supervisor": "TurnEnded",
+            "conversation": "Conversation TurnEnded",
             "installation": "known_tools make_root package_manager",
             "open_root": "OpenRoot",
             "order_app": "load_app",

@@ -29,6 +29,8 @@ from remit.ledger import LedgerClient, LedgerClosedError
 if TYPE_CHECKING:
     from remit.learning import Feedback
 
+__all__ = ["Conversation", "TurnEnded"]
+
 _Asked = TypeVar("_Asked")
 
 
