@@ -37,6 +37,7 @@ _REMOVED = frozenset(
     for section, keys in {
         "auth": "refused_log_s",
         "budget": "message_overhead_tokens tools_overhead_tokens image_tokens",
+        "chat": "history_file",
         "gates": "most_errors",
         "gateway": "half_open_max breaker_poll_s breaker_keep_hours breaker_rows",
         "leases": "poll_s",
@@ -48,6 +49,7 @@ _REMOVED = frozenset(
         "supervisor": "degraded_max_tokens",
         "supervisor.attention": "commitment_weight time_weight recency_weight half_life_hours "
         "horizon_hours min_score most_candidates most_told",
+        "worker": "small_model",
     }.items()
     for key in keys.split()
 )
