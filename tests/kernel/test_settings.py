@@ -27,7 +27,10 @@ _DEFAULTS = "HOT/config/defaults.toml"
 
 def test_removed_settings_warn_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = tmp_path / "remit.toml"
-    config.write_text("[gateway]\nbreaker_rows = 7\ntimeout_ms = 9000\n", "utf-8")
+    config.write_text(
+        "[gateway]\nbreaker_rows = 7\ntimeout_ms = 9000\n[worker.small_model]\nmax_tokens = 5\n",
+        "utf-8",
+    )
     environment = {"REMIT_SUPERVISOR__ATTENTION__MIN_SCORE": "0.5"}
     for _ in range(2):
         loaded = load_settings(config, environment=environment)
@@ -35,6 +38,7 @@ def test_removed_settings_warn_once(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert not any("breaker_rows" in key or "min_score" in key for key, _, _ in loaded.rows())
     assert [record.getMessage() for record in caplog.records] == [
         f"gateway.breaker_rows ({config}) is no longer a setting and is ignored; you can omit it.",
+        f"worker.small_model ({config}) is no longer a setting and is ignored; you can omit it.",
         "supervisor.attention.min_score (environment REMIT_SUPERVISOR__ATTENTION__MIN_SCORE) "
         "is no longer a setting and is ignored; you can omit it.",
     ]

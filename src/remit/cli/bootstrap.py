@@ -16,8 +16,6 @@ from remit.kernel.words import count
 if TYPE_CHECKING:
     from remit.packages.gates import GateReport
 
-__all__ = ["bootstrap"]
-
 
 @click.group()
 def bootstrap() -> None:

@@ -367,7 +367,7 @@ class Shell:
         from remit.cli.prompt import ShellCompleter, typed_lines
         from remit.cli.turns import call_text
 
-        history = self._runtime.root.path / self._runtime.loaded.settings.chat.history_file
+        history = self._runtime.root.path / "chat_history"
         completer = ShellCompleter([*self._commands, "/exit"], ["/approve", "/deny"])
 
         def status() -> str:

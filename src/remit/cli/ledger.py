@@ -95,4 +95,4 @@ def tail(root: Path | None, as_json: bool, number: int, follow: bool) -> None:
             time.sleep(_POLL_S)
             for entry in client.query(after=last):
                 show_one(entry)
-                last = int(entry.id[4:], 16)
+                last = entry.seq

@@ -9,8 +9,6 @@ import click
 from remit.cli.operations import add_commands
 from remit.kernel.extensions import INDEX, load_extension
 
-__all__ = ["package"]
-
 
 class _Index(click.Group):
     """The group ``remit package index``, loaded from the distribution ``remit-index``."""

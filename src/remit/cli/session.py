@@ -173,7 +173,7 @@ def _set_aside(client: LedgerClient, session_id: str) -> list[dict[str, Any]]:
     from remit.agents.supervisor import exclusion_entries
 
     end = latest_of(client, session_id, "SESSION_END")
-    ended = -1 if end is None else int(end.id[4:], 16)
+    ended = -1 if end is None else end.seq
     names = ("dimension", "name", "instead", "until", "evidence")
     return [
         {
@@ -181,7 +181,7 @@ def _set_aside(client: LedgerClient, session_id: str) -> list[dict[str, Any]]:
             "timestamp": step.timestamp,
             "work_order_id": step.submission_id,
             **{name: step.metadata.get(name) for name in ("kind", *names)},
-            "in_force": int(step.id[4:], 16) > ended,
+            "in_force": step.seq > ended,
         }
         for step in exclusion_entries(client, session_id)
     ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CLIENTS", "snippet"]
-
 _OPENAI = """\
 from openai import OpenAI
 

@@ -1,15 +1,22 @@
-"""Files that survive a loss of power: each is replaced completely, or stays unchanged."""
+"""Files that survive a loss of power, reading of regular files, and locks between processes."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import secrets
+import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["fsync", "fsync_tree", "publish", "replacing", "write_new", "write_over"]
+__all__ = [
+    "fsync", "fsync_tree", "publish", "read_regular", "replacing", "take_lock", "write_new",
+    "write_over",
+]  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -130,3 +137,48 @@ def publish(temporary: Path, path: Path) -> None:
     """
     os.link(temporary, path)  # Unlike a rename, a link never replaces a file.
     fsync(path.parent)
+
+
+def read_regular(path: Path, *, follow: bool = False) -> bytes:
+    """Return the bytes of a regular file; a pipe does not block.
+
+    Args:
+        path: the file.
+        follow: True to read the file that a link leads to.
+
+    Raises:
+        OSError: the file is a link that is not followed, is no regular file, or cannot be read.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    with open(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a file")
+        return stream.read()
+
+
+def take_lock(descriptor: int, how: int, wait_s: float, poll_s: float = 0.05) -> bool:
+    """Take a lock, which the system releases when the descriptor is closed or the process ends.
+
+    Args:
+        descriptor: an open file or directory.
+        how: ``fcntl.LOCK_EX`` or ``fcntl.LOCK_SH``.
+        wait_s: longest wait for other processes, in seconds.
+        poll_s: seconds between two attempts; the thread sleeps meanwhile.
+
+    Returns:
+        False if another process held the lock all the time.
+
+    Raises:
+        OSError: the file system has no such locks.
+    """
+    end = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(poll_s)
+        else:
+            return True

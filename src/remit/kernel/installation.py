@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import json
 import os
-import stat
 import time
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -20,12 +19,12 @@ from typing import Any
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
+from remit.kernel.files import read_regular, take_lock
 
 OWNERSHIP_FILE = "HOT/registries/ownership.json"
 LOCK_FILE = "HOT/installed/.lock"
 
 _PATIENCE_S = 10.0  # an operation states the owners of the files it places within moments
-_POLL_S = 0.05
 
 _SETTLED_S = 1.0  # a file changed since could be changed again within one tick of its clock
 
@@ -200,13 +199,10 @@ class InstalledFiles:
         )
 
     def _bytes(self, path: str) -> bytes | None:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            descriptor = os.open(self._root / path, flags)
+            return read_regular(self._root / path)
         except OSError:
             return None
-        with open(descriptor, "rb") as stream:
-            return stream.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
 
     def stated(self, path: str) -> str:
         """Return the hash that an installed file must have; empty without an owner.
@@ -248,14 +244,7 @@ class InstalledFiles:
             yield
             return
         try:
-            until = time.monotonic() + _PATIENCE_S
-            while time.monotonic() < until:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    time.sleep(_POLL_S)
-                else:
-                    break
+            take_lock(descriptor, fcntl.LOCK_SH, _PATIENCE_S)
             yield
         finally:
             os.close(descriptor)

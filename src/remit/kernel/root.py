@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -109,28 +108,20 @@ class Root:
         return made
 
 
-def find_root(
-    given: Path | None = None,
-    *,
-    environment: Mapping[str, str] | None = None,
-    start: Path | None = None,
-) -> Root:
+def find_root(given: Path | None = None) -> Root:
     """Return the root that a command means; it need not exist, and nothing is made.
 
     The first of these counts: ``given``; ``REMIT_ROOT``, unless empty; the nearest ``.remit``
-    directory from ``start`` upwards; ``.remit`` in ``start``.
+    directory from the working directory upwards; ``.remit`` in the working directory.
 
     Args:
         given: the root of a flag; ``None`` without one.
-        environment: variables; ``None`` for the process's own.
-        start: a directory; ``None`` for the working directory.
     """
-    variables = os.environ if environment is None else environment
     if given is not None:
         return Root(given)
-    if variables.get("REMIT_ROOT"):
-        return Root(Path(variables["REMIT_ROOT"]))
-    here = (start or Path.cwd()).resolve()
+    if named := os.environ.get("REMIT_ROOT"):
+        return Root(Path(named))
+    here = Path.cwd().resolve()
     for directory in (here, *here.parents):
         if (directory / ".remit").is_dir():
             return Root(directory / ".remit")

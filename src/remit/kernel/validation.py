@@ -103,9 +103,7 @@ def _model_of(kind: type) -> type[BaseModel]:
     return create_model(kind.__name__, __config__=config, **fields)
 
 
-def validated(
-    schema: Mapping[str, Any], value: Any, validate: Callable[[], _T], most: int = _MANY
-) -> _T:
+def validated(schema: Mapping[str, Any], value: Any, validate: Callable[[], _T]) -> _T:
     """Return pydantic's result for ``value``, computed in a bounded number of steps.
 
     pydantic checks each branch of a union without a discriminator anew, so a recursive union can
@@ -117,7 +115,6 @@ def validated(
         value: a JSON value.
         validate: has pydantic validate ``value`` and returns the result; errors other than
             ValidationError are raised unchanged.
-        most: maximum number of steps.
 
     Raises:
         ValueError: the value does not fit, is nested too deep, or needs too many steps. The message
@@ -129,9 +126,9 @@ def validated(
         raise ValueError("it is nested too deeply to be checked") from None
     if steps > _FEW and (problem := first_problem(schema, value)):
         raise ValueError(problem)
-    if steps > most:
+    if steps > _MANY:
         raise ValueError(
-            f"it cannot be checked in {most:,} steps: its type has too many alternatives"
+            f"it cannot be checked in {_MANY:,} steps: its type has too many alternatives"
         )
     try:
         return validate()

@@ -18,8 +18,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-__all__ = ["WALL_WATCH", "BootClock", "boot_id", "steps_back"]
-
 _log = logging.getLogger("remit.ledger")
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -35,14 +35,6 @@ if TYPE_CHECKING:
     from remit.ledger.state import Finding, Select
     from remit.ledger.store import Transaction
 
-__all__ = [
-    "Audit",
-    "Difference",
-    "audit_tables",
-    "check_tables",
-    "folded_rows",
-]
-
 _NAMED = 500
 _MAX_DIFFERENCES = 1000
 

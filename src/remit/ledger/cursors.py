@@ -30,8 +30,6 @@ from remit.ledger.tlog import VerifierKey
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
-__all__ = ["Batch", "Cursor", "ProvenLines", "make_batch", "read_batches"]
-
 _MOST_ENTRIES = 200  # A request of them is below the 20 MB that receivers of OTLP accept.
 
 

@@ -40,6 +40,12 @@ class LedgerEntry:
     previous_hash: str = ""
     entry_hash: str = ""
 
+    @property
+    def seq(self) -> int:
+        """The sequence number in the id; -1 if the id is none of a ledger, as before the write."""
+        seq = parse_entry_id(self.id)
+        return -1 if seq is None else seq
+
     def to_dict(self) -> dict[str, Any]:
         """Return all ten fields as plain data; nested values are shared, not copied."""
         return {name: getattr(self, name) for name in self.__slots__}

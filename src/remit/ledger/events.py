@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.record import columns_of
 
-__all__ = ["EVENTS", "KERNEL_ROWS", "Event", "is_authentic", "may_write"]
-
 
 @dataclass(frozen=True, slots=True)
 class Event:

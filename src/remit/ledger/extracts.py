@@ -38,8 +38,6 @@ from remit.ledger.tlog.note import parse_base64
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
-__all__ = ["EXTRACT_FORMAT", "MAX_RANGE", "Extract", "make_extract", "read_extract"]
-
 EXTRACT_FORMAT = "remit-extract/1"
 """The ``format`` of an extract."""
 

@@ -158,16 +158,7 @@ class Import:
                 next_step="Nothing was imported. Get the complete export again.",
             )
         with _refused("The export does not hold"):
-            for text in stated:
-                fits = parse_base64(text) == statement_of(head.members, self._reader.unvouched)
-                require(fits, "head-statement", "the first line or a subject is not as signed")
-            require(len(stated) < 2, "head-statement", "the checkpoint has two statements")
-            self._check_tree(head, signed)
-            self._check_erasures()
-            if self._away:
-                self._check_archived(head)
-            for _, fault in index_faults(self._tx.execute, self._left):
-                require(False, "index-entries", fault)
+            self._check_whole(head, signed, stated)
         if head.subjects_before:
             self._tx.execute(_INFO, (BEFORE, str(head.subjects_before)))
         self._tx.execute(_INFO, ("imported", str(head.entries)))
@@ -177,6 +168,20 @@ class Import:
             "held" if held else "unsigned",
             0 if stated and held else len(self._reader.unvouched),
         )  # fmt: skip
+
+    def _check_whole(
+        self, head: ExportHead, signed: SignedCheckpoint | None, stated: list[str]
+    ) -> None:
+        for text in stated:
+            fits = parse_base64(text) == statement_of(head.members, self._reader.unvouched)
+            require(fits, "head-statement", "the first line or a subject is not as signed")
+        require(len(stated) < 2, "head-statement", "the checkpoint has two statements")
+        self._check_tree(head, signed)
+        self._check_erasures()
+        if self._away:
+            self._check_archived(head)
+        for _, fault in index_faults(self._tx.execute, self._left):
+            require(False, "index-entries", fault)
 
     def _read_head(self, lines: Iterator[tuple[int, bytes]]) -> ExportHead:
         try:

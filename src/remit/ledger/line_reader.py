@@ -37,11 +37,6 @@ from remit.ledger.record import (
 from remit.ledger.subjects import BEFORE, commitment_in
 from remit.ledger.tlog.note import parse_base64
 
-__all__ = [
-    "MAX_LINE_BYTES", "CheckedLine", "LineReader", "is_hash", "read_record", "require",
-    "require_members",
-]  # fmt: skip
-
 MAX_LINE_BYTES = 1 << 28
 """The longest line of an export or archive that is written or read: 256 MiB."""
 

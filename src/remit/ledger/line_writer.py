@@ -15,8 +15,6 @@ from remit.ledger.ranges import Places
 from remit.ledger.reader import EntryRow, as_bytes, decode_record, marks
 from remit.ledger.store import Store
 
-__all__ = ["Line", "lines_of"]
-
 _PAGE = 300
 
 

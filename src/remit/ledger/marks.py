@@ -11,8 +11,6 @@ import contextlib
 import functools
 import hashlib
 import hmac
-import os
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +18,7 @@ import orjson
 
 from remit._version import __version__
 from remit.kernel.errors import RemitError
+from remit.kernel.files import write_over
 from remit.ledger.entry import entry_id, utc_now
 from remit.ledger.errors import EntryArchivedError
 from remit.ledger.keyfiles import LedgerKey
@@ -88,17 +87,9 @@ class Marks:
         if not self._secret:
             return
         data = orjson.dumps(mark)
-        path = self.path(name)
-        new = path.with_name(f".{name}.{secrets.token_hex(4)}.new")
         with contextlib.suppress(OSError):
             self._directory.mkdir(mode=0o700, exist_ok=True)
-            try:
-                handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(handle, "wb") as file:
-                    file.write(self._mac(name, data) + b"\n" + data)
-                new.replace(path)
-            finally:
-                new.unlink(missing_ok=True)
+            write_over(self.path(name), self._mac(name, data) + b"\n" + data, 0o600)
 
     def path(self, name: str) -> Path:
         """Return the path of a kind's file, ``NAME.mark`` in the directory; the file need not

@@ -6,8 +6,6 @@ import time
 
 from remit.ledger.errors import LedgerUnavailableError
 
-__all__ = ["Outage"]
-
 _BLIP_S = 1.0  # a store that is back by then has refused no call
 _RETRY_S = 1.0
 _DISTANT_PAST = -1e9

@@ -6,8 +6,6 @@ from remit.ledger.errors import LedgerKeyError
 from remit.ledger.keyfiles import known_as
 from remit.ledger.tlog import TlogError, VerifierKey
 
-__all__ = ["OWNER_SQL", "is_owner", "not_owned", "require_owner"]
-
 OWNER_SQL = "SELECT value FROM ledger_info WHERE name = 'verifier_key'"
 
 

@@ -26,11 +26,6 @@ if TYPE_CHECKING:
     from remit.ledger.state import Finding, Select
     from remit.ledger.store import Transaction
 
-__all__ = [
-    "ENTRY_SEQ", "NO_END", "Projection", "Row", "State", "apply", "entries_of", "fill_tables",
-    "fold_entries", "read_entry",
-]  # fmt: skip
-
 Row = dict[str, Any]
 """The values of a row, keyed by column."""
 

@@ -10,8 +10,6 @@ from remit.ledger.tlog import TlogProof
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
-__all__ = ["proof_bundle"]
-
 
 def proof_bundle(ledger: LedgerClient, entry_id: str) -> dict[str, Any]:
     """Return the record of an entry, its inclusion proof and a checkpoint, without content.

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Literal, Unpack
 
 from remit.ledger.clock import steps_back
@@ -273,9 +274,9 @@ class LedgerQueries:
         runs = [found(store) for store in (self._store, *self._segments)]
         if len(runs) == 1:
             return runs[0]
-        merged = heapq.merge(*runs, key=_seq_of, reverse=where.descending)
+        merged = heapq.merge(*runs, key=attrgetter("seq"), reverse=where.descending)
         # An entry whose removal was interrupted is in the database and in a segment.
-        each = (next(same) for _, same in itertools.groupby(merged, _seq_of))
+        each = (next(same) for _, same in itertools.groupby(merged, attrgetter("seq")))
         return itertools.islice(each, limit)
 
     def _require_segments(self) -> None:
@@ -399,10 +400,6 @@ class LedgerQueries:
                 next_step="Ids look like LED-0000002a; `remit ledger tail` shows the latest.",
             )
         return row
-
-
-def _seq_of(entry: LedgerEntry) -> int:
-    return int(entry.id[4:], 16)
 
 
 def _pages(store: Store, where: Filter, limit: int | None = None) -> Iterator[list[EntryRow]]:

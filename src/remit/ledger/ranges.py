@@ -17,19 +17,6 @@ from remit.ledger.reader import info_number
 from remit.ledger.store import Store
 from remit.ledger.tlog import TILE_WIDTH
 
-__all__ = [
-    "ARCHIVED",
-    "ARCHIVED_TO",
-    "LEAVING",
-    "SEGMENT",
-    "ArchivedRange",
-    "Places",
-    "archived_ranges",
-    "archived_to",
-    "left_of",
-    "places_of_segment",
-]
-
 ARCHIVED = "ARCHIVED"
 """The event type of the entry that records an archived range."""
 

@@ -17,8 +17,6 @@ from remit.ledger.schema import STATE_TABLES, TABLES
 from remit.ledger.subjects import BEFORE
 from remit.ledger.tlog import SignedCheckpoint
 
-__all__ = ["copy_ledger"]
-
 _BESIDE = {
     **{name: TABLES[name] for name in ("checkpoints", "usage", "usage_keys")},
     # What a process holds just now goes with none.

@@ -27,9 +27,6 @@ from remit.ledger.store import Transaction
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
-__all__ = ["ACTIONS", "INDEXED", "RUNS", "actions_of", "check_indexes", "index_faults",
-           "index_run", "read_index", "run_of"]  # fmt: skip
-
 INDEXED = "INDEXED"
 """The event type of an index."""
 

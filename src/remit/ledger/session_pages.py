@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["KINDS", "MAX_KINDS", "page_of_session"]
-
 KINDS = (
     "WITH RECURSIVE kinds(name) AS ("
     "SELECT min(event_type) FROM entries WHERE session_id = ? UNION ALL "

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
     from remit.ledger.store import Store
 
-__all__ = ["Finding", "Select", "Uncheckable", "imported_size", "locked", "of_other_types",
-           "readable", "settled", "until_failure"]  # fmt: skip
-
 _T = TypeVar("_T")
 
 Select = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from remit.ledger.ranges import ArchivedRange
     from remit.ledger.state import Finding, Select
 
-__all__ = ["USAGE_TABLES", "archived_usage", "archived_usage_problem", "carried_usage"]
-
 _IN_HOUR = 4
 _KEY = len(DIMENSIONS) + 1
 _PAGE = 4096

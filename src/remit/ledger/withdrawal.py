@@ -18,8 +18,6 @@ from remit.ledger.reader import chunks, marks
 from remit.ledger.record import columns_of
 from remit.ledger.store import Transaction
 
-__all__ = ["WITHDRAWN", "erasable", "feedback_on", "session_of", "withdrawn_from"]
-
 WITHDRAWN = "withdrawn"
 """The metadata key of an ``ERASURE`` that names the entries a caller's deletion withdrew."""
 

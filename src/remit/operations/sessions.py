@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import NotFoundError
@@ -68,7 +69,7 @@ class ShowSession(Operation):
                                   with_content=event == "TURN_RECORDED")
                 for event in ("TURN_RECORDED", "EXCHANGE")
             )  # fmt: skip
-            for entry in heapq.merge(*found, key=lambda entry: int(entry.id[4:], 16)):
+            for entry in heapq.merge(*found, key=attrgetter("seq")):
                 yield entry.id, _of_session(entry)
 
         overview = _overview(root.ledger, self.session_id)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, Self
 
+from remit.kernel.files import read_regular
+from remit.kernel.installation import digest_of
 from remit.packages.errors import PackageError
-from remit.packages.files import digest_of
 from remit.packages.manifest import Manifest
 from remit.packages.paths import MANIFEST_NAME, TIERS, folded, path_problem, shown
 
@@ -254,10 +255,7 @@ def plain_file(path: Path, name: str) -> bytes:
         OSError: the file is missing or cannot be read.
     """
     _check_plain(path, name)
-    # The file may have been replaced since the check: a link is refused, a pipe does not block.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as stream:
-        return stream.read()
+    return read_regular(path)  # The file may have been replaced since the check.
 
 
 def _check_plain(path: Path, name: str) -> None:

@@ -10,14 +10,13 @@ import re
 import secrets
 import shutil
 import stat
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
 from remit.kernel.canonical import sha256_hex
-from remit.kernel.files import fsync, replacing
-from remit.kernel.installation import LOCK_FILE
+from remit.kernel.files import fsync, read_regular, replacing, take_lock
+from remit.kernel.installation import LOCK_FILE, digest_of
 from remit.packages.errors import PackageError
 from remit.packages.paths import TIERS
 
@@ -27,7 +26,6 @@ _SCRATCH = ".tmp"  # The end of names of journal folders that may always be dele
 
 _OPERATION = re.compile("OP-[0-9a-f]{16}")
 _EARLIER_PLAN = "plan.json"  # Earlier versions stored the steps of an operation in this file.
-_POLL_S = 0.05
 
 Step = Callable[[str], None]
 """Called before each step of an operation with the step's name and the path that it changes."""
@@ -51,21 +49,14 @@ def file_lock(file: Path, wait_s: float) -> Iterator[int]:
     """
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
-        until = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-                    raise PackageError(
-                        "busy",
-                        f"Another process{holder and f' ({holder})'} has held the lock {file} for "
-                        f"{wait_s:g} s.",
-                        next_step="Wait for that process to end, or raise packages.lock_timeout_s.",
-                    ) from None
-                time.sleep(_POLL_S)
+        if not take_lock(descriptor, fcntl.LOCK_EX, wait_s):
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            raise PackageError(
+                "busy",
+                f"Another process{holder and f' ({holder})'} has held the lock {file} for "
+                f"{wait_s:g} s.",
+                next_step="Wait for that process to end, or raise packages.lock_timeout_s.",
+            )
         yield descriptor
     finally:
         os.close(descriptor)
@@ -105,11 +96,6 @@ def package_lock(root: Path, wait_s: float) -> Iterator[None]:
         yield
 
 
-def digest_of(data: bytes) -> str:
-    """Return the SHA-256 of ``data`` as ``sha256:`` and 64 hex digits."""
-    return f"sha256:{sha256_hex(data)}"
-
-
 def has_digest(path: Path, digest: str) -> bool:
     """Return True if ``path`` is a readable regular file with the hash ``digest``, not a link.
 
@@ -120,8 +106,7 @@ def has_digest(path: Path, digest: str) -> bool:
         digest: ``sha256:`` and 64 hex digits.
     """
     try:
-        regular = stat.S_ISREG(os.lstat(path).st_mode)  # Opening a pipe would block.
-        return regular and digest_of(path.read_bytes()) == digest
+        return digest_of(read_regular(path)) == digest
     except OSError:
         return False
 

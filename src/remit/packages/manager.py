@@ -21,6 +21,7 @@ import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+from remit.kernel.installation import digest_of
 from remit.kernel.root import Root
 from remit.kernel.settings import PackageSettings
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
@@ -31,7 +32,6 @@ from remit.packages.files import (
     INSTALLED_FOLDER,
     Operation,
     Step,
-    digest_of,
     disk_errors,
     has_digest,
     package_lock,

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from remit.kernel.installation import digest_of
 from remit.packages.admission import Candidate
 from remit.packages.archive import Archive
 from remit.packages.errors import PackageError
@@ -20,7 +21,6 @@ from remit.packages.files import (
     Operation,
     Step,
     check_folders,
-    digest_of,
     has_digest,
     remove_file,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -15,9 +14,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from remit.kernel.canonical import canonical_json, sha256_hex
-from remit.kernel.files import fsync
+from remit.kernel.files import write_new
 from remit.packages.errors import PackageError
-from remit.packages.files import write_new
 
 _PUBLIC = re.compile(r"ed25519:([0-9a-f]{64})")
 _LABEL = "Remit package key: "  # RFC 7468 permits text before a key.
@@ -58,15 +56,9 @@ class PackageKey:
                 "bad_key_name", f"The key's name {problem}.", next_step="Give it another name."
             )
         made = cls(name, CryptoSigner.generate_ed25519())
-        new_file = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            try:
-                write_new(new_file, f"{_LABEL}{name}\n".encode() + made.signer.private_bytes, 0o600)
-                os.link(new_file, path)  # Unlike a rename, a link replaces nothing.
-            finally:
-                new_file.unlink(missing_ok=True)
-            fsync(path.parent)
+            write_new(path, f"{_LABEL}{name}\n".encode() + made.signer.private_bytes, 0o600)
         except OSError as error:
             if os.path.lexists(path):
                 raise PackageError(

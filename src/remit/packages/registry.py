@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from heapq import merge
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import RemitError
-from remit.kernel.installation import OWNERSHIP_FILE
+from remit.kernel.installation import OWNERSHIP_FILE, digest_of
 from remit.ledger import (
     AFTER_DAMAGE,
     KERNEL_ROWS,
@@ -20,10 +21,9 @@ from remit.ledger import (
     LedgerEntry,
     Transaction,
     is_authentic,
-    parse_entry_id,
 )
 from remit.packages.errors import PackageError
-from remit.packages.files import INSTALLED_FOLDER, digest_of, package_lock
+from remit.packages.files import INSTALLED_FOLDER, package_lock
 from remit.packages.manifest import Manifest
 
 REGISTRY_FOLDER = "HOT/registries"
@@ -156,8 +156,8 @@ class Registry:
         operations: dict[str, list[str]] = {}
         last = -1
         events = [ledger.query(event_type=event, order="asc") for event in ("INSTALLED", "REMOVED")]
-        for entry in merge(*events, key=_seq):
-            last, package_id = _seq(entry), entry.submission_id
+        for entry in merge(*events, key=attrgetter("seq")):
+            last, package_id = entry.seq, entry.submission_id
             if not is_authentic(entry):
                 continue
             if entry.event_type == "INSTALLED":
@@ -410,12 +410,6 @@ def require_ownership(root: Path, ledger: LedgerClient, wait_s: float) -> None:
         next_step="Run `remit gate check --all`; `remit package registry --rebuild` writes it "
         "again.",
     )
-
-
-def _seq(entry: LedgerEntry) -> int:
-    seq = parse_entry_id(entry.id)
-    assert seq is not None, "entries of the ledger have ids of the ledger"
-    return seq
 
 
 def _damaged(entry: LedgerEntry, problem: str) -> PackageError:

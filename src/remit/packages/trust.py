@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from remit.kernel.installation import digest_of
 from remit.ledger import (
     KERNEL_ROWS,
     LedgerClient,
@@ -21,7 +22,6 @@ from remit.ledger import (
     parse_entry_id,
 )
 from remit.packages.errors import PackageError
-from remit.packages.files import digest_of
 from remit.packages.trust_policy import TrustPolicy, read_policy_file
 
 __all__ = [

@@ -12,8 +12,6 @@ from remit.ledger import Erased, LedgerClient, LedgerEntry, call_body, is_authen
 from remit.providers.prices import PriceTable
 from remit.providers.wire import ENDPOINTS
 
-__all__ = ["explain_call"]
-
 _CALLS = ("DISPATCH", "EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED")
 _LOOKED_AT = 500  # entries of a session, to find what became of a call
 _LONGEST_CHAIN = 100

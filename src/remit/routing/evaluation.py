@@ -26,8 +26,6 @@ from remit.ledger import (
 )
 from remit.ledger.tlog import VerifierKey
 
-__all__ = ["REGISTRATION_FORMAT", "Registration", "read_registration", "register_choices"]
-
 REGISTRATION_FORMAT = "remit-evaluation/1"
 """The ``format`` of a registration."""
 

@@ -21,8 +21,6 @@ from remit.routing.candidate import Candidate
 from remit.routing.intent import read_intent
 from remit.routing.scores import ANY_TASK, ScoringInputs
 
-__all__ = ["Drawn", "Exploration", "draw", "draws_agree"]
-
 _SEED = "remit-exploration:"
 
 
@@ -199,7 +197,7 @@ class Exploration:
             first = next(self._ledger.query(since=today, limit=1, with_content=False), None)
             head = self._ledger.head()
             last = head[0] if head else -1
-            self._seen = last if first is None else int(first.id[4:], 16) - 1
+            self._seen = last if first is None else first.seq - 1
         rows = self._ledger.select(
             "SELECT seq, record FROM entries WHERE event_type = 'EXCHANGE' AND seq > ? "
             "ORDER BY seq",

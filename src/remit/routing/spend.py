@@ -12,8 +12,6 @@ from remit.routing.learned_head import next_balance
 from remit.routing.trail import ThoughtNotFoundError, get_thought_record
 from remit.routing.weights import LearnedRules
 
-__all__ = ["Spend"]
-
 _CALLS = 1_000
 """Number of latest exchanges that a new process reads; older ones no longer steer."""
 

@@ -12,8 +12,6 @@ from remit.routing.registry import Registry
 from remit.routing.scores import ScoringInputs, is_single, measured, task_of
 from remit.routing.weights import Weights
 
-__all__ = ["models_status", "route_status"]
-
 
 def route_status(
     name: str, route: RouteSettings, candidates: tuple[Candidate, ...], weights: Weights

@@ -165,7 +165,6 @@ def install_bootstrap(
     *,
     dev: bool,
     by: str,
-    step: Step = lambda _: None,
 ) -> tuple[list[InstalledPackage], GateReport]:
     """Make a root from the archives of a bootstrap and run every gate.
 
@@ -177,7 +176,6 @@ def install_bootstrap(
         archives: all packages.
         dev: accept unsigned packages that are not part of the running distribution.
         by: the person who acts, for the record.
-        step: called with the name of each step before the step.
 
     Returns:
         The installed packages in order of dependency, and the report of the gates.
@@ -188,7 +186,7 @@ def install_bootstrap(
         ConfigError: ``remit.toml`` or the environment has an invalid value.
         LedgerError: the ledger cannot be made, opened or written.
     """
-    with _founding(root, None, by, step) as (manager, ledger, _):
+    with _founding(root, None, by, lambda _: None) as (manager, ledger, _):
         installed = manager.install(archives, dev=dev)
         ledger.checkpoint()  # Gate G6 compares the ledger with it.
         loaded = load_settings(root.config)

@@ -14,8 +14,6 @@ from remit.runtime.schedules import Schedule
 if TYPE_CHECKING:
     from remit.runtime.runtime import Runtime
 
-__all__ = ["load_app"]
-
 
 def load_app(runtime: Runtime, place: str) -> tuple[list[Agent[Any]], list[Schedule[Any]]]:
     """Call a function of the program with the runtime; return its agents and schedules.

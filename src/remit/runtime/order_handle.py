@@ -13,8 +13,6 @@ from remit.agents.supervisor import TurnCancelledError, TurnResult
 from remit.kernel.loops import blocking
 from remit.ledger import Erased, LedgerClient
 
-__all__ = ["OrderHandle"]
-
 
 class OrderHandle(Generic[OutputT]):
     """A handle of a submitted order; made by :meth:`remit.runtime.Agent.submit`.

@@ -14,8 +14,6 @@ from remit.runtime.replays import Replays, ReplayWanted, replay_report
 if TYPE_CHECKING:
     from remit.runtime.runtime import Runtime
 
-__all__ = ["run_replay"]
-
 _STATE = "SELECT worker, attempts, stop FROM orders WHERE order_id = ?"
 
 

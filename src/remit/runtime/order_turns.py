@@ -18,8 +18,6 @@ from remit.runtime.conversation import Conversation
 if TYPE_CHECKING:
     from remit.runtime.runtime import Runtime
 
-__all__ = ["Done", "run_turn"]
-
 _RETRIED_CODES = frozenset({"SERVER_ERROR", "RATE_LIMITED", "CIRCUIT_OPEN"})
 """Failures after which another attempt is made. Others would recur, or may have cost money."""
 

@@ -27,8 +27,6 @@ from remit.runtime.schedules import Schedule
 if TYPE_CHECKING:
     from remit.runtime.runtime import Runtime
 
-__all__ = ["OrderWorker"]
-
 _log = logging.getLogger("remit.worker")
 
 _POLL_S = 0.5  # Pause between checks for dead workers and cancelled orders.

@@ -78,19 +78,7 @@ def packaged_agent(
         LedgerError: the ledger cannot be read.
         ConfigError: ``meaning`` knows no provider for a name.
     """
-    known = packaged_agents(files)
-    if agent_id not in known:
-        there = "`remit package new` creates a package with an agent."
-        if known:
-            there = f"Installed agents: {', '.join(known)}."
-        raise NotFoundError(
-            f"No installed package contains the agent {agent_id!r}.", next_step=there
-        )
-    if agent_id in (reserved_agents() if reserved is None else reserved):
-        raise NotFoundError(
-            f"The agent {agent_id} of a package uses the id of Remit's own agent.",
-            next_step="Give the agent another id, or `remit package remove` its package.",
-        )
+    _check_id(agent_id, files, reserved_agents() if reserved is None else reserved)
     path = f"{_FOLDER}{agent_id}.json"
     document = AgentDocument.parse(files.read(path), path)
     package_id = files.owner(path)
@@ -114,17 +102,41 @@ def packaged_agent(
     _check_model(who, document.model, model, granted, default, meaning)
     _check_contracts(who, document.contract_id, granted, files)
     ceilings = _ceilings(who, package.manifest.framework_id, registry, files)
+    return _limited(who, document, granted, ceilings), package_id
+
+
+def _check_id(agent_id: str, files: InstalledFiles, reserved: Collection[str]) -> None:
+    known = packaged_agents(files)
+    if agent_id not in known:
+        there = "`remit package new` creates a package with an agent."
+        if known:
+            there = f"Installed agents: {', '.join(known)}."
+        raise NotFoundError(
+            f"No installed package contains the agent {agent_id!r}.", next_step=there
+        )
+    if agent_id in reserved:
+        raise NotFoundError(
+            f"The agent {agent_id} of a package uses the id of Remit's own agent.",
+            next_step="Give the agent another id, or `remit package remove` its package.",
+        )
+
+
+def _limited(
+    who: str, document: AgentDocument, granted: Permissions, ceilings: Permissions
+) -> AgentDocument:
+    """Return a document with the lowest of all limits; raise NotFoundError above the framework's
+    ceiling.
+    """
     own, most = granted.budgets, ceilings.budgets
     tokens = _least(document.token_budget, own.get("token_budget"), most.get("token_budget"))
     usd = _least(document.usd_budget, own.get("usd_budget"))
     if usd is not None and (problem := ceilings.budget_problem("usd_budget", str(usd))):
         raise NotFoundError(f"{who} {problem} by its framework.", next_step=_CHECK)
-    limited = replace(
+    return replace(
         document,
         token_budget=None if tokens is None else int(tokens),
         usd_budget=None if usd is None else str(usd),
     )
-    return limited, package_id
 
 
 def agent_of_package(

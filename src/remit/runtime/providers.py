@@ -179,24 +179,27 @@ def assemble_providers(
         store = weight_store(settings)
         path = store.path(model)
         reachable["local"] = LocalProvider(path, model, settings.local, store.sha256(model))
-    models: dict[str, str] = {}
-    for name, brought in (own or {}).items():
-        if not _PROVIDER_ID.fullmatch(name):
-            raise ConfigError(
-                f"{name!r} is not a valid provider name.",
-                next_step="Use at most 64 letters, digits, '_' and '-'.",
-            )
-        can_answer = any(hasattr(brought, name) for name in ("send", "asend", "astream"))
-        if isinstance(brought, type) or not can_answer:
-            raise ConfigError(
-                f"providers[{name!r}] is {brought!r}, which is not a provider.",
-                next_step="Give an object with a method send(), asend() or astream(); pass the "
-                "name of a model to agent(model=…).",
-            )
-        models[name] = str(getattr(brought, "default_model", name))
+    models = {name: _own_model(name, brought) for name, brought in (own or {}).items()}
     reachable.update(own or {})
     others = (name for name in configured if name not in models)
     return Providers(reachable, (*models, *others), models)
+
+
+def _own_model(name: str, brought: AnyProvider) -> str:
+    """Return the default model of a program's own provider; raise ConfigError if it is none."""
+    if not _PROVIDER_ID.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is not a valid provider name.",
+            next_step="Use at most 64 letters, digits, '_' and '-'.",
+        )
+    can_answer = any(hasattr(brought, name) for name in ("send", "asend", "astream"))
+    if isinstance(brought, type) or not can_answer:
+        raise ConfigError(
+            f"providers[{name!r}] is {brought!r}, which is not a provider.",
+            next_step="Give an object with a method send(), asend() or astream(); pass the "
+            "name of a model to agent(model=…).",
+        )
+    return str(getattr(brought, "default_model", name))
 
 
 def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple[str, str]:

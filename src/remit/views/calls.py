@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from remit.ledger import LedgerEntry, LedgerPort, parse_entry_id
+from remit.ledger import LedgerEntry, LedgerPort
 from remit.views.entries import between_ms, milliseconds, place_of
 
 _FIELDS = (
@@ -81,7 +81,7 @@ class Calls:
         attempts: list[dict[str, Any]] = []
         later, earlier = exchange, self._exchanges.get(str(metadata.get("retry_of", "")))
         # An attempt is older than the next one: a damaged record cannot name itself for ever.
-        while earlier is not None and _seq_of(earlier) < _seq_of(later):
+        while earlier is not None and earlier.seq < later.seq:
             attempts.insert(0, self._attempt(earlier))
             later = earlier
             earlier = self._exchanges.get(str(earlier.metadata.get("retry_of", "")))
@@ -169,7 +169,3 @@ def _before(moment: str, by_ms: Any) -> str:
     except OverflowError:
         return moment
     return earlier.isoformat(timespec="microseconds")[:-6] + "Z"
-
-
-def _seq_of(entry: LedgerEntry) -> int:
-    return parse_entry_id(entry.id) or 0

@@ -14,8 +14,6 @@ from remit.ledger import LedgerClient
 from remit.ledger.usage import DIMENSIONS, QUARTER_S, usage_of
 from remit.views.usage import SELECT_NAMES, quarters_between
 
-__all__ = ["FallbackReason", "Fallbacks", "read_fallbacks"]
-
 _MAX_ROWS = 500
 _MAX_EXCHANGES = 5_000
 _MAX_EXCHANGES_OF_SESSION = 1_000

@@ -7,8 +7,6 @@ from typing import Any
 
 from remit.views.page import environment, style_hash, style_sheet
 
-__all__ = ["learning_page", "learning_shown", "pictures_of"]
-
 _VERDICTS = {
     True: ("good", "as predicted"),
     False: ("bad", "not as predicted"),

@@ -16,8 +16,6 @@ from remit.kernel.canonical import canonical_json, exact_json, sha256_hex
 from remit.ledger import Erased, LedgerClient
 from remit.views.receipts import Receipt
 
-__all__ = ["PublicFormat", "public_receipts"]
-
 PublicFormat = Literal["agentboundary", "agentboundary-0.2", "capsule"]
 
 _NO_ARGUMENTS = sha256_hex(canonical_json({}))

@@ -15,8 +15,6 @@ from typing import Any
 from remit.kernel.canonical import canonical_json
 from remit.ledger import Extract, LedgerEntry, entry_id, is_authentic
 
-__all__ = ["Receipt", "read_receipts"]
-
 _APPROVALS = ("APPROVAL_SIGNED", "APPROVAL_GRANTED", "APPROVAL_DENIED")
 _RULES = (
     ("SESSION_START", "package_id"), ("EXCHANGE", "policy_epoch"),

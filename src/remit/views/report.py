@@ -25,8 +25,6 @@ from remit.views.periods import quarters_of, time_of
 from remit.views.report_entries import SECTIONS, ReportEntries, Section
 from remit.views.report_sums import Counted, Spent, counted, spent_by, spent_in
 
-__all__ = ["MAX_LINES", "TABLES", "Table", "audit_report"]
-
 MAX_LINES = 200
 """The largest number of lines of a table."""
 

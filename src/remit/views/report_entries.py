@@ -14,8 +14,6 @@ from remit.ledger import LedgerClient, LedgerEntry, entry_id, is_authentic, pars
 from remit.views.report_sums import CALLS, at
 from remit.views.wording import shown_value
 
-__all__ = ["SECTIONS", "SHOWN", "ReportEntries", "Section", "read_records"]
-
 _BATCH = 200  # records read by one statement
 
 

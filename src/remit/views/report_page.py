@@ -27,8 +27,6 @@ from remit.views.report_entries import SECTIONS, SHOWN, Section, read_records
 from remit.views.report_sums import CALLS
 from remit.views.wording import visible_json
 
-__all__ = ["FULL_RANGE", "report_parts", "report_script_hash"]
-
 FULL_RANGE = 20_000
 """The largest number of entries of a range that a file holds completely.
 

@@ -14,8 +14,6 @@ from remit.ledger import LedgerClient, LedgerEntry, parse_entry_id
 from remit.ledger.usage import DIMENSIONS, SUMS, USAGE_EVENTS, quarter_of, usage_of
 from remit.views.wording import shown_value
 
-__all__ = ["CALLS", "Counted", "Spent", "at", "counted", "spent_by", "spent_in"]
-
 CALLS = ("EXCHANGE", "EXCHANGE_ORPHANED")
 """What is a call to a model: with an answer or an error, or of a process that died."""
 

@@ -282,7 +282,7 @@ def key_person(ledger: LedgerClient, key_id: str) -> str:
     """
     person, maker, before = key_id, key_id, math.inf
     while made := key_creation(ledger, maker, before):
-        before = parse_entry_id(made.id) or 0
+        before = made.seq
         person = str(made.metadata.get("user_id") or "") or maker
         maker = str(made.metadata.get("requested_by") or "")
     return person
@@ -490,7 +490,7 @@ class Permit:
         if order := provenance.get("work_order_id"):
             rows = tx.execute(_ORDER_INTENTS, (order,))
         else:
-            place = int(self.request.id[4:], 16)
+            place = self.request.seq
             rows = tx.execute(_SESSION_INTENTS, (provenance["session_id"], place))
         # Quotes within values are escaped, so the mark can only match the member itself.
         mark = f'"approval":"{self.request.id}"'

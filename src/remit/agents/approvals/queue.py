@@ -7,6 +7,7 @@ import functools
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from remit.agents.approvals.approval import (
@@ -46,8 +47,6 @@ from remit.ledger import (
     parse_entry_id,
     require_plain_text,
 )
-
-__all__ = ["Approval", "ApprovalError", "ApprovalQueue", "action_fields"]
 
 _MAX_DELEGATION = timedelta(days=30)
 
@@ -460,7 +459,7 @@ class ApprovalQueue:
             for event_type in ANSWER_EVENTS
             for entry in self._ledger.query(submission_id=request_id, event_type=event_type)
         )
-        return sorted(filter(is_authentic, found), key=lambda entry: int(entry.id[4:], 16))
+        return sorted(filter(is_authentic, found), key=attrgetter("seq"))
 
     def _approval(
         self, request: LedgerEntry, answers: builtins.list[LedgerEntry] | None = None

@@ -15,10 +15,6 @@ from remit.agents.sessions.manager import new_session_id
 from remit.kernel.settings import OrderSettings
 from remit.ledger import LedgerClient, Transaction
 
-__all__ = [
-    "backoff_ms", "cancel_attempt", "complete_attempt", "fail_attempt", "park_attempt", "set_aside",
-]  # fmt: skip
-
 _ACTOR = "worker"
 
 
@@ -51,7 +47,7 @@ async def complete_attempt(
     return await _end(ledger, claim, act)
 
 
-async def cancel_attempt(ledger: LedgerClient, claim: Row, by: str = "") -> bool:
+async def cancel_attempt(ledger: LedgerClient, claim: Row) -> bool:
     """Delete the order's row and append its ``ORDER_ENDED`` as cancelled.
 
     Returns False, and changes nothing, if the claim was taken over; True otherwise.
@@ -59,7 +55,6 @@ async def cancel_attempt(ledger: LedgerClient, claim: Row, by: str = "") -> bool
     Args:
         ledger: the ledger.
         claim: the order's row as the worker claimed it.
-        by: the person who cancelled; recorded unless empty.
 
     Raises:
         LedgerError: the ledger cannot be written.
@@ -67,7 +62,7 @@ async def cancel_attempt(ledger: LedgerClient, claim: Row, by: str = "") -> bool
 
     def act(tx: Transaction, row: Row) -> None:
         rows.delete(tx, row.order_id)
-        tx.append(entries.ended(row, "CANCELLED", by=by))
+        tx.append(entries.ended(row, "CANCELLED"))
 
     return await _end(ledger, claim, act)
 

@@ -27,8 +27,6 @@ from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.settings import WorkerSettings
 from remit.ledger import LedgerClient, Transaction
 
-__all__ = ["DbosEngine"]
-
 _log = logging.getLogger("remit.worker")
 
 _WORKFLOW = "remit_order"

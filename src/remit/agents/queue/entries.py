@@ -8,8 +8,6 @@ from typing import Any, cast
 from remit.agents.queue.order import END_STATES, OrderState, OrderStatus, Row, Submission
 from remit.ledger import Erased, LedgerEntry, LedgerFormatError, content, entry_id, is_authentic
 
-__all__ = ["changed", "ended", "status_of", "status_of_row", "submitted"]
-
 
 def submitted(
     order_id: str, session_id: str, wanted: Submission, max_attempts: int, by: str, forked_from: str

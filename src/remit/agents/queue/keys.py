@@ -10,8 +10,6 @@ from remit.gateway.auth import KeyStore
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient
 
-__all__ = ["bind_to_key", "principal_of"]
-
 
 def bind_to_key(ledger: LedgerClient, wanted: Submission, name_or_id: str) -> Submission:
     """Return a copy of a submission bound to a virtual key and its user. Writes nothing.

@@ -14,8 +14,6 @@ from remit.agents.queue.rows import COLUMNS, Engine, change, rows_of
 from remit.kernel.settings import QueueSettings
 from remit.ledger import Transaction
 
-__all__ = ["Lanes"]
-
 _NONE = QueueSettings.model_validate({})
 _UNLIMITED = 1_000_000
 # Maximum number of orders that a lane releases in one transaction.

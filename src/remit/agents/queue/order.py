@@ -16,11 +16,6 @@ from remit.kernel.errors import InvalidInputError, NotFoundError, excerpt
 from remit.kernel.json_text import sound_text
 from remit.ledger import require_plain_text
 
-__all__ = [
-    "ACTIVE_STATES", "END_STATES", "STATES", "OrderState", "OrderStatus",
-    "Row", "Submission", "no_such_order", "order_id_of",
-]  # fmt: skip
-
 ACTIVE_STATES = ("ready", "delayed", "held", "running", "waiting")
 """States of an order that workers process: ready, not due yet, held by a limit, running, or waiting
 for a person."""

@@ -9,8 +9,6 @@ from remit.agents.queue.order import ACTIVE_STATES, Row
 from remit.ledger import LedgerClient, LedgerEntry, Projection, Select, State, is_authentic
 from remit.ledger import Row as FoldedRow
 
-__all__ = ["ORDERS", "row_matches_ledger", "stated"]
-
 _EARLIER_SESSION = (
     "SELECT 1 FROM entries WHERE session_id = ? AND event_type = 'SESSION_START' AND seq < ? "
     "LIMIT 1"

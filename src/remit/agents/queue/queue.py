@@ -31,8 +31,6 @@ from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.settings import Settings, WorkerSettings
 from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, parse_entry_id
 
-__all__ = ["OrderQueue"]
-
 _SUBMISSION = (
     "SELECT 1 FROM entries WHERE submission_id = ? AND event_type = 'ORDER_SUBMITTED' LIMIT 1"
 )

@@ -11,12 +11,6 @@ from remit.agents.queue.order import Row
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import Transaction, parse_entry_id
 
-__all__ = [
-    "COLUMNS", "Engine", "Taker", "any_decided", "change", "claimed_row", "delete",
-    "insert", "parsed_cursor", "promote", "read_row", "rows_of", "session_started",
-    "unknown_cursor", "wake",
-]  # fmt: skip
-
 COLUMNS = ", ".join(Row._fields)
 _INSERT = f"INSERT INTO orders ({COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"
 # Maximum number of due orders that become ready in one transaction.

@@ -15,8 +15,6 @@ from remit.agents.queue.order import Row
 from remit.gateway.leases import LeaseManager
 from remit.ledger import LedgerClient, Transaction
 
-__all__ = ["Seats", "new_seat"]
-
 _PREFIX = "worker:"
 _WORKERS = "SELECT DISTINCT worker FROM orders WHERE state = 'running'"
 _RUNNING = f"SELECT {rows.COLUMNS} FROM orders WHERE state = 'running' AND worker = ?"

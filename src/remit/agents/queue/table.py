@@ -19,8 +19,6 @@ from remit.kernel.errors import RemitError
 from remit.kernel.settings import WorkerSettings
 from remit.ledger import LedgerClient, Transaction
 
-__all__ = ["TableEngine"]
-
 _log = logging.getLogger("remit.worker")
 
 # Interval at which an idle worker looks for orders, seconds.

@@ -126,7 +126,7 @@ def _overview(
     turn, end = (
         latest_of(ledger, session_id, event_type) for event_type in ("TURN_RECORDED", "SESSION_END")
     )
-    ended = end is not None and (turn is None or int(end.id[4:], 16) > int(turn.id[4:], 16))
+    ended = end is not None and (turn is None or end.seq > turn.seq)
     number = turn.metadata.get("turn_number") if turn is not None else 0
     return SessionOverview(
         session_id=session_id,

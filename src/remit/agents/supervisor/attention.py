@@ -310,7 +310,7 @@ def open_threads(
     if not opened:
         return []
     # Any session may close a thread. Entries before the oldest thread close other threads.
-    first = min(int(entry.id[4:], 16) for entry in opened)
+    first = min(entry.seq for entry in opened)
     closed = {
         entry.metadata["thread_id"]
         for entry in ledger.query(event_type="THREAD_CLOSED", after=first)

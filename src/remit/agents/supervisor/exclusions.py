@@ -11,6 +11,7 @@ import logging
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from remit.agents.sessions import Marks
@@ -114,7 +115,7 @@ class Exclusions:
         self._read, self._ended, self.names = (signal, ended), ended, ()
         if signal > ended:
             entries = exclusion_entries(self._journal.ledger, self._journal.session_id)
-            present = (entry for entry in entries if _seq(entry) > ended)
+            present = (entry for entry in entries if entry.seq > ended)
             self.names = tuple(dict.fromkeys(entry.metadata["name"] for entry in present))
 
     def observe(self, work_order_id: str, *dimensions: str) -> None:
@@ -172,7 +173,7 @@ class Exclusions:
             session_id=self._journal.session_id, event_type=event_type, order="desc", limit=limit,
             with_content=False,
         )  # fmt: skip
-        return [entry for entry in found if _seq(entry) > self._ended and is_authentic(entry)]
+        return [entry for entry in found if entry.seq > self._ended and is_authentic(entry)]
 
 
 def exclusion_entries(ledger: LedgerPort, session_id: str) -> Iterator[LedgerEntry]:
@@ -294,7 +295,7 @@ def _contract_outcomes(entries: EntriesOf, plans: Sequence[LedgerEntry]) -> Iter
         for exchange in entries("EXCHANGE", _MAX_ORDERS)
         if exchange.metadata.get("finish_reason") in _INCOMPLETE
     }
-    for end in sorted(ends, key=_seq, reverse=True):
+    for end in sorted(ends, key=attrgetter("seq"), reverse=True):
         order = end.submission_id
         if order not in limits or order not in versions or "output_schema" in limits[order]:
             continue
@@ -318,7 +319,3 @@ def _order_of(entry: LedgerEntry) -> str:
     """Return the id of the work order that an entry names; exchanges store it in another place."""
     provenance = entry.metadata.get("provenance") or {}
     return str(entry.metadata.get("work_order_id") or provenance.get("work_order_id") or "")
-
-
-def _seq(entry: LedgerEntry) -> int:
-    return int(entry.id[4:], 16)

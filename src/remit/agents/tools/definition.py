@@ -357,16 +357,20 @@ def definition_digest(tool_id: str, description: str, parameters: Mapping[str, A
     Returns:
         64 hex digits; the order of keys in ``parameters`` does not matter.
     """
-    definition = {
-        "description": description,
-        "parameters": dict(parameters),
-        "tool_id": tool_id,
-    }
+    definition = {"description": description, "parameters": dict(parameters), "tool_id": tool_id}
+    return json_digest(definition)
+
+
+def json_digest(value: Any) -> str:
+    """Return the SHA-256 of a JSON value as :attr:`Tool.digest` states it, 64 hex digits.
+
+    Args:
+        value: any JSON value.
+    """
     try:
-        return sha256_hex(canonical_json(definition))
+        return sha256_hex(canonical_json(value))
     except NotCanonicalError:
-        text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
-        return sha256_hex(text.encode())
+        return sha256_hex(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
 
 
 _Deps = TypeVar("_Deps")

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from remit.agents.tools.definition import Tool, definition_digest
-from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
+from remit.agents.tools.definition import Tool, definition_digest, json_digest
 from remit.kernel.errors import ConflictError
 from remit.ledger import (
     LedgerClient,
@@ -36,17 +35,10 @@ def stated_hashes(stated: Mapping[str, Any]) -> dict[str, str]:
     hashes: dict[str, str] = {}
     for name, value in stated.items():
         if name in _NESTED_FIELDS and isinstance(value, Mapping):
-            hashes |= {f"{name}.{key}": _hash(inner) for key, inner in value.items()}
+            hashes |= {f"{name}.{key}": json_digest(inner) for key, inner in value.items()}
         elif value is not None:
-            hashes[name] = _hash(value)
+            hashes[name] = json_digest(value)
     return hashes
-
-
-def _hash(value: Any) -> str:
-    try:
-        return sha256_hex(canonical_json(value))
-    except NotCanonicalError:
-        return sha256_hex(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
 
 
 @dataclass(frozen=True, slots=True)

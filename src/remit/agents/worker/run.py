@@ -62,6 +62,9 @@ from remit.ledger import ScopedLedger
 if TYPE_CHECKING:
     from remit.agents.worker.executor import HO1Executor
 
+# The prompt of a model without native tools, which is small: such models may loop.
+_SMALL_MODEL_TURNS = 4
+_SMALL_MODEL_TOKENS = 120
 _REFUSAL_CODES = ("approval_denied", "approval_invalid", "tool_not_allowed")
 CALL_FIELDS = (
     "dispatch_entry_id", "outcome", "model_id", "input_tokens", "output_tokens", "latency_ms",
@@ -364,14 +367,14 @@ class OrderRun:
         turns = assembled.get("turns") or ()
         past = conversation([(str(t["user_message"]), str(t["response"])) for t in turns])
         effects = effects_text([*map(Effect.of_dict, assembled.get("effects") or ())])
-        small, able = self.services.config.small_model, self.services.gateway.capabilities(request)
+        able = self.services.gateway.capabilities(request)
         is_data = contract.output_schema is not None or output is not None
         speaks = able.prose or is_data or not (tools or contract.agent_class == "ADMIN")
         native = variables["native_tools"] = able.native_tools and speaks
         if output is not None and not able.structured_output:
             request = replace(request, structured_output=None)
         if not native:
-            most = min(request.max_tokens or small.max_tokens, small.max_tokens)
+            most = min(request.max_tokens or _SMALL_MODEL_TOKENS, _SMALL_MODEL_TOKENS)
             request = replace(request, max_tokens=most)
         if contract.agent_class == "ADMIN" and asks_for_help(str(variables["user_input"])):
             return self._print(_join(effects, help_text(tools)))
@@ -385,7 +388,7 @@ class OrderRun:
                 text = fixed_answer(message, used, tools, chooser.choice)
                 return self._print(_join(effects, text))
             tools = []
-            first = max(0, len(past) - 2 * small.context_turns)
+            first = max(0, len(past) - 2 * _SMALL_MODEL_TURNS)
             past = [] if used else past[first:]
         definitions = [tool.definition() for tool in tools]
         on_text = None

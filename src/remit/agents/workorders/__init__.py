@@ -24,7 +24,6 @@ from remit.agents.workorders.events import (
     Degraded,
     EventSink,
     PartialOutput,
-    TextDelta,
     ToolEnded,
     ToolProgress,
     ToolStarted,
@@ -57,6 +56,7 @@ from remit.agents.workorders.order import (
     work_order_id,
 )
 from remit.agents.workorders.usage import Usage, session_usage, tools_usage
+from remit.kernel.exchange import TextDelta
 
 __all__ = [
     "NOBODY",

@@ -6,16 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    """Event: a piece of the answer's text.
-
-    Attributes:
-        text: the next piece, without the pieces before.
-    """
-
-    text: str
+from remit.kernel.exchange import TextDelta
 
 
 @dataclass(frozen=True, slots=True)

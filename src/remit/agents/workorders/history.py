@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from remit.agents.workorders.effects import Effect, effect_of
@@ -211,11 +212,11 @@ class OrderHistory:
             LedgerError: the ledger cannot be read.
         """
         taken_up = max(
-            (_seq(entry) for entry in
+            (entry.seq for entry in
              self._query("WO_EXECUTING", order="desc", limit=1, with_content=False)),
             default=-1,
         )  # fmt: skip
-        decided = max(map(_seq, self.decisions.values()), default=-1)
+        decided = max((entry.seq for entry in self.decisions.values()), default=-1)
         return decided < taken_up
 
     @cached_property
@@ -284,7 +285,7 @@ class OrderHistory:
             for event_type in ("TOOL_INTENT", "APPROVAL_REQUESTED")
             for entry in self._query(event_type, order="desc", limit=1)
         ]
-        return max(found, key=_seq, default=None)
+        return max(found, key=attrgetter("seq"), default=None)
 
     def last_intents(self) -> dict[str, LedgerEntry]:
         """Return the latest ``TOOL_INTENT`` of each call, keyed by idempotency key."""
@@ -365,10 +366,6 @@ class OrderHistory:
 
     def _entries(self, event_type: str, **which: Any) -> Any:
         return self._ledger.query(work_order_id=self.wo_id, event_type=event_type, **which)
-
-
-def _seq(entry: LedgerEntry) -> int:
-    return int(entry.id[4:], 16)
 
 
 def _listed(value: Any) -> Sequence[Any]:

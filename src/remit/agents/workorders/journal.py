@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -374,7 +375,7 @@ def recorded_order(
     ]
     if not steps:
         return None
-    steps.sort(key=lambda entry: int(entry.id[4:], 16))
+    steps.sort(key=attrgetter("seq"))
     return replay(steps, allow_erased=allow_erased)
 
 
@@ -468,10 +469,10 @@ def trace_hash(
     """
     end = None if before is None else int(before[4:], 16)
     entries = [
-        (int(entry.id[4:], 16), entry.entry_hash)
+        (entry.seq, entry.entry_hash)
         for order_id in work_order_ids
         for entry in ledger.query(work_order_id=order_id, tier="ho1", with_content=False)
-        if end is None or int(entry.id[4:], 16) < end
+        if end is None or entry.seq < end
     ]
     return hashlib.sha256("".join(item for _, item in sorted(entries)).encode()).hexdigest()
 

@@ -11,7 +11,7 @@ import functools
 import logging
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -37,6 +37,7 @@ _REMOVED = frozenset(
     for section, keys in {
         "auth": "refused_log_s",
         "budget": "message_overhead_tokens tools_overhead_tokens image_tokens",
+        "chat": "history_file",
         "gates": "most_errors",
         "gateway": "half_open_max breaker_poll_s breaker_keep_hours breaker_rows",
         "leases": "poll_s",
@@ -48,6 +49,7 @@ _REMOVED = frozenset(
         "supervisor": "degraded_max_tokens",
         "supervisor.attention": "commitment_weight time_weight recency_weight half_life_hours "
         "horizon_hours min_score most_candidates most_told",
+        "worker": "small_model",
     }.items()
     for key in keys.split()
 )
@@ -128,23 +130,8 @@ def load_settings(
             _merge(merged, layer, source, sources)
             _merge(defaults, _of_known(layer, defaults), source, {})  # a package brought it
     variables = os.environ if environment is None else environment
-    if url := variables.get("REMIT_DATABASE_URL"):
-        if not url.startswith(("postgresql://", "postgres://")):
-            raise ConfigError(
-                "REMIT_DATABASE_URL is not a postgresql:// URL.",
-                next_step="Set it to postgresql://user@host/database, or unset it for SQLite.",
-            )
-        _merge(merged, {"ledger": {"path": url}}, "environment REMIT_DATABASE_URL", sources)
-    for name, text in sorted(variables.items()):
-        if name.startswith(_PREFIX) and name not in _OTHER_VARIABLES:
-            key = name[len(_PREFIX) :].lower().replace("__", ".")
-            section = next((name for name in merged if key.startswith(f"{name}_")), None)
-            # REMIT_SECTION_KEY is a common slip for REMIT_SECTION__KEY.
-            if "." not in key and section is not None:
-                key = f"{section}.{key[len(section) + 1 :]}"
-            if "." not in key:
-                continue  # some other program's
-            _merge(merged, _nest(key, _parse(key, text)), f"environment {name}", sources)
+    for name, layer in _of_environment(variables, list(merged)):
+        _merge(merged, layer, f"environment {name}", sources)
     for key, value in (flags or {}).items():
         _merge(merged, _nest(key, value), "flag", sources)
     if path is not None and (tenant := _tenant_at(path)) is not None:
@@ -153,6 +140,28 @@ def load_settings(
         return LoadedSettings(Settings.model_validate(merged), sources, defaults)
     except ValidationError as error:
         raise _explain(error, sources, of_root is not None) from error
+
+
+def _of_environment(
+    variables: Mapping[str, str], sections: Collection[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name of each variable that is a setting, and the setting as a layer."""
+    if url := variables.get("REMIT_DATABASE_URL"):
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise ConfigError(
+                "REMIT_DATABASE_URL is not a postgresql:// URL.",
+                next_step="Set it to postgresql://user@host/database, or unset it for SQLite.",
+            )
+        yield "REMIT_DATABASE_URL", {"ledger": {"path": url}}
+    for name, text in sorted(variables.items()):
+        if name.startswith(_PREFIX) and name not in _OTHER_VARIABLES:
+            key = name[len(_PREFIX) :].lower().replace("__", ".")
+            section = next((name for name in sections if key.startswith(f"{name}_")), None)
+            # REMIT_SECTION_KEY is a common slip for REMIT_SECTION__KEY.
+            if "." not in key and section is not None:
+                key = f"{section}.{key[len(section) + 1 :]}"
+            if "." in key:  # Other variables are some other program's.
+                yield name, _nest(key, _parse(key, text))
 
 
 def _tenant_at(path: Path) -> TenantFile | None:

@@ -288,15 +288,6 @@ class TelemetrySettings(Section):
     capture_content: bool = Field(description="include prompts and answers in spans")
 
 
-class SmallModelSettings(Section):
-    """``[worker.small_model]``: the prompt of a model without native tools."""
-
-    context_turns: int = Field(
-        ge=0, description="maximum number of recent turns shown to the model"
-    )
-    max_tokens: int = Field(ge=1, description="maximum tokens of an answer; small models may loop")
-
-
 class WorkerSettings(Section):
     """``[worker]``: bounds of a work order."""
 
@@ -308,7 +299,6 @@ class WorkerSettings(Section):
         ge=1, description="maximum number of concurrent tool calls of one order"
     )
     timeout_s: float = Field(gt=0, description="timeout of an order")
-    small_model: SmallModelSettings
     orders: OrderSettings = Field(  # installed defaults of earlier versions have none
         default_factory=lambda: OrderSettings.model_validate({})
     )
@@ -412,7 +402,6 @@ class ChatSettings(Section):
 
     agent_id: str = Field(description="agent that answers in `remit chat`")
     tools_allowed: list[str] = Field(description="tools that this agent may use")
-    history_file: str = Field(description="file of the input history, relative to the root")
 
 
 class Settings(Section):

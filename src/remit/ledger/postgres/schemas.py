@@ -11,8 +11,6 @@ from remit.ledger.errors import LedgerError
 from remit.ledger.postgres.connection import ENGINE_ERRORS, Writer, masked, reason
 from remit.ledger.postgres.schema import begin
 
-__all__ = ["drop_schema", "has_schema", "make_schema", "rename_schema"]
-
 _ERRORS: tuple[type[Exception], ...] = (*ENGINE_ERRORS, ValueError, OverflowError)
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
 

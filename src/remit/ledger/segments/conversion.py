@@ -42,8 +42,6 @@ from remit.ledger.tlog import SignedCheckpoint
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
-__all__ = ["convert"]
-
 _COMPRESS_ABOVE_BYTES = 8192
 _PAGE = 1_000  # lines that are written in one transaction
 _ROWS = 2_048  # rows of a Parquet group

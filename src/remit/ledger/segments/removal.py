@@ -18,8 +18,6 @@ from remit.ledger.store import Store, Transaction
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
-__all__ = ["Guard", "remove"]
-
 _BATCH_ENTRIES = 2_000  # entries in one transaction; more if one session has more
 
 Guard = Callable[[Transaction], None]

@@ -47,8 +47,6 @@ from remit.ledger.usage_tables import carried_usage
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
-__all__ = ["Carry", "SegmentReport", "cut_at", "finish", "move_to_segment"]
-
 Carry = Callable[["LedgerClient", int], dict[str, Any]]
 """Returns sums over the entries before a cut, from which checks of other tables continue."""
 

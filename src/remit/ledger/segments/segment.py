@@ -46,12 +46,6 @@ from remit.ledger.tree import LedgerTree
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
-__all__ = [
-    "Rows", "check_segments", "discard", "facts_of", "interrupted_copies", "open_segment",
-    "open_segments", "purge", "purge_all", "require_sound", "rows_of", "segment_name",
-    "segments_in", "steps_above", "write_segment",
-]  # fmt: skip
-
 Rows = Mapping[str, Iterable[Sequence[Any]]]
 """Rows by table, each with all columns of the layout."""
 

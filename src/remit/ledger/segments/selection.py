@@ -15,8 +15,6 @@ from remit.ledger.ranges import LEAVING, Places
 from remit.ledger.reader import chunks, marks
 from remit.ledger.store import Clock, Execute, Store
 
-__all__ = ["leaving", "refers", "sessions_of"]
-
 _PAGE = 5_000
 _TYPES = f"({', '.join(map(repr, LEAVING))})"
 _BY_SESSION = (

@@ -12,8 +12,6 @@ from remit.ledger.errors import LedgerError
 from remit.ledger.owner import OWNER_SQL, is_owner
 from remit.ledger.tlog import VerifierKey
 
-__all__ = ["remove_ledger_file", "rename_ledger_file"]
-
 _TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table'"
 _ATTEMPTS = 100
 _RETRY_S = 0.02

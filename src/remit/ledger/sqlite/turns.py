@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 from pathlib import Path
+
+from remit.kernel.files import take_lock
 
 _POLL_S = 0.0005
 _MAX_WAIT_S = 1.0  # after that SQLite's own lock decides: the other may be suspended
@@ -37,18 +38,10 @@ class Turns:
         """
         if self._directory is None:
             return
-        end = time.monotonic() + _MAX_WAIT_S
-        while True:
-            try:
-                fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    return
-                time.sleep(_POLL_S)
-            except OSError:  # a file system without such locks
-                return
-            else:
-                return
+        try:  # noqa: SIM105 - every commit comes by here
+            take_lock(self._directory, fcntl.LOCK_EX, _MAX_WAIT_S, _POLL_S)
+        except OSError:  # a file system without such locks
+            pass
 
     def give_back(self) -> None:
         """Release the lock; harmless if it is not held. Errors of the system are ignored."""

@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from remit.kernel.installation import digest_of
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 from remit.packages.checks.files import Check, Finding, RootDisk, compare_file
 from remit.packages.errors import PackageError
-from remit.packages.files import INSTALLED_FOLDER, digest_of
+from remit.packages.files import INSTALLED_FOLDER
 from remit.packages.package_key import PackageKey
 from remit.packages.registry import (
     InstalledPackage,

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from remit.kernel.errors import RemitError
+from remit.kernel.installation import digest_of
 from remit.packages.errors import PackageError
-from remit.packages.files import digest_of
 from remit.packages.paths import TIERS, is_reserved
 
 # SQLite writes files with these endings next to a database.

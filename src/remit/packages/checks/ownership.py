@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from remit.kernel.installation import digest_of
 from remit.packages.checks.files import Finding, RootDisk, compare_file
 from remit.packages.distribution import Distribution
-from remit.packages.files import digest_of
 from remit.packages.paths import folded, is_reserved
 from remit.packages.registry import REGISTRY_FOLDER, Owner, Registry
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import csv
-import errno
 import hashlib
 import io
 import json
 import os
 import re
-import stat
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from remit.kernel.files import read_regular
 from remit.packages.distribution.bytecode import compiled_problems
 
 PACKAGE = "remit"
@@ -161,7 +160,7 @@ class Distribution:
                 problems.append(f"{path} exists, but RECORD does not name it.")
                 continue
             try:
-                data = _plain_file(place)
+                data = read_regular(place, follow=True)
             except OSError as error:
                 problems.append(f"{path} cannot be read: {error.strerror}.")
                 continue
@@ -206,7 +205,7 @@ def project_of(info: Path) -> Path | None:
 def _record(info: Path) -> tuple[dict[str, list[str]], list[str]]:
     """Return the rows of RECORD by path, without compiled forms, and faults of RECORD."""
     try:
-        text = _plain_file(info / "RECORD").decode()
+        text = read_regular(info / "RECORD", follow=True).decode()
         table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         return {}, [f"{info / 'RECORD'} cannot be read: {error}."]
@@ -262,18 +261,9 @@ def _walk(top: Path, problems: list[str]) -> Iterator[str]:
                 yield path
 
 
-def _plain_file(path: Path) -> bytes:
-    # O_NONBLOCK keeps the open of a pipe from waiting for its other end.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a file")
-        return stream.read()
-
-
 def _bytes(path: Path) -> bytes:
     try:
-        return _plain_file(path)
+        return read_regular(path, follow=True)
     except OSError:
         return b""
 

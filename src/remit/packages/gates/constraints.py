@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, SecretStr
@@ -14,7 +14,7 @@ from remit.kernel.schemas import first_problem
 from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from remit.packages.checks import Finding, check_ceilings, check_dependencies
-from remit.packages.gates.context import GateContext, GateRun, in_order, seq_of
+from remit.packages.gates.context import GateContext, GateRun, in_order
 from remit.packages.gates.shapes import SessionStatements, check_shapes
 from remit.packages.permissions import Permissions
 from remit.packages.prices_record import check_prices, recorded_prices
@@ -92,7 +92,7 @@ def check_constraints(context: GateContext) -> GateRun:
     used: dict[Use, tuple[str, int]] = {}
     for entry, use, allowed in recorded_uses(context.ledger, verified_entries, entries):
         first, times = used.setdefault(use, ("", 0))
-        context.progress("G3", seq_of(entry), entries)
+        context.progress("G3", entry.seq, entries)
         if not (allowed or permitted(use) or _is_stated(stated, entry, use)):
             used[use] = first or entry.id, times + 1
         if entry.event_type == "EXCHANGE" and (contract_id := stated.contract(entry)):
@@ -147,9 +147,7 @@ def unpermitted_models(context: GateContext) -> list[str]:
     return list(dict.fromkeys(f"{u.provider_id}/{u.name}" for u in uses if not permitted(u)))
 
 
-def check_settings(
-    context: GateContext, coming: Collection[str] = (), permits: Sequence[str] = ()
-) -> Iterator[Finding]:
+def check_settings(context: GateContext, coming: Collection[str] = ()) -> Iterator[Finding]:
     """Yield faults of the settings (gate G3).
 
     Faults are settings that cannot be loaded or exceed a ceiling, an unknown default model, rules
@@ -159,14 +157,13 @@ def check_settings(
     Args:
         context: the root with its settings.
         coming: paths of files that a package is about to install, accepted as existing.
-        permits: models that a package is about to permit, as ``provider/model``.
 
     Raises:
         PackageError: ``registry_damaged``: an entry does not describe a package.
     """
     yield from _ceilings(context, coming)
-    known = [one.manifest.permissions for one in context.registry.packages.values()]
-    permitted = _permitted([*known, Permissions(models=tuple(permits))])
+    known = context.registry.packages.values()
+    permitted = _permitted([one.manifest.permissions for one in known])
     model = "", ""
     try:
         model = context.model()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import EffectiveSettings, Settings
-from remit.ledger import LedgerClient, LedgerEntry, keep_mark, parse_entry_id, read_mark
+from remit.ledger import LedgerClient, LedgerEntry, keep_mark, read_mark
 from remit.packages.checks import Finding, PackageView, RootDisk
 from remit.packages.distribution import Distribution
 from remit.packages.registry import Registry
@@ -146,18 +146,8 @@ def in_order(
     Yields:
         The sequence number of an entry, and the entry.
     """
-    numbered = (((seq_of(entry), entry) for entry in stream) for stream in streams)
+    numbered = (((entry.seq, entry) for entry in stream) for stream in streams)
     for seq, entry in heapq.merge(*numbered, key=lambda item: item[0]):
         if seq >= entries:
             return
         yield seq, entry
-
-
-def seq_of(entry: LedgerEntry) -> int:
-    """Return the sequence number of an entry; -1 if its id is none of the ledger.
-
-    Args:
-        entry: the entry.
-    """
-    seq = parse_entry_id(entry.id)
-    return -1 if seq is None else seq

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Self
 
 from remit.kernel.errors import InvalidInputError, RemitError
@@ -348,7 +349,7 @@ def latest_result(ledger: LedgerReader, gate: str) -> dict[str, Any]:
     ]
     if not found:
         return {"gate": gate, "passed": None, "message": "", "checked_at": None, "entry_id": None}
-    last = max(found, key=lambda entry: int(entry.id.removeprefix("LED-"), 16))
+    last = max(found, key=attrgetter("seq"))
     return {
         "gate": gate,
         "passed": last.event_type == "GATE_PASSED",

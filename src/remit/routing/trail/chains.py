@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.routing.trail.record import FIRST_PREV_HASH, TrailError, hash_problem
-from remit.routing.trail.table import EVENT, INSERT, Row, content_of, seq_of
+from remit.routing.trail.table import EVENT, INSERT, Row, content_of
 
 _MAX_MARKS = 256
 
@@ -193,7 +193,7 @@ def row_behind(entry: LedgerEntry, task_id: str, head: Head) -> Row | None:
         head.hash, own_hash,
     ):  # fmt: skip
         return None
-    return Row(seq_of(entry), task_id, head.position + 1, str(thought_id), head.hash, str(own_hash))
+    return Row(entry.seq, task_id, head.position + 1, str(thought_id), head.hash, str(own_hash))
 
 
 def _parts(values: Sequence[str], mark: str) -> list[tuple[tuple[str, ...], str]]:

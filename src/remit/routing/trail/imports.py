@@ -23,7 +23,7 @@ from remit.routing.trail.record import (
     TrailError,
     hash_problem,
 )
-from remit.routing.trail.table import EVENT, INSERT, Row, content_of, seq_of
+from remit.routing.trail.table import EVENT, INSERT, Row, content_of
 from remit.routing.trail.verification import TrailReport
 
 _NOTHING = "Nothing was recorded."
@@ -132,7 +132,7 @@ class _Import:
         if record.prev_hash != head.hash:
             raise InvalidInputError(f"it does not follow the last record of task {task_id!r}.")
         if entry is not None:
-            seq = seq_of(entry)
+            seq = entry.seq
         elif is_known:
             raise InvalidInputError(f"the thought record {record.id!r} already exists.")
         else:

@@ -19,7 +19,6 @@ from remit.ledger import (
     LedgerEntry,
     LedgerReader,
     is_plain_text,
-    parse_entry_id,
     require_plain_text,
 )
 from remit.routing.trail.record import (
@@ -145,12 +144,6 @@ def content_of(entry: LedgerEntry) -> Any:
     return content
 
 
-def seq_of(entry: LedgerEntry) -> int:
-    """Return the sequence number in an entry's id; -1 if it has none."""
-    seq = parse_entry_id(entry.id)
-    return -1 if seq is None else seq
-
-
 def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa: A002
     """Return the record with an id. Blocks.
 
@@ -228,8 +221,8 @@ def _records(ledger: LedgerClient, task_id: str | None) -> Iterator[ThoughtRecor
             raise _damaged(row)
         if entries is None:  # the first row says where to begin
             entries = ledger.query(event_type=EVENT, submission_id=task_id, after=row.seq - 1)
-        entry = next((found for found in entries if seq_of(found) >= row.seq), None)
-        if entry is None or seq_of(entry) != row.seq:
+        entry = next((found for found in entries if found.seq >= row.seq), None)
+        if entry is None or entry.seq != row.seq:
             raise _damaged(row)
         yield _record(row, entry)
 

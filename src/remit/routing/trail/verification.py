@@ -28,7 +28,6 @@ from remit.routing.trail.table import (
     content_of,
     last_seq,
     rows_of,
-    seq_of,
     stray_rows,
 )
 
@@ -316,7 +315,7 @@ def _entries(ledger: LedgerClient, task_id: str | None, behind: int, last: int) 
             )
         except LedgerFormatError:
             page = []
-        if [seq_of(entry) for entry in page] == seqs:
+        if [entry.seq for entry in page] == seqs:
             yield from zip(seqs, page, strict=True)
         else:  # An entry of the page is damaged.
             for seq in seqs:
@@ -338,6 +337,6 @@ def _read(ledger: LedgerClient, seq: int) -> LedgerEntry | RemitError:
         entry = ledger.read(f"LED-{seq:08x}")
     except RemitError as error:
         return error
-    if seq_of(entry) != seq:
+    if entry.seq != seq:
         return LedgerFormatError(f"it gives itself the id {entry.id!r}")
     return entry

@@ -20,8 +20,6 @@ from remit.runtime.tenants.tenant import (
     tenant_names,
 )
 
-__all__ = ["ListedTenant", "list_names", "listed_tenant"]
-
 
 @dataclass(frozen=True, slots=True)
 class ListedTenant:

@@ -5,22 +5,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from remit import ledger as ledgers  # A direct import of its names would load PostgreSQL.
 from remit.kernel.errors import RemitError
+from remit.kernel.files import take_lock
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.kernel.tenant import HOST, TenantFile
 from remit.ledger import KeptHead, LedgerClient, LedgerKeyError, ledger_key
 from remit.ledger.tlog import VerifierKey
-
-__all__ = ["Place", "drained", "locked"]
-
-_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,18 +200,7 @@ def locked(path: Path, how: int, wait_s: float = 0.0) -> Iterator[bool]:
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        end = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(handle, how | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= end:
-                    yield False
-                    return
-                time.sleep(_POLL_S)
-            else:
-                yield True
-                return
+        yield take_lock(handle, how, wait_s)
     finally:
         os.close(handle)
 

@@ -31,11 +31,6 @@ from remit.runtime.installation import Step, make_root
 from remit.runtime.state import check_state
 from remit.runtime.tenants.places import Place
 
-__all__ = ["REMOVED", "Tenant", "TenantHost", "create_tenant", "export_tenant", "find_tenant",
-           "list_tenants", "open_log", "place_of", "recorded_key", "removals", "require_recorded",
-           "root_of", "save", "schema_of", "take_checkpoint", "tenant_names",
-           "tenants_with"]  # fmt: skip
-
 REMOVED = "TENANT_REMOVED"
 """Event type of the host's entry about a removed tenant."""
 
