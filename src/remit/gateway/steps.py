@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
 from remit.gateway.budget.errors import busy
+from remit.gateway.budget.holds import bound_of
 from remit.gateway.keeper import KeptId
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.leases.renewal import Renewal
@@ -229,15 +230,16 @@ class Calls:
         self._changed_claims: list[tuple[str, tuple[Any, ...]]] = []
         self._response_ids: list[tuple[KeptId, str]] = []
         self._row_writers: list[tuple[Callable[[Transaction, str], None], str]] = []
-        begins = False
         scopes: list[str] = []
+        bounds: list[tuple[str, ...]] = []
         ends: list[str] = []
         named: list[Ownership] = []
         decisions: list[DecisionStep] | None = None
         for step in steps:
             if isinstance(step, StartCall):
-                begins = True
                 scopes += step.path
+                if (bound := bound_of(step.path, step.amount)) is not None:
+                    bounds.append(bound)
                 if step.ownership is not None:
                     named.append(step.ownership)
                 if step.claim is not None:
@@ -256,9 +258,7 @@ class Calls:
         self._sessions = Sessions(tx, known)
         note_sessions = self._sessions.ask(named) if named else None
         if charging:
-            if begins:
-                accounts.ask_bounds()
-            accounts.load(scopes)
+            accounts.load(scopes, bounds)
         self._there = {name for (name,) in there} if ends else set()
         if claims:
             self._note_claims(claims)

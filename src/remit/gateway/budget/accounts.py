@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, zip_longest
 from typing import Any
 
 from msgspec.structs import replace
 
 from remit.gateway.budget.account import CHANGING, FIELDS, MINUTE_S, Account
 from remit.gateway.budget.errors import BudgetRefusedError
-from remit.gateway.budget.holds import Hold, RaisedBounds, TokenUsage, payer_of, row_of
+from remit.gateway.budget.holds import Hold, TokenUsage, bound_of, row_of
 from remit.gateway.budget.resets import window_entry
 from remit.kernel.budget import Amount, BudgetStatus
 from remit.ledger import Clock, LedgerEntry
 
 _UPDATE = f"UPDATE budgets SET {', '.join(f'{name} = ?' for name in CHANGING)} WHERE scope = ?"
-_MAX_MARKS = 256
+# Each row has an account and a raised bound, independent of each other: one statement reads both.
+_FIND = (
+    f"SELECT {', '.join(f'b.{name}' for name in FIELDS)}, r.provider_id, r.model_id, r.percent "
+    "FROM (VALUES {rows}) AS k LEFT JOIN budgets AS b ON b.scope = k.column1 "
+    "LEFT JOIN raised_bounds AS r ON r.provider_id = k.column2 AND r.model_id = k.column3"
+)
+_NO_BOUND = "", ""
+_MAX_ROWS = 256
 
 _Ask = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 _ExecuteMany = Callable[[str, Sequence[Sequence[Any]]], None]
@@ -41,7 +49,6 @@ class Accounts:
         clock: the transaction or the ledger.
         execute_many: runs a statement for many rows; None for read-only accounts.
         append: appends an entry, for new windows; None to append none.
-        raised: known raised bounds; None for none.
         allow_unpriced: let models without a price pass a limit in US dollars.
     """
 
@@ -52,7 +59,6 @@ class Accounts:
         execute_many: _ExecuteMany | None = None,
         append: _Append | None = None,
         *,
-        raised: RaisedBounds | None = None,
         allow_unpriced: bool = False,
     ) -> None:
         self._clock = clock
@@ -62,34 +68,55 @@ class Accounts:
         self._append = append
         self._allow_unpriced = allow_unpriced
         self._accounts: dict[str, Account | None] = {}
-        self._raised = raised or RaisedBounds()
+        self._percents: dict[tuple[str, str], int] = {}  # raised bounds, keyed by their row
         self._to_raise: list[tuple[str, str, int]] = []
 
-    def ask_bounds(self) -> None:
-        """Send the query for raised bounds, before :meth:`load` waits for its own."""
-        self._raised.ask(self._ask)
+    def load(self, scopes: Iterable[str], bounds: Iterable[tuple[str, ...]] = ()) -> None:
+        """Read the accounts and raised bounds that are not loaded yet, in one statement.
 
-    def load(self, scopes: Iterable[str]) -> None:
-        """Read the accounts that are not loaded yet.
-
-        A scope without an account is remembered as such.
+        A scope without an account is remembered as such, and so is a bound that is not raised.
 
         Args:
             scopes: names of the scopes; duplicates are ignored.
+            bounds: the bounds, as :func:`bound_of` names them; duplicates are ignored.
 
         Raises:
             LedgerError: the query fails.
         """
-        missing = [key for key in dict.fromkeys(scopes) if key not in self._accounts]
-        self._accounts.update(dict.fromkeys(missing))
-        for start in range(0, len(missing), _MAX_MARKS):
-            part = missing[start : start + _MAX_MARKS]
-            # Few statement sizes, so that they stay prepared; the last name fills the rest.
+        accounts, percents = self._accounts, self._percents
+        missing = dict.fromkeys(scopes)
+        for key in accounts.keys() & missing.keys():
+            del missing[key]
+        unread = dict.fromkeys(map(row_of, bounds), 100)
+        for name in percents.keys() & unread.keys():
+            del unread[name]
+        accounts |= missing
+        percents |= unread
+        wanted: list[tuple[str, ...]] = []
+        for scope, bound in zip_longest(missing, unread):
+            wanted.append((scope or "", *(bound or _NO_BOUND)))
+        for start in range(0, len(wanted), _MAX_ROWS):
+            part = wanted[start : start + _MAX_ROWS]
+            # Few statement sizes, so that they stay prepared; the last row fills the rest.
             size = 1 << (len(part) - 1).bit_length()
-            marks = ", ".join("?" * size)
-            sql = f"SELECT {', '.join(FIELDS)} FROM budgets WHERE scope IN ({marks})"
-            for row in self._ask(sql, (*part, *[part[-1]] * (size - len(part)))):
-                self._accounts[row[0]] = Account(row)
+            part += part[-1:] * (size - len(part))
+            sql = _FIND.format(rows=", ".join(["(?, ?, ?)"] * size))
+            for *row, provider_id, model_id, percent in self._ask(
+                sql, [*chain.from_iterable(part)]
+            ):
+                if row[0] is not None:
+                    accounts[row[0]] = Account(row)
+                if percent is not None:
+                    percents[(provider_id, model_id)] = percent
+
+    def _percent(self, bound: tuple[str, ...] | None) -> int:
+        """Return the percentage to which earlier bills raised a bound; 100 if none did."""
+        if bound is None:
+            return 100
+        row = row_of(bound)
+        if row not in self._percents:
+            self.load((), (bound,))
+        return self._percents[row]
 
     def reserve(
         self, path: Sequence[str], amount: Amount, *, turns: int, enforce: bool = True
@@ -113,9 +140,9 @@ class Accounts:
             LedgerError: a query or the entry of a window fails.
         """
         accounts = self._open(path)
-        model = None if amount.model is None else (*amount.model, payer_of(path))
-        percent = self._raised.of(model, self._ask)
-        amount = amount.raised(percent)
+        model = bound_of(path, amount)
+        if (percent := self._percent(model)) != 100:
+            amount = amount.raised(percent)
         output = None
         short = [account for account in accounts if not account.admits(amount, turns)]
         if enforce and (short or not accounts):
@@ -151,8 +178,7 @@ class Accounts:
             LedgerError: a query fails.
         """
         accounts = self._open(path)
-        model = None if amount.model is None else (*amount.model, payer_of(path))
-        amount = amount.raised(self._raised.of(model, self._ask))
+        amount = amount.raised(self._percent(bound_of(path, amount)))
         return self._refused(path, accounts, _lowered(accounts, amount) or amount, turns)
 
     def _refused(
@@ -248,8 +274,9 @@ class Accounts:
             account.spend(usage)
         percent = hold.raised_by(usage)
         if percent is not None and hold.model is not None:
-            self._to_raise.append((*row_of(hold.model), percent))
-            self._raised.raise_to(hold.model, percent)
+            before, row = self._percent(hold.model), row_of(hold.model)
+            self._to_raise.append((*row, percent))
+            self._percents[row] = max(percent, before)
 
     def charge(self, scopes: Sequence[str], usage: TokenUsage) -> list[BudgetStatus]:
         """Charge usage without a hold and return the existing accounts of ``scopes``.

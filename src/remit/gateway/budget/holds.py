@@ -1,19 +1,17 @@
-"""The reservation of one call, and the bounds that earlier bills have raised."""
+"""The reservation of one call, and the names of the bounds that bills raise."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from time import monotonic
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-__all__ = ["Hold", "RaisedBounds", "TokenUsage", "payer_of", "row_of"]
+from remit.kernel.budget import Amount
 
-_Ask = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
-_FRESH_S = 1.0
+__all__ = ["Hold", "TokenUsage", "bound_of", "row_of"]
+
 _MAX_PERCENT = 1_000
 """No bound is raised beyond ten times: one absurd bill must not bar a model for ever."""
 
@@ -164,16 +162,24 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Hold).decode
 
 
-def payer_of(path: Sequence[str]) -> str:
-    """Return the account of a path whose bounds a bill raises: the key's, else the first.
+def bound_of(path: Sequence[str], amount: Amount) -> tuple[str, ...] | None:
+    """Return provider, model, cause and account of the bound that the bill of a call may raise.
+
+    The account is the key's, else the first.
 
     Args:
-        path: scopes that pay; empty gives an empty text.
+        path: scopes that pay.
+        amount: upper bound of the call.
+
+    Returns:
+        The four names; None if the amount names no model.
     """
+    if amount.model is None:
+        return None
     for scope in path:
         if scope.startswith("key:"):
-            return scope
-    return path[0] if path else ""
+            return (*amount.model, scope)
+    return (*amount.model, path[0] if path else "")
 
 
 def row_of(raised: Sequence[str]) -> tuple[str, str]:
@@ -187,58 +193,3 @@ def row_of(raised: Sequence[str]) -> tuple[str, str]:
     """
     provider_id, model_id, *more = raised
     return provider_id, f"{model_id} [{'] ['.join(more)}]" if more else model_id
-
-
-class RaisedBounds:
-    """The percentages to which bounds are raised, cached for one second.
-
-    :meth:`ask` sends the query, :meth:`of` reads its result, :meth:`raise_to` changes the cache
-    alone. The table is written by :class:`~remit.gateway.budget.accounts.Accounts`.
-    """
-
-    def __init__(self) -> None:
-        self._percents: dict[tuple[str, str], int] = {}
-        self._asked: Iterable[tuple[Any, ...]] | None = None
-        self._read_at = -math.inf
-
-    def ask(self, ask: _Ask) -> None:
-        """Send the query for the raised bounds if the cache is older than one second.
-
-        Args:
-            ask: sends a query without waiting for the answer.
-        """
-        now = monotonic()
-        if now - self._read_at > _FRESH_S:
-            self._read_at = now
-            self._asked = ask("SELECT provider_id, model_id, percent FROM raised_bounds", ())
-
-    def of(self, raised: tuple[str, ...] | None, ask: _Ask) -> int:
-        """Return the percentage to which one bound is raised; 100 if it is not raised.
-
-        Sends the query first if the cache is old.
-
-        Args:
-            raised: provider, model, cause and account; None gives 100.
-            ask: runs a query.
-
-        Raises:
-            LedgerError: the query fails.
-        """
-        if raised is None:
-            return 100
-        self.ask(ask)
-        if self._asked is not None:
-            rows, self._asked = self._asked, None
-            self._percents = {(provider, name): percent for provider, name, percent in rows}
-        return self._percents.get(row_of(raised), 100)
-
-    def raise_to(self, raised: tuple[str, ...], percent: int) -> None:
-        """Note a raised bound in this process's cache.
-
-        Args:
-            raised: provider and model of the bound, then its cause and account, if known.
-            percent: the percentage of the unraised bound; a lower one than the known one is
-                ignored.
-        """
-        row = row_of(raised)
-        self._percents[row] = max(percent, self._percents.get(row, 100))
