@@ -42,12 +42,9 @@ class Account:
 
     Args:
         row: the values of :data:`FIELDS`.
-
-    Attributes:
-        dirty: True if the row must be written back; the caller sets it.
     """
 
-    __slots__ = (*FIELDS, "dirty")
+    __slots__ = FIELDS
 
     def __init__(self, row: Sequence[Any]) -> None:
         (
@@ -57,7 +54,6 @@ class Account:
             self.minute, self.minute_requests, self.minute_tokens, self.period, self.time_zone,
             self.window_end, self.window_number, self.on_short,
         ) = row  # fmt: skip
-        self.dirty = False
 
     def status(self) -> BudgetStatus:
         """Return an immutable copy."""

@@ -68,7 +68,8 @@ class Accounts:
         self._append = append
         self._allow_unpriced = allow_unpriced
         self._accounts: dict[str, Account | None] = {}
-        self._percents: dict[tuple[str, str], int] = {}  # raised bounds, keyed by their row
+        self._changed: dict[str, Account] = {}
+        self._percents: dict[tuple[str, ...], int] = {}  # raised bounds, as `bound_of` names them
         self._to_raise: list[tuple[str, str, int]] = []
 
     def load(self, scopes: Iterable[str], bounds: Iterable[tuple[str, ...]] = ()) -> None:
@@ -87,14 +88,15 @@ class Accounts:
         missing = dict.fromkeys(scopes)
         for key in accounts.keys() & missing.keys():
             del missing[key]
-        unread = dict.fromkeys(map(row_of, bounds), 100)
-        for name in percents.keys() & unread.keys():
-            del unread[name]
+        unread: dict[tuple[str, str], tuple[str, ...]] = {}
+        for bound in bounds:
+            if bound not in percents:
+                percents[bound] = 100
+                unread[row_of(bound)] = bound
         accounts |= missing
-        percents |= unread
         wanted: list[tuple[str, ...]] = []
-        for scope, bound in zip_longest(missing, unread):
-            wanted.append((scope or "", *(bound or _NO_BOUND)))
+        for scope, name in zip_longest(missing, unread):
+            wanted.append((scope or "", *(name or _NO_BOUND)))
         for start in range(0, len(wanted), _MAX_ROWS):
             part = wanted[start : start + _MAX_ROWS]
             # Few statement sizes, so that they stay prepared; the last row fills the rest.
@@ -107,16 +109,13 @@ class Accounts:
                 if row[0] is not None:
                     accounts[row[0]] = Account(row)
                 if percent is not None:
-                    percents[(provider_id, model_id)] = percent
+                    percents[unread[(provider_id, model_id)]] = percent
 
     def _percent(self, bound: tuple[str, ...] | None) -> int:
         """Return the percentage to which earlier bills raised a bound; 100 if none did."""
-        if bound is None:
-            return 100
-        row = row_of(bound)
-        if row not in self._percents:
+        if bound is not None and bound not in self._percents:
             self.load((), (bound,))
-        return self._percents[row]
+        return 100 if bound is None else self._percents[bound]
 
     def reserve(
         self, path: Sequence[str], amount: Amount, *, turns: int, enforce: bool = True
@@ -144,25 +143,29 @@ class Accounts:
         if (percent := self._percent(model)) != 100:
             amount = amount.raised(percent)
         output = None
-        short = [account for account in accounts if not account.admits(amount, turns)]
-        if enforce and (short or not accounts):
+        admitted = bool(accounts)
+        for account in accounts:
+            admitted = admitted and account.admits(amount, turns)
+        if enforce and not admitted:
             if (lowered := _lowered(accounts, amount)) is not None:
                 amount, output = lowered, lowered.output
             if (refused := self._refused(path, accounts, amount, turns)) is not None:
                 raise refused
         tokens, nano = amount.tokens, amount.nano or 0
+        scopes: tuple[str, ...] = ()
+        windows: tuple[int, ...] = ()
         for account in accounts:
+            scopes += (account.scope,)
+            windows += (account.window_number,)
             account.reserved_tokens += tokens
             account.reserved_nano += nano
             account.turns += turns
             account.minute_requests += turns
             account.minute_tokens += tokens
-            account.dirty = True
-        windows = tuple([account.window_number for account in accounts])
+            self._changed[account.scope] = account
         return Hold(
-            tuple([account.scope for account in accounts]), tokens, amount.nano, turns,
-            self._now_s // MINUTE_S, amount.bounded, windows if any(windows) else (), percent,
-            model, output,
+            scopes, tokens, amount.nano, turns, self._now_s // MINUTE_S, amount.bounded,
+            windows if any(windows) else (), percent, model, output,
         )  # fmt: skip
 
     def refusal(self, path: Sequence[str], amount: Amount, turns: int) -> BudgetRefusedError | None:
@@ -201,18 +204,16 @@ class Accounts:
 
     def _open(self, path: Sequence[str]) -> list[Account]:
         """Return the existing accounts of a path, moved to the current minute and window."""
-        known = self._accounts
-        try:
-            accounts = [account for key in path if (account := known[key]) is not None]
-        except KeyError:
+        known, accounts = self._accounts, []
+        if not known.keys() >= set(path):
             self.load(path)
-            accounts = [account for key in path if (account := known[key]) is not None]
-        if not accounts:
-            return accounts
         if not self._now_s:
             self._now_s = self._clock.now_ms // 1000
         minute = self._now_s // MINUTE_S
-        for account in accounts:
+        for key in path:
+            if (account := known[key]) is None:
+                continue
+            accounts.append(account)
             # A clock set back a little begins none; one set back far would stop it for as long.
             if not -1 <= minute - account.minute <= 0:
                 account.minute, account.minute_requests, account.minute_tokens = minute, 0, 0
@@ -224,7 +225,7 @@ class Accounts:
         passed = account.status()
         begun = account.start_window(wall_s)
         if begun or account.end_sooner(wall_s):
-            account.dirty = True
+            self._changed[account.scope] = account
             if self._append is not None:
                 self._append(window_entry(passed, account.status(), begun=begun))
 
@@ -258,15 +259,15 @@ class Accounts:
         Raises:
             LedgerError: the ledger cannot be read or written.
         """
-        known, windows = self._accounts, hold.windows
+        known, windows, tokens = self._accounts, hold.windows, usage.total
         if not known.keys() >= set(hold.scopes):
             self.load(hold.scopes)
         for place, key in enumerate(hold.scopes):
             if (account := known[key]) is None:
                 continue
-            account.dirty = True
+            self._changed[key] = account
             if account.minute == hold.minute:
-                account.minute_tokens += usage.total - hold.tokens
+                account.minute_tokens += tokens - hold.tokens
             if account.window_number != (windows[place] if windows else 0):
                 continue  # its window has passed, and stands on record alone
             account.reserved_tokens -= hold.tokens
@@ -274,9 +275,8 @@ class Accounts:
             account.spend(usage)
         percent = hold.raised_by(usage)
         if percent is not None and hold.model is not None:
-            before, row = self._percent(hold.model), row_of(hold.model)
-            self._to_raise.append((*row, percent))
-            self._percents[row] = max(percent, before)
+            self._percents[hold.model] = max(percent, self._percent(hold.model))
+            self._to_raise.append((*row_of(hold.model), percent))
 
     def charge(self, scopes: Sequence[str], usage: TokenUsage) -> list[BudgetStatus]:
         """Charge usage without a hold and return the existing accounts of ``scopes``.
@@ -295,7 +295,7 @@ class Accounts:
         for account in charged:
             account.spend(usage)
             account.minute_tokens += usage.total
-            account.dirty = True
+            self._changed[account.scope] = account
         return [account.status() for account in charged]
 
     def statuses(self, scopes: Iterable[str]) -> list[BudgetStatus]:
@@ -323,12 +323,13 @@ class Accounts:
         Raises:
             KeyError: a scope is not loaded.
         """
-        left = [
-            account.token_limit - account.spent_tokens - account.reserved_tokens
-            for key in scopes
-            if (account := self._accounts[key]) is not None and account.token_limit is not None
-        ]
-        return min(left, default=None)
+        fewest = None
+        for key in scopes:
+            account = self._accounts[key]
+            if account is not None and account.token_limit is not None:
+                left = account.token_limit - account.spent_tokens - account.reserved_tokens
+                fewest = left if fewest is None else min(fewest, left)
+        return fewest
 
     def write(self) -> None:
         """Write the changed accounts and raised bounds to their tables.
@@ -338,17 +339,15 @@ class Accounts:
         Raises:
             LedgerError: the database refuses a statement; the transaction then fails.
         """
-        changed = [account for account in self._accounts.values() if account and account.dirty]
-        if not changed and not self._to_raise:
+        if not self._changed and not self._to_raise:
             return
         assert self._execute_many is not None
-        if changed:
-            self._execute_many(_UPDATE, [account.changing() for account in changed])
+        if self._changed:
+            self._execute_many(_UPDATE, [*map(Account.changing, self._changed.values())])
+            self._changed.clear()
         if self._to_raise:
             self._execute_many(_RAISE, self._to_raise)
-        self._to_raise = []
-        for account in changed:
-            account.dirty = False
+            self._to_raise = []
 
 
 def of_now(states: Iterable[BudgetStatus], clock: Clock) -> list[BudgetStatus]:
