@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
+from remit.gateway.budget.account import bound_of
 from remit.gateway.budget.errors import busy
-from remit.gateway.budget.holds import bound_of
 from remit.gateway.budget.queue import WaitingRoom
 from remit.gateway.keeper import KeptId
 from remit.gateway.leases import LeaseLostError

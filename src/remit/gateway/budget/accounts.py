@@ -9,9 +9,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from remit.gateway.budget.account import CHANGING, FIELDS, MINUTE_S, Account
+from remit.gateway.budget.account import (
+    CHANGING,
+    FIELDS,
+    MINUTE_S,
+    Account,
+    Hold,
+    TokenUsage,
+    bound_of,
+    row_of,
+)
 from remit.gateway.budget.errors import BudgetRefusedError
-from remit.gateway.budget.holds import Hold, TokenUsage, bound_of, row_of
 from remit.gateway.budget.resets import window_entry
 from remit.kernel.budget import Amount, BudgetStatus
 from remit.ledger import Clock, LedgerEntry

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remit.gateway.budget.account import FIELDS
+from remit.gateway.budget.account import FIELDS, Hold, TokenUsage
 from remit.gateway.budget.accounts import Accounts, of_now
 from remit.gateway.budget.errors import BudgetRefusedError
-from remit.gateway.budget.holds import Hold, TokenUsage
 from remit.gateway.budget.projection import BUDGETS
 from remit.gateway.budget.resets import reset_metadata
 from remit.kernel.budget import (
