@@ -31,14 +31,14 @@ ROOM = 1.04
 # Two calls of each make the context that carries its session and person.
 # One row and two objects of each are the usage that is added up with its entry.
 LIMITS = {
-    "call": Counts(loop=202, ledger=171, objects=212, json=9, statements=23, rows=14, commits=2),
+    "call": Counts(loop=201, ledger=136, objects=205, json=7, statements=22, rows=14, commits=2),
     "call in a work order": Counts(
-        loop=204, ledger=180, objects=212, json=9, statements=24, rows=14, commits=2
+        loop=203, ledger=154, objects=206, json=7, statements=23, rows=14, commits=2
     ),
     "routed call": Counts(
-        loop=289, ledger=281, objects=276, json=21, statements=27, rows=26, commits=2
+        loop=289, ledger=243, objects=269, json=19, statements=26, rows=26, commits=2
     ),
-    "stream": Counts(loop=401, ledger=185, objects=374, json=20, statements=24, rows=16, commits=2),
+    "stream": Counts(loop=401, ledger=149, objects=370, json=17, statements=23, rows=16, commits=2),
     "chunk of a stream": Counts(
         loop=14, ledger=4, objects=12, json=1, statements=0, rows=0, commits=0
     ),

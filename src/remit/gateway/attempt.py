@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import structs
 
-from remit.gateway.bill import bill_of
 from remit.gateway.billing import Bill
 from remit.gateway.breaker import Permit
 from remit.gateway.candidates import LOWERED, lowered, neutral_order
@@ -32,6 +31,7 @@ from remit.gateway.memory import LARGE_BYTES, run_to_the_end
 from remit.gateway.neutral import send
 from remit.gateway.objects import notes_made, untold_labels
 from remit.gateway.records import (
+    bill_of,
     dispatch_entry,
     exchange_entry,
     prepare_exchange,

@@ -288,7 +288,7 @@ class InFlightCalls:
             self._refresh(tx)
         return Calls(
             tx, steps, self._budgeter.accounts(tx), self.charging, self.known, self._renewal,
-            self.owner, self.waiting_room.freed,
+            self.owner, self.waiting_room,
         )  # fmt: skip
 
     async def make_sure(self, named: Ownership) -> None:

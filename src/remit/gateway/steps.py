@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
+from remit.gateway.budget.account import bound_of
 from remit.gateway.budget.errors import busy
+from remit.gateway.budget.queue import WaitingRoom
 from remit.gateway.keeper import KeptId
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.leases.renewal import Renewal
@@ -200,7 +202,7 @@ class Calls:
         known: owners of sessions that need not be read.
         renewal: renews the leases of calls that begin here.
         owner: the owner of the rows in flight.
-        freed: called with the accounts on which money became free.
+        waiting_room: the calls that wait for money; woken if some becomes free.
 
     Raises:
         LedgerError: the database refuses a statement; the transaction then fails.
@@ -215,31 +217,33 @@ class Calls:
         known: set[tuple[str, str]],
         renewal: Renewal,
         owner: str,
-        freed: Callable[[Sequence[str]], None],
+        waiting_room: WaitingRoom,
     ) -> None:
         self._tx = tx
         self._accounts = accounts
         self._charging = charging
         self._renewal = renewal
         self._owner = owner
-        self._freed = freed
+        self._waiting_room = waiting_room
         self._begun: list[tuple[Any, ...]] = []
         self._ended: list[tuple[str]] = []
         self._claims: dict[tuple[str, str], tuple[str, int, str] | None] = {}
         self._changed_claims: list[tuple[str, tuple[Any, ...]]] = []
         self._response_ids: list[tuple[KeptId, str]] = []
         self._row_writers: list[tuple[Callable[[Transaction, str], None], str]] = []
-        begins = False
         scopes: list[str] = []
+        bounds: list[tuple[str, ...]] = []
         ends: list[str] = []
         named: list[Ownership] = []
         decisions: list[DecisionStep] | None = None
         for step in steps:
             if isinstance(step, StartCall):
-                begins = True
                 scopes += step.path
-                if step.ownership is not None:
-                    named.append(step.ownership)
+                if (bound := bound_of(step.path, step.amount)) is not None:
+                    bounds.append(bound)
+                own = step.ownership
+                if own is not None and (own.order or not known.issuperset(own.owned)):
+                    named.append(own)
                 if step.claim is not None:
                     self._claims[step.claim[:2]] = None
             elif isinstance(step, FinishCall):
@@ -253,13 +257,11 @@ class Calls:
         # All is asked before anything is looked at.
         there = select_in(tx, _FIND, ends) if ends else ()
         claims = select_in(tx, _FIND_CLAIMS, list(self._claims)) if self._claims else ()
-        self._sessions = Sessions(tx, known)
-        note_sessions = self._sessions.ask(named) if named else None
+        self._known, self._sessions = known, Sessions(tx, known) if named else None
+        note_sessions = self._sessions.ask(named) if self._sessions is not None else None
         if charging:
-            if begins:
-                accounts.ask_bounds()
-            accounts.load(scopes)
-        self._there = {name for (name,) in there} if ends else set()
+            accounts.load(scopes, bounds)
+        self._there = set(there)
         if claims:
             self._note_claims(claims)
         if note_sessions is not None:
@@ -288,9 +290,15 @@ class Calls:
         if isinstance(step, FinishCall):
             return self._finish(step)
         if isinstance(step, Ownership):
-            self._sessions.check(step)
-            return self._sessions.begun(step.session[1], step)
+            return self._sessions_of(step).begun(step.session[1], step)
         return self._release(step)
+
+    def _sessions_of(self, own: Ownership) -> Sessions:
+        """Return the sessions of the transaction, after a check of one in the database."""
+        if self._sessions is None:
+            self._sessions = Sessions(self._tx, self._known)
+        self._sessions.check(own)
+        return self._sessions
 
     def _start(self, step: StartCall) -> tuple[str, Hold | None]:
         # What may refuse comes first, what changes anything after it: an entry that does not
@@ -298,8 +306,9 @@ class Calls:
         if step.out:  # An earlier transaction of the step was rolled back.
             self._renewal.ended(step.out)
             step.out = ""
-        if step.ownership is not None:
-            self._sessions.check(step.ownership)
+        own = step.ownership
+        if own is not None and (own.order or not self._known.issuperset(own.owned)):
+            self._sessions_of(own)
         if step.claim is not None:
             self._check_claim(step.claim)
         if step.is_current is not None and not step.is_current():
@@ -331,7 +340,8 @@ class Calls:
                 held, key_id, step.attempt,
             )
         )  # fmt: skip
-        self._sessions.begun(session_id, step.ownership)
+        if self._sessions is not None:
+            self._sessions.begun(session_id, own)
         if step.claim is not None:
             self._claims[step.claim[:2]] = ("", until, step.claim[2])
             self._changed_claims.append((_CLAIM, (*step.claim, self._owner, until)))
@@ -343,8 +353,9 @@ class Calls:
 
     def _finish(self, step: FinishCall) -> FinishedCall:
         dispatch_id = step.dispatch_entry_id
-        if dispatch_id not in self._there and (
-            (dispatch_id,) in self._ended or not list(select_in(self._tx, _FIND, [dispatch_id]))
+        row = (dispatch_id,)
+        if row not in self._there and (
+            row in self._ended or not list(select_in(self._tx, _FIND, row))
         ):
             raise LeaseLostError(
                 f"The call {dispatch_id} was settled as an orphan before its answer came.",
@@ -355,12 +366,13 @@ class Calls:
             step.is_gone = (step.cached.exchange_entry_id,) not in found
         exchange_id = self._tx.append(step.prepared[step.is_gone])
         timestamp = self._tx.last_timestamp
-        self._there.discard(dispatch_id)
-        self._ended.append((dispatch_id,))
+        self._there.discard(row)
+        self._ended.append(row)
         remaining = None
         if step.hold is not None and not step.keeps_hold:
             self._accounts.settle(step.hold, step.usage)
-            self._freed(step.hold.scopes)
+            if self._waiting_room.queues:
+                self._waiting_room.freed(step.hold.scopes)
             remaining = self._accounts.remaining(step.hold.scopes)
         if step.answered is not None:
             claim, kept_ms = step.answered
@@ -436,7 +448,8 @@ class Calls:
         for write_rows, exchange_id in self._row_writers:
             write_rows(self._tx, exchange_id)
         self._row_writers = []
-        self._sessions.write()
+        if self._sessions is not None:
+            self._sessions.write()
         self._accounts.write()
         for stage in self._others.values():
             stage.write()

@@ -298,7 +298,8 @@ class Batch(ABC):
         if not keys:
             scope = content_scope(None, seq)
             keys = [(scope, digest) for digest in prepared.values]
-        elif wanted := [key for key in keys if key not in self._known]:
+        elif not self._known.keys() >= set(keys):
+            wanted = [key for key in keys if key not in self._known]
             self._learn(wanted, self._find_contents(wanted))
         content_id = self._content_id
         for key, value in zip(keys, prepared.values.values(), strict=True):

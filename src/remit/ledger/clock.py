@@ -48,26 +48,28 @@ class BootClock:
 
     The offset of the boot's first writer is read from the ledger by :meth:`settle` and held from
     then on. Until then, and on a system without a boot id, the wall clock is used.
+
+    Attributes:
+        offset_ms: difference to the monotonic clock; None until :meth:`settle` has found it.
     """
 
     def __init__(self) -> None:
-        self._offset_ms: int | None = None
+        self.offset_ms: int | None = None
 
     def now_ms(self) -> int:
         """Return the shared time of all writers of this machine, in milliseconds since 1970.
 
         Before :meth:`settle` found an offset, the time is the wall clock's.
         """
-        if self._offset_ms is None:
+        if self.offset_ms is None:
             return time.time_ns() // 1_000_000
-        return time.monotonic_ns() // 1_000_000 + self._offset_ms
+        return time.monotonic_ns() // 1_000_000 + self.offset_ms
 
     def settle(self, connection: sqlite3.Connection, *, write: bool) -> None:
         """Read the clock offset of the boot's first writer; with ``write``, store a missing one.
 
-        Nothing is done if the offset is known already, or if the system does not tell its boot's
-        id. Without ``write``, a missing offset leaves the wall clock in use. A stored offset of
-        another boot counts as missing.
+        Nothing is done if the system does not tell its boot's id. Without ``write``, a missing
+        offset leaves the wall clock in use. A stored offset of another boot counts as missing.
 
         Args:
             connection: a connection of the ledger, outside a transaction.
@@ -79,7 +81,7 @@ class BootClock:
                 unknown.
         """
         boot = boot_id()
-        if self._offset_ms is not None or not boot:
+        if not boot:
             return
         found = _offset_of(connection.execute(_FIND).fetchone(), boot)
         if found is None and write:
@@ -89,7 +91,7 @@ class BootClock:
                 found = (time.time_ns() - time.monotonic_ns()) // 1_000_000
                 connection.execute(_PUT, (f"{boot} {found}",))
             connection.execute("COMMIT")
-        self._offset_ms = found
+        self.offset_ms = found
 
 
 def _offset_of(row: tuple[str] | None, boot: str) -> int | None:

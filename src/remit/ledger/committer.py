@@ -90,11 +90,7 @@ class CheckpointSchedule:
         self._covered: int | None = None  # not known before the first commit
         self._deadline: float | None = None
 
-    def wait_s(self) -> float | None:
-        """Return seconds until :meth:`tick` is due; ``None`` without new entries."""
-        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-
-    def tick(self, *, closing: bool = False) -> None:
+    def tick(self, *, closing: bool = False) -> float | None:
         """Sign and store a checkpoint if enough entries or seconds have passed since the last one.
 
         Failures that Remit raises are logged, and the next attempt waits for new entries; after a
@@ -105,20 +101,24 @@ class CheckpointSchedule:
         Args:
             closing: True at the end, which makes a checkpoint due for any new entry.
 
+        Returns:
+            Seconds until the next call is due; ``None`` without new entries.
+
         Raises:
             LedgerError: the last stored checkpoint cannot be read.
         """
         if not self._store.size:
-            return
+            return None
         if self._covered is None:
             latest = self._checkpoints.latest()
             self._covered = latest.checkpoint.size if latest else 0
         new = self._store.size - self._covered
         if new <= 0:
-            return
+            return None
+        now = time.monotonic()
         if self._deadline is None:
-            self._deadline = time.monotonic() + self._every_s
-        if new >= self._every_entries or closing or time.monotonic() >= self._deadline:
+            self._deadline = now + self._every_s
+        if new >= self._every_entries or closing or now >= self._deadline:
             self._deadline = None
             try:
                 self._checkpoints.sign_in(self._transact)
@@ -129,6 +129,8 @@ class CheckpointSchedule:
                 # The entries are on record; the next one due covers them.
                 _log.warning("no checkpoint was written: %s", error)
             self._covered = self._store.size
+            return None
+        return self._deadline - now
 
     def _transact(self, call: Callable[[Transaction], Any]) -> Any:
         (result,) = self._store.run([Unit(call=call)])
@@ -241,8 +243,9 @@ class GroupCommitter:
     def _work(self) -> None:
         ended = False
         expected = 1
+        wait_s: float | None = None
         while not ended:
-            self._wait(1, None if self._schedule is None else self._schedule.wait_s())
+            self._wait(1, wait_s)
             if 0 < len(self._items) < expected:
                 # Writers released by the last commit are likely to be back in a moment.
                 self._wait(expected, _GATHER_S)
@@ -258,8 +261,9 @@ class GroupCommitter:
                 expected = min(len(batch) + len(self._items), _MAX_BATCH)
             if self._schedule is not None:
                 try:
-                    self._schedule.tick(closing=ended)
+                    wait_s = self._schedule.tick(closing=ended)
                 except Exception:  # noqa: BLE001 - the thread that writes must go on
+                    wait_s = None
                     _log.exception("signing a checkpoint failed")
 
     def _wait(self, count: int, timeout_s: float | None) -> None:

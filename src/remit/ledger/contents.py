@@ -354,12 +354,12 @@ def encode_content(content: Content) -> Encoded:
     if form == EXACT:
         if isinstance(known, bytes):
             return EncodedValue(known, _sha256(known).digest(), True), form
-        return [
-            text
-            if isinstance(text, EncodedValue)
-            else EncodedValue(text, _sha256(text).digest(), True)
-            for text in known or ()
-        ], form
+        texts: list[EncodedValue] = []
+        for text in known or ():
+            if not isinstance(text, EncodedValue):
+                text = EncodedValue(text, _sha256(text).digest(), True)
+            texts.append(text)
+        return texts, form
     if type(value) is not str and is_message_list(value):
         if isinstance(known, list):
             return [EncodedValue.of(part) for part in known], ""

@@ -7,6 +7,7 @@ gives the entry its place.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -222,10 +223,11 @@ def prepare(
     keys: Sequence[Key] = ()
     if values and columns.session_id:
         scope = content_scope(columns.session_id, 0)
-        keys = [(scope, digest) for digest in values]
+        keys = [*zip(itertools.repeat(scope), values)]
+    usage = usage_of(event_type, metadata, entry.metadata)
     return Prepared(
-        event_type, submission_id, columns, subject_id, subject, walk.contents, values, keys,
-        usage_of(event_type, metadata, entry.metadata), key_of(event_type, metadata), pieces, holes,
+        event_type, submission_id, columns, subject_id, subject, walk.contents, values, keys, usage,
+        key_of(event_type, metadata) if usage is None else None, pieces, holes,
         -6 if stands is reason else -8,
     )  # fmt: skip
 
@@ -323,7 +325,11 @@ class _Walk:
         if isinstance(item, (list, tuple)):
             if depth >= _MAX_DEPTH:
                 raise NotCanonicalError("The metadata is nested more than 100 deep.")
-            return [self._value(key, inner, depth + 1) for inner in item]
+            copy = []
+            for inner in item:
+                is_text = type(inner) is str
+                copy.append(inner if is_text else self._value(key, inner, depth + 1))
+            return copy
         if is_fast({key: item}):  # or says what is wrong with it
             return item
         if kind is float:

@@ -194,10 +194,9 @@ def columns_of(metadata: Mapping[str, Any]) -> Columns:
     for place in (get("provenance"), get("scope")):
         if isinstance(place, dict):
             metadata = {**place, **metadata}
-    found = [
-        value if isinstance(value, str) and value else None
-        for value in map(metadata.get, Columns._fields)
-    ]
+    found: list[str | None] = []
+    for value in map(metadata.get, Columns._fields):
+        found.append(value if isinstance(value, str) and value else None)
     return tuple.__new__(Columns, found)
 
 

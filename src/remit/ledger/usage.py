@@ -120,9 +120,9 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
             tokens_in = _count("input_tokens", metadata, given)
         if type(tokens_out) is not int or not 0 <= tokens_out <= MAX_SAFE_INTEGER:
             tokens_out = _count("output_tokens", metadata, given)
-    usd = get("cost_usd")
+    usd = given.get("cost_usd")
     if type(usd) is not float:
-        usd = _number(usd, "cost_usd", given)
+        usd = _number(get("cost_usd"), "cost_usd", given)
     unpriced = usd is None and tokens_in + tokens_out > 0
     certainty = get("cost_certainty")
     if certainty not in CERTAINTIES:

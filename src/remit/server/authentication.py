@@ -74,7 +74,8 @@ def _subject(named: Mapping[str, str], identity: Identity) -> str:
     """Return the person whom the content is about; a device's person unless a header names one."""
     if "subject_id" in named:
         return named["subject_id"]
-    return identity.user_id if is_device_key(identity.name) else ""
+    is_person = bool(identity.user_id) and is_device_key(identity.name)
+    return identity.user_id if is_person else ""
 
 
 def open_keys(runtime: Runtime) -> KeyStore:

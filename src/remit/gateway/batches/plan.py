@@ -21,7 +21,7 @@ from remit.gateway.batches.rows import (
 )
 from remit.gateway.billing import Billing
 from remit.gateway.budget import Amount
-from remit.gateway.budget.holds import row_of
+from remit.gateway.budget.account import row_of
 from remit.gateway.choice import Names
 from remit.gateway.objects import KeptObject, Objects, keep, objects_named
 from remit.gateway.tenancy import owner_of

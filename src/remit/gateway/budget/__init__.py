@@ -9,6 +9,7 @@ holds nothing; the accounts equal the sums of the ledger's entries.
 Start reading in :mod:`remit.gateway.budget.budgeter`.
 """
 
+from remit.gateway.budget.account import Hold, TokenUsage
 from remit.gateway.budget.accounts import Accounts
 from remit.gateway.budget.audit import (
     BudgetAudit,
@@ -19,7 +20,6 @@ from remit.gateway.budget.audit import (
 )
 from remit.gateway.budget.budgeter import DebitResult, TokenBudgeter
 from remit.gateway.budget.errors import BudgetRefusedError
-from remit.gateway.budget.holds import Hold, TokenUsage
 from remit.gateway.budget.projection import MONEY, OWNERS
 from remit.kernel.budget import (
     USD_NAMES,

@@ -4,19 +4,35 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, zip_longest
 from typing import Any
 
 from msgspec.structs import replace
 
-from remit.gateway.budget.account import CHANGING, FIELDS, MINUTE_S, Account
+from remit.gateway.budget.account import (
+    CHANGING,
+    FIELDS,
+    MINUTE_S,
+    Account,
+    Hold,
+    TokenUsage,
+    bound_of,
+    row_of,
+)
 from remit.gateway.budget.errors import BudgetRefusedError
-from remit.gateway.budget.holds import Hold, RaisedBounds, TokenUsage, payer_of, row_of
 from remit.gateway.budget.resets import window_entry
 from remit.kernel.budget import Amount, BudgetStatus
 from remit.ledger import Clock, LedgerEntry
 
 _UPDATE = f"UPDATE budgets SET {', '.join(f'{name} = ?' for name in CHANGING)} WHERE scope = ?"
-_MAX_MARKS = 256
+# Each row has an account and a raised bound, independent of each other: one statement reads both.
+_FIND = (
+    f"SELECT {', '.join(f'b.{name}' for name in FIELDS)}, r.provider_id, r.model_id, r.percent "
+    "FROM (VALUES {rows}) AS k LEFT JOIN budgets AS b ON b.scope = k.column1 "
+    "LEFT JOIN raised_bounds AS r ON r.provider_id = k.column2 AND r.model_id = k.column3"
+)
+_NO_BOUND = "", ""
+_MAX_ROWS = 256
 
 _Ask = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 _ExecuteMany = Callable[[str, Sequence[Sequence[Any]]], None]
@@ -41,7 +57,6 @@ class Accounts:
         clock: the transaction or the ledger.
         execute_many: runs a statement for many rows; None for read-only accounts.
         append: appends an entry, for new windows; None to append none.
-        raised: known raised bounds; None for none.
         allow_unpriced: let models without a price pass a limit in US dollars.
     """
 
@@ -52,7 +67,6 @@ class Accounts:
         execute_many: _ExecuteMany | None = None,
         append: _Append | None = None,
         *,
-        raised: RaisedBounds | None = None,
         allow_unpriced: bool = False,
     ) -> None:
         self._clock = clock
@@ -62,34 +76,54 @@ class Accounts:
         self._append = append
         self._allow_unpriced = allow_unpriced
         self._accounts: dict[str, Account | None] = {}
-        self._raised = raised or RaisedBounds()
+        self._changed: dict[str, Account] = {}
+        self._percents: dict[tuple[str, ...], int] = {}  # raised bounds, as `bound_of` names them
         self._to_raise: list[tuple[str, str, int]] = []
 
-    def ask_bounds(self) -> None:
-        """Send the query for raised bounds, before :meth:`load` waits for its own."""
-        self._raised.ask(self._ask)
+    def load(self, scopes: Iterable[str], bounds: Iterable[tuple[str, ...]] = ()) -> None:
+        """Read the accounts and raised bounds that are not loaded yet, in one statement.
 
-    def load(self, scopes: Iterable[str]) -> None:
-        """Read the accounts that are not loaded yet.
-
-        A scope without an account is remembered as such.
+        A scope without an account is remembered as such, and so is a bound that is not raised.
 
         Args:
             scopes: names of the scopes; duplicates are ignored.
+            bounds: the bounds, as :func:`bound_of` names them; duplicates are ignored.
 
         Raises:
             LedgerError: the query fails.
         """
-        missing = [key for key in dict.fromkeys(scopes) if key not in self._accounts]
-        self._accounts.update(dict.fromkeys(missing))
-        for start in range(0, len(missing), _MAX_MARKS):
-            part = missing[start : start + _MAX_MARKS]
-            # Few statement sizes, so that they stay prepared; the last name fills the rest.
+        accounts, percents = self._accounts, self._percents
+        missing = dict.fromkeys(scopes)
+        for key in accounts.keys() & missing.keys():
+            del missing[key]
+        unread: dict[tuple[str, str], tuple[str, ...]] = {}
+        for bound in bounds:
+            if bound not in percents:
+                percents[bound] = 100
+                unread[row_of(bound)] = bound
+        accounts |= missing
+        wanted: list[tuple[str, ...]] = []
+        for scope, name in zip_longest(missing, unread):
+            wanted.append((scope or "", *(name or _NO_BOUND)))
+        for start in range(0, len(wanted), _MAX_ROWS):
+            part = wanted[start : start + _MAX_ROWS]
+            # Few statement sizes, so that they stay prepared; the last row fills the rest.
             size = 1 << (len(part) - 1).bit_length()
-            marks = ", ".join("?" * size)
-            sql = f"SELECT {', '.join(FIELDS)} FROM budgets WHERE scope IN ({marks})"
-            for row in self._ask(sql, (*part, *[part[-1]] * (size - len(part)))):
-                self._accounts[row[0]] = Account(row)
+            part += part[-1:] * (size - len(part))
+            sql = _FIND.format(rows=", ".join(["(?, ?, ?)"] * size))
+            for *row, provider_id, model_id, percent in self._ask(
+                sql, [*chain.from_iterable(part)]
+            ):
+                if row[0] is not None:
+                    accounts[row[0]] = Account(row)
+                if percent is not None:
+                    percents[unread[(provider_id, model_id)]] = percent
+
+    def _percent(self, bound: tuple[str, ...] | None) -> int:
+        """Return the percentage to which earlier bills raised a bound; 100 if none did."""
+        if bound is not None and bound not in self._percents:
+            self.load((), (bound,))
+        return 100 if bound is None else self._percents[bound]
 
     def reserve(
         self, path: Sequence[str], amount: Amount, *, turns: int, enforce: bool = True
@@ -113,29 +147,33 @@ class Accounts:
             LedgerError: a query or the entry of a window fails.
         """
         accounts = self._open(path)
-        model = None if amount.model is None else (*amount.model, payer_of(path))
-        percent = self._raised.of(model, self._ask)
-        amount = amount.raised(percent)
+        model = bound_of(path, amount)
+        if (percent := self._percent(model)) != 100:
+            amount = amount.raised(percent)
         output = None
-        short = [account for account in accounts if not account.admits(amount, turns)]
-        if enforce and (short or not accounts):
+        admitted = bool(accounts)
+        for account in accounts:
+            admitted = admitted and account.admits(amount, turns)
+        if enforce and not admitted:
             if (lowered := _lowered(accounts, amount)) is not None:
                 amount, output = lowered, lowered.output
             if (refused := self._refused(path, accounts, amount, turns)) is not None:
                 raise refused
         tokens, nano = amount.tokens, amount.nano or 0
+        scopes: tuple[str, ...] = ()
+        windows: tuple[int, ...] = ()
         for account in accounts:
+            scopes += (account.scope,)
+            windows += (account.window_number,)
             account.reserved_tokens += tokens
             account.reserved_nano += nano
             account.turns += turns
             account.minute_requests += turns
             account.minute_tokens += tokens
-            account.dirty = True
-        windows = tuple([account.window_number for account in accounts])
+            self._changed[account.scope] = account
         return Hold(
-            tuple([account.scope for account in accounts]), tokens, amount.nano, turns,
-            self._now_s // MINUTE_S, amount.bounded, windows if any(windows) else (), percent,
-            model, output,
+            scopes, tokens, amount.nano, turns, self._now_s // MINUTE_S, amount.bounded,
+            windows if any(windows) else (), percent, model, output,
         )  # fmt: skip
 
     def refusal(self, path: Sequence[str], amount: Amount, turns: int) -> BudgetRefusedError | None:
@@ -151,8 +189,7 @@ class Accounts:
             LedgerError: a query fails.
         """
         accounts = self._open(path)
-        model = None if amount.model is None else (*amount.model, payer_of(path))
-        amount = amount.raised(self._raised.of(model, self._ask))
+        amount = amount.raised(self._percent(bound_of(path, amount)))
         return self._refused(path, accounts, _lowered(accounts, amount) or amount, turns)
 
     def _refused(
@@ -175,18 +212,16 @@ class Accounts:
 
     def _open(self, path: Sequence[str]) -> list[Account]:
         """Return the existing accounts of a path, moved to the current minute and window."""
-        known = self._accounts
-        try:
-            accounts = [account for key in path if (account := known[key]) is not None]
-        except KeyError:
+        known, accounts = self._accounts, []
+        if not known.keys() >= set(path):
             self.load(path)
-            accounts = [account for key in path if (account := known[key]) is not None]
-        if not accounts:
-            return accounts
         if not self._now_s:
             self._now_s = self._clock.now_ms // 1000
         minute = self._now_s // MINUTE_S
-        for account in accounts:
+        for key in path:
+            if (account := known[key]) is None:
+                continue
+            accounts.append(account)
             # A clock set back a little begins none; one set back far would stop it for as long.
             if not -1 <= minute - account.minute <= 0:
                 account.minute, account.minute_requests, account.minute_tokens = minute, 0, 0
@@ -198,7 +233,7 @@ class Accounts:
         passed = account.status()
         begun = account.start_window(wall_s)
         if begun or account.end_sooner(wall_s):
-            account.dirty = True
+            self._changed[account.scope] = account
             if self._append is not None:
                 self._append(window_entry(passed, account.status(), begun=begun))
 
@@ -232,15 +267,15 @@ class Accounts:
         Raises:
             LedgerError: the ledger cannot be read or written.
         """
-        known, windows = self._accounts, hold.windows
+        known, windows, tokens = self._accounts, hold.windows, usage.total
         if not known.keys() >= set(hold.scopes):
             self.load(hold.scopes)
         for place, key in enumerate(hold.scopes):
             if (account := known[key]) is None:
                 continue
-            account.dirty = True
+            self._changed[key] = account
             if account.minute == hold.minute:
-                account.minute_tokens += usage.total - hold.tokens
+                account.minute_tokens += tokens - hold.tokens
             if account.window_number != (windows[place] if windows else 0):
                 continue  # its window has passed, and stands on record alone
             account.reserved_tokens -= hold.tokens
@@ -248,8 +283,8 @@ class Accounts:
             account.spend(usage)
         percent = hold.raised_by(usage)
         if percent is not None and hold.model is not None:
+            self._percents[hold.model] = max(percent, self._percent(hold.model))
             self._to_raise.append((*row_of(hold.model), percent))
-            self._raised.raise_to(hold.model, percent)
 
     def charge(self, scopes: Sequence[str], usage: TokenUsage) -> list[BudgetStatus]:
         """Charge usage without a hold and return the existing accounts of ``scopes``.
@@ -268,7 +303,7 @@ class Accounts:
         for account in charged:
             account.spend(usage)
             account.minute_tokens += usage.total
-            account.dirty = True
+            self._changed[account.scope] = account
         return [account.status() for account in charged]
 
     def statuses(self, scopes: Iterable[str]) -> list[BudgetStatus]:
@@ -296,12 +331,13 @@ class Accounts:
         Raises:
             KeyError: a scope is not loaded.
         """
-        left = [
-            account.token_limit - account.spent_tokens - account.reserved_tokens
-            for key in scopes
-            if (account := self._accounts[key]) is not None and account.token_limit is not None
-        ]
-        return min(left, default=None)
+        fewest = None
+        for key in scopes:
+            account = self._accounts[key]
+            if account is not None and account.token_limit is not None:
+                left = account.token_limit - account.spent_tokens - account.reserved_tokens
+                fewest = left if fewest is None else min(fewest, left)
+        return fewest
 
     def write(self) -> None:
         """Write the changed accounts and raised bounds to their tables.
@@ -311,17 +347,15 @@ class Accounts:
         Raises:
             LedgerError: the database refuses a statement; the transaction then fails.
         """
-        changed = [account for account in self._accounts.values() if account and account.dirty]
-        if not changed and not self._to_raise:
+        if not self._changed and not self._to_raise:
             return
         assert self._execute_many is not None
-        if changed:
-            self._execute_many(_UPDATE, [account.changing() for account in changed])
+        if self._changed:
+            self._execute_many(_UPDATE, [*map(Account.changing, self._changed.values())])
+            self._changed.clear()
         if self._to_raise:
             self._execute_many(_RAISE, self._to_raise)
-        self._to_raise = []
-        for account in changed:
-            account.dirty = False
+            self._to_raise = []
 
 
 def of_now(states: Iterable[BudgetStatus], clock: Clock) -> list[BudgetStatus]:

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from remit.gateway.budget.holds import Hold
+from remit.gateway.budget.account import Hold
 from remit.gateway.budget.projection import HOLDS, MONEY, carried_marks, carried_of
 from remit.ledger import (
     USAGE_TABLES,

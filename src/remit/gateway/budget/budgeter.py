@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remit.gateway.budget.account import FIELDS
+from remit.gateway.budget.account import FIELDS, Hold, TokenUsage
 from remit.gateway.budget.accounts import Accounts, of_now
 from remit.gateway.budget.errors import BudgetRefusedError
-from remit.gateway.budget.holds import Hold, RaisedBounds, TokenUsage
 from remit.gateway.budget.projection import BUDGETS
 from remit.gateway.budget.resets import reset_metadata
 from remit.kernel.budget import (
@@ -60,7 +59,6 @@ class TokenBudgeter:
     def __init__(self, ledger: LedgerClient, *, allow_unpriced: bool = False) -> None:
         self._ledger = ledger
         self._allow_unpriced = allow_unpriced
-        self._raised = RaisedBounds()
 
     def accounts(self, tx: Transaction) -> Accounts:
         """Return the accounts of a transaction; the caller calls their ``write``.
@@ -149,12 +147,7 @@ class TokenBudgeter:
             InvalidInputError: this machine does not know the time zone of an account.
             LedgerError: the ledger cannot be read.
         """
-        accounts = Accounts(
-            self._ledger.select,
-            self._ledger,
-            raised=self._raised,
-            allow_unpriced=self._allow_unpriced,
-        )
+        accounts = Accounts(self._ledger.select, self._ledger, allow_unpriced=self._allow_unpriced)
         refused = accounts.refusal(path, amount, 1)
         reason = "" if refused is None else f"{refused.code}: {refused.message}"
         return BudgetCheckResult(refused is None, accounts.remaining(path), reason)

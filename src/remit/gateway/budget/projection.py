@@ -8,8 +8,7 @@ from typing import Any
 
 import orjson
 
-from remit.gateway.budget.account import FIELDS, MAX_COUNT, OF_A_WINDOW
-from remit.gateway.budget.holds import Hold, row_of
+from remit.gateway.budget.account import FIELDS, MAX_COUNT, OF_A_WINDOW, Hold, row_of
 from remit.kernel.budget import LEARNING, BudgetScope, charged_beside, nano_of, path_of
 from remit.ledger import (
     LedgerClient,

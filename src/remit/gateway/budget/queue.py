@@ -131,8 +131,6 @@ class WaitingRoom:
         Args:
             scopes: names of the scopes; those on which no call waits are ignored.
         """
-        if not self.queues:
-            return
         with self._lock:
             first = [queue[0] for scope in scopes if (queue := self.queues.get(scope))]
         for ticket in first:

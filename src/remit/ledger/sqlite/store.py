@@ -30,9 +30,8 @@ from remit.ledger.reader import pages
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch, is_refusal, read_rows
 from remit.ledger.sqlite.connection import connect, is_read_only
-from remit.ledger.sqlite.same_file import SameFile
 from remit.ledger.sqlite.schema import SEARCH, create_if_absent, layout_problems
-from remit.ledger.sqlite.turns import Turns
+from remit.ledger.sqlite.shared_file import SameFile, Turns
 from remit.ledger.store import Store, Transaction, Unit
 
 _HEADER = 20  # bytes of the file's header: the last two say how it is written, and read
@@ -140,7 +139,8 @@ class SqliteStore(Store):
             self._turns.take()
             if writer.in_transaction:
                 writer.execute("ROLLBACK")
-            self._clock.settle(writer, write=True)
+            if self._clock.offset_ms is None:
+                self._clock.settle(writer, write=True)
             writer.execute("BEGIN IMMEDIATE")
             batch = SqliteBatch(
                 writer, self._content_keys, self._compress_above, self._clock, self.seen[0]
@@ -198,7 +198,8 @@ class SqliteStore(Store):
         Errors of the database are ignored.
         """
         with self._read_lock, contextlib.suppress(sqlite3.Error):
-            self._clock.settle(self._reader, write=False)
+            if self._clock.offset_ms is None:
+                self._clock.settle(self._reader, write=False)
         return self._clock.now_ms()
 
     @property

@@ -7,9 +7,8 @@ table, and :func:`read_litellm` converts LiteLLM's list to one.
 from remit.kernel.errors import RemitError
 from remit.providers.prices.litellm import is_litellm, read_litellm
 from remit.providers.prices.overlay import Overlay, parse_decimal
-from remit.providers.prices.price import Price, Rates, Tier, price_data
+from remit.providers.prices.price import Price, Rates, Tier, Usage, price_data
 from remit.providers.prices.table import PriceTable, differences
-from remit.providers.prices.usage import Usage
 
 __all__ = [
     "Overlay",
