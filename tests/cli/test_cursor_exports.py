@@ -245,8 +245,29 @@ def test_a_cursor_ahead_of_the_ledger_is_refused(exporting: Exporting) -> None:
     done = exporting.run()
     assert done.returncode == 1
     assert "entries were lost" in done.stderr
-    (exporting.place / "cursor").write_text('{"next":"5"}')
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"next":"5"}', '{"next":-1,"entry_hash":""}', '{"next":0,"entry_hash":"aa"}',
+     '{"next":5,"entry_hash":""}', '{"next":5,"entry_hash":"aa","next":6}', "", "[]"],
+)  # fmt: skip
+def test_a_file_that_is_no_cursor_is_refused(exporting: Exporting, text: str) -> None:
+    exporting.write()
+    (exporting.place / "cursor").write_text(text)
     assert "is not a cursor" in exporting.run().stderr
+
+
+def test_a_cursor_of_another_ledger_is_refused_if_nothing_is_new(exporting: Exporting) -> None:
+    count, cursor = exporting.write(), exporting.place / "cursor"
+    assert exporting.run().returncode == 0
+    own = cursor.read_text()
+    cursor.write_text(own.replace(own[-9:-3], "a" * 6))
+    done = exporting.run()
+    assert done.returncode == 1
+    assert f"{entry_id(count)} does not follow the entry that the cursor names" in done.stderr
+    cursor.write_text(own)
+    assert exporting.run().returncode == 0
 
 
 def test_the_cursor_stays_if_the_file_cannot_be_written(exporting: Exporting) -> None:

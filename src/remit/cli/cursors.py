@@ -48,7 +48,7 @@ def export_by_cursor(
         RemitError: the target or the cursor cannot be written, or the receiver did not accept a
             batch.
     """
-    from remit.ledger import Cursor, LedgerRollbackError, entry_id, make_batch
+    from remit.ledger import Cursor, entry_id, make_batch
 
     is_url = "://" in target
     if not is_url and Path(target).resolve() == place.resolve():
@@ -60,13 +60,8 @@ def export_by_cursor(
     every_s = loaded.settings.ledger.checkpoint_every_s
     try:
         while True:
+            cursor.require_in(client)
             count, end, now = client.count(), _covered(client), time.monotonic()
-            if count < cursor.next:
-                raise LedgerRollbackError(
-                    f"The ledger has {count} entries, and the cursor {place} is at {cursor.next}: "
-                    "entries were lost, or the cursor is of another ledger.",
-                    next_step="Run `remit ledger verify`. The exported entries are evidence.",
-                )
             if count > end and now - covered_at >= every_s:
                 client.checkpoint()
                 count = end = _covered(client)

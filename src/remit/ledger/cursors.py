@@ -25,7 +25,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.json_text import JsonTextError, dump, load_unique
 from remit.ledger.contents import Erased
 from remit.ledger.entry import LedgerEntry, entry_id
-from remit.ledger.errors import LedgerFormatError
+from remit.ledger.errors import LedgerFormatError, LedgerRollbackError
 from remit.ledger.extracts import EXTRACT_FORMAT, Extract, make_extract, read_extract
 from remit.ledger.line_reader import require
 from remit.ledger.tlog import VerifierKey
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "Cursor", "ProvenLines", "make_batch", "read_batches"]
 
 _MOST_ENTRIES = 200  # A request of them is below the 20 MB that receivers of OTLP accept.
-_STARTS = (b'{"decision":', b'{"event_type":', b'{"format":')  # of a record, with content, a proof
+# A record, a record with content, and a proof each begin a line with one of these texts.
+_STARTS = (b'{"decision":', b'{"event_type":', b'{"format":')
 _LINE = re.compile(b"|".join(map(re.escape, _STARTS)))
 _MOST_STARTS = 20  # Each of them is read to the end of the line.
 
@@ -65,6 +66,8 @@ class Cursor:
             cursor = cls(found["next"], found["entry_hash"])
             if type(cursor.next) is not int or type(cursor.entry_hash) is not str:
                 raise ValueError("a member has another type")
+            if cursor.next < 0 or (not cursor.next) != (not cursor.entry_hash):
+                raise ValueError("it names no entry")
         except FileNotFoundError:
             return cls()
         except (OSError, ValueError, TypeError, KeyError, RemitError) as error:
@@ -73,6 +76,35 @@ class Cursor:
                 next_step="Name another file; a file that does not exist begins at entry 0.",
             ) from error
         return cursor
+
+    def require_in(self, ledger: LedgerClient) -> None:
+        """Check that the entry before the cursor is one of the ledger.
+
+        If the ledger has later entries, :func:`make_batch` checks the link to that entry instead.
+
+        Raises:
+            LedgerRollbackError: the ledger ends before the cursor.
+            LedgerFormatError: the ledger's last entry is another one.
+            LedgerError: the ledger cannot be read.
+        """
+        size = ledger.count()
+        if size < self.next:
+            raise LedgerRollbackError(
+                f"The ledger has {size} entries, and the cursor is at {self.next}: entries were "
+                "lost, or the cursor is of another ledger.",
+                next_step="Run `remit ledger verify`. The exported entries are evidence.",
+            )
+        if 0 < size == self.next:
+            last = ledger.read_record(entry_id(size - 1))
+            self._require_after(sha256_hex(last))
+
+    def _require_after(self, entry_hash: str) -> None:
+        if entry_hash != self.entry_hash:
+            raise LedgerFormatError(
+                f"{entry_id(self.next)} does not follow the entry that the cursor names: the "
+                "cursor is of another ledger, or entries were lost.",
+                next_step="Run `remit ledger verify`; if it reports no problem, name a new cursor.",
+            )
 
     def to_bytes(self) -> bytes:
         """Return the text that :meth:`read` reads from a file."""
@@ -119,12 +151,7 @@ def make_batch(
     last = min(end, cursor.next + _MOST_ENTRIES)
     proof = make_extract(ledger, {"first": cursor.next, "end": last})
     records: list[str] = proof.pop("records")
-    if json.loads(records[0])["previous_hash"] != cursor.entry_hash:
-        raise LedgerFormatError(
-            f"{entry_id(cursor.next)} does not follow the entry that the cursor names: the cursor "
-            "is of another ledger, or entries were lost.",
-            next_step="Run `remit ledger verify`; if it reports no problem, begin a new cursor.",
-        )
+    cursor._require_after(json.loads(records[0])["previous_hash"])
     lines = [record.encode() for record in records]
     if hide is not None:
         found = ledger.query(after=cursor.next - 1, limit=len(records))
