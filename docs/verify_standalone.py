@@ -704,6 +704,8 @@ def check_registration(data: dict, vkey: str, witness: str) -> str:
     record, *others = map(parse, data["records"])
     meta = record["metadata"]
     is_own = not others and record["event_type"] == "EVALUATION_REGISTERED"
+    is_own = is_own and is_kernels(meta) and meta.get("count") == len(rows)
+    is_own = is_own and all(name in meta for name in ("route", "code", "rules", "number"))
     is_own = is_own and sha256(utf8(jcs(rows))).hexdigest() == meta.get("choices")
     need(is_own, "registration-choices", "the choices are not those that were recorded")
     if witness:
@@ -716,9 +718,9 @@ def check_registration(data: dict, vkey: str, witness: str) -> str:
         check_signature(key[1:], message, own[0][8:])
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
         seen = f"the witness {name!a} had seen it at {when}"
-    return (f"fixed: {meta['count']} choices of the route {meta['route']!a} by the code "
-            f"{meta['code']!a} were recorded as {record['id']}, and {seen}; this is registration "
-            f"{meta['number']} of these prompts")
+    return (f"fixed: {len(rows)} choice{'s' * (len(rows) != 1)} of the route {meta['route']!a} by "
+            f"the code {meta['code']!a}, recorded as {record['id']}, and {seen}; this is "
+            f"registration {meta['number']!a} of these prompts")
 
 def sentence(error: BaseException) -> str:
     if isinstance(error, UnicodeDecodeError): return "it is not UTF-8 (json-text)"

@@ -385,6 +385,9 @@ def test_the_cursor_stays_until_the_receiver_accepts(
         (("--cursor", "c", "--session", "SES-1"), "all entries are exported"),
         (("--cursor", "x"), "are the same file"),
         (("--out", "http://127.0.0.1:9"), "Only an export with --cursor"),
+        (("--cursor", "c", "--out", "http://[::1"), "is not an http or https URL"),
+        (("--cursor", "c", "--out", "http://host:x"), "is not an http or https URL"),
+        (("--cursor", "c", "--out", "otlp://host:4317"), "is not an http or https URL"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(
@@ -393,4 +396,5 @@ def test_options_that_do_not_fit_are_refused(
     done = run_remit("ledger", "export", "--root", exporting.root, "--out", "x", *arguments)
     assert done.returncode in (1, 2)
     assert said in done.stderr
+    assert "internal error" not in done.stderr
     assert not Path("x").exists()

@@ -285,6 +285,21 @@ def test_an_extract_is_written_and_verified_without_the_root(filled: Run, tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("command", "said"),
+    [(["receipt", ""], "no entry of ''"), (["receipt", "SES-\udcff"], "is not text"),
+     (["receipt", "LED-\udcff"], "is not text"), (["ledger", "show", "\udcff"], "is not text"),
+     (["receipt", "LED-zz"], "no entry 'LED-zz'")],
+)  # fmt: skip
+def test_an_id_that_names_nothing_is_refused_with_its_name(
+    filled: Run, command: list[str], said: str
+) -> None:
+    done = filled(*command)
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+    assert "damaged" not in done.stderr
+
+
+@pytest.mark.parametrize(
     "command",
     [["--help"], ["ledger", "key"], ["ledger", "tail"], ["ledger", "tail", "--json"],
      ["ledger", "verify"], ["ledger", "export", "--out", "-"],

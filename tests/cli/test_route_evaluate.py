@@ -79,8 +79,8 @@ def test_the_verifier_states_what_was_fixed_and_when(registered: Registered) -> 
                      "--witness", registered.witness)  # fmt: skip
     assert done.returncode == 0, done.stderr
     (statement,) = done.stdout.splitlines()
-    assert statement.startswith("verified: 120 choices of the route auto by the code sha256:")
-    assert "the witness w.example/1 had seen it at 20" in statement
+    assert statement.startswith("verified: 120 choices of the route 'auto' by the code 'sha256:")
+    assert "the witness 'w.example/1' had seen it at 20" in statement
     assert statement.endswith("this is registration 2 of these prompts")
     assert run_remit("ledger", "verify", "--root", registered.root).returncode == 0
     alone = standalone(registered.file, "--key", registered.key, "--witness", registered.witness)
@@ -243,3 +243,5 @@ def test_an_entry_of_another_writer_is_no_registration(
         data = canonical_json({**extract, "format": found["format"], "choices": found["choices"]})
     with pytest.raises(LedgerFormatError, match="not those that the ledger recorded"):
         read_registration(data, None, [])
+    with pytest.raises(ValueError, match="registration-choices"):
+        load_standalone().check_registration(json.loads(data), None, None)

@@ -85,7 +85,7 @@ def test_an_operator_hands_out_a_refund_and_an_auditor_checks_it(tmp_path: Path)
     assert alone.stdout.endswith("VERIFIED\n")
     with_remit = run_remit("ledger", "verify", "--file", file, "--key", key, cwd=tmp_path)
     assert with_remit.returncode == 0, with_remit.stderr
-    for said in ("action 4 of 9", "tool: refund", "decision: require-approval", "by: Ada",
+    for said in ("action 4 of 9", "tool: 'refund'", "decision: require-approval", "by: 'Ada'",
                  "outcome: success"):  # fmt: skip
         assert said in with_remit.stdout
     as_json = run_remit("ledger", "verify", "--file", file, "--key", key, "--json", cwd=tmp_path)
@@ -95,6 +95,19 @@ def test_an_operator_hands_out_a_refund_and_an_auditor_checks_it(tmp_path: Path)
     file.write_text(file.read_text().replace("Ada", "Bob"))
     assert standalone(file, "--key", key).returncode == 1
     assert run_remit("ledger", "verify", "--file", file, cwd=tmp_path).returncode == 1
+
+
+def test_no_name_fakes_a_fact(tmp_path: Path) -> None:
+    root, file = tmp_path / "root", tmp_path / "refund.json"
+    forged = "Bob, expires: never\noutcome: failure\x1b[2J\u202e"
+    with playing(root, 1, forged) as (runtime, _):
+        calls = [one.id for one in runtime.ledger.query(event_type="TOOL_CALL")]
+    run_remit("receipt", calls[1], "--out", file, "--root", root, cwd=tmp_path)
+    found = run_remit("ledger", "verify", "--file", file, cwd=tmp_path).stdout
+    assert f"by: {forged!r}, at: " in found
+    for text in (found, standalone(file).stdout):
+        assert "failure" not in [line.split(" ")[1] for line in text.splitlines()]
+        assert text.replace("\n", "").isprintable()
 
 
 def test_the_command_writes_each_format(tmp_path: Path) -> None:
@@ -110,7 +123,7 @@ def test_the_command_writes_each_format(tmp_path: Path) -> None:
         assert json.loads(one.stdout) == every[3]
     whole = json.loads(run_remit("receipt", session, "--root", root, cwd=tmp_path).stdout)
     assert whole["of"] == {"session_id": session}
-    for name, said in (("LED-0fffffff", "no entry"), ("SES-NONE", "no entry of SES-NONE"),
+    for name, said in (("LED-0fffffff", "no entry"), ("SES-NONE", "no entry of 'SES-NONE'"),
                        (start, "ends no tool action or model call")):  # fmt: skip
         refused = run_remit("receipt", name, "--root", root, cwd=tmp_path)
         assert refused.returncode != 0

@@ -14,6 +14,7 @@ from typing import Any
 
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.words import count
 from remit.ledger import (
     Extract,
     LedgerClient,
@@ -76,7 +77,8 @@ def register_choices(
     earlier = ledger.query(event_type=_EVENT, submission_id=submission, with_content=False)
     metadata = {**facts, "prompts": asked, "choices": sha256_hex(canonical_json(rows)),
                 "count": len(rows), "number": 1 + sum(1 for _ in earlier)}  # fmt: skip
-    reason = f"{len(rows)} choices of the route {facts['route']} were registered"
+    were = "was" if len(rows) == 1 else "were"
+    reason = f"{count(len(rows), 'choice')} of the route {facts['route']} {were} registered"
     entry = ledger.write(LedgerEntry(_EVENT, submission, "REGISTERED", reason, metadata=metadata))
     seq = int(entry.removeprefix("LED-"), 16)
     found = make_extract(ledger, {"first": seq, "end": seq + 1})
@@ -110,12 +112,12 @@ class Registration:
         (entry,) = self.extract.records.values()
         meta, log = entry["metadata"], self.extract.signed.checkpoint.origin
         seen = " and ".join(
-            f"the witness {name} had seen it at {at}" for name, at in self.witnesses
+            f"the witness {name!r} had seen it at {at}" for name, at in self.witnesses
         )
-        return (f"verified: {meta['count']} choices of the route {meta['route']} by the code "
-                f"{meta['code']} and the rules {meta['rules']} were recorded as {entry['id']} of "
-                f"{log}, and {seen or 'no witness is named'}; this is "
-                f"registration {meta['number']} of these prompts")  # fmt: skip
+        return (f"verified: {count(meta['count'], 'choice')} of the route {meta['route']!r} by the "
+                f"code {meta['code']!r} and the rules {meta['rules']!r}, recorded as "
+                f"{entry['id']} of {log!r}, and {seen or 'no witness is named'}; this is "
+                f"registration {meta['number']!r} of these prompts")  # fmt: skip
 
 
 def read_registration(
