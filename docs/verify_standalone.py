@@ -730,10 +730,14 @@ def sentence(error: BaseException) -> str:
     return str(error) if isinstance(error, ValueError) else f"it cannot be read: {error!r}"
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(usage="\n".join(__doc__.split("\n")[2:6]))
-    parser.add_argument("export", nargs="?")
-    for option in ("--key", "--checkpoint", "--proof", "--record", "--tenant-proof",
-                   "--witness"): parser.add_argument(option)
+    parser = argparse.ArgumentParser(usage="\n".join(__doc__.split("\n")[2:6]).strip())
+    parser.add_argument("export", nargs="?", help="export, extract, receipt or registration")
+    for option, text in {
+            "key": "verifier key of the log, or a file with it", "checkpoint": "one that you kept",
+            "proof": "file of a proof of one record", "record": "file of that record",
+            "tenant-proof": "file of a proof through the host's log",
+            "witness": "verifier key of a witness that must have cosigned the registration",
+            }.items(): parser.add_argument(f"--{option}", metavar="VALUE", help=text)
     given = parser.parse_args()
     if not (given.tenant_proof or (given.proof and given.record) or given.export): parser.error(
         "give an export, --proof with --record, or --tenant-proof")

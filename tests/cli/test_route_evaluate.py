@@ -158,7 +158,9 @@ def test_a_cosignature_with_an_earlier_time_is_refused(registered: Registered) -
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"id": "a", "prompt": "x", "results": {}}, "the answers are open"),
+        ({"id": "a", "prompt": "x", "results": {}}, "the answers may be open"),
+        ({"id": "a", "prompt": "x", "Results": {}}, "has the member 'Results'"),
+        ({"id": "a", "prompt": "x", "answer": "4"}, "has the member 'answer'"),
         ({"id": "a"}, "is no prompt"),
         (["a"], "is no prompt"),
     ],
@@ -214,6 +216,19 @@ def test_a_check_that_could_not_fail_is_refused(
     done = run_remit("ledger", "verify", "--file", registered.file, *options)
     assert done.returncode != 0
     assert said in done.stderr
+
+
+def test_one_choice_is_one(registered: Registered, tmp_path: Path) -> None:
+    with LedgerClient(str(tmp_path / "ledger.db"), signer=Signer.generate("one.example")) as client:
+        facts = {"route": "auto", "code": "sha256:0", "rules": "rv"}
+        line = json.dumps(_PROMPTS[0]).encode()
+        found = register_choices(client, lambda prompt, task: "m", [line], facts)
+        (entry,) = client.query()
+    assert entry.reason == "1 choice of the route auto was registered"
+    said = read_registration(canonical_json(found), None, []).statement
+    assert said.startswith("verified: 1 choice of the route 'auto'")
+    alone = load_standalone().check_registration(found, None, None)
+    assert alone.startswith("fixed: 1 choice of the route 'auto'")
 
 
 def test_the_prompts_are_not_overwritten(registered: Registered, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from remit.kernel.canonical import canonical_json, sha256_hex
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, RemitError, excerpt
 from remit.kernel.words import count
 from remit.ledger import (
     Extract,
@@ -33,6 +33,7 @@ REGISTRATION_FORMAT = "remit-evaluation/1"
 """The ``format`` of a registration."""
 
 _EVENT = "EVALUATION_REGISTERED"
+_MEMBERS = ("id", "prompt", "task", "paraphrases")
 
 
 def register_choices(
@@ -46,22 +47,24 @@ def register_choices(
     Args:
         ledger: the ledger.
         choose: returns the model for a prompt and its task; the task may be empty.
-        lines: JSON objects with ``id``, ``prompt`` and optionally ``task``.
+        lines: JSON objects with ``id``, ``prompt`` and optionally ``task`` and ``paraphrases``,
+            which is ignored.
         facts: ``route``, ``code`` (hash of the running code) and ``rules`` (hash of the rules).
 
     Raises:
-        InvalidInputError: a line is malformed or has ``results``, an id comes twice, or there are
-            no prompts.
+        InvalidInputError: a line is malformed or has other members, such as ``results``; an id
+            comes twice; or there are no prompts.
         LedgerError: the entry cannot be written, or no checkpoint can be signed.
     """
     choices: dict[str, dict[str, str]] = {}
     for number, line in enumerate(lines, 1):
         row = _parsed(line)
         name, prompt, task = row.get("id", ""), row.get("prompt", ""), row.get("task", "")
-        if "results" in row:
+        if others := row.keys() - _MEMBERS:
             raise InvalidInputError(
-                f"Line {number} has results: the answers are open already.",
-                next_step="Register a file with id, prompt and task only.",
+                f"Line {number} has the member {excerpt(min(others), 60)!r}: the answers may be "
+                "open already.",
+                next_step=f"Register a file with these members only: {', '.join(_MEMBERS)}.",
             )
         is_text = all(isinstance(one, str) for one in (name, prompt, task))
         if not is_text or not name or not prompt or name in choices:
