@@ -644,14 +644,14 @@ def is_batches(path: str) -> bool:  # an extract has this text in quotes only
     with open(path, "rb") as file: return b'"previous_hash":' in file.readline(MAX_LINE)
 
 def whole_line(text: bytes) -> tuple:
-    """The beginning of a line that a kill cut off before a rotation, or None; a line; its value."""
+    """The beginnings of lines that a kill cut off before a rotation; a line; and its value."""
     starts = re.finditer(b"|".join(map(re.escape, STARTS)), text)
     for place in [0, *(found.start() for found in itertools.islice(starts, 20) if found.start())]:
-        try: return text[:place] if place else None, text[place:], parse(text[place:].decode())
+        try: return [text[:place]] if place else [], text[place:], parse(text[place:].decode())
         except ValueError: pass
     is_start = any(one.startswith(text[:len(one)]) for one in STARTS)
     need(is_start, "json-text", "it is not JSON, and not the beginning of a line")
-    return text, b"", None
+    return [text], b"", None
 
 def check_batches(path: str, vkey: str) -> str:
     """The lines of an export by cursor: no entry is missing from the first to the last proof."""
@@ -659,13 +659,11 @@ def check_batches(path: str, vkey: str) -> str:
     for number, line in enumerate(read_lines(path), 1):
         WHERE[0] = f"line {number}"
         cut, line, value = whole_line(line.rstrip(b"\n"))
-        if cut is not None: cuts.append(cut)
+        cuts = [x for x in cuts + cut if not (line.startswith(x) or x.startswith(STARTS[-1]))]
         if not line: continue
-        text = line.decode()
-        cuts = [one for one in cuts if not (line.startswith(one) or one.startswith(STARTS[-1]))]
         need(type(value) is dict, "extract-members", "it is no object")
         if value.get("format") != "remit-extract/1":
-            text = value.get("record", text)
+            text = value.get("record", line.decode())
             need(type(text) is str, "extract-members", "its record is no text")
             seq = read_record(text)["seq"]
             is_one = pending.setdefault(seq, batch.get(seq, text)) == text
@@ -678,6 +676,9 @@ def check_batches(path: str, vkey: str) -> str:
         lost = min(pending, default=start)
         need(lost >= start, "extract-missing", f"the proof of {entry_id(lost)} is missing")
         need(not cuts, "record-link", "a line that was cut off does not come again whole")
+        (name, _, own), known = read_key(value["verifier_key"]), read_key(vkey) if vkey else None
+        need(not known or (known[0] == name) or known[2] != own, "head-key",
+             f"the log was forked, and {name!a} signed this batch: verify its lines alone")
         said = check_extract({**value, "records": texts}, vkey)
         WHERE[0], batch = f"line {number}", dict(enumerate(texts, start))
         if first is None: first, end, vkey = start, start, value["verifier_key"]

@@ -239,6 +239,34 @@ def test_lines_of_another_ledger_are_refused(exporting: Exporting, tmp_path: Pat
                 read_batches(lines, key)
 
 
+def test_a_file_across_a_fork_is_refused_with_the_reason(exporting: Exporting) -> None:
+    exporting.write()
+    assert exporting.run().returncode == 0
+    before, key, ledger = exporting.lines(), exporting.key, exporting.root / "ledger.db"
+    older = ledger.read_bytes()
+    exporting.write(1)
+    with exporting.open() as client:
+        client.checkpoint()
+    for path in exporting.root.glob("ledger.db*"):
+        path.unlink()
+    ledger.write_bytes(older)
+    done = run_remit("ledger", "fork", "--root", exporting.root, "--reason", "lost", "--yes")
+    assert done.returncode == 0, done.stderr
+    done = exporting.run()
+    assert done.returncode == 0
+    assert "The ledger was forked" in done.stderr
+    changed = exporting.place / "changed.jsonl"
+    changed.write_bytes(b"".join(exporting.lines()))
+    for known in (key, None):
+        with pytest.raises(LedgerFormatError, match=r"the log was forked.*verify its lines alone"):
+            read_batches(exporting.lines(), VerifierKey.parse(known) if known else None)
+        with pytest.raises(ValueError, match=r"the log was forked.*verify its lines alone"):
+            load_standalone().check_batches(str(changed), known)
+    assert read_batches(before, VerifierKey.parse(key)).first == 0
+    exporting.file.write_bytes(b"".join(exporting.lines()[len(before) :]))
+    assert exporting.proven()[0] == len(before) - 1
+
+
 def test_a_cursor_ahead_of_the_ledger_is_refused(exporting: Exporting) -> None:
     exporting.write()
     (exporting.place / "cursor").write_text('{"next":5000,"entry_hash":"aa"}')

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _POLL_S = 0.5
 _RETRY_S = 5.0
 _CHUNK_BYTES = 65_536
+_FORKED = '{"decision":"FORKED","event_type":"CONFIG_CHANGED"'  # the beginning of a record
 
 
 def export_by_cursor(
@@ -68,6 +69,9 @@ def export_by_cursor(
             covered_at = now if count <= end else covered_at
             while cursor.next < end:
                 batch = make_batch(client, cursor, end, hide)
+                if any(record.startswith(_FORKED) for record in batch.records):
+                    note("The ledger was forked: the lines of earlier batches verify only in a "
+                         "file of their own, with the earlier key.")  # fmt: skip
                 _deliver(send, batch, patient=follow and is_url)
                 cursor = batch.cursor
                 with replacing(place) as file:

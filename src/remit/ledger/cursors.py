@@ -249,12 +249,12 @@ class _Reader:
         except JsonTextError:
             before, line, value = _cut_line(line)
             self.cut.append(before)
-            if not line:
-                return
         # The lines of entries come again; a new proof may differ.
         self.cut = [
             one for one in self.cut if not (line.startswith(one) or one.startswith(_STARTS[-1]))
         ]
+        if not line:
+            return
         if value.get("format") == EXTRACT_FORMAT:
             self._take_proof(value)
             return
@@ -277,10 +277,14 @@ class _Reader:
         lost = min(self.pending, default=start)
         require(lost >= start, "extract-missing", f"the proof of {entry_id(lost)} is missing")
         require(not self.cut, "record-link", "a line that was cut off does not come again whole")
+        stated = VerifierKey.parse(value["verifier_key"])
+        is_fork = self._key and stated != self._key and stated.public_key == self._key.public_key
+        said = f"the log was forked, and {stated.name} signed this batch: verify its lines alone"
+        require(not is_fork, "head-key", said)
         found = read_extract(dump({**value, "records": texts}), self._key)
         if self.last is None:
             self.first = self.end = start
-            self._key = VerifierKey.parse(value["verifier_key"])
+            self._key = stated
         elif start > self.end:
             said = f"{entry_id(self.end)} to {entry_id(start - 1)} are missing"
             require(False, "extract-missing", said)
