@@ -28,11 +28,12 @@ from remit.ledger import (
 from remit.ledger.tlog import VerifierKey
 from tests.server.telemetry.collector import Collector
 from tests.support.commands import run_remit
+from tests.support.secrets import KEYS
 from tests.support.soak import SEED, is_soak, sample
 from tests.support.standalone import load_standalone
 from tests.support.stores import conversation
 
-_SECRETS = ("sk-1f2e3d4c5b6a79880123456789", "rat1.aaaa.bbbb", "hunter2hunter2")
+_SECRETS = ("hunter2hunter2", "sk-1f2e3d4c5b6a79880123456789", "rat1.aaaa.bbbb", *KEYS)
 
 
 class Exporting:
@@ -101,8 +102,8 @@ def test_each_run_adds_the_entries_since_the_last_one(exporting: Exporting) -> N
 
 def test_content_is_left_out_unless_requested_and_secrets_always(exporting: Exporting) -> None:
     with exporting.open() as client:
-        shown = {"prompt": "my cat is ill", "response": f"keys: {' '.join(_SECRETS[:2])}",
-                 "arguments": {"password": _SECRETS[2], _SECRETS[1]: "as a name"}}  # fmt: skip
+        shown = {"prompt": "my cat is ill", "response": f"keys: {' '.join(_SECRETS[1:])}",
+                 "arguments": {"token": _SECRETS[0], _SECRETS[1]: "as a name"}}  # fmt: skip
         written = client.write(LedgerEntry("NOTE", "S", "KEPT", "r", metadata=shown))
     assert exporting.run().returncode == 0
     assert b"cat" not in exporting.file.read_bytes()
