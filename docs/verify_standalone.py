@@ -31,6 +31,7 @@ EXTRACT = {"format": str, "of": dict, "checkpoint": str, "verifier_key": str, "r
 INDEX = {"of": dict, "entries": list, "actions": list, "part": int, "parts": int}
 RUNS, MAX_RANGE = ("session_id", "work_order_id"), 100_000
 ACTIONS = ("EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED", "TOOL_CALL")
+STARTS = b'{"decision":', b'{"event_type":', b'{"format":'  # of a record, with content, a proof
 TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
 
 def need(holds: object, condition: str, otherwise: str) -> None:
@@ -559,7 +560,7 @@ def read_lines(path: str) -> object:
             line = file.readline(MAX_LINE + 1)
             need(len(line) <= MAX_LINE, "json-text", f"the line is longer than {MAX_LINE} bytes")
             if not line: return
-            yield line.decode()
+            yield line
 
 def read_head(text: str) -> dict:
     head = parse(text)
@@ -582,7 +583,7 @@ def read_head(text: str) -> dict:
 
 def check_export(path: str, vkey: str, held: str) -> str:
     lines, seq = read_lines(path), -1
-    head = read_head(next(lines, ""))
+    head = read_head(next(lines, b"").decode())
     notes = [note for note in (head["checkpoint"], held) if note is not None]
     heads = [read_checkpoint(note, vkey) for note in notes]
     is_own = None in (vkey, head["checkpoint"]) or head["verifier_key"] == vkey.strip()
@@ -592,7 +593,7 @@ def check_export(path: str, vkey: str, held: str) -> str:
     need(len(stated) < 2, "head-statement", "the checkpoint has two statements")
     export = Export(head, bool(stated))
     for seq, line in enumerate(lines):
-        export.read(seq, parse(line), [size for _, size, _ in heads])
+        export.read(seq, parse(line.decode()), [size for _, size, _ in heads])
     WHERE[0], found = "the whole", [f"{seq + 1} entries, {len(export.values)} content values"]
     export.finish(seq)
     if export.away: found.append(f"archived: {len(export.away)} of the entries, held against the "
@@ -642,17 +643,30 @@ def read_extract(path: str) -> dict:
 def is_batches(path: str) -> bool:  # an extract has this text in quotes only
     with open(path, "rb") as file: return b'"previous_hash":' in file.readline(MAX_LINE)
 
+def whole_line(text: bytes) -> tuple:
+    """The beginnings of lines that a kill cut off before a rotation; a line; and its value."""
+    starts = re.finditer(b"|".join(map(re.escape, STARTS)), text)
+    for place in [0, *(found.start() for found in itertools.islice(starts, 20) if found.start())]:
+        try: return [text[:place]] if place else [], text[place:], parse(text[place:].decode())
+        except ValueError: pass
+    is_start = any(one.startswith(text[:len(one)]) for one in STARTS)
+    need(is_start, "json-text", "it is not JSON, and not the beginning of a line")
+    return [text], b"", None
+
 def check_batches(path: str, vkey: str) -> str:
     """The lines of an export by cursor: no entry is missing from the first to the last proof."""
-    pending, first, end, tail, said = {}, None, 0, "", ""
+    pending, batch, cuts, first, end, tail, said = {}, {}, [], None, 0, "", ""
     for number, line in enumerate(read_lines(path), 1):
-        WHERE[0], text = f"line {number}", line.rstrip("\n")
-        value = parse(text)
+        WHERE[0] = f"line {number}"
+        cut, line, value = whole_line(line.rstrip(b"\n"))
+        cuts = [x for x in cuts + cut if not (line.startswith(x) or x.startswith(STARTS[-1]))]
+        if not line: continue
         need(type(value) is dict, "extract-members", "it is no object")
         if value.get("format") != "remit-extract/1":
-            text = value.get("record", text)
+            text = value.get("record", line.decode())
             need(type(text) is str, "extract-members", "its record is no text")
-            is_one = pending.setdefault(read_record(text)["seq"], text) == text
+            seq = read_record(text)["seq"]
+            is_one = pending.setdefault(seq, batch.get(seq, text)) == text
             need(is_one, "record-link", "the entry is there with two records")
             continue
         need("records" not in value, "extract-members", "a proof has records of its own")
@@ -661,8 +675,12 @@ def check_batches(path: str, vkey: str) -> str:
         texts = [pending.pop(seq) for seq in sorted(pending) if start <= seq < stop]
         lost = min(pending, default=start)
         need(lost >= start, "extract-missing", f"the proof of {entry_id(lost)} is missing")
+        need(not cuts, "record-link", "a line that was cut off does not come again whole")
+        (name, _, own), known = read_key(value["verifier_key"]), read_key(vkey) if vkey else None
+        need(not known or (known[0] == name) or known[2] != own, "head-key",
+             f"the log was forked, and {name!a} signed this batch: verify its lines alone")
         said = check_extract({**value, "records": texts}, vkey)
-        WHERE[0] = f"line {number}"
+        WHERE[0], batch = f"line {number}", dict(enumerate(texts, start))
         if first is None: first, end, vkey = start, start, value["verifier_key"]
         elif start > end:
             need(False, "extract-missing", f"{entry_id(end)} to {entry_id(start - 1)} are missing")
@@ -674,7 +692,9 @@ def check_batches(path: str, vkey: str) -> str:
         need(start >= first, "extract-order", f"the file begins at {entry_id(first)}")
         if stop > end: end, tail = stop, sha256(utf8(texts[-1])).hexdigest()
     need(said, "extract-members", "the file has no proof of a batch")
-    said = said.split(", in the ")[1]
+    oldest = min(pending, default=end)
+    need(oldest >= min(batch), "extract-order", f"{entry_id(oldest)} comes again without a proof")
+    pending, said = [*pending, *cuts], said.split(", in the ")[1]
     more = f"\n{len(pending)} more lines have no proof yet" if pending else ""
     return f"complete: all {end - first} entries of {first} to {end - 1}, in the {said}{more}"
 
@@ -685,6 +705,8 @@ def check_registration(data: dict, vkey: str, witness: str) -> str:
     record, *others = map(parse, data["records"])
     meta = record["metadata"]
     is_own = not others and record["event_type"] == "EVALUATION_REGISTERED"
+    is_own = is_own and is_kernels(meta) and meta.get("count") == len(rows)
+    is_own = is_own and all(name in meta for name in ("route", "code", "rules", "number"))
     is_own = is_own and sha256(utf8(jcs(rows))).hexdigest() == meta.get("choices")
     need(is_own, "registration-choices", "the choices are not those that were recorded")
     if witness:
@@ -697,9 +719,9 @@ def check_registration(data: dict, vkey: str, witness: str) -> str:
         check_signature(key[1:], message, own[0][8:])
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
         seen = f"the witness {name!a} had seen it at {when}"
-    return (f"fixed: {meta['count']} choices of the route {meta['route']!a} by the code "
-            f"{meta['code']!a} were recorded as {record['id']}, and {seen}; this is registration "
-            f"{meta['number']} of these prompts")
+    return (f"fixed: {len(rows)} choice{'s' * (len(rows) != 1)} of the route {meta['route']!a} by "
+            f"the code {meta['code']!a}, recorded as {record['id']}, and {seen}; this is "
+            f"registration {meta['number']!a} of these prompts")
 
 def sentence(error: BaseException) -> str:
     if isinstance(error, UnicodeDecodeError): return "it is not UTF-8 (json-text)"
@@ -709,10 +731,14 @@ def sentence(error: BaseException) -> str:
     return str(error) if isinstance(error, ValueError) else f"it cannot be read: {error!r}"
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(usage="\n".join(__doc__.split("\n")[2:6]))
-    parser.add_argument("export", nargs="?")
-    for option in ("--key", "--checkpoint", "--proof", "--record", "--tenant-proof",
-                   "--witness"): parser.add_argument(option)
+    parser = argparse.ArgumentParser(usage="\n".join(__doc__.split("\n")[2:6]).strip())
+    parser.add_argument("export", nargs="?", help="export, extract, receipt or registration")
+    for option, text in {
+            "key": "verifier key of the log, or a file with it", "checkpoint": "one that you kept",
+            "proof": "file of a proof of one record", "record": "file of that record",
+            "tenant-proof": "file of a proof through the host's log",
+            "witness": "verifier key of a witness that must have cosigned the registration",
+            }.items(): parser.add_argument(f"--{option}", metavar="VALUE", help=text)
     given = parser.parse_args()
     if not (given.tenant_proof or (given.proof and given.record) or given.export): parser.error(
         "give an export, --proof with --record, or --tenant-proof")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import sqlite3
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -280,3 +282,41 @@ def test_an_extract_is_written_and_verified_without_the_root(filled: Run, tmp_pa
     ):  # fmt: skip
         assert filled("ledger", "export", *wrong, "--out", place).returncode != 0
     assert filled("ledger", "verify", "--file", tmp_path / "no").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [(["receipt", ""], "no entry of ''"), (["receipt", "SES-\udcff"], "is not text"),
+     (["receipt", "LED-\udcff"], "is not text"), (["ledger", "show", "\udcff"], "is not text"),
+     (["receipt", "LED-zz"], "no entry 'LED-zz'")],
+)  # fmt: skip
+def test_an_id_that_names_nothing_is_refused_with_its_name(
+    filled: Run, command: list[str], said: str
+) -> None:
+    done = filled(*command)
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+    assert "damaged" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["--help"], ["ledger", "key"], ["ledger", "tail"], ["ledger", "tail", "--json"],
+     ["ledger", "verify"], ["ledger", "export", "--out", "-"],
+     ["ledger", "export", "--cursor", "cursor", "--out", "-"], ["receipt", "SES-AAAAAAAA"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_output_that_cannot_be_written_is_an_error_with_a_sentence(
+    filled: Run, tmp_path: Path, command: list[str]
+) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "remit", *command], stdout=full, stderr=subprocess.PIPE,
+            text=True, check=False, cwd=tmp_path,
+            env={**os.environ, "REMIT_ROOT": str(tmp_path / "root")},
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert "internal error" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert not (tmp_path / "cursor").exists()

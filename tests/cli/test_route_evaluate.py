@@ -79,8 +79,8 @@ def test_the_verifier_states_what_was_fixed_and_when(registered: Registered) -> 
                      "--witness", registered.witness)  # fmt: skip
     assert done.returncode == 0, done.stderr
     (statement,) = done.stdout.splitlines()
-    assert statement.startswith("verified: 120 choices of the route auto by the code sha256:")
-    assert "the witness w.example/1 had seen it at 20" in statement
+    assert statement.startswith("verified: 120 choices of the route 'auto' by the code 'sha256:")
+    assert "the witness 'w.example/1' had seen it at 20" in statement
     assert statement.endswith("this is registration 2 of these prompts")
     assert run_remit("ledger", "verify", "--root", registered.root).returncode == 0
     alone = standalone(registered.file, "--key", registered.key, "--witness", registered.witness)
@@ -158,7 +158,9 @@ def test_a_cosignature_with_an_earlier_time_is_refused(registered: Registered) -
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"id": "a", "prompt": "x", "results": {}}, "the answers are open"),
+        ({"id": "a", "prompt": "x", "results": {}}, "the answers may be open"),
+        ({"id": "a", "prompt": "x", "Results": {}}, "has the member 'Results'"),
+        ({"id": "a", "prompt": "x", "answer": "4"}, "has the member 'answer'"),
         ({"id": "a"}, "is no prompt"),
         (["a"], "is no prompt"),
     ],
@@ -216,6 +218,19 @@ def test_a_check_that_could_not_fail_is_refused(
     assert said in done.stderr
 
 
+def test_one_choice_is_one(registered: Registered, tmp_path: Path) -> None:
+    with LedgerClient(str(tmp_path / "ledger.db"), signer=Signer.generate("one.example")) as client:
+        facts = {"route": "auto", "code": "sha256:0", "rules": "rv"}
+        line = json.dumps(_PROMPTS[0]).encode()
+        found = register_choices(client, lambda prompt, task: "m", [line], facts)
+        (entry,) = client.query()
+    assert entry.reason == "1 choice of the route auto was registered"
+    said = read_registration(canonical_json(found), None, []).statement
+    assert said.startswith("verified: 1 choice of the route 'auto'")
+    alone = load_standalone().check_registration(found, None, None)
+    assert alone.startswith("fixed: 1 choice of the route 'auto'")
+
+
 def test_the_prompts_are_not_overwritten(registered: Registered, tmp_path: Path) -> None:
     file = _write(tmp_path / "p", _PROMPTS[:2])
     done = run_remit("route", "evaluate", "--root", registered.root, file, "--register", file,
@@ -243,3 +258,5 @@ def test_an_entry_of_another_writer_is_no_registration(
         data = canonical_json({**extract, "format": found["format"], "choices": found["choices"]})
     with pytest.raises(LedgerFormatError, match="not those that the ledger recorded"):
         read_registration(data, None, [])
+    with pytest.raises(ValueError, match="registration-choices"):
+        load_standalone().check_registration(json.loads(data), None, None)

@@ -6,6 +6,7 @@ import ast
 import base64
 import hashlib
 import json
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -337,9 +338,15 @@ def test_a_proof_verifies(made: Made, tmp_path: Path) -> None:
 # -- the script itself ----------------------------------------------------------------------
 
 
+def test_its_help_explains_each_option() -> None:
+    options = run("--help").stdout.partition("options:")[2]
+    assert not re.findall(r"^ +--[a-z-]+ VALUE$", options, re.MULTILINE)
+    assert re.findall(r"--[a-z-]+ VALUE +\w", options)
+
+
 def test_it_is_short_and_needs_nothing() -> None:
     text = SCRIPT.read_text()
-    assert len(text.splitlines()) < 740
+    assert len(text.splitlines()) < 760
     assert max(map(len, text.splitlines())) <= 100
     for node in ast.walk(ast.parse(text, feature_version=(3, 9))):
         if isinstance(node, ast.Import):

@@ -184,6 +184,14 @@ def test_the_file_is_on_disk_before_its_name_and_the_name_before_the_end(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    device = tmp_path / "device"
+    device.symlink_to(os.devnull)
+    with replacing(device) as file:
+        file.write(b"not kept")
+    assert device.is_symlink()
+
+
 def test_after_an_error_the_old_file_stays_alone(tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.write_text("old")

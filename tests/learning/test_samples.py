@@ -17,6 +17,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.errors import ConfigError
 from remit.kernel.installation import shipped_file
 from remit.learning import (
+    KeptOnRecord,
     Sample,
     Signal,
     SignalPolicy,
@@ -119,6 +120,32 @@ def test_learnings_own_calls_are_no_samples(ledger: LedgerClient) -> None:
     mine = _exchange(ledger, agent_id="replay")
     _exchange(ledger, agent_id="AGT-1", charged_to=["session:learning"])
     assert [one.exchange_id for one in read_samples(ledger)] == [mine]
+
+
+def test_a_replay_whose_first_reading_failed_reads_all_calls_again(ledger: LedgerClient) -> None:
+    def exchange(**metadata: Any) -> str:
+        told = {"prompt": [{"role": "user", "content": "q"}], "response": "a", "model_id": "m",
+                "outcome": "success", "cost_usd": 0.5, **metadata}  # fmt: skip
+        return ledger.write(LedgerEntry("EXCHANGE", "S", "SUCCESS", "r", metadata=told))
+
+    asked = [exchange() for _ in range(3)]
+    for one in asked[1:]:
+        exchange(work_order_id=f"WO-R-{one}", charged_to=["session:learning"])
+    lost = {"work_order_id": f"WO-R-{asked[0]}", "charged_to": ["session:learning"]}
+    ledger.write(LedgerEntry("EXCHANGE_ORPHANED", "S", "ORPHANED", "r", metadata=lost))
+    kept, failures = KeptOnRecord(ledger, "WO-R", asked, "prices"), [OSError("away")]
+
+    def graded(entry: LedgerEntry, answer: str) -> tuple[float, float]:
+        if entry.id == asked[2] and failures:
+            raise failures.pop()
+        return 1.0, 0.5
+
+    with pytest.raises(OSError, match="away"):
+        list(kept.read(graded, lambda entry: 7))
+    for _ in range(2):
+        pairs = list(kept.read(graded, lambda entry: 7))
+        assert [pair.exchange_id for pair in pairs] == asked[1:]
+        assert kept.lost_nano == 7
 
 
 def test_an_answer_from_the_cache_counts_once(ledger: LedgerClient) -> None:

@@ -59,7 +59,7 @@ def answers_of(number: int) -> list[Any]:
     ]
 
 
-def play(runtime: Runtime, number: int) -> str:
+def play(runtime: Runtime, number: int, approver: str = "Ada") -> str:
     """Play one session, in which one refund is granted and one is denied; return its id."""
     agent = runtime.agent("desk", instructions="Refund.", tools=list(TOOLS), approve=["refund"])
     session = agent.session(user="u1", subject_id=f"person-{number}")
@@ -67,18 +67,22 @@ def play(runtime: Runtime, number: int) -> str:
     granted = True
     while result.waiting_for:
         for request in runtime.approvals.pending(session_id=session.session_id):
-            runtime.approvals.decide(request.request_id, granted=granted, by="Ada", reason="seen")
+            runtime.approvals.decide(
+                request.request_id, granted=granted, by=approver, reason="seen"
+            )
         granted, result = False, session.resume()
     assert result.response == "Done."
     return str(session.session_id)
 
 
 @contextmanager
-def playing(place: Path, sessions: int) -> Iterator[tuple[Runtime, list[str]]]:
+def playing(
+    place: Path, sessions: int, approver: str = "Ada"
+) -> Iterator[tuple[Runtime, list[str]]]:
     """Open a new root in which some sessions were played."""
     model = ScriptedModel(*(one for number in range(sessions) for one in answers_of(number)))
     with Runtime.open(place, create=True, providers={"scripted": model}) as runtime:
-        yield runtime, [play(runtime, number) for number in range(sessions)]
+        yield runtime, [play(runtime, number, approver) for number in range(sessions)]
 
 
 def extract_of(ledger: LedgerClient, **of: str) -> Extract:

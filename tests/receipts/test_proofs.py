@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from remit.ledger import LedgerFormatError, make_extract, read_extract
+from remit import Runtime
+from remit.ledger import LedgerFormatError, entry_id, make_extract, read_extract
+from remit.testing import ScriptedModel, ToolUse
 from remit.views import read_receipts
-from tests.receipts.runs import extract_of, playing
+from tests.receipts.runs import TOOLS, extract_of, playing
 from tests.support.commands import run_remit
+from tests.support.secrets import KEYS
 from tests.support.soak import SEED, is_soak
 from tests.support.standalone import load_standalone, standalone
 from tests.support.stores import SIGNER
@@ -85,7 +88,7 @@ def test_an_operator_hands_out_a_refund_and_an_auditor_checks_it(tmp_path: Path)
     assert alone.stdout.endswith("VERIFIED\n")
     with_remit = run_remit("ledger", "verify", "--file", file, "--key", key, cwd=tmp_path)
     assert with_remit.returncode == 0, with_remit.stderr
-    for said in ("action 4 of 9", "tool: refund", "decision: require-approval", "by: Ada",
+    for said in ("action 4 of 9", "tool: 'refund'", "decision: require-approval", "by: 'Ada'",
                  "outcome: success"):  # fmt: skip
         assert said in with_remit.stdout
     as_json = run_remit("ledger", "verify", "--file", file, "--key", key, "--json", cwd=tmp_path)
@@ -95,6 +98,41 @@ def test_an_operator_hands_out_a_refund_and_an_auditor_checks_it(tmp_path: Path)
     file.write_text(file.read_text().replace("Ada", "Bob"))
     assert standalone(file, "--key", key).returncode == 1
     assert run_remit("ledger", "verify", "--file", file, cwd=tmp_path).returncode == 1
+
+
+def test_no_name_fakes_a_fact(tmp_path: Path) -> None:
+    root, file = tmp_path / "root", tmp_path / "refund.json"
+    forged = "Bob, expires: never\noutcome: failure\x1b[2J\u202e"
+    with playing(root, 1, forged) as (runtime, _):
+        calls = [one.id for one in runtime.ledger.query(event_type="TOOL_CALL")]
+    run_remit("receipt", calls[1], "--out", file, "--root", root, cwd=tmp_path)
+    found = run_remit("ledger", "verify", "--file", file, cwd=tmp_path).stdout
+    assert f"by: {forged!r}, at: " in found
+    for text in (found, standalone(file).stdout):
+        assert "failure" not in [line.split(" ")[1] for line in text.splitlines()]
+        assert text.replace("\n", "").isprintable()
+
+
+def test_a_tool_that_a_model_names_like_a_key_is_in_no_record(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    key = next(one for one in KEYS if one.startswith("sk-live"))
+    model = ScriptedModel(ToolUse(key, {}), ToolUse("look", {key: 1}), "Done.")
+    with Runtime.open(root, create=True, providers={"scripted": model}) as runtime:
+        agent = runtime.agent("desk", instructions="Look.", tools=list(TOOLS))
+        session = str(agent.session(user="u1").turn("Go on.").session_id)
+        refused, _ = runtime.ledger.query(event_type="TOOL_CALL")
+        for seq in range(runtime.ledger.count()):
+            assert key.encode() not in runtime.ledger.read_record(entry_id(seq))
+    assert refused.metadata["tool_id"] == "unknown"
+    assert key in refused.metadata["tool_error"]  # content, which can be erased
+    for kind in ("remit", "agentboundary", "agentboundary-0.2", "capsule"):
+        done = run_remit("receipt", session, "--format", kind, "--root", root, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert key not in done.stdout
+    done = run_remit("ledger", "export", "--cursor", "c", "--content", "--out", "lines", "--root",
+                     root, cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert key not in (tmp_path / "lines").read_text()
 
 
 def test_the_command_writes_each_format(tmp_path: Path) -> None:
@@ -110,7 +148,7 @@ def test_the_command_writes_each_format(tmp_path: Path) -> None:
         assert json.loads(one.stdout) == every[3]
     whole = json.loads(run_remit("receipt", session, "--root", root, cwd=tmp_path).stdout)
     assert whole["of"] == {"session_id": session}
-    for name, said in (("LED-0fffffff", "no entry"), ("SES-NONE", "no entry of SES-NONE"),
+    for name, said in (("LED-0fffffff", "no entry"), ("SES-NONE", "no entry of 'SES-NONE'"),
                        (start, "ends no tool action or model call")):  # fmt: skip
         refused = run_remit("receipt", name, "--root", root, cwd=tmp_path)
         assert refused.returncode != 0

@@ -100,6 +100,20 @@ class _PrintableFormatter(logging.Formatter):
         return printable(super().format(record).replace("\n", "\n    "))
 
 
+def _flush_output() -> None:
+    """Flush standard output; discard it after an error, so that Python does not try again at exit.
+
+    Raises:
+        OSError: the output cannot be written.
+    """
+    try:
+        if sys.stdout is not None:  # None if the caller closed it.
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit the process.
 
@@ -124,7 +138,10 @@ def main(arguments: list[str] | None = None) -> None:
     logging.basicConfig(level=level, handlers=[handler])
     logging.getLogger("remit.settings").setLevel(min(logging.WARNING, logging.root.level))
     try:
-        _remit.main(args=arguments, prog_name="remit", standalone_mode=False)
+        try:
+            _remit.main(args=arguments, prog_name="remit", standalone_mode=False)
+        finally:
+            _flush_output()
     except click.exceptions.Exit as leave:
         sys.exit(leave.exit_code)
     except click.ClickException as wrong:
@@ -139,8 +156,11 @@ def main(arguments: list[str] | None = None) -> None:
         note("interrupted")
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of our output has enough; what is recorded is durable.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)  # The reader of our output has enough; what is recorded is durable.
+    except OSError as error:
+        place = f" ({error.filename})" if error.filename else ""
+        note(f"error: Reading or writing failed: {error.strerror or error}{place}.")
+        note("  next: Check the free space, the paths and their permissions.")
         sys.exit(1)
     except RemitError as error:
         note(f"error: {error.message}")  # a message may hold a provider's words

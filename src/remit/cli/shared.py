@@ -322,25 +322,18 @@ def write_file(out: Path) -> Iterator[IO[bytes]]:
         RemitError: the file cannot be written.
     """
     from remit.kernel.errors import RemitError
+    from remit.kernel.files import replacing
 
     if str(out) == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     try:
-        if out.exists() and not out.is_file():  # a pipe or a device
-            with out.open("wb") as file:
-                yield file
-            return
-        place = out.resolve()
+        is_device = out.exists() and not out.is_file()  # Behind /dev/stdout may be no path.
+        place = out if is_device else out.resolve()
         place.parent.mkdir(parents=True, exist_ok=True)
-        new = place.with_name(f".{place.name}.new")
-        try:
-            with new.open("wb") as file:
-                yield file
-            new.replace(place)
-        finally:
-            new.unlink(missing_ok=True)
+        with replacing(place) as file:
+            yield file
     except OSError as error:
         raise RemitError(
             f"{out} cannot be written: {error.strerror or error}.",

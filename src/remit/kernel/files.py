@@ -24,7 +24,8 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     """Yield a new file that replaces ``path`` after the block, once it is on disk.
 
     After an error in the block, which is raised, ``path`` stays unchanged and the new file is
-    deleted. Two writers of one path at the same time disturb each other.
+    deleted. Two writers of one path at the same time disturb each other. A pipe or a device at
+    ``path`` is written to, and not replaced.
 
     Args:
         path: a file in an existing directory; it need not exist.
@@ -33,6 +34,10 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     Raises:
         OSError: the file cannot be written.
     """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)  # A process that was killed may have left one.
     try:

@@ -18,12 +18,22 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _CREDENTIAL = re.compile(r"(?i)(?:bearer|basic|token|api-?key)\s+(\S+)")
 _PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")
 # Each alternative starts with something fixed and holds no nested repetition: time is linear.
+_FORMS = (
+    r"(?<![a-z0-9])(?:sk-[a-z0-9_-]{6,}|rat1\.[a-z0-9_.=-]+|[rs]k_(?:live|test)_[a-z0-9]{8,}"
+    r"|gh[oprsu]_[a-z0-9]{20,}|github_pat_[a-z0-9_]{20,}|glpat-[a-z0-9_-]{16,}"
+    r"|xox[abeoprs]-[a-z0-9-]{10,}|(?:hf|npm)_[a-z0-9]{30,}"
+    r"|(?-i:(?:AKIA|ASIA)[A-Z2-7]{16}(?![A-Z0-9])|AIza[A-Za-z0-9_-]{35}))"
+    r"|(?<![a-z0-9_-])eyJ[a-z0-9_-]{8,}\.eyJ[a-z0-9_-]{8,}\.[a-z0-9_-]*"
+    r"|\bPRIVATE\+KEY\+[^\s\"'\\]+"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^\"']*?(?:-----END [A-Z ]*PRIVATE KEY-----|(?=[\"'])|\Z)"
+)
+SECRET_FORM = re.compile(_FORMS, re.IGNORECASE)
+"""Matches keys, tokens and private keys in their well-known forms: of OpenAI, Anthropic, Stripe,
+GitHub, GitLab, Slack, Hugging Face, npm, AWS and Google, JWTs, PEM, and Remit's own."""
 _SECRETS = re.compile(
     r"(?P<scheme>\b(?:bearer|basic)\s+)[^\s\"',;]+"
     r"|(?P<header>\bx-api-key['\"]?\s*[:=]\s*['\"]?)[^\s\"',;]+"
-    r"|(?<![a-z0-9])sk-[a-z0-9_-]{4,}"
-    r"|\brat1\.[a-z0-9_.=-]+"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
+    rf"|{_FORMS}"
     r"|(?P<url>\b[a-z][a-z0-9+]*://[^\s/:@]{0,256}:)[^\s/@]+(?=@)",
     re.IGNORECASE,
 )
@@ -85,8 +95,8 @@ def redact_secrets(text: str) -> str:
     """Return ``text`` with ``[secret]`` in place of each key, token and password that its form
     reveals.
 
-    Recognised, in any case, are ``sk-…``, ``rat1.…``, the words after ``Bearer``, ``Basic`` or
-    ``x-api-key:``, PEM private keys, and passwords in URLs. Configured secrets are not looked for.
+    Recognised are the forms of :data:`SECRET_FORM`, the words after ``Bearer``, ``Basic`` or
+    ``x-api-key:``, and passwords in URLs. Configured secrets are not looked for.
 
     Args:
         text: any text.

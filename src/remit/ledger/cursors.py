@@ -9,7 +9,10 @@ sent again, with the same or another end, is read like the first one. The condit
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +22,10 @@ import orjson
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
-from remit.kernel.json_text import dump, load_unique
+from remit.kernel.json_text import JsonTextError, dump, load_unique
 from remit.ledger.contents import Erased
 from remit.ledger.entry import LedgerEntry, entry_id
-from remit.ledger.errors import LedgerFormatError
+from remit.ledger.errors import LedgerFormatError, LedgerRollbackError
 from remit.ledger.extracts import EXTRACT_FORMAT, Extract, make_extract, read_extract
 from remit.ledger.line_reader import require
 from remit.ledger.tlog import VerifierKey
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
 _MOST_ENTRIES = 200  # A request of them is below the 20 MB that receivers of OTLP accept.
+# A record, a record with content, and a proof each begin a line with one of these texts.
+_STARTS = (b'{"decision":', b'{"event_type":', b'{"format":')
+_LINE = re.compile(b"|".join(map(re.escape, _STARTS)))
+_MOST_STARTS = 20  # Each of them is read to the end of the line.
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,8 @@ class Cursor:
             cursor = cls(found["next"], found["entry_hash"])
             if type(cursor.next) is not int or type(cursor.entry_hash) is not str:
                 raise ValueError("a member has another type")
+            if cursor.next < 0 or (not cursor.next) != (not cursor.entry_hash):
+                raise ValueError("it names no entry")
         except FileNotFoundError:
             return cls()
         except (OSError, ValueError, TypeError, KeyError, RemitError) as error:
@@ -65,6 +74,35 @@ class Cursor:
                 next_step="Name another file; a file that does not exist begins at entry 0.",
             ) from error
         return cursor
+
+    def require_in(self, ledger: LedgerClient) -> None:
+        """Check that the entry before the cursor is one of the ledger.
+
+        If the ledger has later entries, :func:`make_batch` checks the link to that entry instead.
+
+        Raises:
+            LedgerRollbackError: the ledger ends before the cursor.
+            LedgerFormatError: the ledger's last entry is another one.
+            LedgerError: the ledger cannot be read.
+        """
+        size = ledger.count()
+        if size < self.next:
+            raise LedgerRollbackError(
+                f"The ledger has {size} entries, and the cursor is at {self.next}: entries were "
+                "lost, or the cursor is of another ledger.",
+                next_step="Run `remit ledger verify`. The exported entries are evidence.",
+            )
+        if 0 < size == self.next:
+            last = ledger.read_record(entry_id(size - 1))
+            self._require_after(sha256_hex(last))
+
+    def _require_after(self, entry_hash: str) -> None:
+        if entry_hash != self.entry_hash:
+            raise LedgerFormatError(
+                f"{entry_id(self.next)} does not follow the entry that the cursor names: the "
+                "cursor is of another ledger, or entries were lost.",
+                next_step="Run `remit ledger verify`; if it reports no problem, name a new cursor.",
+            )
 
     def to_bytes(self) -> bytes:
         """Return the text that :meth:`read` reads from a file."""
@@ -111,12 +149,7 @@ def make_batch(
     last = min(end, cursor.next + _MOST_ENTRIES)
     proof = make_extract(ledger, {"first": cursor.next, "end": last})
     records: list[str] = proof.pop("records")
-    if json.loads(records[0])["previous_hash"] != cursor.entry_hash:
-        raise LedgerFormatError(
-            f"{entry_id(cursor.next)} does not follow the entry that the cursor names: the cursor "
-            "is of another ledger, or entries were lost.",
-            next_step="Run `remit ledger verify`; if it reports no problem, begin a new cursor.",
-        )
+    cursor._require_after(json.loads(records[0])["previous_hash"])
     lines = [record.encode() for record in records]
     if hide is not None:
         found = ledger.query(after=cursor.next - 1, limit=len(records))
@@ -158,7 +191,7 @@ class ProvenLines:
         """A sentence for people: which entries are complete, and under which head."""
         head = self.last.signed.checkpoint
         return (f"verified: all {self.end - self.first} of entries {self.first} to {self.end - 1}, "
-                f"in the {head.size} entries that {head.origin} signed")  # fmt: skip
+                f"in the {head.size} entries that {head.origin!r} signed")  # fmt: skip
 
 
 def read_batches(lines: Iterable[bytes], key: VerifierKey | None) -> ProvenLines:
@@ -173,22 +206,26 @@ def read_batches(lines: Iterable[bytes], key: VerifierKey | None) -> ProvenLines
             are missing, or there is no batch.
     """
     reader = _Reader(key)
-    for number, line in enumerate(lines, 1):
-        try:
+    try:
+        for line in lines:
             reader.read(line.rstrip(b"\n"))
-        except (ValueError, TypeError, KeyError, AttributeError, RemitError) as error:
-            said = error.message if isinstance(error, RemitError) else f"{error}."
-            raise LedgerFormatError(f"Line {number} does not verify: {said}") from error
+        reader.finish()
+    except (ValueError, TypeError, KeyError, AttributeError, RemitError) as error:
+        said = error.message if isinstance(error, RemitError) else f"{error}."
+        raise LedgerFormatError(f"Line {reader.number} does not verify: {said}") from error
     if reader.last is None:
         raise LedgerFormatError("The file has no proof of a batch (extract-members).")
-    return ProvenLines(reader.first, reader.end, reader.last, len(reader.pending))
+    unproven = len(reader.pending) + len(reader.cut)
+    return ProvenLines(reader.first, reader.end, reader.last, unproven)
 
 
 class _Reader:
     """The state between two lines.
 
     Attributes:
+        number: the number of lines.
         pending: records without a proof yet, by sequence number.
+        cut: beginnings of lines that a killed export left, and that did not come again yet.
         first: the first sequence number with a proof.
         end: the sequence number after the last one with a proof.
         last: the last extract.
@@ -196,20 +233,40 @@ class _Reader:
 
     def __init__(self, key: VerifierKey | None) -> None:
         self.pending: dict[int, str] = {}
-        self.first = self.end = 0
+        self.cut: list[bytes] = []
+        self.number = self.first = self.end = 0
         self.last: Extract | None = None
+        self._batch: dict[int, str] = {}  # the last one, whose lines may come again
         self._key, self._hash = key, ""
 
     def read(self, line: bytes) -> None:
         """Take a line; raise an error if a condition does not hold."""
-        value = load_unique(line)
+        self.number += 1
+        try:
+            value = load_unique(line)
+        except JsonTextError:
+            before, line, value = _cut_line(line)
+            self.cut.append(before)
+        # The lines of entries come again; a new proof may differ.
+        self.cut = [
+            one for one in self.cut if not (line.startswith(one) or one.startswith(_STARTS[-1]))
+        ]
+        if not line:
+            return
         if value.get("format") == EXTRACT_FORMAT:
             self._take_proof(value)
             return
         text = value["record"] if "record" in value else line.decode()
         seq = load_unique(text)["seq"]
-        is_same = type(seq) is int and self.pending.setdefault(seq, text) == text
+        known = self._batch.get(seq, text) if type(seq) is int else None
+        is_same = known is not None and self.pending.setdefault(seq, known) == text
         require(is_same, "record-link", "an entry is there with two records, or has no number")
+
+    def finish(self) -> None:
+        """Raise an error if a line without a proof is older than the last batch."""
+        oldest = min(self.pending, default=self.end)
+        is_new = oldest >= min(self._batch, default=0)
+        require(is_new, "extract-order", f"{entry_id(oldest)} comes again without a proof")
 
     def _take_proof(self, value: dict[str, Any]) -> None:
         require("records" not in value, "extract-members", "a proof has records of its own")
@@ -217,10 +274,15 @@ class _Reader:
         texts = [self.pending.pop(seq) for seq in sorted(self.pending) if start <= seq < end]
         lost = min(self.pending, default=start)
         require(lost >= start, "extract-missing", f"the proof of {entry_id(lost)} is missing")
+        require(not self.cut, "record-link", "a line that was cut off does not come again whole")
+        stated = VerifierKey.parse(value["verifier_key"])
+        is_fork = self._key and stated != self._key and stated.public_key == self._key.public_key
+        said = f"the log was forked, and {stated.name} signed this batch: verify its lines alone"
+        require(not is_fork, "head-key", said)
         found = read_extract(dump({**value, "records": texts}), self._key)
         if self.last is None:
             self.first = self.end = start
-            self._key = VerifierKey.parse(value["verifier_key"])
+            self._key = stated
         elif start > self.end:
             said = f"{entry_id(self.end)} to {entry_id(start - 1)} are missing"
             require(False, "extract-missing", said)
@@ -230,6 +292,21 @@ class _Reader:
             linked = sha256_hex(texts[before - 1].encode()) if before else previous
             require(linked == self._hash, "record-link", "the lines before are of another ledger")
         require(start >= self.first, "extract-order", f"the file begins at {entry_id(self.first)}")
-        self.last = found
+        self.last, self._batch = found, dict(enumerate(texts, start))
         if end > self.end:
             self.end, self._hash = end, sha256_hex(texts[-1].encode())
+
+
+def _cut_line(text: bytes) -> tuple[bytes, bytes, Any]:
+    """Split a text into the beginning of a line that a kill cut off, and the line after it.
+
+    Such a text arises if the file was rotated before the export went on, and the files are joined.
+    The line is empty if no whole line ends the text.
+    """
+    for place in itertools.islice(_LINE.finditer(text, 1), _MOST_STARTS):
+        cut, line = text[: place.start()], text[place.start() :]
+        with contextlib.suppress(JsonTextError):
+            return cut, line, load_unique(line)
+    is_start = any(one.startswith(text[: len(one)]) for one in _STARTS)
+    require(is_start, "json-text", "it is not JSON, and not the beginning of a line")
+    return text, b"", None

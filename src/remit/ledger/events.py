@@ -216,8 +216,8 @@ _TABLE = (
           "one (`rolls_back`). The entry names the entries of its evidence.", ("rolls_back",)),
     Event("SIGNAL_ADOPTED", "learning",
           (*_DECIDED, "version", "previous_version", "policy_epoch"),
-          "A person adopted a proposal: its package was installed, or the change that it "
-          "`rolls_back` was undone, and `policy_epoch` began.", ("key_id", "rolls_back")),
+          "A person or an erasure adopted a proposal: its package was installed, or the change "
+          "that it `rolls_back` was undone, and `policy_epoch` began.", ("key_id", "rolls_back")),
     Event("SIGNAL_REJECTED", "learning", _DECIDED, "A person rejected a proposal.", ("key_id",)),
     Event("SIGNAL_ROLLED_BACK", "learning",
           (*_DECIDED, "version", "previous_version", "policy_epoch"),

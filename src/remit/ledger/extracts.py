@@ -76,7 +76,7 @@ class Extract:
         """A sentence for people: the entries that are proven to be complete, and the head that
         covers them.
 
-        An example: ``verified: all 12 of entries 4 to 15, in the 40 entries that ORIGIN signed``.
+        An example: ``verified: all 12 of entries 4 to 15, in the 40 entries that 'ORIGIN' signed``.
         """
         head = self.signed.checkpoint
         what = f"entries {self.of['first']} to {self.end - 1}" if "end" in self.of else ""
@@ -84,7 +84,7 @@ class Extract:
             kind = "the action" if name == "entry" else name
             what = f"the entries of {kind} {value!r} before {entry_id(self.end)}"
         return (f"verified: all {len(self.records)} of {what}, in the {head.size} entries that "
-                f"{head.origin} signed")  # fmt: skip
+                f"{head.origin!r} signed")  # fmt: skip
 
 
 def make_extract(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,7 +258,7 @@ def _complete(
     wanted = sorted(listed)
     if name == "entry":
         chosen = [row for row in actions if entry_id(row[0]) == of[name]]
-        require(chosen, "extract-index", f"the index names no action {of[name]}")
+        require(chosen, "extract-index", f"the index names no action {of[name]!r}")
         wanted = sorted(chosen[0])
     own = {seq: record for seq, record in records.items() if seq not in parts}
     _require_all(wanted, own)

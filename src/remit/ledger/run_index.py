@@ -204,7 +204,7 @@ def _records_of(ledger: LedgerClient, run: Mapping[str, str]) -> dict[int, bytes
     found = ledger.records_where(f"{name} = ?", (value,))
     if not found:
         raise EntryNotFoundError(
-            f"The ledger has no entry of {value}.",
+            f"The ledger has no entry of {value!r}.",
             next_step="`remit session list` shows sessions.",
         )
     return found

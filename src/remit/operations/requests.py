@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from remit.kernel.errors import InvalidInputError, excerpt
+from remit.kernel.json_text import sound_text
 from remit.operations.operation import Field, Operation
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ def checked(kind: type[Operation], values: Mapping[str, Any]) -> Operation:
         InvalidInputError: a value cannot be used; the message names the option.
     """
     fields = {item.name: item for item in kind.fields("command")}
+    for name, value in values.items():
+        if isinstance(value, str) and sound_text(value) is not value:
+            raise InvalidInputError(f"{fields[name].option} {value!r} is not text in UTF-8.")
     # The import of pydantic would take longer than most commands.
     if all(_is_plain(fields[name], value) for name, value in values.items()) and all(
         item.name in values for item in fields.values() if item.is_required

@@ -142,8 +142,8 @@ def check_folders(root: Path, path: str) -> None:
 def disk_errors() -> Iterator[None]:
     """Raise a PackageError instead of any ``OSError`` of the block.
 
-    The next step says that nothing was changed, so the block must not leave changes behind that the
-    next command does not undo. Other errors pass unchanged. Use it in a ``with`` statement.
+    The next step is to repeat the command, so the block may leave only changes that a repetition
+    completes or undoes. Other errors pass unchanged. Use it in a ``with`` statement.
 
     Raises:
         PackageError: ``unwritable``: the block raised an ``OSError``.
@@ -155,7 +155,7 @@ def disk_errors() -> Iterator[None]:
             "unwritable",
             f"The disk refused a change: {error.strerror or error}"
             + (f" ({error.filename})." if error.filename else "."),
-            next_step="Free space or make the root writable; nothing was changed.",
+            next_step="Free space or make the root writable, and repeat the command.",
         ) from error
 
 

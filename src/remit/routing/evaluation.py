@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from remit.kernel.canonical import canonical_json, sha256_hex
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, RemitError, excerpt
+from remit.kernel.words import count
 from remit.ledger import (
     Extract,
     LedgerClient,
@@ -30,6 +31,7 @@ REGISTRATION_FORMAT = "remit-evaluation/1"
 """The ``format`` of a registration."""
 
 _EVENT = "EVALUATION_REGISTERED"
+_MEMBERS = ("id", "prompt", "task", "paraphrases")
 
 
 def register_choices(
@@ -43,22 +45,24 @@ def register_choices(
     Args:
         ledger: the ledger.
         choose: returns the model for a prompt and its task; the task may be empty.
-        lines: JSON objects with ``id``, ``prompt`` and optionally ``task``.
+        lines: JSON objects with ``id``, ``prompt`` and optionally ``task`` and ``paraphrases``,
+            which is ignored.
         facts: ``route``, ``code`` (hash of the running code) and ``rules`` (hash of the rules).
 
     Raises:
-        InvalidInputError: a line is malformed or has ``results``, an id comes twice, or there are
-            no prompts.
+        InvalidInputError: a line is malformed or has other members, such as ``results``; an id
+            comes twice; or there are no prompts.
         LedgerError: the entry cannot be written, or no checkpoint can be signed.
     """
     choices: dict[str, dict[str, str]] = {}
     for number, line in enumerate(lines, 1):
         row = _parsed(line)
         name, prompt, task = row.get("id", ""), row.get("prompt", ""), row.get("task", "")
-        if "results" in row:
+        if others := row.keys() - _MEMBERS:
             raise InvalidInputError(
-                f"Line {number} has results: the answers are open already.",
-                next_step="Register a file with id, prompt and task only.",
+                f"Line {number} has the member {excerpt(min(others), 60)!r}: the answers may be "
+                "open already.",
+                next_step=f"Register a file with these members only: {', '.join(_MEMBERS)}.",
             )
         is_text = all(isinstance(one, str) for one in (name, prompt, task))
         if not is_text or not name or not prompt or name in choices:
@@ -74,7 +78,8 @@ def register_choices(
     earlier = ledger.query(event_type=_EVENT, submission_id=submission, with_content=False)
     metadata = {**facts, "prompts": asked, "choices": sha256_hex(canonical_json(rows)),
                 "count": len(rows), "number": 1 + sum(1 for _ in earlier)}  # fmt: skip
-    reason = f"{len(rows)} choices of the route {facts['route']} were registered"
+    were = "was" if len(rows) == 1 else "were"
+    reason = f"{count(len(rows), 'choice')} of the route {facts['route']} {were} registered"
     entry = ledger.write(LedgerEntry(_EVENT, submission, "REGISTERED", reason, metadata=metadata))
     seq = int(entry.removeprefix("LED-"), 16)
     found = make_extract(ledger, {"first": seq, "end": seq + 1})
@@ -108,12 +113,12 @@ class Registration:
         (entry,) = self.extract.records.values()
         meta, log = entry["metadata"], self.extract.signed.checkpoint.origin
         seen = " and ".join(
-            f"the witness {name} had seen it at {at}" for name, at in self.witnesses
+            f"the witness {name!r} had seen it at {at}" for name, at in self.witnesses
         )
-        return (f"verified: {meta['count']} choices of the route {meta['route']} by the code "
-                f"{meta['code']} and the rules {meta['rules']} were recorded as {entry['id']} of "
-                f"{log}, and {seen or 'no witness is named'}; this is "
-                f"registration {meta['number']} of these prompts")  # fmt: skip
+        return (f"verified: {count(meta['count'], 'choice')} of the route {meta['route']!r} by the "
+                f"code {meta['code']!r} and the rules {meta['rules']!r}, recorded as "
+                f"{entry['id']} of {log!r}, and {seen or 'no witness is named'}; this is "
+                f"registration {meta['number']!r} of these prompts")  # fmt: skip
 
 
 def read_registration(

@@ -96,16 +96,17 @@ class Receipt:
         ) or "unversioned"  # fmt: skip
 
     def lines(self) -> Iterator[str]:
-        """Yield the facts as lines for people."""
+        """Yield the facts as lines for people; texts that somebody chose are in quotes."""
         who, name = self.actor
         yield f"action {self.number} of {self.count}, after {self.previous or 'none'}"
-        yield f"actor: {who} {name}, agent: {self.agent_id}, model: {self.model or '-'}"
-        yield f"{self.kind}: {self.tool}, target: {self.target}"
+        yield f"actor: {who} {name!r}, agent: {self.agent_id!r}, model: {self.model!r}"
+        yield f"{self.kind}: {self.tool!r}, target: {self.target!r}"
         yield f"arguments: {self.arguments or '-'}"
-        yield f"policy: {self.policy_name} {self.policy_version}, decision: {self.decision}"
+        policy = f"{self.policy_name} {self.policy_version}"
+        yield f"policy: {policy!r}, decision: {self.decision}"
         for one in self.approvals:
-            yield ", ".join(f"{name}: {value}" for name, value in one.items())
-        code = f" ({self.error_code})" if self.error_code else ""
+            yield ", ".join(f"{name}: {value!r}" for name, value in one.items())
+        code = f" ({self.error_code!r})" if self.error_code else ""
         yield f"outcome: {self.outcome}{code}, began: {self.began}, ended: {self.ended}"
 
 

@@ -20,6 +20,7 @@ from remit.gateway.auth import KeyStore
 from remit.ledger import EVENTS, LedgerEntry
 from remit.packages.gates import GateView
 from tests.agents.admin.conftest import Office
+from tests.support.secrets import KEYS
 from tests.support.wire import message
 
 Offices = Callable[..., Office]
@@ -122,12 +123,14 @@ def test_what_was_erased_is_said_to_be(office: Offices) -> None:
         "-----BEGIN PRIVATE KEY-----\nhunter2-hunter2\n-----END PRIVATE KEY-----",
         "PRIVATE+KEY+example.org/log+aabbccdd+hunter2-hunter2",
         "it is told-by-config",
+        "https://host/path?token=hunter2-hunter2&page=2",
+        *KEYS,
     ],
 )
 def test_secrets_in_texts(text: str) -> None:
     shown = Redactor(["told-by-config"]).text(text)
     assert HIDDEN in shown
-    for secret in ("hunter2", "sk-ant", "told-by-config"):
+    for secret in ("hunter2", "sk-ant", "told-by-config", *KEYS):
         assert secret not in shown
 
 
@@ -159,6 +162,22 @@ def test_a_file_shows_numbers_and_hides_keys(text: str, hidden: bool) -> None:
     assert (HIDDEN in shown) == hidden
     assert "hunter2" not in shown
     assert hidden or shown == text
+
+
+@pytest.mark.parametrize(
+    ("value", "hidden"),
+    [
+        ({"token": "hunter2"}, True), ({"bot_token": "hunter2"}, True),
+        ({"clientSecret": "hunter2"}, True), ({"accessToken": "hunter2"}, True),
+        ({"authtoken": "hunter2"}, True), ({"x-refresh_token": "hunter2"}, True),
+        ({"page_token": "two"}, False), ({"nextPageToken": "two"}, False),
+        ({"token": " hunter", "logprob": -0.5}, False), ({"tokens": "12"}, False),
+    ],
+)  # fmt: skip
+def test_values_under_a_secrets_name(value: dict[str, Any], hidden: bool) -> None:
+    shown = Redactor().value(value)
+    assert (HIDDEN in shown.values()) == hidden
+    assert hidden or shown == value
 
 
 @given(JSON)

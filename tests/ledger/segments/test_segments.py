@@ -34,6 +34,7 @@ from remit.ledger import (
     entry_id,
 )
 from remit.ledger.segments import convert, cut_at, finish, purge_all
+from remit.ledger.segments.segment import segment_name
 from remit.ledger.tlog import SignedCheckpoint, Signer, TlogProof, leaf_hash
 from remit.server.extending import HttpError
 from remit.server.responses.turns import Turns
@@ -163,6 +164,15 @@ def test_a_session_goes_on_after_its_beginning_left(client: LedgerClient, tmp_pa
     assert cut_off(client, directory, cut_at(client, str(client.count()))).entries > 150
     assert _entries(client, directory)[:-1] == before
     assert problems(client, directory) == []
+    (second,) = (path for path in directory.iterdir() if path.name != _FILE)
+    for first, said in ((1, "is not the segment that its name says"), (0, "says another range")):
+        other = second.rename(directory / segment_name(first, int(second.stem[13:])))
+        if first:
+            with pytest.raises(LedgerError, match=said):
+                client.attach([directory])
+        else:
+            assert any(said in one for one in problems(client, directory))
+        other.rename(second)
     (directory / _FILE).rename(tmp_path / _FILE)
     with attached(client, directory), pytest.raises(LedgerError, match="do not contain"):
         client.query()

@@ -25,6 +25,7 @@ from remit.kernel.budget import BudgetLimits
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from tests.server.mcp.running import TOP, Served, serving, variables
 from tests.support.roots import new_root
+from tests.support.secrets import KEYS
 
 HOSTILE = str(TOP / "tests/agents/tools/stdio_server.py")
 RULES = """
@@ -232,6 +233,8 @@ async def test_rules_of_a_key(served: Served) -> None:
         assert "more than 2" in await call("test_image_content")
         with pytest.raises(MCPError, match="no tool 'test_audio_content'"):
             await call("test_audio_content")
+        with pytest.raises(MCPError, match="no tool"):
+            await call(KEYS[0])
     refused = [
         entry.metadata
         for entry in entries(served.root, "TOOL_CALL")
@@ -241,6 +244,7 @@ async def test_rules_of_a_key(served: Served) -> None:
             "reference__test_image_content", "reference__test_audio_content"} <= {
         one["tool_id"] for one in refused
     }  # fmt: skip
+    assert not any(KEYS[0][-20:] in str(one) for one in refused)
     debits = [entry.metadata for entry in entries(served.root, "BUDGET_DEBIT")]
     assert [debit["cost_usd"] for debit in debits] == [0.25, 0.25]
     remit(served.root, "budget", "check")

@@ -20,6 +20,7 @@ from remit.kernel.secrets import redact_secrets
 from remit.server.telemetry import CallLog, set_up_logging
 from tests.server.telemetry.calls import call_report, watched_gateway
 from tests.support.requests import prompt_request
+from tests.support.secrets import KEYS
 from tests.support.wire import Raw, completion
 
 Form = Literal["text", "json"]
@@ -34,6 +35,7 @@ SECRETS = [  # each with a part of it that must not be seen
     ("x-api-key: abcdef123", "abcdef12"),
     ("postgresql://remit:hunter2secret@db/remit", "hunter2secret"),
     ("-----BEGIN PRIVATE KEY-----\nMC4CAQAw\n-----END PRIVATE KEY-----", "MC4CAQAw"),
+    *((key, key[-12:]) for key in KEYS),
 ]
 
 
@@ -147,6 +149,8 @@ def test_blotting_takes_time_in_proportion() -> None:
         "rat1.",
         "x-api-key ",
         "Basic" + " " * 9,
+        *(key[:size] for key in KEYS for size in (4, 5, 12, 24)),
+        *(f"{key}{mark}" for key in KEYS for mark in "-_."),
     ):
         redact_secrets(start * 100_000)  # the test's time limit is the bound
 

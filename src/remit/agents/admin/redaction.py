@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from remit.kernel.secrets import ConfiguredSecrets
+from remit.kernel.secrets import SECRET_FORM, ConfiguredSecrets
 from remit.kernel.settings import LoadedSettings
 
 HIDDEN = "[hidden]"
@@ -26,20 +26,17 @@ _IN_FILE = re.compile(
 )
 # In messages, "key" is an ordinary word, so this pattern redacts only unmistakable assignments.
 _IN_TEXT = re.compile(
-    rf"""(?ix) ( (?: api[_-]?key | access[_-]?key | (?<!idempotency)[_-]key | [_-]token | secret
+    rf"""(?ix) ( (?: api[_-]?key | access[_-]?key | (?<!idempotency)[_-]key | [_-]token
+    | (?<=[?&;])token(?==) | secret
     | passw(?:or)?d ) (?: \\{{0,8}}["'] )? \s* [=:] \s* ) {_VALUE}"""
-)
-_BY_FORM = re.compile(
-    r"""(?x) \bsk-[A-Za-z0-9_-]{16,} | \bPRIVATE\+KEY\+[^\s"'\\]+
-    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----[^"']*?
-      (?:-----END[ ][A-Z ]*PRIVATE[ ]KEY----- | (?= ["'] ) | \Z)"""
 )
 _IN_URL = re.compile(r"""(\b[a-z][a-z0-9+.-]*://[^\s:/@"'\\]*:)[^\s/@"'\\]+(?=@)""", re.IGNORECASE)
 _QUOTES = re.compile(r"""("{3}|'{3}|\\{1,8}"|"|')""")
 _QUOTES_OF_NAME = re.compile(r"""(\\{0,8}["'])\s*[=:]\s*$""")
 _NAME = re.compile(
-    r"(?i)(?:^|[_.-])(?:api_?key|access_?key|private_?key|secret|password|passwd|authorization"
-    r"|x-api-key|(?:auth|access|refresh|bearer)[_-]?token)$"
+    r"(?i)(?:^|[_.-]|(?-i:(?<=[a-z0-9])(?=[A-Z])))(?:api_?key|access_?key|private_?key|secret"
+    r"|password|passwd|authorization|x-api-key|(?:auth|access|refresh|bearer)token"
+    r"|(?<!page)(?<!page[_-])(?<!next)(?<!next[_-])token)$"
 )
 _PLAIN = re.compile(r"(?i)[+-]?[\d_]{1,15}(?:\.\d{1,15})?(?:e[+-]?\d{1,3})?|true|false|null|none")
 _ALWAYS_SECRET = re.compile(r"(?i)secret|passw")
@@ -83,7 +80,7 @@ class Redactor:
         return _in_json(text, self._without_named) or self._in_plain(text)
 
     def _in_plain(self, text: str) -> str:
-        text = _IN_URL.sub(rf"\1{HIDDEN}", _BY_FORM.sub(HIDDEN, text))
+        text = _IN_URL.sub(rf"\1{HIDDEN}", SECRET_FORM.sub(HIDDEN, text))
         text = _IN_TEXT.sub(_without_value, text)
         return self._known.sub(HIDDEN, text) if self._known else text
 
@@ -100,7 +97,7 @@ class Redactor:
             return self.text(value)
         if isinstance(value, Mapping):
             return {
-                name: HIDDEN if item and _is_secret(name, item) else self.value(item)
+                name: HIDDEN if item and _is_secret(name, item, value) else self.value(item)
                 for name, item in value.items()
             }
         if isinstance(value, (list, tuple)):
@@ -166,5 +163,7 @@ def _without_value(found: re.Match[str]) -> str:
     return f"{name}{mark}{HIDDEN}{mark}"
 
 
-def _is_secret(name: Any, item: Any) -> bool:
-    return isinstance(item, str) and isinstance(name, str) and bool(_NAME.search(name))
+def _is_secret(name: Any, item: Any, members: Mapping[Any, Any]) -> bool:
+    if not isinstance(item, str) or not isinstance(name, str) or not _NAME.search(name):
+        return False
+    return not (name == "token" and "logprob" in members)  # a piece of a model's answer

@@ -35,7 +35,7 @@ IGNORABLE = re.compile(
 """Invisible characters: Unicode's Default_Ignorable_Code_Point, and the blank U+2800."""
 
 UNKNOWN_TOOL = "unknown"
-"""The recorded id of a tool whose requested name cannot be an id."""
+"""The recorded id of a tool whose requested name cannot be an id, or looks like a secret."""
 
 _MAX_QUOTE = 2_000  # Characters of a model's own words in an error.
 _MAX_ID_CHARS = 4_096  # Some providers put a signature into a call's id.

@@ -49,6 +49,7 @@ from remit.agents.workorders import (
 from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.json_text import dump
+from remit.kernel.secrets import redact_secrets
 from remit.ledger import Erased, content
 
 if TYPE_CHECKING:
@@ -468,9 +469,10 @@ class Toolbox:
         *,
         ran: bool,
     ) -> ToolResult:
+        # Other names are text of the model, and recorded in tool_error only, which can be erased.
+        is_open = is_tool_id(tool_id) and redact_secrets(tool_id) == tool_id
         data = {
-            # A name that is not an id is text of the model, so it is recorded in tool_error only.
-            "tool_id": tool_id if is_tool_id(tool_id) else UNKNOWN_TOOL,
+            "tool_id": tool_id if is_open or tool_id in self._allowed else UNKNOWN_TOOL,
             "status": result.status,
             "arguments": arguments,
             "result": result.output,

@@ -127,8 +127,12 @@ def open_segment(path: Path, settings: LedgerSettings) -> Store:
         LedgerError: the file cannot be opened.
     """
     store = open_store(str(path), settings, create=False)
-    match = _NAME.fullmatch(path.name)
-    if store.segment is None or (match and store.segment.end != int(match[2])):
+    match, end = _NAME.fullmatch(path.name), store.segment.end if store.segment else 0
+    # Entries of earlier ranges may be in the file, so the ledger alone knows the first number.
+    is_named = not match or (
+        int(match[2]) == end > int(match[1]) and not int(match[1]) % TILE_WIDTH
+    )
+    if not end or not is_named:
         store.close()
         raise LedgerFormatError(
             f"{path} is not the segment that its name says.",
@@ -424,6 +428,8 @@ def check_segments(
             report.add(one.first, "archive", said)
             continue
         path = Path(store.location)
+        if path.name != segment_name(one.first, one.end):
+            report.add(one.first, "archive", f"{path.name}: its name says another range")
         found = _check(ledger, store, one.left, one.root, jobs, progress)
         for problem in found.problems:
             report.add(one.first, "archive", f"{path.name}: {problem}")

@@ -102,7 +102,7 @@ class ReplayDecision(Operation):
 class RegisterChoices(Operation):
     """Register which model a route chooses for each prompt, before the answers are known.
 
-    PROMPTS has JSON lines with id, prompt and optionally task, and no results. The ledger records
+    PROMPTS has JSON lines with id, prompt and optionally task, and no answers. The ledger records
     the choices with the hashes of the code and the rules, and each witness confirms the time.
     Nothing is sent to a model. `remit ledger verify --file OUT` checks the registration."""
 
@@ -121,7 +121,7 @@ class RegisterChoices(Operation):
         """Write the registration to its file, and return its statement.
 
         Raises:
-            InvalidInputError: a line is not a prompt, or has results; or both files are the same.
+            InvalidInputError: a line is not a prompt, or may have answers; or both files are one.
             TlogError: the key of a witness cannot be parsed.
             WitnessError: a witness refuses or does not answer.
             RemitError: the file cannot be written.

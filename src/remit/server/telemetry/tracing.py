@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 
 from remit._version import __version__
 from remit.gateway import CallReport
-from remit.kernel.errors import ConfigError
+from remit.kernel.errors import ConfigError, excerpt
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
+from remit.kernel.secrets import redact_secrets
 from remit.server.telemetry.logs import name_of
 
 _installed = find_spec("opentelemetry") is not None
@@ -172,10 +173,15 @@ def signal_url(endpoint: str, path: str) -> str:
     Raises:
         ConfigError: the endpoint is not an HTTP URL.
     """
-    parts = urlsplit(endpoint)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    try:
+        parts = urlsplit(endpoint)
+        is_valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # brackets without an IPv6 address, or a port that is no number
+        is_valid = False
+    if not is_valid:
         raise ConfigError(
-            "The OTLP endpoint is not an http or https URL.",
+            f"The OTLP endpoint {excerpt(redact_secrets(endpoint), 60)!r} is not an http or https "
+            "URL. OTLP over gRPC is not supported.",
             next_step="Use a URL such as http://host:4318.",
         )
     return parts._replace(path=path).geturl() if parts.path in ("", "/") else endpoint

@@ -144,7 +144,8 @@ class Record:
         Raises:
             LedgerError: the entry cannot be written.
         """
-        return await self._write(self._ended(self._call(name, arguments), "refused", None, error))
+        shown = self._call(redact_secrets(name), arguments)  # A client may have invented the name.
+        return await self._write(self._ended(shown, "refused", None, error))
 
     async def message(self, method: str, sent: Any, result: Any = None, *, error: str = "") -> str:
         """Record any other request or notification with content; return the entry's id.
