@@ -8,7 +8,6 @@ is surely less than the tolerance below the current one, else with a stop.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -64,7 +63,10 @@ def read_canary(ledger: LedgerReader, terms: CanaryTerms) -> Compared:
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    return compare(read_samples(ledger, after=terms.entry_id), terms)
+    comparison = Comparison(terms)
+    for sample in read_samples(ledger, after=terms.entry_id):
+        comparison.add(sample)
+    return comparison.result()
 
 
 def canary_of(ledger: LedgerClient, proposal: Proposal) -> dict[str, Any] | None:
@@ -88,41 +90,53 @@ def canary_of(ledger: LedgerClient, proposal: Proposal) -> dict[str, Any] | None
     return {**asdict(terms_of(started[-1])), "state": "ended", **compared}
 
 
-def compare(samples: Iterable[Sample], terms: CanaryTerms) -> Compared:
-    """Return the comparison of both routes of a canary.
+class Comparison:
+    """The comparison of both routes, a sample at a time.
 
     Tainted samples have no grade here. Parties that grade more than their share count less, as in
     signals.
 
     Args:
-        samples: exchanges since the start, oldest first; those of other canaries are left out.
         terms: the terms of the canary.
     """
-    calls: Counter[str] = Counter()
-    windows = {"new": Window(ALPHA), "old": Window(ALPHA)}
-    costs = {"new": 0.0, "old": 0.0}
-    refused = 0
-    for one in samples:
-        if one.canary != terms.proposal_id:
-            continue
-        calls[one.arm] += 1
-        refused = 0 if one.arm == "new" else refused + (one.arm == "shadow")
-        if one.arm in windows:
-            costs[one.arm] += (one.cost_nano or 0) / 1e9
-            if one.reward is not None and not one.tainted:
-                windows[one.arm].add(one.reward, one.raters)
-    new, old = windows["new"], windows["old"]
-    verdict, reason = _verdict(new, old, terms, refused)
-    return Compared(
-        calls=dict(calls),
-        graded={arm: window.samples for arm, window in windows.items()},
-        rewards={arm: one.estimate().value for arm, one in windows.items() if one.samples},
-        difference=difference(new.sequences()[0], old.sequences()[0]),
-        usd_per_call={arm: usd / calls[arm] for arm, usd in costs.items() if calls[arm]},
-        spent_usd=costs["new"],
-        verdict=verdict,
-        reason=reason,
-    )
+
+    def __init__(self, terms: CanaryTerms) -> None:
+        self._terms = terms
+        self._calls: Counter[str] = Counter()
+        self._windows = {"new": Window(ALPHA), "old": Window(ALPHA)}
+        self._usd = {"new": 0.0, "old": 0.0}
+        self._refused = 0
+
+    def add(self, sample: Sample) -> None:
+        """Count an exchange since the start; those of other canaries are left out.
+
+        Exchanges must come in the order of the ledger.
+        """
+        arm = sample.arm
+        if sample.canary != self._terms.proposal_id:
+            return
+        self._calls[arm] += 1
+        self._refused = 0 if arm == "new" else self._refused + (arm == "shadow")
+        if arm in self._windows:
+            self._usd[arm] += (sample.cost_nano or 0) / 1e9
+            if sample.reward is not None and not sample.tainted:
+                self._windows[arm].add(sample.reward, sample.raters)
+
+    def result(self) -> Compared:
+        """Return the comparison of the samples so far."""
+        calls, windows = self._calls, self._windows
+        new, old = windows["new"], windows["old"]
+        verdict, reason = _verdict(new, old, self._terms, self._refused)
+        return Compared(
+            calls=dict(calls),
+            graded={arm: window.samples for arm, window in windows.items()},
+            rewards={arm: one.estimate().value for arm, one in windows.items() if one.samples},
+            difference=difference(new.sequences()[0], old.sequences()[0]),
+            usd_per_call={arm: usd / calls[arm] for arm, usd in self._usd.items() if calls[arm]},
+            spent_usd=self._usd["new"],
+            verdict=verdict,
+            reason=reason,
+        )
 
 
 def _verdict(new: Window, old: Window, terms: CanaryTerms, refused: int) -> tuple[Verdict, str]:
