@@ -374,5 +374,5 @@ def test_a_loss_is_stopped_and_a_gain_is_adopted() -> None:
                                       (0.75, "loss", 0, 5)],
 )  # fmt: skip
 def test_100_canaries(new: float, end: str, least: int, most: int) -> None:
-    ended = _ends(new, 0.75, 10.0, 100)
+    ended = _ends(new, 0.75, 5.0, 100)
     assert least <= ended[end] <= most, ended

@@ -151,4 +151,4 @@ def _verdict(new: Window, old: Window, terms: CanaryTerms, refused: int) -> tupl
         )
     if refused >= _REFUSED:
         return "stop", "The budget is used up, and the comparison is undecided."
-    return "", "The comparison is undecided; more graded calls decide it."
+    return "", "More graded calls decide the comparison."
