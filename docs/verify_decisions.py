@@ -205,6 +205,12 @@ def check_scores(record: dict, meta: dict, heads: dict) -> list:
 def check_draw(record: dict, meta: dict, name: str) -> list:
     """Whether the decision's id draws its propensity, and who is asked first."""
     if "propensity" not in meta: return []
+    if tried := meta.get("canary"):
+        u = int(sha256(f"remit-canary:{name}".encode()).hexdigest()[:16], 16) / 2 ** 64
+        arm, share = ("new" if u < tried["share"] else "old"), tried["share"]
+        same = record["candidates_considered"][0] == tried["other"]
+        chance = 1 if same else round(share if arm == "new" else 1 - share, 6)
+        return [] if (arm, chance) == (tried["arm"], meta["propensity"]) else ["canary"]
     chain, share = record["candidates_considered"], meta.get("exploration", 0)
     chain = [model for model in chain if model not in meta.get("not_drawn", ())] or chain
     u = int(sha256(f"remit-exploration:{name}".encode()).hexdigest()[:16], 16) / 2 ** 64

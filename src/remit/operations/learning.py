@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from remit.kernel.errors import NotFoundError
+from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.words import count, cut
-from remit.operations.learning_text import report_lines
+from remit.operations.learning_text import canary_lines, report_lines
 from remit.operations.operation import (
     Caller,
     Column,
@@ -25,7 +25,7 @@ from remit.operations.operation import (
 from remit.operations.orders import by
 
 if TYPE_CHECKING:
-    from remit.learning.proposals import Proposal, Proposals
+    from remit.learning.proposals import Governance, Proposal, Proposals
 
 _LISTED = 50
 _REASON_CHARS = 60
@@ -91,7 +91,7 @@ class ListProposals(Operation):
 
 
 class ShowProposal(_OfProposal):
-    """Show a proposal: the change, its reason, the predicted effect and the evidence.
+    """Show a proposal: the change, its reason, the predicted effect, the evidence and the canary.
 
     ID is a proposal's id, a unique prefix of it, or `last`.
     """
@@ -105,9 +105,14 @@ class ShowProposal(_OfProposal):
         Raises:
             NotFoundError: no such proposal exists.
         """
+        from remit.learning.proposals import canary_of
+
         known, one = self.found(root)
         stale = known.stale(one) if one.state == "open" else ""
-        return {**one.to_dict(), "stale": stale, "evidence_by_key": known.evidence_by_key(one)}
+        return {
+            **one.to_dict(), "stale": stale, "evidence_by_key": known.evidence_by_key(one),
+            "canary": canary_of(root.ledger, one),
+        }  # fmt: skip
 
     def lines(self, found: dict[str, Any]) -> Iterator[str]:
         """Yield the facts of the proposal, then its diff."""
@@ -123,6 +128,8 @@ class ShowProposal(_OfProposal):
         yield f"evidence   {count(len(found['evidence']), 'entry')}: {given}"
         if found["stale"]:
             yield f"stale      {found['stale']}; propose the change again"
+        if found["canary"]:
+            yield from canary_lines(found["canary"])
         if found["decision"]:
             said = f"{found['decided_by']}: {found['decision_reason']} ({found['decision']})"
             yield f"decided    {found['state']} by {said}"
@@ -142,6 +149,11 @@ class _Decide(_OfProposal):
     reason: str = field("Reason, recorded permanently.", least=1, most=1000, pattern=r"\S")
     by: str | None = by()
 
+    def decide(self, governance: Governance, proposal_id: str) -> Proposal:
+        """Decide on the proposal, and return it."""
+        decided: Proposal = getattr(governance, self.verb)(proposal_id, reason=self.reason)
+        return decided
+
     def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
         """Decide on the proposal.
 
@@ -150,32 +162,102 @@ class _Decide(_OfProposal):
             ProposalError: the state of the proposal, or a gate, does not permit the decision.
         """
         _, one = self.found(root)
-        decided: Proposal = getattr(root.governance(caller), self.verb)(
-            one.proposal_id, reason=self.reason
-        )
-        return decided.to_dict()
+        return self.decide(root.governance(caller), one.proposal_id).to_dict()
 
     def lines(self, found: dict[str, Any]) -> Iterator[str]:
         """Yield the new state, and a note on the policy epoch that began."""
-        yield f"{found['proposal_id']} {found['state'].replace('_', ' ')} ({found['decision']})"
+        decision = f" ({found['decision']})" if found["decision"] else ""
+        yield f"{found['proposal_id']} {found['state'].replace('_', ' ')}{decision}"
         if found["epoch"]:
             yield Note(f"Policy epoch {found['epoch']}. Restart programs that have this root open; "
                        "servers reload it themselves.")  # fmt: skip
 
 
-for _verb, _summary, _meaning in (
-    ("adopt", "Adopt a proposal", "Adopt a proposal. Running servers apply it within seconds."),
-    ("reject", "Reject a proposal", "Reject a proposal."),
-    (
-        "rollback",
-        "Roll back a proposal",
-        "Roll back an adopted proposal.",
-    ),
+class AdoptProposal(_Decide):
+    """Adopt a proposal, or try its route on a share of the calls (canary). Running servers apply
+    it within seconds.
+
+    With --share, the proposed route answers a share of the calls until the comparison of the
+    rewards decides: Remit then adopts the proposal, or stops the canary. With --shadow, the
+    proposed route chooses, and the current route answers.
+    """
+
+    command, route = "learn adopt", "POST /learn/proposals/{proposal_id}/adopt"
+    summary, form = "Adopt a proposal", "ProposalAdoption"
+
+    share: float = field("Share of the calls that take the proposed route, below 1.", 0.0, least=0,
+                         most=1)  # fmt: skip
+    usd: float = field(
+        "Most that the canary may cost in US dollars: calls for which both routes choose "
+        "different models.", 0.0, least=0,
+    )  # fmt: skip
+    shadow: bool = field(
+        "Record the choices of the proposed route, and use the current one.", False
+    )
+    key: str = field("Id of the only key whose calls count.", "", most=128)
+    task: str = field("The only task whose calls count, such as `code`.", "", most=64)
+
+    def decide(self, governance: Governance, proposal_id: str) -> Proposal:
+        """Adopt the proposal or start its canary; return the proposal.
+
+        Raises:
+            InvalidInputError: the options contradict each other.
+        """
+        if not (self.share or self.shadow):
+            if self.usd or self.key or self.task:
+                raise InvalidInputError(
+                    "A budget, a key and a task belong to a canary.",
+                    next_step="Give --share or --shadow too.",
+                )
+            return governance.adopt(proposal_id, reason=self.reason)
+        if self.shadow and (self.share or self.usd):
+            raise InvalidInputError("A shadow has neither a share nor a budget.",
+                                    next_step="Leave out --share and --usd.")  # fmt: skip
+        return governance.start_canary(
+            proposal_id, reason=self.reason, share=self.share, usd=self.usd, for_key=self.key,
+            task=self.task,
+        )  # fmt: skip
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the new state, or a note on the canary."""
+        yield from super().lines(found)
+        if found["state"] == "open":
+            yield Note("The canary has begun; `remit learn show` shows the comparison.")
+
+
+for _verb, _method, _summary, _meaning in (
+    ("reject", "reject", "Reject a proposal", "Reject a proposal."),
+    ("rollback", "rollback", "Roll back a proposal", "Roll back an adopted proposal."),
+    ("stop", "stop_canary", "Stop a canary", "Stop the canary of a proposal, which stays open."),
 ):
     type(f"{_verb.capitalize()}Proposal", (_Decide,), {
-        "__doc__": _meaning, "__module__": __name__, "verb": _verb, "command": f"learn {_verb}",
+        "__doc__": _meaning, "__module__": __name__, "verb": _method, "command": f"learn {_verb}",
         "route": f"POST /learn/proposals/{{proposal_id}}/{_verb}", "summary": _summary,
     })  # fmt: skip
+
+
+class SettleCanary(Operation):
+    """End the canary in force if the comparison of both routes has decided.
+
+    Running servers do this themselves.
+    """
+
+    command, changes = "learn settle", True
+
+    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+        """Return the comparison; ``verdict`` is empty if no canary is in force.
+
+        Raises:
+            ProposalError: another process decided meanwhile.
+            PackageError: the package cannot be installed now.
+        """
+        found = root.governance(caller).settle_canary()
+        nothing = {"verdict": "", "reason": "No canary is in force."}
+        return nothing if found is None else found.to_dict()
+
+    def lines(self, found: dict[str, Any]) -> Iterator[str]:
+        """Yield the verdict and its reason."""
+        yield f"{found['verdict'] or 'undecided'}: {found['reason']}"
 
 
 class ReadReport(Operation):

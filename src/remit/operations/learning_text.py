@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from remit.kernel.words import count
 
@@ -12,6 +12,31 @@ if TYPE_CHECKING:
     from remit.learning.meta import Effect, Report
 
 _NAMED = 5  # missing requirements in a line
+
+
+def canary_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a canary: its terms, both routes, and the next event.
+
+    Args:
+        found: the canary, as :func:`remit.learning.proposals.canary_of` returns it.
+    """
+    only = "".join(f", {name} {found[name]}" for name in ("for_key", "task") if found[name])
+    share = f"{found['share']:.0%} of the calls" if found["share"] else "shadow"
+    yield f"canary     {found['state']}: {share}{only}, since {found['at']} by {found['by']}"
+    if not (calls := found.get("calls")):
+        return
+    yield "           calls: " + ", ".join(f"{number} {arm}" for arm, number in calls.items())
+    gap = found["difference"]
+    for arm, number in found["graded"].items():
+        reward, usd = (found[name].get(arm) for name in ("rewards", "usd_per_call"))
+        shown = "-" if reward is None else f"{reward:.4f}"
+        cost = "-" if usd is None else f"{usd:.6f} USD a call"
+        yield f"           {arm}: reward {shown} of {number}, {cost}"
+    yield (
+        f"           difference {gap['value']:+.4f} [{gap['low']:+.4f}, {gap['high']:+.4f}], "
+        f"spent {found['spent_usd']:.6f} of {found['usd']:g} USD"
+    )
+    yield f"           {found['verdict'] or 'undecided'}: {found['reason']}"
 
 
 def report_lines(found: Report) -> Iterator[str]:

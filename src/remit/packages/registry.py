@@ -34,8 +34,8 @@ LEARNED_PACKAGES = "PKG-LEARNED-*"
 """The pattern of learned packages' ids in the trust of a key."""
 
 _EPOCH = (
-    "SELECT count(*) FROM entries WHERE event_type IN ('SIGNAL_ADOPTED', 'SIGNAL_ROLLED_BACK') "
-    f"AND {KERNEL_ROWS}"
+    "SELECT count(*) FROM entries WHERE event_type IN "
+    f"('SIGNAL_ADOPTED', 'SIGNAL_ROLLED_BACK', 'SIGNAL_CANARY') AND {KERNEL_ROWS}"
 )
 
 
@@ -364,7 +364,8 @@ def receipt_bytes(package: InstalledPackage) -> bytes:
 
 
 def policy_epoch(record: LedgerClient | Transaction) -> int:
-    """Return the policy epoch: the number of adoptions and rollbacks of learned packages.
+    """Return the policy epoch: the number of adoptions and rollbacks of learned packages, and of
+    starts and stops of canaries.
 
     Args:
         record: the ledger, or a transaction, which sees its own entries too.

@@ -13,6 +13,7 @@ thoughts.
 
 from remit.kernel.errors import NotFoundError
 from remit.routing.call_explanation import explain_call
+from remit.routing.canary import CanaryTerms, canary_in_force, terms_of
 from remit.routing.candidate import Candidate
 from remit.routing.decision import (
     RULES_UNAVAILABLE,
@@ -63,6 +64,7 @@ __all__ = [
     "NO_OP_DECISION_EMITTER",
     "REGISTRATION_FORMAT",
     "RULES_UNAVAILABLE",
+    "CanaryTerms",
     "Candidate",
     "CircuitOpenError",
     "DecisionEmitter",
@@ -95,6 +97,7 @@ __all__ = [
     "asked_of",
     "buckets_of",
     "build_routing_decision_record",
+    "canary_in_force",
     "compute_decision_hash",
     "create_thought_record_emitter",
     "explain",
@@ -111,6 +114,7 @@ __all__ = [
     "replay",
     "route_request",
     "score_candidates",
+    "terms_of",
 ]
 
 # Earlier names, for programs that catch them; they end with version 1.0.

@@ -16,6 +16,7 @@ from remit.gateway import Choice, CircuitState, DecisionStep, Model, Parts, Refu
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.ledger import EncodedValue, Prepared
+from remit.routing.canary import Trial
 from remit.routing.candidate import Candidate
 from remit.routing.candidate_order import Ranking, name_of
 from remit.routing.decision import (
@@ -96,7 +97,9 @@ class RouteChoice(_Routed):
         final: a refusal that another model would not change.
         stages: the record of stages or of an ensemble, for the decision.
         answer: the candidate that answered, and the response; None without an answer.
-        drawn_order: the draw of the candidates' order; None without exploration.
+        draw: the draw of the candidates' order, or of the route; None if nothing was drawn.
+        release: called with the decision when the choice is closed.
+        rules: the rules of the ranking.
         emitted: the result of the decision's emitter; None without an emitter or if it failed.
     """
 
@@ -121,7 +124,9 @@ class RouteChoice(_Routed):
         self.retry_after_s: float | None = None
         self.stages: Sequence[Mapping[str, Any]] = ()
         self.answer: Answer | None = None
-        self.drawn_order: Drawn | None = None
+        self.draw: Drawn | Trial | None = None
+        self.release: Callable[[str], None] = lambda decision_id: None
+        self.rules = options.rules or Rules.shipped()
         self.emitted: Any = None
         self.make_parts: Callable[[RouteChoice], Parts] | None = None
         self._step: DecisionStep | None = None
@@ -167,11 +172,13 @@ class RouteChoice(_Routed):
         return None if self.make_parts is None else self.make_parts(self)
 
     def drawn(self, model: Model, number: int) -> Mapping[str, Any]:
-        """Return the metadata of the first attempt at a drawn model."""
-        drawn = self.drawn_order
-        if drawn is None or number != 1 or model.name != drawn.first.model_id:
-            return _NOTHING
-        return drawn.of_exchange
+        """Return the metadata of an attempt that follows from the draw."""
+        return _NOTHING if self.draw is None else self.draw.of_exchange(model.name, number)
+
+    def follow(self, ranking: Ranking, rules: Rules) -> None:
+        """Take the order of another route."""
+        self.ranking, self.rules = ranking, rules
+        self.models = self.models_of(self.options, ranking.chain, ranking.task)
 
     def decide(self, model: Model, latency_ms: float, exchange: Prepared) -> DecisionStep | None:
         """Return the step that records the decision with the answer; None without a trail."""
@@ -286,9 +293,8 @@ class RouteChoice(_Routed):
         return response
 
     def close(self) -> None:
-        """Release the bound that exploration holds."""
-        if self.drawn_order is not None and self.options.exploration is not None:
-            self.options.exploration.ended(self.id)
+        """Release the upper bound that the draw holds."""
+        self.release(self.id)
 
     def _is_decided(self, response: PromptResponse) -> bool:
         """Return True if there is a decision to record, and the caller may record one."""
@@ -353,8 +359,7 @@ class RouteChoice(_Routed):
         options, ranking, asked = self.options, self.ranking, self.asked
         mode: RoutingMode = options.mode if chosen else "fail"
         tried = max(0, models_of(made) - 1) if chosen else len(self.failed)
-        version = (options.rules or Rules.shipped()).version_hash
-        key = (mode, chosen, tried, version)
+        key = (mode, chosen, tried, version := self.rules.version_hash)
         form = ranking.forms.get(key)
         if form is None:
             record = build_routing_decision_record(
@@ -368,7 +373,6 @@ class RouteChoice(_Routed):
             )
             form = ranking.forms[key] = DecisionForm(record, ranking.encoded["context"].encoded)
         found, text = form.of(asked.encoded)
-        request = asked.request
         return RoutingDecision(
             decision_id=self.id,
             record=found,
@@ -380,9 +384,9 @@ class RouteChoice(_Routed):
             stages=self.stages,
             scoring=name_of(options.scoring_fn),
             route=options.route,
-            session_id=request.session_id,
-            subject_id=request.subject_id,
-            drawn=_NOT_DRAWN if self.drawn_order is None else self.drawn_order.of_decision,
+            session_id=asked.request.session_id,
+            subject_id=asked.request.subject_id,
+            drawn=_NOT_DRAWN if self.draw is None else self.draw.of_decision,
             encoded=ranking.encoded,
             exact=exact,
             text=text,
@@ -440,7 +444,8 @@ class PartChoice(_Routed):
         """Return the request of the part: an idempotency key becomes the part's own."""
         if not request.idempotency_key:
             return request
-        return replace(request, idempotency_key=_key_of(request.idempotency_key, self.name))
+        text = f"{self.name}|{request.idempotency_key}".encode("utf-8", "replace")
+        return replace(request, idempotency_key=f"part-{hashlib.sha256(text).hexdigest()}")
 
     def note_late(self, timeout_s: float) -> None:
         """Note that the call of this part was cancelled at its time limit.
@@ -493,8 +498,3 @@ def models_of(calls: Sequence[Mapping[str, Any]]) -> int:
 def _plain(text: str) -> str:
     """Return a provider's text without characters that a record cannot contain."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
-
-
-def _key_of(key: str, part: str) -> str:
-    """Return the idempotency key of one part of a request that makes several calls."""
-    return f"part-{hashlib.sha256(f'{part}|{key}'.encode('utf-8', 'replace')).hexdigest()}"

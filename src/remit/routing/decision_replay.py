@@ -17,6 +17,7 @@ from remit.ledger import (
     LedgerEntry,
     LedgerReader,
 )
+from remit.routing.canary import trials_agree
 from remit.routing.candidate import Candidate
 from remit.routing.decision import RULES_UNAVAILABLE, compute_decision_hash
 from remit.routing.errors import ErasedHeadError
@@ -110,12 +111,20 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def scored_inputs(meta: Mapping[str, Any], ledger: LedgerClient | None = None) -> ScoringInputs:
+def scored_inputs(
+    meta: Mapping[str, Any],
+    ledger: LedgerClient | None = None,
+    *,
+    weights: Weights | None = None,
+    balance_nano: int | None = None,
+) -> ScoringInputs:
     """Return the recorded inputs of scoring.
 
     Args:
         meta: metadata of the decision's entry.
         ledger: the ledger that contains learned heads; None if no head is needed.
+        weights: the rules of another route; None for the recorded ones.
+        balance_nano: the balance of that route's spend; None for the recorded one.
 
     Raises:
         RemitError, KeyError, TypeError: the metadata cannot be used.
@@ -127,11 +136,12 @@ def scored_inputs(meta: Mapping[str, Any], ledger: LedgerClient | None = None) -
         context["task"],
         context["operator_preference"],
         tuple(Candidate.from_profile(name, profile) for name, profile in profiles.items()),
-        Weights.from_document(
+        weights
+        or Weights.from_document(
             context["weights"],
             None if ledger is None else lambda digest: head_on_record(ledger, digest),
         ),
-        context.get("balance_nano", 0),
+        context.get("balance_nano", 0) if balance_nano is None else balance_nano,
     )
 
 
@@ -228,6 +238,8 @@ def _recomputed(
         notes.append(f"The scores came from {meta['scoring']}, which is not run again.")
         return
     try:
+        if (agree := trials_agree(meta, record["candidates_considered"], ledger)) is not None:
+            checks["canary"] = agree
         scoring = score_candidates(scored_inputs(meta, ledger))
     except ErasedHeadError as error:
         erased.append("head")

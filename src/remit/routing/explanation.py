@@ -236,6 +236,8 @@ def _why(
             f"{100 * share:g} % of such decisions explore: the first model was drawn with "
             f"probability {propensity:g}."
         )
+    if isinstance(canary := meta.get("canary"), Mapping):
+        sentences.append(_tried(canary))
     for row in candidates:
         model, score = row["model_id"], row["score"]
         if row["status"] == "answered" and model == chosen:
@@ -261,6 +263,15 @@ def _why(
     if record["routing_mode"] == "fail":
         sentences.append(f"No model answered after {record['fallback_attempts']} attempts.")
     return sentences
+
+
+def _tried(canary: Mapping[str, Any]) -> str:
+    """Return the sentence on the canary that the decision belongs to."""
+    took, other = ("proposed", "current") if canary.get("arm") == "new" else ("current", "proposed")
+    return (
+        f"A canary of {canary.get('proposal_id')} drew the {took} route (share of the proposed "
+        f"route: {canary.get('share')}); the {other} route puts {canary.get('other')} first."
+    )
 
 
 def _joined(stage: Mapping[str, Any], meta: Mapping[str, Any]) -> list[str]:

@@ -13,13 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import orjson
-
 from remit.kernel.settings import ExplorationSettings
 from remit.ledger import LedgerClient
 from remit.routing.candidate import Candidate
-from remit.routing.intent import read_intent
-from remit.routing.scores import ANY_TASK, ScoringInputs
+from remit.routing.scores import ScoringInputs, kind_of_task
+from remit.routing.spend import exchanges_after
 
 _SEED = "remit-exploration:"
 
@@ -51,9 +49,15 @@ class Drawn(NamedTuple):
         shown = {"propensity": self.propensity, "exploration": self.share}
         return {**shown, "not_drawn": list(self.left_out)} if self.left_out else shown
 
-    @property
-    def of_exchange(self) -> dict[str, Any]:
-        """The metadata of the exchange of the first candidate."""
+    def of_exchange(self, model: str, number: int) -> Mapping[str, Any]:
+        """Return the metadata of an attempt; empty unless it is the first at the drawn candidate.
+
+        Args:
+            model: name of the model.
+            number: number of the attempt, from 1.
+        """
+        if number != 1 or model != self.first.model_id:
+            return {}
         shown: dict[str, Any] = {} if self.propensity == 1 else {"propensity": self.propensity}
         return {**shown, "explored": True} if self.explored else shown
 
@@ -75,11 +79,17 @@ def draws_agree(meta: Mapping[str, Any], record: Mapping[str, Any]) -> bool | No
         float(meta.get("exploration", 0)),
         tuple(meta.get("not_drawn", ())),
     )
-    if drawn.propensity != meta["propensity"]:
+    if "canary" not in meta and drawn.propensity != meta["propensity"]:
         return False
     asked = [one["model_id"] for name in ("skipped", "attempts") for one in meta.get(name) or ()
              if isinstance(one, Mapping)]  # fmt: skip
     return not asked or drawn.first in asked
+
+
+def fraction(seed: str, decision_id: str) -> float:
+    """Return the first 8 bytes of SHA-256(seed + decision id) as a fraction of 2^64."""
+    digest = hashlib.sha256(f"{seed}{decision_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") / (1 << 64)
 
 
 def draw(
@@ -107,8 +117,7 @@ def draw(
     count = len(drawable)
     if share <= 0 or count < 2:
         return Drawn(tuple(chain), chain[0])
-    digest = hashlib.sha256(f"{_SEED}{decision_id}".encode()).digest()
-    number = int.from_bytes(digest[:8], "big") / (1 << 64)
+    number = fraction(_SEED, decision_id)
     place = min(int(number / share * count), count - 1) if number < share else 0
     first = drawable[place]
     propensity = round(share / count + (0.0 if place else 1 - share), 6)
@@ -157,12 +166,8 @@ class Exploration:
                 cannot be drawn.
         """
         settings = self._settings
-        if settings.tasks:
-            task = inputs.task.partition("+")[0]
-            if task == ANY_TASK:
-                task = read_intent(inputs.prompt, inputs.weights).task
-            if task not in settings.tasks:
-                return draw(decision_id, chain, 0)
+        if settings.tasks and kind_of_task(inputs) not in settings.tasks:
+            return draw(decision_id, chain, 0)
         left_out = [one.model_id for one in chain if one.model_id not in bounds]
         return await asyncio.to_thread(self._draw, decision_id, chain, left_out, bounds)
 
@@ -198,14 +203,8 @@ class Exploration:
             head = self._ledger.head()
             last = head[0] if head else -1
             self._seen = last if first is None else first.seq - 1
-        rows = self._ledger.select(
-            "SELECT seq, record FROM entries WHERE event_type = 'EXCHANGE' AND seq > ? "
-            "ORDER BY seq",
-            (self._seen,),
-        )
-        for seq, record in rows:
-            self._seen = int(seq)
-            metadata = orjson.loads(record)["metadata"]
+        for seq, metadata in exchanges_after(self._ledger, self._seen):
+            self._seen = seq
             if metadata.get("explored"):
                 self._spent_usd += float(metadata.get("cost_usd") or 0)
         return self._spent_usd

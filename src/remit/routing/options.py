@@ -17,6 +17,7 @@ from remit.kernel.exchange import PromptRequest, PromptResponse, TextSink
 from remit.kernel.settings import default_settings
 from remit.kernel.validation import check_fields
 from remit.providers import EventSink
+from remit.routing.canary import Canary
 from remit.routing.candidate import Candidate
 from remit.routing.emitters import NO_OP_DECISION_EMITTER, DecisionEmitter
 from remit.routing.exploration import Exploration
@@ -95,6 +96,7 @@ class RouteOptions:
         stages: stages of mode ``pipeline``, in order.
         prompts: makes the request of a stage or a judge from its contract.
         exploration: sometimes draws another model than the best; in mode ``single`` only.
+        canary: draws between the current and a proposed route; in mode ``single`` only.
         route: the name that the call asked for, for records.
         identity: the caller, if already authenticated.
         on_text: receives the text of the answering model as it comes.
@@ -121,6 +123,7 @@ class RouteOptions:
     stages: Sequence[Stage] = ()
     prompts: StagePrompts | None = None
     exploration: Exploration | None = None
+    canary: Canary | None = None
     route: str = ""
     identity: Identity | None = None
     on_text: TextSink | None = None

@@ -88,7 +88,7 @@ async def route(asked: Asked, options: RouteOptions) -> tuple[RouteResult, Route
 async def choose(asked: Asked, options: RouteOptions) -> RouteChoice:
     """Return the models to ask for a request, best first, and what to record. Sends nothing.
 
-    An exploring route reads the ledger.
+    A canary and an exploring route read the ledger. A call of a canary does not explore.
 
     Args:
         asked: the request and its prompt.
@@ -115,13 +115,15 @@ async def choose(asked: Asked, options: RouteOptions) -> RouteChoice:
     elif options.mode == "ensemble":
         open_circuits = await circuits_of(options, ranking.chain)
         choice.make_parts = functools.partial(_joined, asked=asked, open_circuits=open_circuits)
-    elif (exploration := options.exploration) is not None:
+    elif options.canary is not None or options.exploration is not None:
         inputs = _inputs(options, options.candidates, asked, task)
-        bounds = await _bounds(choice)
-        drawn = choice.drawn_order = await exploration.draw(
-            choice.id, inputs, ranking.chain, bounds
-        )
-        choice.models = choice.models_of(options, drawn.chain, task)
+        if options.canary is not None and await options.canary.enter(choice, inputs):
+            return choice
+        if (exploration := options.exploration) is not None:
+            bounds = await _bounds(choice)
+            drawn = await exploration.draw(choice.id, inputs, ranking.chain, bounds)
+            choice.draw, choice.release = drawn, exploration.ended
+            choice.models = choice.models_of(options, drawn.chain, task)
     return choice
 
 

@@ -19,6 +19,7 @@ from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError
 from remit.kernel.exchange import ModelCapabilities, PromptRequest
 from remit.kernel.settings import RouteSettings, RoutingSettings
 from remit.ledger import LedgerClient
+from remit.routing.canary import Canary, canary_in_force
 from remit.routing.candidate import Candidate
 from remit.routing.candidate_order import rank
 from remit.routing.choice import RouteChoice
@@ -77,6 +78,8 @@ class Router:
         self._registry = registry
         self._exploration = Exploration(ledger, settings.exploration)
         self._spend = Spend(ledger)
+        terms = canary_in_force(ledger)
+        self._canary = None if terms is None else Canary(ledger, terms)
         self._prompts = prompts
         self.rules = rules
         self.routes: Mapping[str, RouteSettings] = read_routes(settings, registry, rules, prompts)
@@ -406,6 +409,7 @@ class Router:
             emitter_timeout_s=self._settings.emitter_timeout_s,
             prompts=self._prompts,
             exploration=self._exploration if self._settings.exploration.share else None,
+            canary=self._canary,
             route=name,
             mode=route.mode,
             task=route.task,

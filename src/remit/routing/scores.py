@@ -112,6 +112,12 @@ def unmet_need(candidate: Candidate, task: str) -> str:
     return ""
 
 
+def kind_of_task(inputs: ScoringInputs) -> str:
+    """Return the task of a call: the stated one, else the one that the prompt shows."""
+    name = inputs.task.partition("+")[0]
+    return read_intent(inputs.prompt, inputs.weights).task if name == ANY_TASK else name
+
+
 def score_candidates(inputs: ScoringInputs) -> Scoring:
     """Return the score of every candidate by the rules (docs/routing.md has the formula).
 

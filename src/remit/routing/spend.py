@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import orjson
 
-from remit.ledger import LedgerClient, parse_entry_id
+from remit.ledger import KERNEL_ROWS, LedgerClient, parse_entry_id
 from remit.routing.learned_head import next_balance
 from remit.routing.trail import ThoughtNotFoundError, get_thought_record
 from remit.routing.weights import LearnedRules
@@ -16,20 +18,24 @@ _CALLS = 1_000
 """Number of latest exchanges that a new process reads; older ones no longer steer."""
 
 _NANO = 1_000_000_000
+_ADOPTED = f"SELECT max(seq) FROM entries WHERE event_type = 'SIGNAL_ADOPTED' AND {KERNEL_ROWS}"
 
 
 class Spend:
     """The balance of a learned route: the allowed cost of its calls minus their real cost.
 
     The balance is read from the ledger, so that all processes steer by the same calls: exchanges
-    that a decision chose since the head was recorded. Calls in flight do not count yet.
+    that a decision chose since the head was recorded and since the last adoption. During a canary,
+    calls of the proposed route count for that route alone. Calls in flight do not count yet.
 
     Args:
         ledger: the ledger.
+        canary: the proposal whose route is tried; empty for the route in force.
     """
 
-    def __init__(self, ledger: LedgerClient) -> None:
+    def __init__(self, ledger: LedgerClient, canary: str = "") -> None:
         self._ledger = ledger
+        self._canary = canary
         self._lock = threading.Lock()
         self._rules: LearnedRules | None = None
         self._seen = -1  # the last exchange that was counted
@@ -43,22 +49,20 @@ class Spend:
         """
         if rules is None or not rules.cap_nano:
             return 0
-        return await asyncio.to_thread(self._read, rules)
+        return await asyncio.to_thread(self.read, rules)
 
-    def _read(self, rules: LearnedRules) -> int:
+    def read(self, rules: LearnedRules | None) -> int:
+        """Do as :meth:`balance`. Blocks."""
+        if rules is None or not rules.cap_nano:
+            return 0
         with self._lock:
             if self._rules != rules:
                 self._rules, self._balance, self._seen = rules, 0, self._start(rules)
-            rows = self._ledger.select(
-                "SELECT seq, record FROM entries WHERE event_type = 'EXCHANGE' AND seq > ? "
-                "ORDER BY seq",
-                (self._seen,),
-            )
-            for seq, record in rows:
-                self._seen = int(seq)
-                metadata = orjson.loads(record)["metadata"]
-                usd = metadata.get("cost_usd")
-                if metadata.get("decision_id") and usd is not None:
+            for seq, metadata in exchanges_after(self._ledger, self._seen):
+                self._seen = seq
+                usd, canary = metadata.get("cost_usd"), metadata.get("canary") or {}
+                tried = canary["proposal_id"] if canary.get("arm") == "new" else ""
+                if metadata.get("decision_id") and usd is not None and tried == self._canary:
                     self._balance = next_balance(self._balance, round(usd * _NANO), rules.cap_nano)
             return self._balance
 
@@ -73,4 +77,21 @@ class Spend:
             "OFFSET ?",
             (_CALLS,),
         )
-        return max(parse_entry_id(head) or -1 if head else -1, int(rows[0][0]) if rows else -1)
+        ((adopted,),) = self._ledger.select(_ADOPTED)
+        began = parse_entry_id(head) or -1 if head else -1
+        return max(began, int(rows[0][0]) if rows else -1, -1 if adopted is None else int(adopted))
+
+
+def exchanges_after(ledger: LedgerClient, seq: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield number and metadata of the exchanges after an entry, oldest first, without content.
+
+    Args:
+        ledger: the ledger.
+        seq: number of the entry; -1 for all exchanges.
+    """
+    rows = ledger.select(
+        "SELECT seq, record FROM entries WHERE event_type = 'EXCHANGE' AND seq > ? ORDER BY seq",
+        (seq,),
+    )
+    for number, record in rows:
+        yield int(number), orjson.loads(record)["metadata"]

@@ -51,7 +51,7 @@ from remit.runtime.state import check_state
 
 if TYPE_CHECKING:
     from remit.gateway.auth import Identity
-    from remit.learning.proposals import Governance
+    from remit.learning.proposals import Compared, Governance
 
 _log = logging.getLogger("remit.runtime")
 
@@ -325,6 +325,30 @@ def forget_erased(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> l
     return forget(
         root, ledger, loaded, governance(root, ledger, loaded, Identity("erasure", "admin"))
     )
+
+
+def settle_canary(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> Compared | None:
+    """End the canary in force if its comparison has decided; return the comparison, if any.
+
+    The end is recorded in the name of the person who started the canary.
+
+    Args:
+        root: the installation.
+        ledger: the root's ledger.
+        loaded: the root's settings.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+        ProposalError: another process decided meanwhile.
+        PackageError: the package cannot be installed now.
+    """
+    from remit.gateway.auth import Identity
+    from remit.routing import canary_in_force
+
+    terms = canary_in_force(ledger)
+    if terms is None:
+        return None
+    return governance(root, ledger, loaded, Identity(terms.by, "admin")).settle_canary()
 
 
 def gate_context(

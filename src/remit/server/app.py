@@ -28,6 +28,7 @@ from remit.ledger import LedgerRollbackError
 from remit.packages import policy_epoch
 from remit.providers.wire import A2A
 from remit.runtime import Runtime
+from remit.runtime.installation import settle_canary
 from remit.server import request
 from remit.server.authentication import Authenticator, from_elsewhere, is_local, open_keys
 from remit.server.batches import Batches
@@ -438,7 +439,19 @@ class App:
                     _log.warning("%d calls of processes that died were settled", len(recovered))
             except RemitError as error:
                 _log.warning("calls of dead processes cannot be recovered: %s", error.message)
+            await self._settle_canary()
             await asyncio.sleep(self._settings.gateway.recover_every_s)
+
+    async def _settle_canary(self) -> None:
+        runtime = self.runtime
+        try:
+            found = await asyncio.to_thread(
+                settle_canary, runtime.root, runtime.ledger, runtime.loaded
+            )
+            if found is not None and found.verdict:
+                _log.warning("the canary ended (%s): %s", found.verdict, found.reason)
+        except RemitError as error:
+            _log.warning("the canary cannot be settled: %s", error.message)
 
     async def _flush_metrics(self) -> None:
         """Write this process's numbers periodically to the files that all processes read."""

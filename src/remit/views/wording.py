@@ -67,6 +67,7 @@ WORDS: Mapping[str, str] = {
     "FEEDBACK": "feedback",
     "SIGNAL_OBSERVED": "metric past its threshold",
     "SIGNAL_PROPOSED": "change proposed",
+    "SIGNAL_CANARY": "canary of a proposal began or ended",
     "SIGNAL_ADOPTED": "proposal adopted",
     "SIGNAL_REJECTED": "proposal rejected",
     "SIGNAL_ROLLED_BACK": "change rolled back",

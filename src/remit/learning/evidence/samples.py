@@ -30,6 +30,9 @@ class Sample:
         package_id: the package that installed the contract at that time; empty without one.
         route: the named route, if one chose the model.
         epoch: the policy epoch in force; 0 before the first adoption.
+        canary: the proposal whose canary the call belongs to; empty without one.
+        arm: ``new`` or ``old`` if both routes of the canary could answer and choose different
+            models, ``same`` if they choose one model, ``shadow`` if only the current route could.
         propensity: probability with which this model was chosen; 1.0 without exploration.
         cost_nano: cost in nano-dollars; None if unknown.
         latency_ms: milliseconds from sending to the end of the answer.
@@ -61,6 +64,8 @@ class Sample:
     route: str = ""
     key_id: str = ""
     epoch: int = 0
+    canary: str = ""
+    arm: str = ""
     propensity: float = 1.0
     tools: tuple[str, ...] = ()
     cost_nano: int | None = None
@@ -321,6 +326,7 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
     cost = data.get("cost_usd")
     failed = data.get("outcome") != "success"
     decision_id = str(data.get("decision_id", ""))
+    canary = data.get("canary") or {"proposal_id": "", "arm": "", "differs": True, "share": 1}
     return Sample(
         exchange_id=entry_id(row.seq),
         decision_id=decision_id,
@@ -329,6 +335,8 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
         prompt_pack_id=row.prompt_pack_id,
         route=_text(data, "requested_model_id") if decision_id else "",
         epoch=int(data.get("policy_epoch", 0)),
+        canary=canary["proposal_id"],
+        arm=(canary["arm"] if canary["share"] else "shadow") if canary["differs"] else "same",
         propensity=float(data.get("propensity", 1)),
         cost_nano=None if cost is None else round(cost * _NANO),
         latency_ms=int(data.get("latency_ms", 0)),

@@ -131,7 +131,8 @@ class EffectReader:
 
     The epoch before the adoption is compared with the epoch that the adoption began. Only untainted
     samples count that the change concerns: those of its contract, those whose model a route chose,
-    or all. Other changes between the epochs are included, because this is not an experiment.
+    or all. Calls of a canary's route are left out. Other changes between the epochs are included,
+    because this is not an experiment.
     """
 
     def __init__(self, ledger: LedgerReader, proposals: Proposals) -> None:
@@ -164,7 +165,8 @@ class EffectReader:
         Samples count only as far as the iterator is consumed. :meth:`effects` returns the results.
         """
         for sample in samples:
-            for proposal, side in () if sample.tainted else self._sides.get(sample.epoch, ()):
+            left_out = sample.tainted or sample.arm == "new"
+            for proposal, side in () if left_out else self._sides.get(sample.epoch, ()):
                 metric = self._metrics[proposal.proposal_id]
                 value = _value(sample, metric)
                 if value is not None and _concerns(proposal, sample):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
 from remit.learning.proposals.adoption import Governance
+from remit.learning.proposals.canary import Compared, Comparison, canary_of
 from remit.learning.proposals.change import KINDS, Change, Kind, additions_of, with_additions
 from remit.learning.proposals.learner import MIN_EFFECTIVE_SAMPLES, Learner
 from remit.learning.proposals.proposal import Proposal, ProposalError, Proposals
@@ -24,6 +25,8 @@ __all__ = [
     "KINDS",
     "MIN_EFFECTIVE_SAMPLES",
     "Change",
+    "Compared",
+    "Comparison",
     "Governance",
     "Kind",
     "Learner",
@@ -31,6 +34,7 @@ __all__ = [
     "ProposalError",
     "Proposals",
     "additions_of",
+    "canary_of",
     "forget_erased",
     "with_additions",
 ]

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 from remit.gateway.auth import Identity
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.loops import run_blocking
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, load_settings
+from remit.learning.proposals.canary import Compared, read_canary
 from remit.learning.proposals.proposal import Proposal, ProposalError, Proposals
-from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, Transaction, is_plain_text
+from remit.learning.routes.route_fit import EVIDENCE_FILE, HEAD_FILE, RULES_FILE
+from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, Transaction, content, is_plain_text
 from remit.packages import (
     LEARNED_PACKAGES,
     Archive,
@@ -24,6 +30,7 @@ from remit.packages import (
 )
 from remit.packages.gates import GateContext, check_settings
 from remit.packages.shipped import trusted_root_key
+from remit.routing import CanaryTerms, LearnedHead, canary_in_force, record_head
 
 _LATEST = (
     "SELECT event_type FROM entries WHERE submission_id = ? AND event_type IN "
@@ -75,6 +82,7 @@ class Governance:
         reason: str,
         also: Callable[[Transaction], Iterator[LedgerEntry]] = lambda tx: iter(()),
         back: str | None = None,
+        compared: Compared | None = None,
     ) -> Proposal:
         """Install a proposal, or perform its rollback, and begin a policy epoch; return it.
 
@@ -87,6 +95,7 @@ class Governance:
             reason: the person's reason, recorded permanently.
             also: returns entries to write before, in the same transaction.
             back: the version that a later rollback installs; ``None`` for the present one.
+            compared: the comparison of the canary that ends with the adoption; None without one.
 
         Raises:
             ProposalError: ``stale``: evidence or installed version changed; ``edited``: the archive
@@ -100,7 +109,7 @@ class Governance:
             self._take_back(self.proposals.get(proposal.rolls_back), reason, proposal)
             return self.proposals.get(proposal.proposal_id)
         archive = self._archive(proposal)
-        self._check_settings(archive)
+        self._check_settings(archive.files)
         key = trusted_root_key(
             self._root, self._ledger, LEARNED_PACKAGES, by=self._identity.name, reason=reason,
             wait_s=self.manager.settings.lock_timeout_s,
@@ -115,11 +124,136 @@ class Governance:
             decision = self.decision(tx, proposal, "ADOPTED", reason, version=proposal.version)
             if back is not None:
                 decision.metadata["previous_version"] = back
+            if compared is not None:
+                self._require_canary(tx, proposal.proposal_id)
+                decision.metadata["compared"] = compared.to_dict()
             yield decision
 
         self.manager.install([incoming], approve=True, extra_entries=beside)
         self.proposals.archive(proposal.proposal_id).unlink(missing_ok=True)
         return self.proposals.get(proposal.proposal_id)
+
+    def start_canary(
+        self,
+        proposal_id: str,
+        *,
+        reason: str,
+        share: float,
+        usd: float,
+        for_key: str = "",
+        task: str = "",
+    ) -> Proposal:
+        """Try a proposed route on a share of the calls, begin a policy epoch; return the proposal.
+
+        The call appends a ``SIGNAL_CANARY`` entry with the terms and the rules, and records the
+        proposed head. Nothing is installed. The canary ends by :meth:`settle_canary`,
+        :meth:`stop_canary`, or a decision on the proposal.
+
+        Args:
+            proposal_id: an id as for :meth:`Proposals.get`.
+            reason: the person's reason, recorded permanently.
+            share: share of the calls, at least 0 and below 1. With 0 the proposed route chooses,
+                and the current one answers (shadow).
+            usd: most that the canary may cost in US dollars; 0 for a shadow.
+            for_key: id of the only key whose calls count; empty for all.
+            task: the only task whose calls count; empty for all.
+
+        Raises:
+            ProposalError: ``canary_in_force``: another canary is in force; or as in :meth:`adopt`.
+            PackageError: gate G3 refuses the resulting settings.
+            InvalidInputError: the proposal is of another kind than ``head``, or the share or the
+                budget has a wrong value.
+        """
+        proposal = self._open(proposal_id, reason)
+        if proposal.kind != "head":
+            raise InvalidInputError(
+                f"A proposal of the kind {proposal.kind} has no canary.",
+                next_step="Only learned routes (kind head) can be tried; adopt it for all calls.",
+            )
+        if not 0 <= share < 1 or not 0 <= usd < 1e9 or bool(share) != bool(usd):
+            raise InvalidInputError(
+                "A canary needs a share above 0 and below 1 and a budget above 0; a shadow has "
+                "neither.",
+                next_step="Both routes must answer some calls, so that they can be compared.",
+            )
+        self._require_current(proposal)
+        files = self._archive(proposal).files
+        guard = self._check_settings(files).settings.routing.guard
+        head = LearnedHead.from_bytes(files[HEAD_FILE], files[EVIDENCE_FILE])
+        terms: dict[str, Any] = {
+            "share": share, "usd": usd, "tolerance": guard.tolerance, "for_key": for_key,
+            "task": task, "rules": content(json.loads(files[RULES_FILE])),
+            "heads": [f"HEAD-{head.digest}", f"EVIDENCE-{sha256_hex(head.evidence)}"],
+        }  # fmt: skip
+
+        def write(tx: Transaction) -> None:
+            if canary_in_force(tx) is not None:
+                raise ProposalError(
+                    "canary_in_force",
+                    "A canary is in force, and only one can be at a time.",
+                    next_step="End it with `remit learn stop`.",
+                )
+            entry = self.decision(tx, proposal, "CANARY", reason)
+            tx.append(_of_canary(tx, entry, "STARTED", terms))
+
+        self._ledger.transact(write)
+        run_blocking(record_head(self._ledger, head))
+        return self.proposals.get(proposal.proposal_id)
+
+    def stop_canary(self, proposal_id: str, *, reason: str) -> Proposal:
+        """End a canary without an adoption, begin a policy epoch, and return the open proposal.
+
+        The call appends a ``SIGNAL_CANARY`` entry. The arguments are those of :meth:`adopt`.
+
+        Raises:
+            ProposalError: ``no_canary``: no canary of the proposal is in force.
+        """
+        proposal = self._known(proposal_id, reason)
+        terms = self._require_canary(self._ledger, proposal.proposal_id)
+        self._stop(proposal, reason, read_canary(self._ledger, terms))
+        return self.proposals.get(proposal.proposal_id)
+
+    def settle_canary(self) -> Compared | None:
+        """End the canary in force if its comparison has decided; return the comparison, if any.
+
+        A proposal that can no longer be adopted is stopped too. None is returned without a canary.
+
+        Raises:
+            ProposalError: another process decided meanwhile.
+            PackageError: the package cannot be installed now.
+        """
+        terms = canary_in_force(self._ledger)
+        if terms is None:
+            return None
+        found = read_canary(self._ledger, terms)
+        if found.verdict == "adopt":
+            try:
+                self.adopt(terms.proposal_id, reason=found.reason, compared=found)
+            except ProposalError as error:
+                if error.code not in ("stale", "edited", "lost"):
+                    raise
+                found = replace(found, verdict="stop", reason=error.message)
+        if found.verdict == "stop":
+            self._stop(self.proposals.get(terms.proposal_id), found.reason, found)
+        return found
+
+    def _stop(self, proposal: Proposal, reason: str, found: Compared) -> None:
+        def write(tx: Transaction) -> None:
+            self._require_canary(tx, proposal.proposal_id)
+            entry = self.decision(tx, proposal, "CANARY", reason)
+            tx.append(_of_canary(tx, entry, "STOPPED", {"compared": found.to_dict()}))
+
+        self._ledger.transact(write)
+
+    def _require_canary(self, record: LedgerClient | Transaction, proposal_id: str) -> CanaryTerms:
+        terms = canary_in_force(record)
+        if terms is None or terms.proposal_id != proposal_id:
+            raise ProposalError(
+                "no_canary",
+                f"No canary of {proposal_id} is in force.",
+                next_step="`remit learn show` shows the state of the proposal.",
+            )
+        return terms
 
     def reject(self, proposal_id: str, *, reason: str) -> Proposal:
         """Record the rejection of a proposal, delete its archive, and return it.
@@ -247,15 +381,16 @@ class Governance:
                 "stale", f"{proposal.proposal_id} is stale: {why}.", next_step=again
             )
 
-    def _check_settings(self, archive: Archive) -> None:
-        """Raise PackageError if gate G3 refuses the resulting settings."""
-        loaded = load_settings(self._root.config, proposed=archive.files)
-        for finding in check_settings(self._context(loaded), archive.files):
+    def _check_settings(self, files: Mapping[str, bytes]) -> LoadedSettings:
+        """Return the resulting settings; raise PackageError if gate G3 refuses them."""
+        loaded = load_settings(self._root.config, proposed=files)
+        for finding in check_settings(self._context(loaded), files):
             raise PackageError(
                 "gate_failed",
                 f"Gate G3 does not pass: {finding.message}",
                 next_step=finding.next_step,
             )
+        return loaded
 
     def decision(
         self,
@@ -269,14 +404,14 @@ class Governance:
         """Return the entry of a decision; raise ProposalError if it was made before.
 
         Args:
-            decision: ``ADOPTED``, ``REJECTED`` or ``ROLLED_BACK``.
+            decision: ``ADOPTED``, ``REJECTED``, ``ROLLED_BACK`` or ``CANARY``.
             version: the version that the decision installs; None if it changes nothing.
         """
         latest = tx.execute(_LATEST, (proposal.proposal_id,))
         expected = [("SIGNAL_ADOPTED",)] if decision == "ROLLED_BACK" else []
         if [tuple(row) for row in latest] != expected:
             raise _decided(proposal.proposal_id, "decided on")
-        metadata: dict[str, str | int] = {
+        metadata: dict[str, Any] = {
             "proposal_id": proposal.proposal_id,
             "kind": proposal.kind,
             "package_id": proposal.package_id,
@@ -302,6 +437,16 @@ class Governance:
             f"{proposal.name} {decision.replace('_', ' ').lower()}",
             metadata=metadata,
         )
+
+
+def _of_canary(
+    tx: Transaction, entry: LedgerEntry, decision: str, more: Mapping[str, Any]
+) -> LedgerEntry:
+    """Return the entry of a canary's start or stop, which begins a policy epoch."""
+    entry.decision = decision
+    entry.reason = f"canary of {entry.metadata['package_id']} {decision.lower()}"
+    entry.metadata |= {"policy_epoch": policy_epoch(tx) + 1, **more}
+    return entry
 
 
 def _decided(proposal_id: str, state: str) -> ProposalError:

@@ -20,14 +20,8 @@ from remit.learning.routes.ridge import fit_evidence
 from remit.learning.routes.route_fit import EVIDENCE_FILE, HEAD_FILE, RULES_FILE, route_files
 from remit.learning.statistics import Estimate, pairs_needed
 from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, entry_id
-from remit.packages import (
-    InstalledPackage,
-    PackageError,
-    archive_path,
-    envelope_path,
-    remove_file,
-)
-from remit.routing import LearnedHead
+from remit.packages import PackageError, archive_path, envelope_path, remove_file
+from remit.routing import LearnedHead, canary_in_force
 
 _NEWEST = "SELECT max(seq) FROM entries WHERE event_type = 'ERASURE'"
 _BY = "erasure"
@@ -76,6 +70,7 @@ def forget_erased(
     for found in held.values():
         _take_away(root, ledger, learner, governance, found, known)
     for one in gone:
+        _end_canary(ledger, governance, one.proposal_id)
         governance.proposals.archive(one.proposal_id).unlink(missing_ok=True)
         if not one.erased:
             why = "It was concluded from content that was erased."
@@ -84,6 +79,15 @@ def forget_erased(
     mark.parent.mkdir(mode=0o700, exist_ok=True)
     mark.write_text(f"{newest}\n")
     return [one.proposal_id for one in gone]
+
+
+def _end_canary(ledger: LedgerClient, governance: Governance, proposal_id: str) -> None:
+    """Stop the canary of a proposal, and erase the heads that its canaries recorded."""
+    terms = canary_in_force(ledger)
+    if terms is not None and terms.proposal_id == proposal_id:
+        governance.stop_canary(proposal_id, reason="Content that it was fitted to was erased.")
+    for entry in ledger.query(event_type="SIGNAL_CANARY", submission_id=proposal_id):
+        _erase_thoughts(ledger, entry.metadata.get("heads", ()))
 
 
 def _read(mark: Path) -> int:
@@ -156,7 +160,10 @@ def _take_away(
         if _number(package.version) >= since and (
             clean is None or package.version != clean.version
         ):
-            _erase_heads(ledger, package)
+            named = [asset.sha256.removeprefix("sha256:") for asset in package.manifest.assets]
+            _erase_thoughts(
+                ledger, [f"{kind}-{one}" for one in named for kind in ("HEAD", "EVIDENCE")]
+            )
             for path in (archive_path(package), envelope_path(package)):
                 remove_file(root.path, path)
 
@@ -212,16 +219,8 @@ def _refit(
     return True
 
 
-def _erase_heads(ledger: LedgerClient, package: InstalledPackage) -> None:
-    """Erase the routing heads of a package, with which decisions were made, and their evidence.
-
-    Both are recorded under the hash of their file.
-    """
-    names = [
-        f"{kind}-{asset.sha256.removeprefix('sha256:')}"
-        for asset in package.manifest.assets
-        for kind in ("HEAD", "EVIDENCE")
-    ]
+def _erase_thoughts(ledger: LedgerClient, names: Iterable[str]) -> None:
+    """Erase recorded routing heads and their evidence; names without a thought are left out."""
     for thought_id in names:
         for (seq,) in ledger.select("SELECT seq FROM thoughts WHERE thought_id = ?", (thought_id,)):
             name = entry_id(int(seq))

@@ -31,7 +31,8 @@ class ProposalError(ConflictError):
 
     Attributes:
         code: ``not_enough``, ``no_effect``, ``not_found``, ``ambiguous``, ``decided``, ``stale``,
-            ``edited``, ``no_role``, ``no_reason``, ``not_in_force`` or ``lost``.
+            ``edited``, ``no_role``, ``no_reason``, ``not_in_force``, ``lost``, ``canary_in_force``
+            or ``no_canary``.
         missing: sentences about what is missing, for a report.
     """
 

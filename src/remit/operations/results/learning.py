@@ -24,6 +24,7 @@ ProposalDetail = form(
     of=Proposal, **_PROPOSAL,
     stale=(str, "Reason why the proposal must be made again; empty if it can be adopted."),
     evidence_by_key=(dict[str, int], "Number of supporting entries by key."),
+    canary=(dict[str, Any] | None, "Terms, state and comparison of the latest canary."),
 )  # fmt: skip
 
 SignalShape = form("SignalShape", "A metric of one dimension, in the baseline and live.", of=Signal)

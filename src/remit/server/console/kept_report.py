@@ -24,7 +24,8 @@ _NOT_OURS = "The learning report cannot be shown: a recorded entry does not have
 _NEXT_STEP = "Run `remit learn report --debug` to find the entry."
 # After these events a cached report would be wrong or show erased content.
 _REFRESH_EVENTS = (
-    "SIGNAL_PROPOSED", "SIGNAL_ADOPTED", "SIGNAL_REJECTED", "SIGNAL_ROLLED_BACK", "ERASURE",
+    "SIGNAL_PROPOSED", "SIGNAL_CANARY", "SIGNAL_ADOPTED", "SIGNAL_REJECTED", "SIGNAL_ROLLED_BACK",
+    "ERASURE",
 )  # fmt: skip
 _LAST_OF = "SELECT " + ", ".join(
     f"(SELECT max(seq) FROM entries WHERE event_type = '{event}')" for event in _REFRESH_EVENTS

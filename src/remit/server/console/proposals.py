@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.learning.proposals import ProposalError, Proposals
+from remit.learning.proposals import ProposalError, Proposals, canary_of
 from remit.runtime.installation import governance
 from remit.server.console.forms import see
 from remit.server.console.kept_report import LATEST
@@ -13,7 +13,11 @@ from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.replies import Answer
 from remit.views import learning_shown, pictures_of
 
-_VERBS = ("adopt", "reject", "rollback")
+_VERBS = {
+    "adopt": "adopt", "reject": "reject", "rollback": "rollback", "stop": "stop_canary",
+}  # fmt: skip
+"""The methods of :class:`Governance`, keyed by the last part of the path."""
+
 _LISTED = 100
 
 
@@ -56,6 +60,7 @@ def show(sources: Sources, asked: Asked) -> Page:
             "name": one.name,
             "stale": known.stale(one) if one.state == "open" else "",
             "by_key": known.evidence_by_key(one),
+            "canary": canary_of(sources.ledger, one),
             "realised": realised,
             "picture": picture,
             "latest": LATEST,
@@ -65,14 +70,15 @@ def show(sources: Sources, asked: Asked) -> Page:
 
 
 def change(sources: Sources, asked: Asked) -> Answer:
-    """Adopt, reject or roll back a proposal in the name of the signed-in person.
+    """Adopt, reject or roll back a proposal, or stop its canary, for the signed-in person.
 
     The decision and its reason, cut to 1,000 characters, are recorded. Adoption and rollback
     install a package.
 
     Args:
         sources: the data sources, through whose runtime the decision is made.
-        asked: the request; its path ends with ``ID/adopt``, ``ID/reject`` or ``ID/rollback``.
+        asked: the request; its path ends with ``ID/adopt``, ``ID/reject``, ``ID/rollback`` or
+            ``ID/stop``.
 
     Returns:
         A redirect to the page of the proposal.
@@ -84,13 +90,15 @@ def change(sources: Sources, asked: Asked) -> Answer:
         PackageError: the package cannot be installed.
     """
     proposal_id, _, verb = asked.rest.partition("/")
-    if verb not in _VERBS:
-        raise NotFoundError(f"Unknown action {verb!r}: use adopt, reject or rollback.")
+    if (method := _VERBS.get(verb)) is None:
+        raise NotFoundError(f"Unknown action {verb!r}: use adopt, reject, rollback or stop.")
     reason = asked.form.get("reason", "").strip()
     if not reason:
         raise InvalidInputError("A reason is required; it is recorded permanently.")
     runtime = sources.runtime
-    decide = getattr(governance(runtime.root, runtime.ledger, runtime.loaded, asked.identity), verb)
+    decide = getattr(
+        governance(runtime.root, runtime.ledger, runtime.loaded, asked.identity), method
+    )
     decide(proposal_id, reason=reason[:1000])
     return see(f"/console/proposals/{quote(proposal_id, safe='')}")
 
