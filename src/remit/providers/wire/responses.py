@@ -25,6 +25,9 @@ _HOSTED = {
     "image_generation_call": "image_generation",
     "mcp_call": "mcp",
 }
+_FREE_ACTIONS = ("open_page", "find_in_page", "find")
+"""Actions of a web search that are not billed: they read a page that a search found."""
+
 _FIELDS = {
     "response.function_call_arguments": "arguments",
     "response.mcp_call_arguments": "arguments",
@@ -147,9 +150,9 @@ def _tool_uses(
     for item in items:
         kind = item.get("type") if type(item) is dict else None
         name = _HOSTED.get(kind) if type(kind) is str else None
-        if name == "web_search":  # opening a page that a search found is not billed
+        if name == "web_search":
             action = item.get("action")
-            if type(action) is dict and action.get("type") not in (None, "search"):
+            if type(action) is dict and str(action.get("type")) in _FREE_ACTIONS:
                 continue
         if name:
             uses[name] = uses.get(name, 0) + 1
