@@ -11,8 +11,14 @@ import orjson
 from remit.kernel import exchange
 from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.chat.request_reader import citations_in, read_call, thoughts_in
-from remit.providers.dialects.citations import annotations_of
-from remit.providers.dialects.errors import error_body, failed, shaped, unreadable
+from remit.providers.dialects.citations import annotations_of, read_citations
+from remit.providers.dialects.errors import (
+    check_members,
+    error_body,
+    failed,
+    shaped,
+    unreadable,
+)
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import google_extra, thought_seal
 from remit.providers.dialects.streaming import Growth
@@ -25,6 +31,11 @@ from remit.providers.wire.delta import Cursor, Pieces, settled
 _THOUGHTS = ("reasoning_content", "reasoning")
 _TEXTS = (*(("thinking", key) for key in _THOUGHTS), ("text", "content"), ("refusal", "refusal"))
 """The types of blocks, and the members that hold their texts."""
+
+_CHUNK = {"id": str, "model": str, "choices": list}
+_CHOICE = {"finish_reason": str}
+_MESSAGE = {"role": str, "annotations": list, "tool_calls": list}
+"""The members of a chunk, a choice and a message, and their types."""
 
 _WORDS = {"length": "length", "tool_use": "tool_calls", "content_filter": "content_filter"}
 
@@ -68,12 +79,15 @@ class ChatReader:
         if choice is None or self._ended:
             return []
         message = choice.message
+        check_members(data, _CHUNK, "chunk")
+        check_members(choice.fields, _CHOICE, "choice")
+        check_members(message, _MESSAGE, "message")
         for kind, key in _TEXTS:
             if new := self._new(key, message.get(key)):
                 if self._out.kind != kind:
                     self._close()
                 self._out.piece(kind, new, raw=True)
-        for number, call in enumerate(shaped(message.get("tool_calls") or [], list, "tool_calls")):
+        for number, call in enumerate(message.get("tool_calls") or ()):
             self._call(number, shaped(call, dict, "tool_calls"))
         return self._out.taken()
 
@@ -83,9 +97,9 @@ class ChatReader:
         if key == "reasoning" and self._cursors["reasoning_content"].size:
             return ""  # the same thoughts again
         if type(value) is not Pieces and not isinstance(value, (str, list)):
-            if key != "content":
+            if key in _THOUGHTS:
                 return ""
-            raise unreadable("delta.content")
+            raise unreadable(f"delta.{key}")
         return self._cursors[key].new(value)
 
     def _close(self) -> None:
@@ -98,7 +112,7 @@ class ChatReader:
             noted = message.get("annotations")
             if kind == "text" and isinstance(noted, list):
                 if cited := citations_in(settled(noted[self._cited :])):
-                    block["citations"] = cited
+                    block["citations"] = read_citations(cited)
                 self._cited = len(noted)
             self._out.end(block)
         details = message.get("reasoning_details")

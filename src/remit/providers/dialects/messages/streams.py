@@ -7,8 +7,14 @@ from typing import Any
 
 from remit.kernel import exchange
 from remit.kernel.exchange import StreamEvent
-from remit.providers.dialects.citations import citations_of
-from remit.providers.dialects.errors import error_body, failed, shaped, unreadable
+from remit.providers.dialects.citations import citations_of, read_citations
+from remit.providers.dialects.errors import (
+    check_members,
+    error_body,
+    failed,
+    shaped,
+    unreadable,
+)
 from remit.providers.dialects.messages.request_reader import read_block
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import seal_of
@@ -28,6 +34,9 @@ _TEXT_OF = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delt
 _MESSAGE = {"id": str, "type": str, "role": str, "model": str, "content": list, "stop_reason": str,
             "stop_sequence": str}  # fmt: skip
 """The members of a message and their types; each may be null in a message that only begins."""
+_BLOCK = {"id": str, "name": str, "tool_use_id": str, "signature": str, "citations": list}
+"""The members that blocks have in common, and their types."""
+_SOURCE = {"url": str, "title": str}
 _WORDS = {"length": "max_tokens", "tool_use": "tool_use", "content_filter": "refusal"}
 _ENDPOINT = "anthropic.messages"
 _SEARCH_TOOL = "web_search"
@@ -141,9 +150,7 @@ def _check(kind: Any, data: Mapping[str, Any]) -> None:
 
 
 def _check_message(message: Mapping[str, Any]) -> None:
-    for name, form in _MESSAGE.items():
-        if message.get(name) is not None:
-            shaped(message[name], form, name)
+    check_members(message, _MESSAGE, "message")
     if message.get("type") not in (None, "message") or message.get("role") not in _ROLES:
         raise unreadable("message")
     for block in message.get("content") or ():
@@ -157,6 +164,7 @@ def _check_block(block: Any) -> str:
     kind: str = shaped(shaped(block, dict, "content_block").get("type"), str, "content_block.type")
     if not kind:
         raise unreadable("content_block.type")
+    check_members(block, _BLOCK, "content_block")
     return kind
 
 
@@ -179,9 +187,8 @@ def _read(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, Any
     elif kind in _READ:
         if kind == "tool_use":
             block = {**block, "input": input_of(block.get("input"))}
-        for name, shape in (("citations", list), ("signature", str)):
-            if type(block.get(name)) is not shape:  # An answer stays readable without them.
-                block = {**block, name: None}
+        check_members(block, _BLOCK, "content_block")
+        read_citations(block.get("citations") or [])
         return read_block(block, str(kind), "content_block")
     return None
 
@@ -189,11 +196,11 @@ def _read(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, Any
 def _search(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, Any]:
     identity = str(block.get("tool_use_id"))
     found = block.get("content")
-    sources = [
-        {key: result[key] for key in ("url", "title") if isinstance(result.get(key), str)}
-        for result in (found if isinstance(found, list) else [])
-        if isinstance(result, dict) and isinstance(result.get("url"), str)
-    ]
+    sources = []
+    for result in found if isinstance(found, list) else ():  # an object says why it failed
+        check_members(shaped(result, dict, "content"), _SOURCE, "content")
+        if result.get("url"):
+            sources.append({key: result[key] for key in _SOURCE if result.get(key) is not None})
     asked = queries.get(identity, [])
     return {"type": "server_tool", "id": identity, "queries": asked, "sources": sources}
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from remit.kernel import exchange
 from remit.kernel.exchange import StreamEvent
-from remit.providers.dialects.citations import annotations_of
+from remit.providers.dialects.citations import annotations_of, read_citations
 from remit.providers.dialects.client_tools import item_fields
-from remit.providers.dialects.errors import failed, shaped, unreadable
+from remit.providers.dialects.errors import check_members, failed, shaped, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.responses.request_reader import read_item
 from remit.providers.dialects.responses.request_writer import ended, response_object
@@ -22,6 +22,10 @@ from remit.providers.wire.responses import ResponseSum
 
 _INPUTS = {"function_call": "arguments", "custom_tool_call": "input"}
 _RATE_LIMITED = 429
+_RESPONSE = {"id": str, "model": str, "status": str, "output": list}
+_ITEM = {"id": str, "status": str, "role": str, "action": dict}
+"""The members of a response and of its items, and their types."""
+
 _PREFIXES = {
     "message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc",
     "web_search_call": "ws", "shell_call": "sh", "local_shell_call": "lsh",
@@ -70,6 +74,8 @@ class ResponsesReader:
             raise failed(data.get("error") or data)
         if kind == "response.failed" or _has_failed(answer):
             raise failed(error or "the response failed")
+        if isinstance(answer, dict):
+            check_members(answer, _RESPONSE, "response")
         if kind in ("response.completed", "response.incomplete"):
             return self.finish() if self._any else self._whole(answer)
         if "output_index" in data or kind.startswith("response.output_item."):
@@ -171,6 +177,7 @@ class ResponsesReader:
         state = self._open.pop(index, None)
         if state is None:
             return
+        check_members(item, _ITEM, "item")
         self._grow(state, item, index)
         self._out.close()
         if item.get("type") == "message":
@@ -202,6 +209,7 @@ def _read(item: dict[str, Any]) -> list[dict[str, Any]]:
     role, content = read_item(item, "item")
     blocks = [b for b in content if b["type"] != "other"] if role == "assistant" else []
     for block in blocks:
+        read_citations(block.get("citations", []))
         if block["type"] == "server_tool":
             del block["endpoint"], block["value"], block["at"]
     return blocks
