@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
+from typing_extensions import override
 
 from remit.kernel import exchange
 from remit.kernel.exchange import StreamEvent
@@ -21,8 +22,8 @@ from remit.providers.dialects.errors import (
 )
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import google_extra, thought_seal
-from remit.providers.dialects.streaming import Growth
-from remit.providers.dialects.tool_calls import ToolNames, arguments_text, free_text, json_text
+from remit.providers.dialects.streaming import Growth, StreamWriter
+from remit.providers.dialects.tool_calls import free_text, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.chat import ChatSum
@@ -220,21 +221,14 @@ def _named(call: dict[str, Any]) -> dict[str, Any]:
     return {**call, "type": kind}
 
 
-class _WrittenCall:
-    def __init__(self, number: int, custom: bool) -> None:
-        self.number = number
-        self.custom = custom
-        self.has_input = False
-
-
-class ChatWriter:
-    """A writer of a stream of Chat Completions (:class:`~remit.providers.dialects.StreamWriter`).
+class ChatWriter(StreamWriter):
+    """A writer of a stream of Chat Completions.
 
     The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
     """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
-        self._names = ToolNames(call)
+        super().__init__(call)
         self._include_usage = call.include_usage
         self._head = {
             "id": answer_id,
@@ -242,81 +236,62 @@ class ChatWriter:
             "created": created,
             "model": model,
         }
-        self._calls: dict[int, _WrittenCall] = {}
+        self._calls: dict[int, tuple[int, str]] = {}  # number and kind, keyed by index
         self._texts: list[dict[str, Any]] = []
         self._seal: dict[str, Any] = {}  # The next call carries it.
 
+    @override
     def start(self) -> bytes:
-        """Return the first chunk, which names the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
-    def event(self, event: StreamEvent) -> bytes:
-        """Return the chunks of one neutral event."""
-        if isinstance(event, exchange.TextDelta):
-            return self._chunk({"content": event.text})
-        if isinstance(event, exchange.ToolInputDelta):
-            return self._input(event)
-        if isinstance(event, exchange.ToolUseStart):
-            return self._begin(event)
-        if isinstance(event, exchange.BlockEnd):
-            return self._end(event)
-        if isinstance(event, exchange.RefusalDelta):
-            return self._chunk({"refusal": event.text})
-        return self._chunk({"reasoning_content": event.text}) if event.text else b""
-
+    @override
     def end(self, answer: ProviderResponse) -> bytes:
-        """Return the last chunks, with usage if the client asked for it."""
         word = _WORDS.get(answer.finish_reason, "tool_calls" if self._calls else "stop")
         last = self._chunk({}, word)
         if self._include_usage:
             last += _data({**self._head, "choices": [], "usage": usage_of("openai.chat", answer)})
         return last + b"data: [DONE]\n\n"
 
+    @override
     def error(self, status: int, code: str, message: str) -> bytes:
-        """Return an error that ends the stream."""
         return _data(error_body("openai.chat", status, code, message))
 
-    def _begin(self, event: exchange.ToolUseStart) -> bytes:
-        block = {"name": event.name}
-        call = _WrittenCall(len(self._calls), self._names.is_custom(block))
-        self._calls[event.index] = call
-        kind, piece = ("custom", "input") if call.custom else ("function", "arguments")
+    def _text(self, kind: str, text: str) -> bytes:
+        return self._chunk({"content" if kind == "text" else kind: text})
+
+    def _thought(self, text: str, *, raw: bool) -> bytes:
+        return self._chunk({"reasoning_content": text})
+
+    def _begin_call(self, event: exchange.ToolUseStart) -> bytes:
+        is_custom = self._names.is_custom({"name": event.name})
+        kind, piece = ("custom", "input") if is_custom else ("function", "arguments")
+        self._calls[event.index] = (len(self._calls), kind)
         called = {"name": self._names.own(event.name), piece: ""}
         seal, self._seal = self._seal, {}
-        return self._called(call, {"id": event.id, "type": kind, kind: called, **seal})
+        return self._called(event.index, {"id": event.id, "type": kind, kind: called, **seal})
 
-    def _input(self, event: exchange.ToolInputDelta) -> bytes:
-        call = self._calls.get(event.index)
-        if call is None:
-            raise unreadable("the input of a tool that has not been called")
-        if call.custom or not event.partial_json:
-            return b""  # free text, which is known when its JSON is whole
-        call.has_input = True
-        return self._called(call, {"function": {"arguments": event.partial_json}})
+    def _input(self, index: int, text: str) -> bytes:
+        if self._calls[index][1] == "custom":
+            return b""  # The free text is known once its JSON is whole.
+        return self._called(index, {"function": {"arguments": text}})
 
-    def _end(self, event: exchange.BlockEnd) -> bytes:
-        block = event.block
-        if event.index is None:
-            if block["type"] != "text":
-                if "thought_signature" in block:
-                    self._seal = {"extra_content": google_extra(block["thought_signature"])}
-                return b""
-            before = len(_annotations(self._texts))
-            self._texts.append(block)
-            noted = _annotations(self._texts)[before:] if block.get("citations") else []
-            return self._chunk({"annotations": noted}) if noted else b""
-        call = self._calls.get(event.index)
-        if call is None:
-            raise unreadable("the end of a tool that has not been called")
-        if call.custom:
-            return self._called(call, {"custom": {"input": free_text(block["input"])}})
-        if call.has_input:
+    def _end_call(self, index: int, block: dict[str, Any]) -> bytes:
+        if self._calls[index][1] == "function":
             return b""
-        # Clients read the arguments as JSON, and an empty text is none.
-        return self._called(call, {"function": {"arguments": arguments_text(block["input"])}})
+        return self._called(index, {"custom": {"input": free_text(block["input"])}})
 
-    def _called(self, call: _WrittenCall, fields: dict[str, Any]) -> bytes:
-        return self._chunk({"tool_calls": [{"index": call.number, **fields}]})
+    def _end_block(self, block: dict[str, Any]) -> bytes:
+        if block["type"] != "text":
+            if "thought_signature" in block:
+                self._seal = {"extra_content": google_extra(block["thought_signature"])}
+            return b""
+        before = len(_annotations(self._texts))
+        self._texts.append(block)
+        noted = _annotations(self._texts)[before:] if block.get("citations") else []
+        return self._chunk({"annotations": noted}) if noted else b""
+
+    def _called(self, index: int, fields: dict[str, Any]) -> bytes:
+        return self._chunk({"tool_calls": [{"index": self._calls[index][0], **fields}]})
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}

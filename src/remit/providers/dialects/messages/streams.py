@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from typing_extensions import override
+
 from remit.kernel import exchange
 from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.citations import citations_of, read_citations
@@ -18,7 +20,7 @@ from remit.providers.dialects.errors import (
 from remit.providers.dialects.messages.request_reader import read_block
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import seal_of
-from remit.providers.dialects.streaming import Growth, sse
+from remit.providers.dialects.streaming import Growth, StreamWriter, sse
 from remit.providers.dialects.tool_calls import ToolNames, input_of, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
@@ -205,14 +207,15 @@ def _search(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, A
     return {"type": "server_tool", "id": identity, "queries": asked, "sources": sources}
 
 
-class MessagesWriter:
-    """A writer of a stream of the Messages API (:class:`~remit.providers.dialects.StreamWriter`).
+class MessagesWriter(StreamWriter):
+    """A writer of a stream of the Messages API.
 
-    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
+    While a call is open, events of other blocks wait, since blocks of this API come one after the
+    other. The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
     """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
-        self._names = ToolNames(call)
+        super().__init__(call)
         self._answer_id = answer_id
         self._message: dict[str, Any] = {
             "id": answer_id,
@@ -226,41 +229,22 @@ class MessagesWriter:
         }
         self._blocks = 0
         self._open: str | int | None = None  # a call's index, or a kind of block
-        self._has_input = False
         self._waiting: list[StreamEvent] = []
         self._kinds: set[str] = set()
 
+    @override
     def start(self) -> bytes:
-        """Return the ``message_start`` event."""
         return self._sse("message_start", {"message": self._message})
 
+    @override
     def event(self, event: StreamEvent) -> bytes:
-        """Return the events of one neutral event."""
         if isinstance(self._open, int) and getattr(event, "index", None) != self._open:
             self._waiting.append(event)
             return b""
-        if isinstance(event, exchange.TextDelta):
-            return self._piece("text", _TEXT, {"type": "text_delta", "text": event.text})
-        if isinstance(event, exchange.ToolInputDelta):
-            return self._input(event)
-        if isinstance(event, exchange.ToolUseStart):
-            name = self._names.own(event.name)
-            self._has_input = False
-            return self._begin(
-                event.index, {"type": "tool_use", "id": event.id, "name": name, "input": {}}
-            )
-        if isinstance(event, exchange.BlockEnd):
-            return self._end(event)
-        if isinstance(event, exchange.RefusalDelta):
-            return self._piece("refusal", _TEXT, {"type": "text_delta", "text": event.text})
-        if not event.text:
-            return b""
-        return self._piece(
-            "thinking", _THINKING, {"type": "thinking_delta", "thinking": event.text}
-        )
+        return super().event(event)
 
+    @override
     def end(self, answer: ProviderResponse) -> bytes:
-        """Return the last events, with finish reason and usage."""
         last = self._stop()
         while self._waiting:
             last += self._replay() + self._stop()
@@ -271,34 +255,33 @@ class MessagesWriter:
         last += self._sse("message_delta", {"delta": delta, "usage": usage_of(_ENDPOINT, answer)})
         return last + self._sse("message_stop", {})
 
+    @override
     def error(self, status: int, code: str, message: str) -> bytes:
-        """Return an error that ends the stream."""
         return self._sse("error", error_body(_ENDPOINT, status, code, message))
 
-    def _input(self, event: exchange.ToolInputDelta) -> bytes:
-        if self._open != event.index:
-            raise unreadable("the input of a tool that has not been called")
-        if not event.partial_json:
-            return b""
-        self._has_input = True
-        return self._delta({"type": "input_json_delta", "partial_json": event.partial_json})
+    def _text(self, kind: str, text: str) -> bytes:
+        return self._piece(kind, _TEXT, {"type": "text_delta", "text": text})
 
-    def _end(self, event: exchange.BlockEnd) -> bytes:
-        block = event.block
-        kind = block["type"]
-        self._kinds.add(kind)
-        if event.index is not None:
-            if self._open != event.index:
-                raise unreadable("the end of a tool that has not been called")
-            rest = b""
-            if block["input"] and not self._has_input:
-                piece = json_text(block["input"])
-                rest = self._delta({"type": "input_json_delta", "partial_json": piece})
-            return rest + self._stop() + self._replay()
-        wire = b""
-        for whole in _blocks(block, self._names, self._answer_id):
-            wire += self._whole(kind, whole)
-        return wire
+    def _thought(self, text: str, *, raw: bool) -> bytes:
+        return self._piece("thinking", _THINKING, {"type": "thinking_delta", "thinking": text})
+
+    def _begin_call(self, event: exchange.ToolUseStart) -> bytes:
+        name = self._names.own(event.name)
+        return self._begin(
+            event.index, {"type": "tool_use", "id": event.id, "name": name, "input": {}}
+        )
+
+    def _input(self, index: int, text: str) -> bytes:
+        return self._delta({"type": "input_json_delta", "partial_json": text})
+
+    def _end_call(self, index: int, block: dict[str, Any]) -> bytes:
+        self._kinds.add(block["type"])
+        return self._stop() + self._replay()
+
+    def _end_block(self, block: dict[str, Any]) -> bytes:
+        self._kinds.add(block["type"])
+        wholes = _blocks(block, self._names, self._answer_id)
+        return b"".join([self._whole(block["type"], whole) for whole in wholes])
 
     def _whole(self, kind: str, whole: dict[str, Any]) -> bytes:
         """Return the end of a block whose pieces were sent, or the whole block if none were."""
