@@ -14,14 +14,13 @@ from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
     ModelCall,
-    StreamReader,
     error_body,
     read_answer,
     read_request,
     write_answer,
     write_request,
 )
-from tests.providers.dialects.bodies import ANSWERS, ENDPOINTS, REQUESTS, SCHEMA
+from tests.providers.dialects.bodies import ANSWERS, ENDPOINTS, REQUESTS, SCHEMA, Reading
 
 TYPES: dict[str, Any] = {
     "openai.chat": ChatCompletion,
@@ -256,7 +255,7 @@ def test_a_message_that_breaks_the_schema_is_no_answer(wrong: dict[str, Any]) ->
         return
     began = {**_MESSAGE, "content": [], "stop_reason": None, **wrong}
     with pytest.raises(DialectError, match="does not have the API's form"):
-        StreamReader("anthropic.messages").feed({"type": "message_start", "message": began})
+        Reading("anthropic.messages").feed({"type": "message_start", "message": began})
 
 
 _NOTE = {"url": "https://a.b", "title": "A", "start_index": 0, "end_index": 2}
@@ -278,7 +277,7 @@ def test_a_chat_that_breaks_the_schema_is_no_answer(wrong: dict[str, Any], strea
         answer = {"id": "c", "model": "m", "choices": [{"index": 0, **held}]}
         if not stream:
             return read_answer("openai.chat", answer).content
-        reader = StreamReader("openai.chat")
+        reader = Reading("openai.chat")
         events = [*reader.feed(answer), *reader.finish()]
         return "".join(event.text for event in events if isinstance(event, TextDelta))
 

@@ -7,7 +7,7 @@ other are joined; a half that stays alone becomes U+FFFD.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from msgspec.structs import replace as replace_fields
 from remit.kernel import exchange
 from remit.kernel.exchange import StreamEvent
 from remit.kernel.json_text import sound, sound_text
-from remit.providers.dialects.errors import unreadable
+from remit.providers.dialects.errors import DialectError, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.tool_calls import ToolNames, arguments_text, json_text
 from remit.providers.protocol import ProviderResponse
@@ -202,6 +202,59 @@ class Growth:
         if block["input"] and index not in self._with_input:
             self.input(index, arguments_text(block["input"]))
         self._events.append(exchange.BlockEnd(block, index))
+
+
+class StreamReader(ABC):
+    """Translates a provider's stream to neutral events, read from the sum of the stream.
+
+    Args:
+        total: the sum that the gateway records, to which each event is added before it is fed.
+    """
+
+    def __init__(self, total: Any) -> None:
+        self._sum = total
+        self._out = Growth()
+        self._texts = SoundStream()
+
+    def feed(self, data: Mapping[str, Any] | None) -> list[StreamEvent]:
+        """Return the neutral events of one event of the provider; there may be none or several.
+
+        Args:
+            data: the event's parsed data; None for ``[DONE]``.
+
+        Raises:
+            DialectError: the event does not have the API's form.
+            ProviderError: the event reports an error.
+        """
+        if data is None:
+            return []
+        if not isinstance(data, Mapping):
+            raise unreadable("an event")
+        return self._read(self._feed, data)
+
+    def finish(self) -> list[StreamEvent]:
+        """Return the ends of all open blocks, once the stream has ended.
+
+        Raises:
+            DialectError: a part of the answer does not have the API's form.
+        """
+        return self._read(self._finish)
+
+    def _read(self, read: Callable[..., None], *data: Any) -> list[StreamEvent]:
+        try:
+            read(*data)
+        except DialectError as error:
+            if error.param is None:
+                raise
+            # The reader of requests found the part, so the error speaks of a request.
+            raise unreadable(error.param) from error
+        return self._texts.repaired(self._out.taken())
+
+    @abstractmethod
+    def _feed(self, data: Mapping[str, Any]) -> None: ...
+
+    @abstractmethod
+    def _finish(self) -> None: ...
 
 
 def sound_answer(answer: ProviderResponse) -> ProviderResponse:

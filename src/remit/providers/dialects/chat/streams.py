@@ -10,7 +10,6 @@ import orjson
 from typing_extensions import override
 
 from remit.kernel import exchange
-from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.chat.request_reader import citations_in, read_call, thoughts_in
 from remit.providers.dialects.citations import annotations_of, read_citations
 from remit.providers.dialects.errors import (
@@ -22,7 +21,7 @@ from remit.providers.dialects.errors import (
 )
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import google_extra, thought_seal
-from remit.providers.dialects.streaming import Growth, StreamWriter
+from remit.providers.dialects.streaming import StreamReader, StreamWriter
 from remit.providers.dialects.tool_calls import free_text, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
@@ -51,34 +50,25 @@ class _Call:
         self.ended = False
 
 
-class ChatReader:
-    """Reader of a stream's sum, which returns the additions of each chunk.
+class ChatReader(StreamReader):
+    """Reader of a stream of Chat Completions, with the additions of each chunk."""
 
-    Args:
-        total: the sum, to which each chunk is added first.
-    """
+    _sum: ChatSum
 
     def __init__(self, total: ChatSum) -> None:
-        self._sum = total
-        self._out = Growth()
+        super().__init__(total)
         self._cursors = {key: Cursor() for _, key in _TEXTS}
         self._cited = 0
         self._details = 0
         self._calls: list[_Call] = []
         self._ended = False
 
-    def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        """Return the neutral events of one chunk.
-
-        Raises:
-            DialectError: the chunk does not have the API's form.
-            ProviderError: the chunk reports an error.
-        """
+    def _feed(self, data: Mapping[str, Any]) -> None:
         if data.get("error"):
             raise failed(data["error"])
         choice = self._sum.first_choice
         if choice is None or self._ended:
-            return []
+            return
         message = choice.message
         check_members(data, _CHUNK, "chunk")
         check_members(choice.fields, _CHOICE, "choice")
@@ -90,7 +80,6 @@ class ChatReader:
                 self._out.piece(kind, new, raw=True)
         for number, call in enumerate(message.get("tool_calls") or ()):
             self._call(number, shaped(call, dict, "tool_calls"))
-        return self._out.taken()
 
     def _new(self, key: str, value: Any) -> str:
         if value is None:
@@ -182,18 +171,12 @@ class ChatReader:
         state.ended = True
         self._out.end_call(number, block)
 
-    def finish(self) -> list[StreamEvent]:
-        """Return the ends of all open blocks, once the stream has ended.
-
-        Raises:
-            DialectError: a call has no name.
-        """
+    def _finish(self) -> None:
         if not self._ended:
             self._ended = True
             self._close()
             for number in range(len(self._calls)):
                 self._end_call(number)
-        return self._out.taken()
 
 
 def _is_whole(call: dict[str, Any]) -> bool:

@@ -7,11 +7,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.errors import error_body, failed, shaped
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import gemini_seal
-from remit.providers.dialects.streaming import Growth, StreamWriter
+from remit.providers.dialects.streaming import StreamReader, StreamWriter
 from remit.providers.dialects.tool_calls import input_of, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
@@ -20,24 +19,14 @@ from remit.providers.wire.gemini import GenerateSum, candidates_of, parts_of
 _WORDS = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
 
 
-class GeminiReader:
-    """Reader of the first candidate, which returns the additions of each event.
-
-    Args:
-        total: the sum, to which each event is added first.
-    """
+class GeminiReader(StreamReader):
+    """Reader of the first candidate of a stream of Gemini's."""
 
     def __init__(self, total: GenerateSum) -> None:
-        self._out = Growth()
+        super().__init__(total)
         self._calls = 0
 
-    def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        """Return the neutral events of one event's data.
-
-        Raises:
-            DialectError: the event does not have the API's form.
-            ProviderError: the event reports an error.
-        """
+    def _feed(self, data: Mapping[str, Any]) -> None:
         if data.get("error"):
             raise failed(data["error"])
         if "candidates" in data:
@@ -46,12 +35,6 @@ class GeminiReader:
             if candidate.get("index") in (None, 0):
                 for part in parts_of(candidate):
                     self._add(part, str(data.get("responseId") or "gemini"))
-        return self._out.taken()
-
-    def finish(self) -> list[StreamEvent]:
-        """Return the end of an open block, once the stream has ended."""
-        self._end()
-        return self._out.taken()
 
     def _add(self, part: dict[str, Any], answer_id: str) -> None:
         seal = part.get("thoughtSignature")
@@ -73,6 +56,9 @@ class GeminiReader:
             self._out.call(index, identity, name)
             block = {"type": "tool_use", "id": identity, "name": name}
             self._out.end_call(index, {**block, "input": input_of(call.get("args"))})
+
+    def _finish(self) -> None:
+        self._end()
 
     def _end(self) -> None:
         if kind := self._out.kind:

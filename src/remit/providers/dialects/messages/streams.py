@@ -20,7 +20,7 @@ from remit.providers.dialects.errors import (
 from remit.providers.dialects.messages.request_reader import read_block
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import seal_of
-from remit.providers.dialects.streaming import Growth, StreamWriter, sse
+from remit.providers.dialects.streaming import StreamReader, StreamWriter, sse
 from remit.providers.dialects.tool_calls import ToolNames, input_of, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
@@ -49,27 +49,18 @@ _TEXTS = ("text", "refusal")
 _CHARACTERS_PER_TOKEN = 4
 
 
-class MessagesReader:
-    """Reader of a stream's sum, which returns the additions of each event.
+class MessagesReader(StreamReader):
+    """Reader of a stream of the Messages API, with the additions of each event."""
 
-    Args:
-        total: the sum, to which each event is added first.
-    """
+    _sum: MessageSum
 
     def __init__(self, total: MessageSum) -> None:
-        self._sum = total
-        self._out = Growth()
+        super().__init__(total)
         self._begun = 0  # blocks
         self._open: dict[int, Cursor] = {}  # keyed by the block's place in the sum
         self._queries: dict[Any, list[str]] = {}
 
-    def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        """Return the neutral events of one event's data.
-
-        Raises:
-            DialectError: the event does not have the API's form.
-            ProviderError: the event reports an error.
-        """
+    def _feed(self, data: Mapping[str, Any]) -> None:
         kind = data.get("type")
         if kind == "error" or (kind is None and data.get("error") and "content" not in data):
             raise failed(data.get("error"))
@@ -88,17 +79,12 @@ class MessagesReader:
             self._grow(at)
             if kind == "content_block_stop":
                 self._end(at)
-        return self.finish() if whole else self._out.taken()
+        if whole:
+            self._finish()
 
-    def finish(self) -> list[StreamEvent]:
-        """Return the ends of all open blocks, once the stream has ended.
-
-        Raises:
-            DialectError: a block does not have the API's form.
-        """
+    def _finish(self) -> None:
         for at in tuple(self._open):
             self._end(at)
-        return self._out.taken()
 
     def _begin(self, at: int) -> None:
         self._open[at] = Cursor()

@@ -8,7 +8,6 @@ from typing import Any
 from typing_extensions import override
 
 from remit.kernel import exchange
-from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.citations import annotations_of, read_citations
 from remit.providers.dialects.client_tools import item_fields
 from remit.providers.dialects.errors import check_members, failed, shaped, unreadable
@@ -16,7 +15,7 @@ from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.responses.request_reader import read_item
 from remit.providers.dialects.responses.request_writer import ended, response_object
 from remit.providers.dialects.seals import seal_of
-from remit.providers.dialects.streaming import Growth, StreamWriter, sse
+from remit.providers.dialects.streaming import StreamReader, StreamWriter, sse
 from remit.providers.dialects.tool_calls import free_text, json_text
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.delta import Cursor, Pieces, settled
@@ -50,27 +49,18 @@ class _Item:
         self.thinks = ""  # the list with the thoughts: summary or content
 
 
-class ResponsesReader:
-    """Reader of a stream's sum, which returns the additions of each event.
+class ResponsesReader(StreamReader):
+    """Reader of a stream of Responses, with the additions of each event."""
 
-    Args:
-        total: the sum, to which each event is added first.
-    """
+    _sum: ResponseSum
 
     def __init__(self, total: ResponseSum) -> None:
-        self._sum = total
-        self._out = Growth()
+        super().__init__(total)
         self._open: dict[int, _Item] = {}  # keyed by output index
         self._last: dict[int, dict[str, Any]] = {}
         self._any = False
 
-    def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        """Return the neutral events of one event's data.
-
-        Raises:
-            DialectError: the event does not have the API's form.
-            ProviderError: the event reports an error.
-        """
+    def _feed(self, data: Mapping[str, Any]) -> None:
         kind = data.get("type")
         if not isinstance(kind, str):
             kind, data = "response.completed", {"response": data}
@@ -83,10 +73,11 @@ class ResponsesReader:
         if isinstance(answer, dict):
             check_members(answer, _RESPONSE, "response")
         if kind in ("response.completed", "response.incomplete"):
-            return self.finish() if self._any else self._whole(answer)
-        if "output_index" in data or kind.startswith("response.output_item."):
+            if not self._any:
+                self._begin(answer)
+            self._finish()
+        elif "output_index" in data or kind.startswith("response.output_item."):
             self._add(kind, data)
-        return self._out.taken()
 
     def _add(self, kind: str, data: Mapping[str, Any]) -> None:
         """Add the additions of an event that belongs to an output item."""
@@ -108,24 +99,17 @@ class ResponsesReader:
         if kind == "response.output_item.done":
             self._end(index, shaped(data.get("item"), dict, "item"))
 
-    def finish(self) -> list[StreamEvent]:
-        """Return the ends of all open items, once the stream has ended.
-
-        Raises:
-            DialectError: an item does not have the API's form.
-        """
+    def _finish(self) -> None:
         for index in sorted(self._open):
             self._end(index, settled(self._last[index]))
-        return self._out.taken()
 
-    def _whole(self, answer: Any) -> list[StreamEvent]:
-        """Return the events of an answer of which no item has come."""
+    def _begin(self, answer: Any) -> None:
+        """Begin all items of an answer of which none has come."""
         self._any = True
         output = shaped(shaped(answer, dict, "response").get("output"), list, "output")
         for index, item in enumerate(output):
             self._open[index] = _Item()
-            self._end(index, shaped(item, dict, f"output[{index}]"))
-        return self._out.taken()
+            self._last[index] = shaped(item, dict, f"output[{index}]")
 
     def _grow(self, state: _Item, item: dict[str, Any], index: int) -> None:
         kind = str(item.get("type"))
