@@ -20,7 +20,7 @@ from remit.kernel.exchange import (
 )
 from remit.kernel.json_text import dump
 from remit.providers import Dispatched, EventSink, Outgoing, ProviderError, WireChunk
-from remit.providers.dialects import StreamReader
+from remit.providers.dialects import StreamReader, stream_reader
 from remit.providers.sse import SseParser
 from remit.providers.wire import Repeats, StreamSum, read_event
 
@@ -363,7 +363,7 @@ class StreamTap:
         if self._on_text is not None:
             try:
                 if self._reader is None:
-                    self._reader = StreamReader(chunk.endpoint, chunk.total)
+                    self._reader = stream_reader(chunk.endpoint, chunk.total)
                 self._tell_texts(self._reader.feed(chunk.value))
             except RemitError:
                 self._on_text = None  # the answer's own error says why it cannot be read

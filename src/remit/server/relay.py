@@ -15,7 +15,13 @@ from remit.gateway import Dispatched
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.providers import Body, WireChunk
-from remit.providers.dialects import StreamReader, read_request, stream_events, stream_writer
+from remit.providers.dialects import (
+    StreamReader,
+    read_request,
+    stream_events,
+    stream_reader,
+    stream_writer,
+)
 from remit.providers.wire import GENERATE
 from remit.server.answers import answer_of, end_comment
 from remit.server.refusals import HttpError, error_event, status_of
@@ -126,7 +132,7 @@ class Relay:
 
     def _read(self, event: WireChunk) -> list[Any]:
         if self._reader is None:
-            self._reader = StreamReader(event.endpoint, event.total)
+            self._reader = stream_reader(event.endpoint, event.total)
         return self._reader.feed(event.value)
 
     def _translate(self, events: list[Any]) -> None:

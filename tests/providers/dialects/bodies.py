@@ -6,6 +6,10 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+from remit.kernel.exchange import StreamEvent
+from remit.providers.dialects import stream_reader
+from remit.providers.wire import stream_sum
+
 ENDPOINTS = ("openai.chat", "openai.responses", "anthropic.messages")
 PROVIDERS = (*ENDPOINTS, "gemini.generate")
 CLIENTS = (*PROVIDERS, "bedrock.converse")
@@ -567,3 +571,19 @@ def without(value: Any, path: tuple[Any, ...]) -> Any:
         holder = holder[step]
     del holder[path[-1]]
     return changed
+
+
+class Reading:
+    """A reader of a provider's stream, and the sum to which each event is added first."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._total = stream_sum(endpoint)
+        self._reader = stream_reader(endpoint, self._total)
+
+    def feed(self, data: Any) -> list[StreamEvent]:
+        if isinstance(data, dict):
+            self._total.add("", b"", data)
+        return self._reader.feed(data)
+
+    def finish(self) -> list[StreamEvent]:
+        return self._reader.finish()

@@ -10,7 +10,6 @@ import pytest
 
 from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
-    StreamReader,
     read_answer,
     read_request,
     stream_events,
@@ -27,6 +26,7 @@ from remit.providers.wire.endpoint import (
     Endpoint,
 )
 from tests.providers.dialects import fields
+from tests.providers.dialects.bodies import Reading
 
 REMITS_OWN = {
     CHAT.name: {"stream_options"},
@@ -472,7 +472,7 @@ def test_openrouters_details_return_to_openrouter_alone(client: Endpoint, stream
     call = read_request(client.name, {"model": "m", "max_tokens": 9, **_start(client)})
     ids = {"answer_id": "a", "created": 1, "model": "m"}
     if streamed:
-        reader, writer = StreamReader("openai.chat"), stream_writer(client.name, call, **ids)
+        reader, writer = Reading("openai.chat"), stream_writer(client.name, call, **ids)
         wire = writer.start()
         for delta in ({"reasoning": "Hm.", "reasoning_details": [_DETAILS[0]]},
                       {"reasoning_details": [_DETAILS[1]]},

@@ -15,8 +15,9 @@ from remit.kernel.exchange import (
     ThinkingDelta,
     ToolInputDelta,
 )
-from remit.providers.dialects import StreamReader, read_answer
+from remit.providers.dialects import read_answer
 from remit.providers.dialects.tool_calls import read_arguments
+from tests.providers.dialects.bodies import Reading
 
 HIGH, LOW, EMOJI = "\ud83d", "\ude00", "😀"
 CUTS = {
@@ -109,7 +110,7 @@ def test_pieces_and_the_whole_of_a_stream_are_sound(endpoint: str, kind: str, cu
     given, wanted = CUTS[cut]
     if kind == "tool":
         given, wanted = ['{"q": "', *given, '"}'], f'{{"q": "{wanted}"}}'
-    reader = StreamReader(endpoint)
+    reader = Reading(endpoint)
     events = [event for data in DIALECTS[endpoint][0](kind, given) for event in reader.feed(data)]
     events += reader.finish()
     assert "".join(_pieces(kind, events)) == wanted
@@ -123,7 +124,7 @@ def test_pieces_and_the_whole_of_a_stream_are_sound(endpoint: str, kind: str, cu
 
 
 def test_two_calls_whose_pieces_take_turns_keep_their_own_halves() -> None:
-    reader = StreamReader("openai.chat")
+    reader = Reading("openai.chat")
     sent = [(0, '{"q":"' + HIGH), (1, '{"q":"' + HIGH), (0, LOW + '"}'), (1, 'x"}')]
     chunks = [
         {"choices": [{"index": 0, "delta": {"tool_calls": [

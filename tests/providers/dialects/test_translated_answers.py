@@ -9,18 +9,18 @@ from anthropic.types import Message
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
+from remit.kernel.exchange import TextDelta
 from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
     ModelCall,
-    StreamReader,
     error_body,
     read_answer,
     read_request,
     write_answer,
     write_request,
 )
-from tests.providers.dialects.bodies import ANSWERS, ENDPOINTS, REQUESTS, SCHEMA
+from tests.providers.dialects.bodies import ANSWERS, ENDPOINTS, REQUESTS, SCHEMA, Reading
 
 TYPES: dict[str, Any] = {
     "openai.chat": ChatCompletion,
@@ -213,6 +213,8 @@ def test_what_is_no_answer_is_said_so() -> None:
         read_answer("openai.embeddings", {})
 
 
+_CITED = {"type": "char_location", "cited_text": "Hi", "document_index": 0,
+          "document_title": None, "start_char_index": 0, "end_char_index": 2}  # fmt: skip
 _MESSAGE: dict[str, Any] = {
     "id": "m", "type": "message", "role": "assistant", "model": "claude", "stop_sequence": None,
     "content": [{"type": "text", "text": "Hi"}], "stop_reason": "end_turn",
@@ -229,7 +231,20 @@ _MESSAGE: dict[str, Any] = {
      {"content": [{"type": "thinking", "signature": "s"}]},
      {"content": [{"type": "tool_use", "id": "t", "input": {}}]},
      {"content": [{"type": "redacted_thinking"}]}, {"stop_reason": 5}, {"stop_sequence": {}},
-     {"id": 5}, {"model": ["claude"]}],
+     {"id": 5}, {"model": ["claude"]},
+     {"content": [{"type": "text", "text": "Hi", "citations": {}}]},
+     {"content": [{"type": "text", "text": "Hi", "citations": ["x"]}]},
+     *({"content": [{"type": "text", "text": "Hi", "citations": [{**_CITED, **wrong}]}]}
+       for wrong in ({"type": 5}, {"type": None}, {"cited_text": []}, {"document_index": "0"},
+                     {"document_title": 5}, {"start_char_index": 0.5}, {"end_char_index": True},
+                     {"file_id": {}}, {"url": 5}, {"encrypted_index": 5}, {"source": []})),
+     {"content": [{"type": "thinking", "thinking": "Hm.", "signature": 5}]},
+     {"content": [{"type": "server_tool_use", "id": 5, "name": "web_search", "input": {}}]},
+     {"content": [{"type": "server_tool_use", "id": "s", "name": [], "input": {}}]},
+     {"content": [{"type": "web_search_tool_result", "tool_use_id": 5, "content": []}]},
+     {"content": [{"type": "web_search_tool_result", "tool_use_id": "s", "content": ["x"]}]},
+     {"content": [{"type": "web_search_tool_result", "tool_use_id": "s",
+                   "content": [{"url": 5}]}]}],
     ids=str,
 )  # fmt: skip
 def test_a_message_that_breaks_the_schema_is_no_answer(wrong: dict[str, Any]) -> None:
@@ -240,7 +255,56 @@ def test_a_message_that_breaks_the_schema_is_no_answer(wrong: dict[str, Any]) ->
         return
     began = {**_MESSAGE, "content": [], "stop_reason": None, **wrong}
     with pytest.raises(DialectError, match="does not have the API's form"):
-        StreamReader("anthropic.messages").feed({"type": "message_start", "message": began})
+        Reading("anthropic.messages").feed({"type": "message_start", "message": began})
+
+
+_NOTE = {"url": "https://a.b", "title": "A", "start_index": 0, "end_index": 2}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"role": 5}, {"refusal": {}}, {"refusal": 5}, {"annotations": {}}, {"tool_calls": {"a": 1}},
+     {"content": 5}, {"finish_reason": 5}, {"finish_reason": ["stop"]},
+     *({"annotations": [{"type": "url_citation", "url_citation": {**_NOTE, **wrong}}]}
+       for wrong in ({"url": 5}, {"title": []}, {"start_index": "0"}, {"end_index": 2.5}))],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_chat_that_breaks_the_schema_is_no_answer(wrong: dict[str, Any], stream: bool) -> None:
+    def read(finish_reason: Any = "stop", **wrong: Any) -> str:
+        message = {"role": "assistant", "content": "Hi", **wrong}
+        held = {"delta" if stream else "message": message, "finish_reason": finish_reason}
+        answer = {"id": "c", "model": "m", "choices": [{"index": 0, **held}]}
+        if not stream:
+            return read_answer("openai.chat", answer).content
+        reader = Reading("openai.chat")
+        events = [*reader.feed(answer), *reader.finish()]
+        return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+    note = {"type": "url_citation", "url_citation": _NOTE}
+    assert read(annotations=[note, {"type": "other"}], refusal=None, tool_calls=None) == "Hi"
+    with pytest.raises(DialectError, match="does not have the API's form"):
+        read(**wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"id": 5}, {"status": 5}, {"role": []},
+     {"content": [{"type": "output_text", "text": "Hi", "annotations": ["x"]}]},
+     *({"content": [{"type": "output_text", "text": "Hi",
+                     "annotations": [{"type": "url_citation", **_NOTE, **wrong}]}]}
+       for wrong in ({"type": None}, {"url": 5}, {"title": []}, {"start_index": "0"}))],
+    ids=str,
+)  # fmt: skip
+def test_an_item_that_breaks_the_schema_is_no_answer(wrong: dict[str, Any]) -> None:
+    part = {"type": "output_text", "text": "Hi", "annotations": [{"type": "url_citation", **_NOTE}]}
+    item = {"type": "message", "id": "m", "status": "completed", "role": "assistant",
+            "content": [part]}  # fmt: skip
+    answer = {"id": "r", "object": "response", "status": "completed", "output": [item]}
+    assert read_answer("openai.responses", answer).content == "Hi"
+    for broken in ({"output": [{**item, **wrong}]}, {"status": ["completed"]}, {"model": 5}):
+        with pytest.raises(DialectError, match="does not have the API's form"):
+            read_answer("openai.responses", {**answer, **broken})
 
 
 def test_errors_in_each_shape() -> None:

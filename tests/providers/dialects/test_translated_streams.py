@@ -24,7 +24,6 @@ from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
     ModelCall,
-    StreamReader,
     read_answer,
     read_request,
     stream_events,
@@ -33,7 +32,15 @@ from remit.providers.dialects import (
     write_request,
 )
 from remit.providers.wire import stream_sum
-from tests.providers.dialects.bodies import ANSWERS, ENDPOINTS, ODD, REQUESTS, places, with_at
+from tests.providers.dialects.bodies import (
+    ANSWERS,
+    ENDPOINTS,
+    ODD,
+    REQUESTS,
+    Reading,
+    places,
+    with_at,
+)
 from tests.providers.wire.streams import chat_chunks, message_events, response_events
 
 CALLS = {endpoint: read_request(endpoint, REQUESTS[endpoint]) for endpoint in ENDPOINTS}
@@ -69,7 +76,7 @@ def added(endpoint: str, wire: bytes) -> dict[str, Any]:
 
 
 def translated(provider: str, client: str, whole: dict[str, Any], width: int) -> bytes:
-    reader, writer = StreamReader(provider), stream_writer(client, CALLS[client], **IDS)
+    reader, writer = Reading(provider), stream_writer(client, CALLS[client], **IDS)
     wire = writer.start()
     for data in provider_stream(provider, whole, width):
         for event in reader.feed(data):
@@ -222,7 +229,7 @@ def test_a_whole_answer_can_be_streamed(client: str) -> None:
 
 def test_calls_that_come_mixed_are_put_in_order_for_the_messages_api() -> None:
     pieces = [(0, "a", '{"x":'), (1, "b", '{"y":'), (0, None, "1}"), (1, None, "2}")]
-    reader = StreamReader("openai.chat")
+    reader = Reading("openai.chat")
     writer = stream_writer("anthropic.messages", ModelCall("m", []), **IDS)
     wire = writer.start()
     for index, name, arguments in pieces:
@@ -241,7 +248,7 @@ def test_calls_that_come_mixed_are_put_in_order_for_the_messages_api() -> None:
 
 
 def test_the_first_call_is_passed_on_while_it_comes() -> None:
-    reader = StreamReader("openai.chat")
+    reader = Reading("openai.chat")
     call = {"index": 0, "id": "c", "function": {"name": "a", "arguments": '{"x"'}}
     delta = {"content": "Hm", "tool_calls": [call]}
     assert reader.feed({"choices": [{"index": 0, "delta": delta}]}) == [
@@ -256,7 +263,7 @@ def test_the_first_call_is_passed_on_while_it_comes() -> None:
 def test_a_server_that_answers_whole_where_a_stream_was_asked(provider: str) -> None:
     whole = ANSWERS[provider]
     data = {"type": "response.completed", "response": whole}
-    reader = StreamReader(provider)
+    reader = Reading(provider)
     events = reader.feed(data if provider == "openai.responses" else whole) + reader.finish()
     assert _numbered(events) == _numbered(stream_events(read_answer(provider, whole)))
 
@@ -302,7 +309,7 @@ def test_an_error_in_the_midst(client: str) -> None:
 )
 def test_a_providers_error_in_its_stream(provider: str, event: dict[str, Any]) -> None:
     with pytest.raises(ProviderError, match="down"):
-        StreamReader(provider).feed(event)
+        Reading(provider).feed(event)
 
 
 @pytest.mark.parametrize("provider", ENDPOINTS)
@@ -321,7 +328,7 @@ def test_a_stream_of_any_shape_is_translated_or_refused(provider: str) -> None:
 
 
 def _fed(provider: str, events: list[dict[str, Any]]) -> str:
-    reader = StreamReader(provider)
+    reader = Reading(provider)
     writers = [stream_writer(client, CALLS[client], **IDS) for client in ENDPOINTS]
     try:
         for data in events:
@@ -355,7 +362,7 @@ def test_parallel_calls_whose_indices_do_not_tell_them_apart(
     events = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
     events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
     total = stream_sum("openai.chat")
-    reader, writer = StreamReader("openai.chat"), stream_writer(client, CALLS[client], **IDS)
+    reader, writer = Reading("openai.chat"), stream_writer(client, CALLS[client], **IDS)
     wire = writer.start()
     for event in events:
         total.add("", orjson.dumps(event))
@@ -377,7 +384,7 @@ def test_the_signature_of_a_streamed_call_comes_back_to_gemini(client: str) -> N
     extra = {"google": {"thought_signature": "SIG"}}
     function = {"name": "look", "arguments": "{}"}
     call = {"index": 0, "id": "c", "type": "function", "function": function, "extra_content": extra}
-    reader, writer = StreamReader("openai.chat"), stream_writer(client, CALLS[client], **IDS)
+    reader, writer = Reading("openai.chat"), stream_writer(client, CALLS[client], **IDS)
     wire = writer.start()
     for delta, finish in (({"tool_calls": [call]}, None), ({}, "tool_calls")):
         event = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
@@ -398,7 +405,7 @@ def test_the_end_of_a_part_may_come_twice() -> None:
     text = {"type": "output_text", "text": "a", "annotations": []}
     item = {"type": "message", "id": "msg_1", "role": "assistant", "content": []}
     part = {"output_index": 0, "content_index": 0, "item_id": "msg_1"}
-    reader = StreamReader("openai.responses")
+    reader = Reading("openai.responses")
     events: list[Any] = []
     for event in (
         {"type": "response.output_item.added", "output_index": 0, "item": item},
@@ -419,7 +426,7 @@ def test_the_end_of_a_part_may_come_twice() -> None:
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_call_of_a_tool_with_an_item_type_of_its_own_begins_before_it_ends(whole: bool) -> None:
     item = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}
-    reader = StreamReader("openai.responses")
+    reader = Reading("openai.responses")
     if whole:
         events = reader.feed({"object": "response", "status": "completed", "output": [item]})
     else:
@@ -436,7 +443,7 @@ def test_thoughts_that_only_openrouters_details_have_are_told_once(stream: bool)
     details = [{"type": "reasoning.summary", "summary": "Hm.", "index": 0}]
     message = {"role": "assistant", "content": "Yes", "reasoning_details": details}
     choice = {"index": 0, "delta" if stream else "message": message}
-    reader = StreamReader("openai.chat")
+    reader = Reading("openai.chat")
     events = reader.feed({"choices": [choice]}) + reader.finish()
     assert [event for event in events if isinstance(event, ThinkingDelta)] == [
         ThinkingDelta("Hm.", raw=True)

@@ -429,6 +429,41 @@ def test_searches_that_only_the_blocks_show() -> None:
     assert usage.server_tool_uses == {"web_search": 2}
 
 
+@pytest.mark.parametrize("name", [None, 5, [], {}, "x"])
+def test_a_search_whose_name_cannot_be_read_is_billed(name: Any) -> None:
+    search = {"type": "server_tool_use", "id": "s", "name": name, "input": {}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+    used = {"input_tokens": 5, "output_tokens": 7}
+    read = answer_facts("anthropic.messages", {"content": [search, found], "usage": used}).usage
+    assert read is not None
+    assert read.server_tool_uses == {"web_search": 1}
+
+
+@pytest.mark.parametrize("kind", [5, None, [], {}, "x", "search"])
+def test_only_the_known_actions_of_a_search_are_free(kind: Any) -> None:
+    call = {"type": "web_search_call", "action": {"type": kind}}
+    read = _responses({"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}, call)
+    assert read is not None
+    assert read.server_tool_uses == {"web_search": 1}
+
+
+def test_a_total_without_the_output_is_never_taken_for_a_cache() -> None:
+    used = {"prompt_tokens": 5, "total_tokens": 8, "prompt_tokens_details": {"cached_tokens": 3}}
+    assert _told(_chat(used)) == (5, 3)
+    assert _told(_chat({**used, "completion_tokens": None})) == (5, 3)
+
+
+@pytest.mark.parametrize("wrong", [5, True, ["priority"], {"type": 5}, {"type": ["priority"]}])
+@pytest.mark.parametrize("name", ["service_tier", "inference_geo", "speed"])
+def test_a_service_that_is_no_text_makes_all_of_it_unreported(name: str, wrong: Any) -> None:
+    used = {"input_tokens": 5, "output_tokens": 7}
+    assert _told(_messages({**used, name: None})) == (5, 7)
+    assert _messages({**used, name: wrong}) is None
+    choice = {"index": 0, "message": {"role": "assistant", "content": "Hi"}}
+    answer = {"choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 7}}
+    assert answer_facts("openai.chat", {**answer, name: wrong}).usage is None
+
+
 def test_a_second_model_that_drew() -> None:
     drawn = {"data": [{}], "usage": {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12},
              "svg_usage": {"input_tokens": 10, "output_tokens": 20, "reasoning_tokens": 3,

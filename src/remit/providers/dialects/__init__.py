@@ -15,9 +15,9 @@ Start reading in :mod:`remit.providers.dialects.model_call`, then
 """
 
 from remit.providers.dialects.endpoints import (
-    StreamReader,
     read_answer,
     read_request,
+    stream_reader,
     stream_writer,
     write_answer,
     write_request,
@@ -27,6 +27,7 @@ from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFo
 from remit.providers.dialects.responses.request_writer import response_object
 from remit.providers.dialects.streaming import (
     SoundStream,
+    StreamReader,
     StreamWriter,
     sound_answer,
     stream_events,
@@ -49,6 +50,7 @@ __all__ = [
     "response_object",
     "sound_answer",
     "stream_events",
+    "stream_reader",
     "stream_writer",
     "write_answer",
     "write_request",

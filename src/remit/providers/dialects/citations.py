@@ -5,7 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from remit.providers.dialects.errors import check_members, shaped
+
 _OPENAI = ("url_citation", "file_citation", "container_file_citation", "file_path")
+_MEMBERS: dict[str, type] = {
+    **dict.fromkeys(("cited_text", "encrypted_index", "url", "source", "title", "document_title",
+                     "file_id", "filename", "container_id"), str),
+    **dict.fromkeys(("document_index", "search_result_index", "start_char_index", "end_char_index",
+                     "start_page_number", "end_page_number", "start_block_index",
+                     "end_block_index", "start_index", "end_index", "index"), int),
+}  # fmt: skip
+"""The members of citations of all types, and their types."""
+
+
+def read_citations(cited: list[Any]) -> list[dict[str, Any]]:
+    """Return the citations of an answer's text, in the API's own form.
+
+    Raises:
+        DialectError: a citation is not an object with a type, or a member has another type than in
+            the API.
+    """
+    for citation in cited:
+        shaped(shaped(citation, dict, "citations").get("type"), str, "citations.type")
+        check_members(citation, _MEMBERS, "citations")
+    return cited
 
 
 def annotations_of(block: Mapping[str, Any], start: int) -> list[dict[str, Any]]:

@@ -10,117 +10,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import orjson
 
 from remit.providers.dialects.tool_calls import json_text, read_arguments
 
-_TEXT = {"type": "string"}
-_POINT = {"type": "array", "items": {"type": "integer"}}
-_PATH = {"path": {**_TEXT, "description": "Absolute path of the file or directory."}}
-_VIEW = {"view_range": {**_POINT, "description": "First and last line to show; -1 for the end."}}
-_EDITS = {
-    "old_str": {**_TEXT, "description": "The text to replace, which must occur exactly once."},
-    "new_str": {**_TEXT, "description": "The new text."},
-    "insert_line": {"type": "integer", "description": "The line after which to insert; 0: first."},
-    "insert_text": {**_TEXT, "description": "The text to insert."},
-    "file_text": {**_TEXT, "description": "The content of the new file."},
+_FUNCTIONS = orjson.loads(Path(__file__).with_suffix(".json").read_bytes())
+_ANTHROPIC, _OPENAI = _FUNCTIONS["anthropic"], _FUNCTIONS["openai"]
+"""Description and input of each tool, keyed by its type."""
+
+_SEARCH: dict[str, Any] = {
+    "description": "Search for further tools.",
+    "input_schema": {"type": "object", "properties": {"query": {"type": "string"}}},
 }
+
 LOADED = ("tool_search_output", "additional_tools")
 """Input items that bring further tools."""
 
-_TEXTS = {"type": "array", "items": {"type": "string"}}
-_NUMBER = {"type": "integer"}
-_OPENAI: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
-    "shell": (
-        "Run shell commands on the user's machine; each command is a text.",
-        {"commands": _TEXTS, "timeout_ms": _NUMBER, "max_output_length": _NUMBER},
-        ("commands",),
-    ),
-    "local_shell": (
-        "Run a program on the user's machine.",
-        {
-            "command": {**_TEXTS, "description": "The program and its arguments."},
-            "working_directory": {"type": "string"},
-            "timeout_ms": _NUMBER,
-        },
-        ("command",),
-    ),
-    "apply_patch": (
-        "Change one file of the user's workspace by a V4A diff.",
-        {
-            "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
-            "path": {"type": "string"},
-            "diff": {"type": "string", "description": "The diff; none to delete."},
-        },
-        ("type", "path"),
-    ),
-}
-
-
-def _schema(properties: dict[str, Any], *required: str) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(required)}
-
-
-def _command(*names: str) -> dict[str, Any]:
-    return {"command": {"type": "string", "enum": list(names)}}
-
-
-_EDITOR = _schema(
-    {**_command("view", "create", "str_replace", "insert"), **_PATH, **_VIEW, **_EDITS},
-    "command",
-    "path",
-)
-_ANTHROPIC: dict[str, tuple[str, dict[str, Any]]] = {
-    "bash": (
-        "Run a command in a persistent bash session of the user's machine.",
-        _schema(
-            {
-                "command": {**_TEXT, "description": "The command to run."},
-                "restart": {"type": "boolean", "description": "True to restart the session."},
-            }
-        ),
-    ),
-    "text_editor": ("View, create and edit text files on the user's machine.", _EDITOR),
-    "memory": (
-        "Read and change files under /memories, which persist between conversations. Look there "
-        "before a task, and note what is worth keeping.",
-        _schema(
-            {
-                **_command("view", "create", "str_replace", "insert", "delete", "rename"),
-                "path": {**_TEXT, "description": "A path under /memories."},
-                **_VIEW,
-                **_EDITS,
-                "old_path": {**_TEXT, "description": "For rename: the present path."},
-                "new_path": {**_TEXT, "description": "For rename: the new path."},
-            },
-            "command",
-        ),
-    ),
-    "computer": (
-        "Use the mouse and keyboard of the user's computer, and take screenshots.",
-        _schema(
-            {
-                "action": {
-                    "type": "string",
-                    "enum": [
-                        "screenshot", "left_click", "right_click", "middle_click", "double_click",
-                        "triple_click", "mouse_move", "left_click_drag", "left_mouse_down",
-                        "left_mouse_up", "cursor_position", "key", "hold_key", "type", "scroll",
-                        "wait", "zoom",
-                    ],
-                },
-                "coordinate": {**_POINT, "description": "x and y in pixels."},
-                "start_coordinate": {**_POINT, "description": "Where a drag begins."},
-                "text": {**_TEXT, "description": "The text to type, or the keys to press."},
-                "scroll_direction": {"type": "string", "enum": ["up", "down", "left", "right"]},
-                "scroll_amount": {"type": "integer"},
-                "duration": {"type": "number", "description": "Seconds."},
-                "region": {**_POINT, "description": "x0, y0, x1, y1 for zoom."},
-            },
-            "action",
-        ),
-    ),
-}  # fmt: skip
 _TYPE = re.compile(r"(bash|text_editor|memory|computer)_\d{8}")
 _NAMES = {"text_editor": "str_replace_based_edit_tool"}
 
@@ -135,14 +43,15 @@ def anthropic_function(tool: dict[str, Any]) -> dict[str, Any] | None:
     if found is None:
         return None
     kind = found[1]
-    description, schema = _ANTHROPIC[kind]
+    function = _ANTHROPIC[kind]
     width, height = tool.get("display_width_px"), tool.get("display_height_px")
     if kind == "computer" and type(width) is int and type(height) is int:
-        description = f"{description} The screen has {width} x {height} pixels."
+        screen = f"{function['description']} The screen has {width} x {height} pixels."
+        function = {**function, "description": screen}
     name = tool.get("name")
     if not isinstance(name, str) or not name:
         name = _NAMES.get(kind, kind)
-    return {"name": name, "description": description, "input_schema": schema}
+    return {"name": name, **function}
 
 
 def is_tool_search(kind: str) -> bool:
@@ -158,17 +67,16 @@ def openai_function(tool: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     kind = tool.get("type")
     if kind == "tool_search" and tool.get("execution") == "client":
-        schema = tool.get("parameters")
-        description = tool.get("description") or "Search for further tools."
-        if not isinstance(schema, dict):
-            schema = {"type": "object", "properties": {"query": {"type": "string"}}}
+        function = dict(_SEARCH)
+        if isinstance(schema := tool.get("parameters"), dict):
+            function["input_schema"] = schema
+        if description := tool.get("description"):
+            function["description"] = description
     elif isinstance(kind, str) and kind in _OPENAI and _is_local(tool):
-        description, properties, required = _OPENAI[kind]
-        schema = {"type": "object", "properties": properties, "required": [*required]}
+        function = _OPENAI[kind]
     else:
         return None
-    return {"name": kind, "description": description, "input_schema": schema, "kind": kind,
-            "group": tool}  # fmt: skip
+    return {"name": kind, **function, "kind": kind, "group": tool}
 
 
 def _is_local(tool: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from remit.kernel.exchange import BlockEnd, StreamEvent, ToolUseStart, text_of
+from remit.kernel.exchange import BlockEnd, ToolUseStart, text_of
 from remit.providers.dialects import converse
 from remit.providers.dialects.chat import request_reader as chat_reader
 from remit.providers.dialects.chat import request_writer as chat_writer
@@ -25,7 +25,7 @@ from remit.providers.dialects.responses import request_reader as responses_reade
 from remit.providers.dialects.responses import request_writer as responses_writer
 from remit.providers.dialects.responses.streams import ResponsesReader, ResponsesWriter
 from remit.providers.dialects.streaming import (
-    SoundStream,
+    StreamReader,
     StreamWriter,
     sound_answer,
     stream_events,
@@ -36,7 +36,6 @@ from remit.providers.sse import SseParser
 from remit.providers.wire.answer import StreamSum
 from remit.providers.wire.answers import answer_facts, stream_sum
 
-_Readers = ChatReader | ResponsesReader | MessagesReader | GeminiReader
 _CHAT, _RESPONSES, _MESSAGES = "openai.chat", "openai.responses", "anthropic.messages"
 _GEMINI, _CONVERSE = "gemini.generate", "bedrock.converse"
 _READERS: dict[str, Callable[[Any], ModelCall]] = {
@@ -52,7 +51,7 @@ _WRITERS: dict[str, Callable[..., dict[str, Any]]] = {
     _MESSAGES: messages_writer.write_request,
     _GEMINI: gemini_writer.write_request,
 }
-_STREAM_READERS: dict[str, type[_Readers]] = {
+_STREAM_READERS: dict[str, Callable[[Any], StreamReader]] = {
     _CHAT: ChatReader, _RESPONSES: ResponsesReader, _MESSAGES: MessagesReader,
     _GEMINI: GeminiReader,
 }  # fmt: skip
@@ -127,7 +126,7 @@ def read_answer(endpoint: str, answer: Mapping[str, Any]) -> ProviderResponse:
         ProviderError: the answer reports an error.
     """
     total = stream_sum(endpoint)
-    reader = StreamReader(endpoint, total)
+    reader = stream_reader(endpoint, total)
     total.add("", b"", answer)
     events = reader.feed(answer)
     if not total.is_whole:
@@ -188,58 +187,18 @@ def write_answer(
     return total.answer() if whole is None else whole(total.answer(), answer)
 
 
-class StreamReader:
-    """Translates a provider's stream to neutral events, read from the sum of the stream.
+def stream_reader(endpoint: str, total: StreamSum | None) -> StreamReader:
+    """Return a reader of one stream of ``endpoint``.
 
     Args:
         endpoint: the provider's endpoint.
-        total: the sum that the gateway records, to which each event is added before it is fed;
-            None for a sum of the reader's own.
+        total: the sum of the stream, to which each event is added before it is fed. None for a
+            stream of bytes, which is not translated.
 
     Raises:
         DialectError: streams of ``endpoint`` cannot be translated.
     """
-
-    def __init__(self, endpoint: str, total: StreamSum | None = None) -> None:
-        reader: Any = _of(endpoint, _STREAM_READERS)
-        self._own = stream_sum(endpoint) if total is None else None
-        self._reader = reader(self._own if total is None else total)
-        self._texts = SoundStream()
-
-    def feed(self, data: Mapping[str, Any] | None) -> list[StreamEvent]:
-        """Return the neutral events of one event of the provider; there may be none or several.
-
-        Args:
-            data: the event's parsed data; None for ``[DONE]``.
-
-        Raises:
-            DialectError: the event does not have the API's form.
-            ProviderError: the event reports an error.
-        """
-        if data is None:
-            return []
-        if not isinstance(data, Mapping):
-            raise unreadable("an event")
-        if self._own is not None:
-            self._own.add("", b"", data)
-        return self._read(self._reader.feed, data)
-
-    def finish(self) -> list[StreamEvent]:
-        """Return the last neutral events, once the stream has ended.
-
-        Raises:
-            DialectError: a part of the answer does not have the API's form.
-        """
-        return self._read(self._reader.finish)
-
-    def _read(self, read: Callable[..., list[StreamEvent]], *data: Any) -> list[StreamEvent]:
-        try:
-            return self._texts.repaired(read(*data))
-        except DialectError as error:
-            if error.param is None:
-                raise
-            # The reader of requests found the part, so the error speaks of a request.
-            raise unreadable(error.param) from error
+    return _of(endpoint, _STREAM_READERS)(total)
 
 
 def stream_writer(

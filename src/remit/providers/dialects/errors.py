@@ -134,6 +134,16 @@ def shaped(value: Any, kind: type, where: str) -> Any:
     return value
 
 
+def check_members(value: Mapping[str, Any], members: Mapping[str, type], where: str) -> None:
+    """Raise :func:`unreadable` if a member is of another type than ``members`` states.
+
+    A member may be absent or null.
+    """
+    for name, kind in members.items():
+        if (found := value.get(name)) is not None and type(found) is not kind:
+            raise unreadable(f"{where}.{name}")
+
+
 def failed(error: Any) -> ProviderError:
     """Return the error that a provider reports in place of an answer or event."""
     said = error.get("message", error) if isinstance(error, Mapping) else error

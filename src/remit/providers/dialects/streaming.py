@@ -6,9 +6,10 @@ other are joined; a half that stays alone becomes U+FFFD.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from msgspec.structs import replace as replace_fields
@@ -16,7 +17,9 @@ from msgspec.structs import replace as replace_fields
 from remit.kernel import exchange
 from remit.kernel.exchange import StreamEvent
 from remit.kernel.json_text import sound, sound_text
-from remit.providers.dialects.tool_calls import arguments_text, json_text
+from remit.providers.dialects.errors import DialectError, unreadable
+from remit.providers.dialects.model_call import ModelCall
+from remit.providers.dialects.tool_calls import ToolNames, arguments_text, json_text
 from remit.providers.protocol import ProviderResponse
 
 _PIECE = {
@@ -30,14 +33,24 @@ _PIECE = {
 _Text = tuple[type, int | None]
 
 
-class StreamWriter(Protocol):
+class StreamWriter(ABC):
     """The writer of one answer as server-sent events: ``start``, ``event``…, then ``end`` or
     ``error``.
+
+    A dialect writes a piece of a ``text`` or ``refusal``, a piece of thinking (``raw`` unless it is
+    a summary), and the beginning, input and end of a call, whose input has at least one piece.
+
+    Args:
+        call: the client's request.
     """
 
+    def __init__(self, call: ModelCall) -> None:
+        self._names = ToolNames(call)
+        self._has_input: dict[int, bool] = {}  # keyed by index of the open calls
+
+    @abstractmethod
     def start(self) -> bytes:
         """Return the events before any content."""
-        ...
 
     def event(self, event: StreamEvent) -> bytes:
         """Return the events of one neutral event; may be empty.
@@ -45,15 +58,56 @@ class StreamWriter(Protocol):
         Raises:
             DialectError: the event belongs to a call that has not begun.
         """
-        ...
+        if isinstance(event, exchange.TextDelta):
+            return self._text("text", event.text)
+        if isinstance(event, exchange.RefusalDelta):
+            return self._text("refusal", event.text)
+        if isinstance(event, exchange.ThinkingDelta):
+            return self._thought(event.text, raw=event.raw) if event.text else b""
+        if isinstance(event, exchange.ToolUseStart):
+            self._has_input[event.index] = False
+            return self._begin_call(event)
+        if isinstance(event, exchange.ToolInputDelta):
+            index, text, block = event.index, event.partial_json, None
+        elif event.index is None:
+            return self._end_block(event.block)
+        else:
+            index, block = event.index, event.block
+            text = "" if self._has_input.get(index) else arguments_text(block["input"])
+        if index not in self._has_input:
+            raise unreadable("a part of a tool's call that has not begun")
+        wire = self._input(index, text) if text else b""
+        self._has_input[index] |= text != ""
+        if block is None:
+            return wire
+        del self._has_input[index]
+        return wire + self._end_call(index, block)
 
+    @abstractmethod
     def end(self, answer: ProviderResponse) -> bytes:
         """Return the last events, with the finish reason and usage of ``answer``."""
-        ...
 
+    @abstractmethod
     def error(self, status: int, code: str, message: str) -> bytes:
         """Return an error that ends the stream."""
-        ...
+
+    @abstractmethod
+    def _text(self, kind: str, text: str) -> bytes: ...
+
+    @abstractmethod
+    def _thought(self, text: str, *, raw: bool) -> bytes: ...
+
+    def _begin_call(self, event: exchange.ToolUseStart) -> bytes:
+        return b""
+
+    def _input(self, index: int, text: str) -> bytes:
+        return b""
+
+    @abstractmethod
+    def _end_call(self, index: int, block: dict[str, Any]) -> bytes: ...
+
+    @abstractmethod
+    def _end_block(self, block: dict[str, Any]) -> bytes: ...
 
 
 def sse(name: str, data: Mapping[str, Any]) -> bytes:
@@ -148,6 +202,59 @@ class Growth:
         if block["input"] and index not in self._with_input:
             self.input(index, arguments_text(block["input"]))
         self._events.append(exchange.BlockEnd(block, index))
+
+
+class StreamReader(ABC):
+    """Translates a provider's stream to neutral events, read from the sum of the stream.
+
+    Args:
+        total: the sum that the gateway records, to which each event is added before it is fed.
+    """
+
+    def __init__(self, total: Any) -> None:
+        self._sum = total
+        self._out = Growth()
+        self._texts = SoundStream()
+
+    def feed(self, data: Mapping[str, Any] | None) -> list[StreamEvent]:
+        """Return the neutral events of one event of the provider; there may be none or several.
+
+        Args:
+            data: the event's parsed data; None for ``[DONE]``.
+
+        Raises:
+            DialectError: the event does not have the API's form.
+            ProviderError: the event reports an error.
+        """
+        if data is None:
+            return []
+        if not isinstance(data, Mapping):
+            raise unreadable("an event")
+        return self._read(self._feed, data)
+
+    def finish(self) -> list[StreamEvent]:
+        """Return the ends of all open blocks, once the stream has ended.
+
+        Raises:
+            DialectError: a part of the answer does not have the API's form.
+        """
+        return self._read(self._finish)
+
+    def _read(self, read: Callable[..., None], *data: Any) -> list[StreamEvent]:
+        try:
+            read(*data)
+        except DialectError as error:
+            if error.param is None:
+                raise
+            # The reader of requests found the part, so the error speaks of a request.
+            raise unreadable(error.param) from error
+        return self._texts.repaired(self._out.taken())
+
+    @abstractmethod
+    def _feed(self, data: Mapping[str, Any]) -> None: ...
+
+    @abstractmethod
+    def _finish(self) -> None: ...
 
 
 def sound_answer(answer: ProviderResponse) -> ProviderResponse:

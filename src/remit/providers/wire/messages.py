@@ -101,11 +101,15 @@ def facts(answer: Any) -> AnswerFacts:
 
 
 def _with_searches(usage: Usage, blocks: Any) -> Usage:
-    """Return the usage with web searches counted by their blocks if it does not count them."""
-    searches = 0
-    for block in blocks if type(blocks) is list else ():
-        if type(block) is dict and block.get("type") == "server_tool_use":
-            searches += block.get("name") == "web_search"
+    """Return the usage with web searches counted by their blocks if it does not count them.
+
+    A tool without a readable name counts as a search, and so does a result without its search.
+    """
+    listed = [block for block in blocks if type(block) is dict] if type(blocks) is list else []
+    names = [block.get("name") for block in listed if block.get("type") == "server_tool_use"]
+    asked = sum(name == "web_search" or type(name) is not str for name in names)
+    found = sum(block.get("type") == "web_search_tool_result" for block in listed)
+    searches = max(asked, found)
     return replace(usage, server_tool_uses={"web_search": searches}) if searches else usage
 
 

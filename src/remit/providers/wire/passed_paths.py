@@ -1,4 +1,4 @@
-"""Paths of the providers' APIs that call no model through Remit's own endpoints, one row for each.
+"""Paths of the providers' APIs that call no model through Remit's own endpoints.
 
 Remit passes these requests on. A row states what a request can cost, and which objects it makes, so
 that each object belongs to the caller who made it. The id after a collection's path is an object of
@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from remit.providers.wire.endpoint import Endpoint
@@ -22,179 +23,6 @@ _IDS = re.compile(r"[A-Za-z0-9_.:@~+=-]{1,512}")
 """The form of ids. A slash or a percent sign could lead to another path of the provider."""
 
 _Tree = dict[str, Any]
-
-# One line for a path. After a method: ``$`` = the provider may bill it, and no price is known;
-# ``!`` = a GET that changes something; ``+`` = the ``id`` of the answer is a new object of the
-# path's own collection; ``+/files:file.id`` = this member of the answer is one of another.
-_OPENAI = """
-/agents                                             GET POST$+
-/agents/{id}                                        GET POST DELETE
-/agents/automations                                 GET POST$+
-/agents/automations/{id}                            GET POST DELETE
-/agents/automations/{id}/invocations                GET POST$
-/agents/automations/{id}/invocations/{id}           GET
-/agents/automations/{id}/pause                      POST
-/agents/automations/{id}/resume                     POST$
-/agents/environments                                GET POST$+
-/agents/environments/{id}                           GET
-/agents/environments/{id}/files                     GET POST$
-/agents/environments/templates                      GET POST$+
-/agents/environments/templates/{id}                 GET POST DELETE
-/agents/sessions                                    GET POST$+
-/agents/sessions/{id}                               GET POST DELETE
-/agents/sessions/{id}/artifacts                     GET
-/agents/sessions/{id}/artifacts/{id}                GET DELETE
-/agents/sessions/{id}/artifacts/{id}/content        GET
-/agents/sessions/{id}/events                        GET POST$
-/agents/sessions/{id}/items                         GET
-/agents/sessions/{id}/subagents                     GET
-/agents/sessions/{id}/subagents/{id}                GET
-/agents/sessions/{id}/subagents/{id}/items          GET
-/agents/sessions/{id}/subagents/{id}/turns          GET
-/agents/sessions/{id}/subagents/{id}/turns/{id}     GET
-/agents/sessions/{id}/subagents/{id}/turns/{id}/items GET
-/agents/sessions/{id}/traces                        GET
-/agents/sessions/{id}/turns                         GET
-/agents/sessions/{id}/turns/{id}                    GET
-/agents/sessions/{id}/turns/{id}/items              GET
-/assistants                                         GET POST$+
-/assistants/{id}                                    GET POST DELETE
-/audio/voice_consents                               GET POST$+
-/audio/voice_consents/{id}                          GET POST DELETE
-/audio/voices                                       POST$+
-/audio/voices/{id}                                  DELETE
-/containers                                         GET POST$+
-/containers/{id}                                    GET DELETE
-/containers/{id}/files                              GET POST$
-/containers/{id}/files/{id}                         GET DELETE
-/containers/{id}/files/{id}/content                 GET
-/content_provenance_checks                          POST$
-/decisions                                          POST$
-/evals                                              GET POST$+
-/evals/{id}                                         GET POST DELETE
-/evals/{id}/runs                                    GET POST$
-/evals/{id}/runs/{id}                               GET DELETE
-/evals/{id}/runs/{id}/cancel                        POST
-/evals/{id}/runs/{id}/output_items                  GET
-/evals/{id}/runs/{id}/output_items/{id}             GET
-/fine_tuning/alpha/graders/run                      POST$
-/fine_tuning/alpha/graders/validate                 POST$
-/fine_tuning/jobs                                   GET POST$+
-/fine_tuning/jobs/{id}                              GET
-/fine_tuning/jobs/{id}/cancel                       POST
-/fine_tuning/jobs/{id}/checkpoints                  GET
-/fine_tuning/jobs/{id}/events                       GET
-/fine_tuning/jobs/{id}/pause                        POST
-/fine_tuning/jobs/{id}/resume                       POST$
-/skills                                             GET POST$+
-/skills/{id}                                        GET POST DELETE
-/skills/{id}/content                                GET
-/skills/{id}/versions                               GET POST$
-/skills/{id}/versions/{id}                          GET DELETE
-/skills/{id}/versions/{id}/content                  GET
-/threads                                            POST$+
-/threads/{id}                                       GET POST DELETE
-/threads/{id}/messages                              GET POST$
-/threads/{id}/messages/{id}                         GET POST DELETE
-/threads/{id}/runs                                  GET POST$
-/threads/{id}/runs/{id}                             GET POST
-/threads/{id}/runs/{id}/cancel                      POST
-/threads/{id}/runs/{id}/steps                       GET
-/threads/{id}/runs/{id}/steps/{id}                  GET
-/threads/{id}/runs/{id}/submit_tool_outputs         POST$
-/threads/runs                                       POST$+/threads:thread_id
-/uploads                                            POST+
-/uploads/{id}/cancel                                POST
-/uploads/{id}/complete                              POST+/files:file.id
-/uploads/{id}/parts                                 POST
-/vaults                                             GET POST$+
-/vaults/{id}                                        GET POST DELETE
-/vaults/{id}/credentials                            GET POST$
-/vaults/{id}/credentials/{id}                       GET POST DELETE
-/vector_stores                                      GET POST$+
-/vector_stores/{id}                                 GET POST DELETE
-/vector_stores/{id}/file_batches                    POST$
-/vector_stores/{id}/file_batches/{id}               GET
-/vector_stores/{id}/file_batches/{id}/cancel        POST
-/vector_stores/{id}/file_batches/{id}/files         GET
-/vector_stores/{id}/files                           GET POST$
-/vector_stores/{id}/files/{id}                      GET POST DELETE
-/vector_stores/{id}/files/{id}/content              GET
-/vector_stores/{id}/search                          POST$
-/videos                                             GET POST$+
-/videos/{id}                                        GET DELETE
-/videos/{id}/content                                GET
-/videos/{id}/remix                                  POST$+
-/videos/characters                                  POST$+
-/videos/characters/{id}                             GET
-/videos/edits                                       POST$+/videos:id
-/videos/extensions                                  POST$+/videos:id
-"""
-
-_ANTHROPIC = """
-/agents                                             GET POST$+
-/agents/{id}                                        GET POST
-/agents/{id}/archive                                POST
-/agents/{id}/versions                               GET
-/deployment_runs                                    GET
-/deployment_runs/{id}                               GET
-/deployments                                        GET POST$+
-/deployments/{id}                                   GET POST
-/deployments/{id}/archive                           POST
-/deployments/{id}/pause                             POST
-/deployments/{id}/run                               POST$+/deployment_runs:id
-/deployments/{id}/unpause                           POST$
-/dreams                                             GET POST$+
-/dreams/{id}                                        GET
-/dreams/{id}/archive                                POST
-/dreams/{id}/cancel                                 POST
-/environments                                       GET POST$+
-/environments/{id}                                  GET POST DELETE
-/environments/{id}/archive                          POST
-/environments/{id}/work                             GET
-/environments/{id}/work/{id}                        GET POST
-/environments/{id}/work/{id}/ack                    POST
-/environments/{id}/work/{id}/heartbeat              POST
-/environments/{id}/work/{id}/stop                   POST
-/environments/{id}/work/poll                        GET!
-/environments/{id}/work/stats                       GET
-/memory_stores                                      GET POST$+
-/memory_stores/{id}                                 GET POST DELETE
-/memory_stores/{id}/archive                         POST
-/memory_stores/{id}/memories                        GET POST$
-/memory_stores/{id}/memories/{id}                   GET POST$ DELETE
-/memory_stores/{id}/memory_versions                 GET
-/memory_stores/{id}/memory_versions/{id}            GET
-/memory_stores/{id}/memory_versions/{id}/redact     POST
-/sessions                                           GET POST$+
-/sessions/{id}                                      GET POST DELETE
-/sessions/{id}/archive                              POST
-/sessions/{id}/events                               GET POST$
-/sessions/{id}/events/stream                        GET
-/sessions/{id}/resources                            GET POST$
-/sessions/{id}/resources/{id}                       GET POST DELETE
-/sessions/{id}/threads                              GET
-/sessions/{id}/threads/{id}                         GET
-/sessions/{id}/threads/{id}/archive                 POST
-/sessions/{id}/threads/{id}/events                  GET
-/sessions/{id}/threads/{id}/stream                  GET
-/skills                                             GET POST$+
-/skills/{id}                                        GET DELETE
-/skills/{id}/versions                               GET POST$
-/skills/{id}/versions/{id}                          GET DELETE
-/skills/{id}/versions/{id}/content                  GET
-/user_profiles                                      GET POST$+
-/user_profiles/{id}                                 GET POST DELETE
-/user_profiles/{id}/action_urls                     POST$
-/user_profiles/{id}/enrollment_url                  POST$
-/vaults                                             GET POST$+
-/vaults/{id}                                        GET POST DELETE
-/vaults/{id}/archive                                POST
-/vaults/{id}/credentials                            GET POST$
-/vaults/{id}/credentials/{id}                       GET POST DELETE
-/vaults/{id}/credentials/{id}/archive               POST
-/vaults/{id}/credentials/{id}/mcp_oauth_validate    POST$
-"""
 
 _REFUSED = (
     "/organization", "/organizations", "/projects", "/api_keys", "/invites", "/usage", "/costs",
@@ -251,31 +79,39 @@ def _kind_of(collection: str) -> str:
     return collection.removeprefix("/").removesuffix("s")
 
 
-def _rows(dialect: Literal["openai", "anthropic"], table: str) -> list[PassedPath]:
+def _rows() -> list[PassedPath]:
+    """Return the rows of ``passed_paths.txt``, whose head explains them."""
     found: list[PassedPath] = []
-    for line in table.strip().splitlines():
-        template, *methods = line.split()
-        collection = template.partition(f"/{_ID}")[0]
-        name = f"{dialect}.{collection.removeprefix('/').replace('/', '.')}"
-        path = f"/v1{template}" if dialect == "anthropic" else template
-        for text in methods:
-            method, _, made = text.partition("+")
-            makes: tuple[tuple[str, tuple[str, ...]], ...] = ()
-            if "+" in text:
-                other, _, member = made.partition(":")
-                makes = ((_kind_of(other or collection), tuple((member or "id").split("."))),)
-            verb, is_free = method.rstrip("$!"), "$" not in method
-            endpoint = Endpoint(
-                name, dialect, path, "", free=is_free, has_model=False, streams=True, verbatim=True
-            )
-            found.append(PassedPath(
-                dialect, verb, template, is_free, verb != "GET" or "!" in method, makes,
-                _kind_of(collection), endpoint,
-            ))  # fmt: skip
+    dialect: Any = ""
+    for line in Path(__file__).with_name("passed_paths.txt").read_text("utf-8").splitlines():
+        if line.startswith("["):
+            dialect = line.strip("[]")
+        elif line.startswith("/"):
+            template, *methods = line.split()
+            found += [_row(dialect, template, method) for method in methods]
     return found
 
 
-PASSED_PATHS = (*_rows("openai", _OPENAI), *_rows("anthropic", _ANTHROPIC))
+def _row(dialect: Literal["openai", "anthropic"], template: str, stated: str) -> PassedPath:
+    """Return the row of a path and one of its methods, with the method's marks."""
+    collection = template.partition(f"/{_ID}")[0]
+    name = f"{dialect}.{collection.removeprefix('/').replace('/', '.')}"
+    path = f"/v1{template}" if dialect == "anthropic" else template
+    method, plus, made = stated.partition("+")
+    makes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    if plus:
+        other, _, member = made.partition(":")
+        makes = ((_kind_of(other or collection), tuple((member or "id").split("."))),)
+    verb, is_free = method.rstrip("$!"), "$" not in stated
+    endpoint = Endpoint(
+        name, dialect, path, "", free=is_free, has_model=False, streams=True, verbatim=True
+    )
+    changes = verb != "GET" or "!" in method
+    kind = _kind_of(collection)
+    return PassedPath(dialect, verb, template, is_free, changes, makes, kind, endpoint)
+
+
+PASSED_PATHS = tuple(_rows())
 """Every request that Remit passes on."""
 
 

@@ -25,6 +25,9 @@ _HOSTED = {
     "image_generation_call": "image_generation",
     "mcp_call": "mcp",
 }
+_FREE_ACTIONS = ("open_page", "find_in_page", "find")
+"""Actions of a web search that are not billed: they read a page that a search found."""
+
 _FIELDS = {
     "response.function_call_arguments": "arguments",
     "response.mcp_call_arguments": "arguments",
@@ -33,7 +36,7 @@ _FIELDS = {
 }
 """The member of an output item that ``….delta`` events add to and ``….done`` events state."""
 
-_PARTS = {
+PARTS = {
     "response.output_text": ("content", "content_index", "output_text", "text"),
     "response.refusal": ("content", "content_index", "refusal", "refusal"),
     "response.reasoning_text": ("content", "content_index", "reasoning_text", "text"),
@@ -147,9 +150,9 @@ def _tool_uses(
     for item in items:
         kind = item.get("type") if type(item) is dict else None
         name = _HOSTED.get(kind) if type(kind) is str else None
-        if name == "web_search":  # opening a page that a search found is not billed
+        if name == "web_search":
             action = item.get("action")
-            if type(action) is dict and action.get("type") not in (None, "search"):
+            if type(action) is dict and str(action.get("type")) in _FREE_ACTIONS:
                 continue
         if name:
             uses[name] = uses.get(name, 0) + 1
@@ -271,7 +274,7 @@ class ResponseSum(StreamSum):
 
     def _part(self, stem: str, event: dict[str, Any]) -> dict[str, Any]:
         """The part of an item that an event speaks of."""
-        list_name, index_name, kind, _ = _PARTS[stem]
+        list_name, index_name, kind, _ = PARTS[stem]
         item = self._item(event, _ITEMS[stem])
         index = event.get(index_name)
         if type(parts := item.get(list_name)) is not list:
@@ -289,8 +292,8 @@ class ResponseSum(StreamSum):
         delta = event.get("delta")
         if type(delta) is str and not stem.endswith("audio"):
             self.measure(delta)
-        if stem in _PARTS:
-            part, member = self._part(stem, event), _PARTS[stem][3]
+        if stem in PARTS:
+            part, member = self._part(stem, event), PARTS[stem][3]
             if type(logprobs := event.get("logprobs")) is list and logprobs:
                 if type(have := part.get("logprobs")) is not list:
                     have = part["logprobs"] = []
@@ -324,8 +327,8 @@ class ResponseSum(StreamSum):
             if type(have := part.get("annotations")) is not list:
                 have = part["annotations"] = []
             have.append(event.get("annotation"))
-        elif stem in _PARTS:
-            member = _PARTS[stem][3]
+        elif stem in PARTS:
+            member = PARTS[stem][3]
             part = self._part(stem, event)
             for key in (member, "logprobs"):
                 if value := event.get(key):

@@ -163,8 +163,8 @@ def read_usage(
         answer: the answer, which may state the service given.
 
     Returns:
-        None if the usage is unreported, has values other than whole numbers in range, or is
-        contradictory.
+        None if the usage is unreported, has counts other than whole numbers in range or a service
+        that is no text, or is contradictory.
     """
     if type(usage) is not dict:
         return None
@@ -175,10 +175,10 @@ def read_usage(
             counts.update(_of_runs(runs, counts))
         if "web_searches" in counts or not _NAMES_OF_USES.isdisjoint(usage):
             uses = _tool_uses(usage, counts)
+        if not (_SERVED.isdisjoint(usage) and _SERVED.isdisjoint(answer)):
+            served = _served(usage, answer)
     except _UnreadableError:
         return None
-    if not (_SERVED.isdisjoint(usage) and _SERVED.isdisjoint(answer)):
-        served = _served(usage, answer)
     get = counts.get
     given, made, total = get("input"), get("output"), get("total")
     if given is None:
@@ -206,7 +206,7 @@ def read_usage(
         missing = total - given - made if total is not None else 0
         if missing >= more:
             missing -= more
-        if missing > 0 and parts and missing in (parts, parts + thought):
+        if missing > 0 and parts and missing in (parts, parts + thought) and get("output"):
             given += parts  # counted next to the input
             missing -= parts
         elif total is None and "prompt_tokens" not in usage and not usage.keys().isdisjoint(
@@ -356,6 +356,11 @@ def _of_runs(runs: Any, counts: dict[str, int]) -> dict[str, int]:
 
 
 def _served(usage: dict[str, Any], answer: Mapping[str, Any]) -> dict[str, str]:
+    """Return the service that was given, by the request field that asks for it.
+
+    Raises:
+        _UnreadableError: a service is neither a text nor null, so its price is unknown.
+    """
     found: dict[str, str] = {}
     for place in (usage, answer):
         for name, field in SERVED.items():
@@ -364,7 +369,11 @@ def _served(usage: dict[str, Any], answer: Mapping[str, Any]) -> dict[str, str]:
             value = place[name]
             if type(value) is dict:  # Bedrock wraps the value in an object.
                 value = value.get("type")
-            if type(value) is str and value:
+            if type(value) is float:  # Some servers report a speed in tokens a second.
+                continue
+            if type(value) is not str and value is not None:
+                raise _UnreadableError
+            if value:
                 found[field] = value[:_LONGEST_TOOL].lower()
     return found
 

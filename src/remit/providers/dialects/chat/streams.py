@@ -7,16 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
+from typing_extensions import override
 
 from remit.kernel import exchange
-from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.chat.request_reader import citations_in, read_call, thoughts_in
-from remit.providers.dialects.citations import annotations_of
-from remit.providers.dialects.errors import error_body, failed, shaped, unreadable
+from remit.providers.dialects.citations import annotations_of, read_citations
+from remit.providers.dialects.errors import (
+    check_members,
+    error_body,
+    failed,
+    shaped,
+    unreadable,
+)
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import google_extra, thought_seal
-from remit.providers.dialects.streaming import Growth
-from remit.providers.dialects.tool_calls import ToolNames, arguments_text, free_text, json_text
+from remit.providers.dialects.streaming import StreamReader, StreamWriter
+from remit.providers.dialects.tool_calls import free_text, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.chat import ChatSum
@@ -25,6 +31,11 @@ from remit.providers.wire.delta import Cursor, Pieces, settled
 _THOUGHTS = ("reasoning_content", "reasoning")
 _TEXTS = (*(("thinking", key) for key in _THOUGHTS), ("text", "content"), ("refusal", "refusal"))
 """The types of blocks, and the members that hold their texts."""
+
+_CHUNK = {"id": str, "model": str, "choices": list}
+_CHOICE = {"finish_reason": str}
+_MESSAGE = {"role": str, "annotations": list, "tool_calls": list}
+"""The members of a chunk, a choice and a message, and their types."""
 
 _WORDS = {"length": "length", "tool_use": "tool_calls", "content_filter": "content_filter"}
 
@@ -39,43 +50,36 @@ class _Call:
         self.ended = False
 
 
-class ChatReader:
-    """Reader of a stream's sum, which returns the additions of each chunk.
+class ChatReader(StreamReader):
+    """Reader of a stream of Chat Completions, with the additions of each chunk."""
 
-    Args:
-        total: the sum, to which each chunk is added first.
-    """
+    _sum: ChatSum
 
     def __init__(self, total: ChatSum) -> None:
-        self._sum = total
-        self._out = Growth()
+        super().__init__(total)
         self._cursors = {key: Cursor() for _, key in _TEXTS}
         self._cited = 0
         self._details = 0
         self._calls: list[_Call] = []
         self._ended = False
 
-    def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        """Return the neutral events of one chunk.
-
-        Raises:
-            DialectError: the chunk does not have the API's form.
-            ProviderError: the chunk reports an error.
-        """
+    def _feed(self, data: Mapping[str, Any]) -> None:
         if data.get("error"):
             raise failed(data["error"])
         choice = self._sum.first_choice
         if choice is None or self._ended:
-            return []
+            return
         message = choice.message
+        check_members(data, _CHUNK, "chunk")
+        check_members(choice.fields, _CHOICE, "choice")
+        check_members(message, _MESSAGE, "message")
         for kind, key in _TEXTS:
             if new := self._new(key, message.get(key)):
                 if self._out.kind != kind:
                     self._close()
                 self._out.piece(kind, new, raw=True)
-        for number, call in enumerate(shaped(message.get("tool_calls") or [], list, "tool_calls")):
+        for number, call in enumerate(message.get("tool_calls") or ()):
             self._call(number, shaped(call, dict, "tool_calls"))
-        return self._out.taken()
 
     def _new(self, key: str, value: Any) -> str:
         if value is None:
@@ -83,9 +87,9 @@ class ChatReader:
         if key == "reasoning" and self._cursors["reasoning_content"].size:
             return ""  # the same thoughts again
         if type(value) is not Pieces and not isinstance(value, (str, list)):
-            if key != "content":
+            if key in _THOUGHTS:
                 return ""
-            raise unreadable("delta.content")
+            raise unreadable(f"delta.{key}")
         return self._cursors[key].new(value)
 
     def _close(self) -> None:
@@ -98,7 +102,7 @@ class ChatReader:
             noted = message.get("annotations")
             if kind == "text" and isinstance(noted, list):
                 if cited := citations_in(settled(noted[self._cited :])):
-                    block["citations"] = cited
+                    block["citations"] = read_citations(cited)
                 self._cited = len(noted)
             self._out.end(block)
         details = message.get("reasoning_details")
@@ -167,18 +171,12 @@ class ChatReader:
         state.ended = True
         self._out.end_call(number, block)
 
-    def finish(self) -> list[StreamEvent]:
-        """Return the ends of all open blocks, once the stream has ended.
-
-        Raises:
-            DialectError: a call has no name.
-        """
+    def _finish(self) -> None:
         if not self._ended:
             self._ended = True
             self._close()
             for number in range(len(self._calls)):
                 self._end_call(number)
-        return self._out.taken()
 
 
 def _is_whole(call: dict[str, Any]) -> bool:
@@ -206,21 +204,14 @@ def _named(call: dict[str, Any]) -> dict[str, Any]:
     return {**call, "type": kind}
 
 
-class _WrittenCall:
-    def __init__(self, number: int, custom: bool) -> None:
-        self.number = number
-        self.custom = custom
-        self.has_input = False
-
-
-class ChatWriter:
-    """A writer of a stream of Chat Completions (:class:`~remit.providers.dialects.StreamWriter`).
+class ChatWriter(StreamWriter):
+    """A writer of a stream of Chat Completions.
 
     The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
     """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
-        self._names = ToolNames(call)
+        super().__init__(call)
         self._include_usage = call.include_usage
         self._head = {
             "id": answer_id,
@@ -228,81 +219,62 @@ class ChatWriter:
             "created": created,
             "model": model,
         }
-        self._calls: dict[int, _WrittenCall] = {}
+        self._calls: dict[int, tuple[int, str]] = {}  # number and kind, keyed by index
         self._texts: list[dict[str, Any]] = []
         self._seal: dict[str, Any] = {}  # The next call carries it.
 
+    @override
     def start(self) -> bytes:
-        """Return the first chunk, which names the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
-    def event(self, event: StreamEvent) -> bytes:
-        """Return the chunks of one neutral event."""
-        if isinstance(event, exchange.TextDelta):
-            return self._chunk({"content": event.text})
-        if isinstance(event, exchange.ToolInputDelta):
-            return self._input(event)
-        if isinstance(event, exchange.ToolUseStart):
-            return self._begin(event)
-        if isinstance(event, exchange.BlockEnd):
-            return self._end(event)
-        if isinstance(event, exchange.RefusalDelta):
-            return self._chunk({"refusal": event.text})
-        return self._chunk({"reasoning_content": event.text}) if event.text else b""
-
+    @override
     def end(self, answer: ProviderResponse) -> bytes:
-        """Return the last chunks, with usage if the client asked for it."""
         word = _WORDS.get(answer.finish_reason, "tool_calls" if self._calls else "stop")
         last = self._chunk({}, word)
         if self._include_usage:
             last += _data({**self._head, "choices": [], "usage": usage_of("openai.chat", answer)})
         return last + b"data: [DONE]\n\n"
 
+    @override
     def error(self, status: int, code: str, message: str) -> bytes:
-        """Return an error that ends the stream."""
         return _data(error_body("openai.chat", status, code, message))
 
-    def _begin(self, event: exchange.ToolUseStart) -> bytes:
-        block = {"name": event.name}
-        call = _WrittenCall(len(self._calls), self._names.is_custom(block))
-        self._calls[event.index] = call
-        kind, piece = ("custom", "input") if call.custom else ("function", "arguments")
+    def _text(self, kind: str, text: str) -> bytes:
+        return self._chunk({"content" if kind == "text" else kind: text})
+
+    def _thought(self, text: str, *, raw: bool) -> bytes:
+        return self._chunk({"reasoning_content": text})
+
+    def _begin_call(self, event: exchange.ToolUseStart) -> bytes:
+        is_custom = self._names.is_custom({"name": event.name})
+        kind, piece = ("custom", "input") if is_custom else ("function", "arguments")
+        self._calls[event.index] = (len(self._calls), kind)
         called = {"name": self._names.own(event.name), piece: ""}
         seal, self._seal = self._seal, {}
-        return self._called(call, {"id": event.id, "type": kind, kind: called, **seal})
+        return self._called(event.index, {"id": event.id, "type": kind, kind: called, **seal})
 
-    def _input(self, event: exchange.ToolInputDelta) -> bytes:
-        call = self._calls.get(event.index)
-        if call is None:
-            raise unreadable("the input of a tool that has not been called")
-        if call.custom or not event.partial_json:
-            return b""  # free text, which is known when its JSON is whole
-        call.has_input = True
-        return self._called(call, {"function": {"arguments": event.partial_json}})
+    def _input(self, index: int, text: str) -> bytes:
+        if self._calls[index][1] == "custom":
+            return b""  # The free text is known once its JSON is whole.
+        return self._called(index, {"function": {"arguments": text}})
 
-    def _end(self, event: exchange.BlockEnd) -> bytes:
-        block = event.block
-        if event.index is None:
-            if block["type"] != "text":
-                if "thought_signature" in block:
-                    self._seal = {"extra_content": google_extra(block["thought_signature"])}
-                return b""
-            before = len(_annotations(self._texts))
-            self._texts.append(block)
-            noted = _annotations(self._texts)[before:] if block.get("citations") else []
-            return self._chunk({"annotations": noted}) if noted else b""
-        call = self._calls.get(event.index)
-        if call is None:
-            raise unreadable("the end of a tool that has not been called")
-        if call.custom:
-            return self._called(call, {"custom": {"input": free_text(block["input"])}})
-        if call.has_input:
+    def _end_call(self, index: int, block: dict[str, Any]) -> bytes:
+        if self._calls[index][1] == "function":
             return b""
-        # Clients read the arguments as JSON, and an empty text is none.
-        return self._called(call, {"function": {"arguments": arguments_text(block["input"])}})
+        return self._called(index, {"custom": {"input": free_text(block["input"])}})
 
-    def _called(self, call: _WrittenCall, fields: dict[str, Any]) -> bytes:
-        return self._chunk({"tool_calls": [{"index": call.number, **fields}]})
+    def _end_block(self, block: dict[str, Any]) -> bytes:
+        if block["type"] != "text":
+            if "thought_signature" in block:
+                self._seal = {"extra_content": google_extra(block["thought_signature"])}
+            return b""
+        before = len(_annotations(self._texts))
+        self._texts.append(block)
+        noted = _annotations(self._texts)[before:] if block.get("citations") else []
+        return self._chunk({"annotations": noted}) if noted else b""
+
+    def _called(self, index: int, fields: dict[str, Any]) -> bytes:
+        return self._chunk({"tool_calls": [{"index": self._calls[index][0], **fields}]})
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}

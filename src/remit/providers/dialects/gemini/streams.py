@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remit.kernel import exchange
-from remit.kernel.exchange import StreamEvent
+from typing_extensions import override
+
 from remit.providers.dialects.errors import error_body, failed, shaped
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import gemini_seal
-from remit.providers.dialects.streaming import Growth
-from remit.providers.dialects.tool_calls import ToolNames, input_of, json_text
+from remit.providers.dialects.streaming import StreamReader, StreamWriter
+from remit.providers.dialects.tool_calls import input_of, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.gemini import GenerateSum, candidates_of, parts_of
@@ -19,24 +19,14 @@ from remit.providers.wire.gemini import GenerateSum, candidates_of, parts_of
 _WORDS = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
 
 
-class GeminiReader:
-    """Reader of the first candidate, which returns the additions of each event.
-
-    Args:
-        total: the sum, to which each event is added first.
-    """
+class GeminiReader(StreamReader):
+    """Reader of the first candidate of a stream of Gemini's."""
 
     def __init__(self, total: GenerateSum) -> None:
-        self._out = Growth()
+        super().__init__(total)
         self._calls = 0
 
-    def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        """Return the neutral events of one event's data.
-
-        Raises:
-            DialectError: the event does not have the API's form.
-            ProviderError: the event reports an error.
-        """
+    def _feed(self, data: Mapping[str, Any]) -> None:
         if data.get("error"):
             raise failed(data["error"])
         if "candidates" in data:
@@ -45,12 +35,6 @@ class GeminiReader:
             if candidate.get("index") in (None, 0):
                 for part in parts_of(candidate):
                     self._add(part, str(data.get("responseId") or "gemini"))
-        return self._out.taken()
-
-    def finish(self) -> list[StreamEvent]:
-        """Return the end of an open block, once the stream has ended."""
-        self._end()
-        return self._out.taken()
 
     def _add(self, part: dict[str, Any], answer_id: str) -> None:
         seal = part.get("thoughtSignature")
@@ -73,71 +57,73 @@ class GeminiReader:
             block = {"type": "tool_use", "id": identity, "name": name}
             self._out.end_call(index, {**block, "input": input_of(call.get("args"))})
 
+    def _finish(self) -> None:
+        self._end()
+
     def _end(self) -> None:
         if kind := self._out.kind:
             self._out.end({"type": kind, kind: self._out.close()})
 
 
-class GeminiWriter:
-    """A writer of a stream (:class:`~remit.providers.dialects.StreamWriter`).
+class GeminiWriter(StreamWriter):
+    """A writer of a stream of Gemini's.
 
-    The newest piece of thinking is held back, because its part carries the signature. The arguments
-    are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
+    The newest piece of thinking is held back, because its part carries the signature. A call comes
+    whole. The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
     """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
-        self._names = ToolNames(call)
+        super().__init__(call)
         self._about = {"modelVersion": model, "responseId": answer_id}
-        self._thought = ""
+        self._newest = ""
         self._thinks = False
         self._seal: dict[str, str] = {}
         self._texts = False
 
+    @override
     def start(self) -> bytes:
-        """Return nothing: the first event has content."""
         return b""
 
-    def event(self, event: StreamEvent) -> bytes:
-        """Return the events of one neutral event."""
-        if isinstance(event, exchange.ThinkingDelta):
-            before, self._thought, self._thinks = self._thought, event.text, True
-            return self._part({"text": before, "thought": True}) if before else b""
-        if isinstance(event, exchange.TextDelta | exchange.RefusalDelta):
-            self._texts = True
-            return self._part({"text": event.text}) if event.text else b""
-        if not isinstance(event, exchange.BlockEnd):
-            return b""
-        block, wire = event.block, b""
-        kind = block["type"]
-        if kind in ("thinking", "redacted_thinking"):
-            sealed = gemini_seal(block)
-            if "thought_signature" in block and not self._thinks:
-                self._seal = sealed  # The next part carries it.
-                return b""
-            thought, self._thought = self._thought, ""
-            text = {"text": thought} if thought else {}
-            wire = self._part({**text, "thought": True, **sealed}) if text or sealed else b""
-            self._thinks = False
-        elif kind == "tool_use":
-            named = {"id": block["id"], "name": self._names.own(block["name"])}
-            wire = self._part({"functionCall": {**named, "args": block["input"]}, **self._seal})
-            self._seal = {}
-        elif kind in ("text", "refusal"):
-            wire = b"" if self._texts else self.event(exchange.TextDelta(block[kind]))
-            self._texts = False
-        return wire
-
+    @override
     def end(self, answer: ProviderResponse) -> bytes:
-        """Return the last event, with finish reason and usage."""
         wire = self._part({"text": "", **self._seal}) if self._seal else b""
         reason = _WORDS.get(answer.finish_reason, "STOP")
         return wire + self._event(
             {"finishReason": reason}, usageMetadata=usage_of("gemini.generate", answer)
         )
 
+    @override
     def error(self, status: int, code: str, message: str) -> bytes:
-        """Return an error that ends the stream."""
         return _sse(error_body("gemini.generate", status, code, message))
+
+    def _text(self, kind: str, text: str) -> bytes:
+        self._texts = True
+        return self._part({"text": text}) if text else b""
+
+    def _thought(self, text: str, *, raw: bool) -> bytes:
+        before, self._newest, self._thinks = self._newest, text, True
+        return self._part({"text": before, "thought": True}) if before else b""
+
+    def _end_call(self, index: int, block: dict[str, Any]) -> bytes:
+        named = {"id": block["id"], "name": self._names.own(block["name"])}
+        seal, self._seal = self._seal, {}
+        return self._part({"functionCall": {**named, "args": block["input"]}, **seal})
+
+    def _end_block(self, block: dict[str, Any]) -> bytes:
+        kind, wire = block["type"], b""
+        if kind in ("thinking", "redacted_thinking"):
+            sealed = gemini_seal(block)
+            if "thought_signature" in block and not self._thinks:
+                self._seal = sealed  # The next part carries it.
+                return b""
+            thought, self._newest = self._newest, ""
+            text = {"text": thought} if thought else {}
+            wire = self._part({**text, "thought": True, **sealed}) if text or sealed else b""
+            self._thinks = False
+        elif kind in ("text", "refusal"):
+            wire = b"" if self._texts else self._text(kind, block[kind])
+            self._texts = False
+        return wire
 
     def _part(self, part: dict[str, Any]) -> bytes:
         return self._event({"content": {"parts": [part], "role": "model"}})

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from typing_extensions import override
+
 from remit.kernel import exchange
 from remit.kernel.exchange import StreamEvent
-from remit.providers.dialects.citations import citations_of
-from remit.providers.dialects.errors import error_body, failed, shaped, unreadable
+from remit.providers.dialects.citations import citations_of, read_citations
+from remit.providers.dialects.errors import (
+    check_members,
+    error_body,
+    failed,
+    shaped,
+    unreadable,
+)
 from remit.providers.dialects.messages.request_reader import read_block
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import seal_of
-from remit.providers.dialects.streaming import Growth, sse
+from remit.providers.dialects.streaming import StreamReader, StreamWriter, sse
 from remit.providers.dialects.tool_calls import ToolNames, input_of, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
@@ -28,6 +36,9 @@ _TEXT_OF = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delt
 _MESSAGE = {"id": str, "type": str, "role": str, "model": str, "content": list, "stop_reason": str,
             "stop_sequence": str}  # fmt: skip
 """The members of a message and their types; each may be null in a message that only begins."""
+_BLOCK = {"id": str, "name": str, "tool_use_id": str, "signature": str, "citations": list}
+"""The members that blocks have in common, and their types."""
+_SOURCE = {"url": str, "title": str}
 _WORDS = {"length": "max_tokens", "tool_use": "tool_use", "content_filter": "refusal"}
 _ENDPOINT = "anthropic.messages"
 _SEARCH_TOOL = "web_search"
@@ -38,27 +49,18 @@ _TEXTS = ("text", "refusal")
 _CHARACTERS_PER_TOKEN = 4
 
 
-class MessagesReader:
-    """Reader of a stream's sum, which returns the additions of each event.
+class MessagesReader(StreamReader):
+    """Reader of a stream of the Messages API, with the additions of each event."""
 
-    Args:
-        total: the sum, to which each event is added first.
-    """
+    _sum: MessageSum
 
     def __init__(self, total: MessageSum) -> None:
-        self._sum = total
-        self._out = Growth()
+        super().__init__(total)
         self._begun = 0  # blocks
         self._open: dict[int, Cursor] = {}  # keyed by the block's place in the sum
         self._queries: dict[Any, list[str]] = {}
 
-    def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        """Return the neutral events of one event's data.
-
-        Raises:
-            DialectError: the event does not have the API's form.
-            ProviderError: the event reports an error.
-        """
+    def _feed(self, data: Mapping[str, Any]) -> None:
         kind = data.get("type")
         if kind == "error" or (kind is None and data.get("error") and "content" not in data):
             raise failed(data.get("error"))
@@ -77,17 +79,12 @@ class MessagesReader:
             self._grow(at)
             if kind == "content_block_stop":
                 self._end(at)
-        return self.finish() if whole else self._out.taken()
+        if whole:
+            self._finish()
 
-    def finish(self) -> list[StreamEvent]:
-        """Return the ends of all open blocks, once the stream has ended.
-
-        Raises:
-            DialectError: a block does not have the API's form.
-        """
+    def _finish(self) -> None:
         for at in tuple(self._open):
             self._end(at)
-        return self._out.taken()
 
     def _begin(self, at: int) -> None:
         self._open[at] = Cursor()
@@ -141,9 +138,7 @@ def _check(kind: Any, data: Mapping[str, Any]) -> None:
 
 
 def _check_message(message: Mapping[str, Any]) -> None:
-    for name, form in _MESSAGE.items():
-        if message.get(name) is not None:
-            shaped(message[name], form, name)
+    check_members(message, _MESSAGE, "message")
     if message.get("type") not in (None, "message") or message.get("role") not in _ROLES:
         raise unreadable("message")
     for block in message.get("content") or ():
@@ -157,6 +152,7 @@ def _check_block(block: Any) -> str:
     kind: str = shaped(shaped(block, dict, "content_block").get("type"), str, "content_block.type")
     if not kind:
         raise unreadable("content_block.type")
+    check_members(block, _BLOCK, "content_block")
     return kind
 
 
@@ -179,9 +175,8 @@ def _read(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, Any
     elif kind in _READ:
         if kind == "tool_use":
             block = {**block, "input": input_of(block.get("input"))}
-        for name, shape in (("citations", list), ("signature", str)):
-            if type(block.get(name)) is not shape:  # An answer stays readable without them.
-                block = {**block, name: None}
+        check_members(block, _BLOCK, "content_block")
+        read_citations(block.get("citations") or [])
         return read_block(block, str(kind), "content_block")
     return None
 
@@ -189,23 +184,24 @@ def _read(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, Any
 def _search(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, Any]:
     identity = str(block.get("tool_use_id"))
     found = block.get("content")
-    sources = [
-        {key: result[key] for key in ("url", "title") if isinstance(result.get(key), str)}
-        for result in (found if isinstance(found, list) else [])
-        if isinstance(result, dict) and isinstance(result.get("url"), str)
-    ]
+    sources = []
+    for result in found if isinstance(found, list) else ():  # an object says why it failed
+        check_members(shaped(result, dict, "content"), _SOURCE, "content")
+        if result.get("url"):
+            sources.append({key: result[key] for key in _SOURCE if result.get(key) is not None})
     asked = queries.get(identity, [])
     return {"type": "server_tool", "id": identity, "queries": asked, "sources": sources}
 
 
-class MessagesWriter:
-    """A writer of a stream of the Messages API (:class:`~remit.providers.dialects.StreamWriter`).
+class MessagesWriter(StreamWriter):
+    """A writer of a stream of the Messages API.
 
-    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
+    While a call is open, events of other blocks wait, since blocks of this API come one after the
+    other. The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
     """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
-        self._names = ToolNames(call)
+        super().__init__(call)
         self._answer_id = answer_id
         self._message: dict[str, Any] = {
             "id": answer_id,
@@ -219,41 +215,22 @@ class MessagesWriter:
         }
         self._blocks = 0
         self._open: str | int | None = None  # a call's index, or a kind of block
-        self._has_input = False
         self._waiting: list[StreamEvent] = []
         self._kinds: set[str] = set()
 
+    @override
     def start(self) -> bytes:
-        """Return the ``message_start`` event."""
         return self._sse("message_start", {"message": self._message})
 
+    @override
     def event(self, event: StreamEvent) -> bytes:
-        """Return the events of one neutral event."""
         if isinstance(self._open, int) and getattr(event, "index", None) != self._open:
             self._waiting.append(event)
             return b""
-        if isinstance(event, exchange.TextDelta):
-            return self._piece("text", _TEXT, {"type": "text_delta", "text": event.text})
-        if isinstance(event, exchange.ToolInputDelta):
-            return self._input(event)
-        if isinstance(event, exchange.ToolUseStart):
-            name = self._names.own(event.name)
-            self._has_input = False
-            return self._begin(
-                event.index, {"type": "tool_use", "id": event.id, "name": name, "input": {}}
-            )
-        if isinstance(event, exchange.BlockEnd):
-            return self._end(event)
-        if isinstance(event, exchange.RefusalDelta):
-            return self._piece("refusal", _TEXT, {"type": "text_delta", "text": event.text})
-        if not event.text:
-            return b""
-        return self._piece(
-            "thinking", _THINKING, {"type": "thinking_delta", "thinking": event.text}
-        )
+        return super().event(event)
 
+    @override
     def end(self, answer: ProviderResponse) -> bytes:
-        """Return the last events, with finish reason and usage."""
         last = self._stop()
         while self._waiting:
             last += self._replay() + self._stop()
@@ -264,34 +241,33 @@ class MessagesWriter:
         last += self._sse("message_delta", {"delta": delta, "usage": usage_of(_ENDPOINT, answer)})
         return last + self._sse("message_stop", {})
 
+    @override
     def error(self, status: int, code: str, message: str) -> bytes:
-        """Return an error that ends the stream."""
         return self._sse("error", error_body(_ENDPOINT, status, code, message))
 
-    def _input(self, event: exchange.ToolInputDelta) -> bytes:
-        if self._open != event.index:
-            raise unreadable("the input of a tool that has not been called")
-        if not event.partial_json:
-            return b""
-        self._has_input = True
-        return self._delta({"type": "input_json_delta", "partial_json": event.partial_json})
+    def _text(self, kind: str, text: str) -> bytes:
+        return self._piece(kind, _TEXT, {"type": "text_delta", "text": text})
 
-    def _end(self, event: exchange.BlockEnd) -> bytes:
-        block = event.block
-        kind = block["type"]
-        self._kinds.add(kind)
-        if event.index is not None:
-            if self._open != event.index:
-                raise unreadable("the end of a tool that has not been called")
-            rest = b""
-            if block["input"] and not self._has_input:
-                piece = json_text(block["input"])
-                rest = self._delta({"type": "input_json_delta", "partial_json": piece})
-            return rest + self._stop() + self._replay()
-        wire = b""
-        for whole in _blocks(block, self._names, self._answer_id):
-            wire += self._whole(kind, whole)
-        return wire
+    def _thought(self, text: str, *, raw: bool) -> bytes:
+        return self._piece("thinking", _THINKING, {"type": "thinking_delta", "thinking": text})
+
+    def _begin_call(self, event: exchange.ToolUseStart) -> bytes:
+        name = self._names.own(event.name)
+        return self._begin(
+            event.index, {"type": "tool_use", "id": event.id, "name": name, "input": {}}
+        )
+
+    def _input(self, index: int, text: str) -> bytes:
+        return self._delta({"type": "input_json_delta", "partial_json": text})
+
+    def _end_call(self, index: int, block: dict[str, Any]) -> bytes:
+        self._kinds.add(block["type"])
+        return self._stop() + self._replay()
+
+    def _end_block(self, block: dict[str, Any]) -> bytes:
+        self._kinds.add(block["type"])
+        wholes = _blocks(block, self._names, self._answer_id)
+        return b"".join([self._whole(block["type"], whole) for whole in wholes])
 
     def _whole(self, kind: str, whole: dict[str, Any]) -> bytes:
         """Return the end of a block whose pieces were sent, or the whole block if none were."""

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from typing_extensions import override
 
 from remit.kernel import exchange
-from remit.kernel.exchange import StreamEvent
-from remit.providers.dialects.citations import annotations_of
+from remit.providers.dialects.citations import annotations_of, read_citations
 from remit.providers.dialects.client_tools import item_fields
-from remit.providers.dialects.errors import failed, shaped, unreadable
+from remit.providers.dialects.errors import check_members, failed, shaped, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.responses.request_reader import read_item
 from remit.providers.dialects.responses.request_writer import ended, response_object
 from remit.providers.dialects.seals import seal_of
-from remit.providers.dialects.streaming import Growth, sse
-from remit.providers.dialects.tool_calls import ToolNames, arguments_text, free_text, json_text
+from remit.providers.dialects.streaming import StreamReader, StreamWriter, sse
+from remit.providers.dialects.tool_calls import free_text, json_text
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.delta import Cursor, Pieces, settled
-from remit.providers.wire.responses import ResponseSum
+from remit.providers.wire.responses import PARTS, ResponseSum
 
 _INPUTS = {"function_call": "arguments", "custom_tool_call": "input"}
 _RATE_LIMITED = 429
+_RESPONSE = {"id": str, "model": str, "status": str, "output": list}
+_ITEM = {"id": str, "status": str, "role": str, "action": dict}
+"""The members of a response and of its items, and their types."""
+
 _PREFIXES = {
     "message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc",
     "web_search_call": "ws", "shell_call": "sh", "local_shell_call": "lsh",
     "apply_patch_call": "apc", "tool_search_call": "tsc",
 }  # fmt: skip
 """The beginning of an item's id, keyed by the item's type."""
+
+_RAW, _SUMMARY = "response.reasoning_text", "response.reasoning_summary_text"
+_PART_OF = {_RAW: "response.content_part", _SUMMARY: "response.reasoning_summary_part"}
+"""The events of thoughts and of the part that they form."""
 
 
 class _Item:
@@ -40,27 +49,18 @@ class _Item:
         self.thinks = ""  # the list with the thoughts: summary or content
 
 
-class ResponsesReader:
-    """Reader of a stream's sum, which returns the additions of each event.
+class ResponsesReader(StreamReader):
+    """Reader of a stream of Responses, with the additions of each event."""
 
-    Args:
-        total: the sum, to which each event is added first.
-    """
+    _sum: ResponseSum
 
     def __init__(self, total: ResponseSum) -> None:
-        self._sum = total
-        self._out = Growth()
+        super().__init__(total)
         self._open: dict[int, _Item] = {}  # keyed by output index
         self._last: dict[int, dict[str, Any]] = {}
         self._any = False
 
-    def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        """Return the neutral events of one event's data.
-
-        Raises:
-            DialectError: the event does not have the API's form.
-            ProviderError: the event reports an error.
-        """
+    def _feed(self, data: Mapping[str, Any]) -> None:
         kind = data.get("type")
         if not isinstance(kind, str):
             kind, data = "response.completed", {"response": data}
@@ -70,11 +70,14 @@ class ResponsesReader:
             raise failed(data.get("error") or data)
         if kind == "response.failed" or _has_failed(answer):
             raise failed(error or "the response failed")
+        if isinstance(answer, dict):
+            check_members(answer, _RESPONSE, "response")
         if kind in ("response.completed", "response.incomplete"):
-            return self.finish() if self._any else self._whole(answer)
-        if "output_index" in data or kind.startswith("response.output_item."):
+            if not self._any:
+                self._begin(answer)
+            self._finish()
+        elif "output_index" in data or kind.startswith("response.output_item."):
             self._add(kind, data)
-        return self._out.taken()
 
     def _add(self, kind: str, data: Mapping[str, Any]) -> None:
         """Add the additions of an event that belongs to an output item."""
@@ -96,24 +99,17 @@ class ResponsesReader:
         if kind == "response.output_item.done":
             self._end(index, shaped(data.get("item"), dict, "item"))
 
-    def finish(self) -> list[StreamEvent]:
-        """Return the ends of all open items, once the stream has ended.
-
-        Raises:
-            DialectError: an item does not have the API's form.
-        """
+    def _finish(self) -> None:
         for index in sorted(self._open):
             self._end(index, settled(self._last[index]))
-        return self._out.taken()
 
-    def _whole(self, answer: Any) -> list[StreamEvent]:
-        """Return the events of an answer of which no item has come."""
+    def _begin(self, answer: Any) -> None:
+        """Begin all items of an answer of which none has come."""
         self._any = True
         output = shaped(shaped(answer, dict, "response").get("output"), list, "output")
         for index, item in enumerate(output):
             self._open[index] = _Item()
-            self._end(index, shaped(item, dict, f"output[{index}]"))
-        return self._out.taken()
+            self._last[index] = shaped(item, dict, f"output[{index}]")
 
     def _grow(self, state: _Item, item: dict[str, Any], index: int) -> None:
         kind = str(item.get("type"))
@@ -171,6 +167,7 @@ class ResponsesReader:
         state = self._open.pop(index, None)
         if state is None:
             return
+        check_members(item, _ITEM, "item")
         self._grow(state, item, index)
         self._out.close()
         if item.get("type") == "message":
@@ -202,73 +199,41 @@ def _read(item: dict[str, Any]) -> list[dict[str, Any]]:
     role, content = read_item(item, "item")
     blocks = [b for b in content if b["type"] != "other"] if role == "assistant" else []
     for block in blocks:
+        read_citations(block.get("citations", []))
         if block["type"] == "server_tool":
             del block["endpoint"], block["value"], block["at"]
     return blocks
 
 
-class _Thoughts(NamedTuple):
-    """The words for one of the two forms of thoughts."""
-
-    members: str
-    place: str
-    kind: str
-    part: str
-    text: str
-
-
-_RAW = _Thoughts(
-    "content", "content_index", "reasoning_text", "response.content_part", "response.reasoning_text"
-)
-_SUMMARY = _Thoughts(
-    "summary", "summary_index", "summary_text", "response.reasoning_summary_part",
-    "response.reasoning_summary_text",
-)  # fmt: skip
-
-
-class ResponsesWriter:
-    """A writer of a stream of Responses (:class:`~remit.providers.dialects.StreamWriter`).
+class ResponsesWriter(StreamWriter):
+    """A writer of a stream of Responses.
 
     Adjacent texts and refusals form one message. The arguments are those of
     :func:`~remit.providers.dialects.endpoints.write_answer`.
     """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
+        super().__init__(call)
         self._head = response_object(call, answer_id=answer_id, created=created, model=model)
-        self._names = ToolNames(call)
-        self._stem = answer_id.removeprefix("resp_")
+        self._own_id = answer_id.removeprefix("resp_")
         self._items: list[dict[str, Any]] = []
         self._number = 0
         self._message: dict[str, Any] | None = None
         self._part_open = False
         self._pieces: list[str] = []
         self._size = 0
-        self._thought: dict[str, Any] | None = None
-        self._thoughts = _SUMMARY
+        self._reasoning: dict[str, Any] | None = None
+        self._stem = _SUMMARY
         self._calls: dict[int, tuple[dict[str, Any], list[str]]] = {}
 
+    @override
     def start(self) -> bytes:
-        """Return the events ``response.created`` and ``response.in_progress``."""
         return self._say("response.created", response=self._head) + self._say(
             "response.in_progress", response=self._head
         )
 
-    def event(self, event: StreamEvent) -> bytes:
-        """Return the events of one neutral event."""
-        if isinstance(event, exchange.TextDelta):
-            return self._piece("output_text", event.text)
-        if isinstance(event, exchange.ToolInputDelta):
-            return self._input(event)
-        if isinstance(event, exchange.ToolUseStart):
-            return self._begin_call(event)
-        if isinstance(event, exchange.BlockEnd):
-            return self._end_block(event)
-        if isinstance(event, exchange.RefusalDelta):
-            return self._piece("refusal", event.text)
-        return self._think(event.text, raw=event.raw) if event.text else b""
-
+    @override
     def end(self, answer: ProviderResponse) -> bytes:
-        """Return the ends of open parts and items, then the whole response."""
         state = "incomplete" if answer.finish_reason == "length" else "completed"
         last = self._close_message(state)
         for item in self._items:
@@ -277,8 +242,8 @@ class ResponsesWriter:
         response = ended(self._head, self._items, answer)
         return last + self._say(f"response.{response['status']}", response=response)
 
+    @override
     def error(self, status: int, code: str, message: str) -> bytes:
-        """Return an error that ends the stream."""
         kind = "rate_limit_exceeded" if status == _RATE_LIMITED else "server_error"
         failure = {"code": kind, "message": message}
         response = {**self._head, "status": "failed", "error": failure}
@@ -301,14 +266,15 @@ class ResponsesWriter:
     def _begin(self, kind: str, **fields: Any) -> tuple[bytes, dict[str, Any]]:
         """End the message and add an item of ``kind``; return its events and the item."""
         wire = self._close_message()
-        identity = f"{_PREFIXES[kind]}_{self._stem}_{len(self._items)}"
+        identity = f"{_PREFIXES[kind]}_{self._own_id}_{len(self._items)}"
         item = {"id": identity, "type": kind, **fields}
         self._items.append(item)
         return wire + self._item_event("added", item), item
 
     # Messages
 
-    def _piece(self, kind: str, text: str) -> bytes:
+    def _text(self, kind: str, text: str) -> bytes:
+        kind = "output_text" if kind == "text" else kind
         wire = self._part(kind)
         self._pieces.append(text)
         more: dict[str, Any] = {"logprobs": []} if kind == "output_text" else {}
@@ -372,35 +338,37 @@ class ResponsesWriter:
 
     # Thinking
 
-    def _think(self, text: str, *, raw: bool) -> bytes:
+    def _thought(self, text: str, *, raw: bool) -> bytes:
         wire = b""
-        if self._thought is None:
-            wire, self._thought = self._begin("reasoning", summary=[])
-            words = self._thoughts = _RAW if raw else _SUMMARY
-            where = self._place(self._thought, **{words.place: 0})
-            part = {"type": words.kind, "text": ""}
-            wire += self._say(f"{words.part}.added", **where, part=part)
-        words = self._thoughts
-        where = self._place(self._thought, **{words.place: 0})
-        return wire + self._say(f"{words.text}.delta", **where, delta=text)
+        if self._reasoning is None:
+            wire, self._reasoning = self._begin("reasoning", summary=[])
+            stem = self._stem = _RAW if raw else _SUMMARY
+            part = {"type": PARTS[stem][2], "text": ""}
+            wire += self._say(f"{_PART_OF[stem]}.added", **self._thought_place(stem), part=part)
+        where = self._thought_place(self._stem)
+        return wire + self._say(f"{self._stem}.delta", **where, delta=text)
+
+    def _thought_place(self, stem: str) -> dict[str, Any]:
+        return self._place(self._reasoning, **{PARTS[stem][1]: 0})
 
     def _end_thought(self, block: dict[str, Any]) -> bytes:
         wire, text, raw = b"", block.get("thinking"), block.get("raw") is True
-        if self._thought is None and text:
-            wire = self._think(text, raw=raw)
-        if self._thought is None:
-            wire, self._thought = self._begin("reasoning", summary=[])
-        thought, self._thought = self._thought, None
-        words = _RAW if raw else _SUMMARY
+        if self._reasoning is None and text:
+            wire = self._thought(text, raw=raw)
+        if self._reasoning is None:
+            wire, self._reasoning = self._begin("reasoning", summary=[])
+        item, stem = self._reasoning, _RAW if raw else _SUMMARY
+        members, _, kind, member = PARTS[stem]
         if text:
-            thought[words.members] = [{"type": words.kind, "text": text}]
+            item[members] = [{"type": kind, member: text}]
         if (sealed := seal_of(block, "encrypted")) is not None:
-            thought["encrypted_content"] = sealed
+            item["encrypted_content"] = sealed
         if text:
-            where, (part,) = self._place(thought, **{words.place: 0}), thought[words.members]
-            wire += self._say(f"{words.text}.done", **where, text=text)
-            wire += self._say(f"{words.part}.done", **where, part=part)
-        return wire + self._item_event("done", thought)
+            where, (part,) = self._thought_place(stem), item[members]
+            wire += self._say(f"{stem}.done", **where, text=text)
+            wire += self._say(f"{_PART_OF[stem]}.done", **where, part=part)
+        self._reasoning = None
+        return wire + self._item_event("done", item)
 
     # Calls
 
@@ -416,44 +384,32 @@ class ResponsesWriter:
         self._calls[event.index] = (item, [])
         return wire
 
-    def _call(self, index: int) -> tuple[dict[str, Any], list[str]]:
-        call = self._calls.get(index)
-        if call is None:
-            raise unreadable("a piece of a tool's call that has not begun")
-        return call
-
-    def _input(self, event: exchange.ToolInputDelta) -> bytes:
-        item, pieces = self._call(event.index)
-        if item["type"] != "function_call" or not event.partial_json:
+    def _input(self, index: int, text: str) -> bytes:
+        item, pieces = self._calls[index]
+        if item["type"] != "function_call":
             return b""  # Other inputs follow once their JSON is complete.
-        pieces.append(event.partial_json)
+        pieces.append(text)
         kind = "response.function_call_arguments.delta"
-        return self._say(kind, **self._place(item), delta=event.partial_json)
+        return self._say(kind, **self._place(item), delta=text)
 
     def _end_call(self, index: int, block: dict[str, Any]) -> bytes:
-        item, pieces = self._call(index)
+        item, pieces = self._calls[index]
         where, wire = self._place(item), b""
         if item["type"] == "custom_tool_call":
             text = item["input"] = free_text(block["input"])
             wire = self._say("response.custom_tool_call_input.delta", **where, delta=text)
             wire += self._say("response.custom_tool_call_input.done", **where, input=text)
         elif item["type"] == "function_call":
-            stem, text = "response.function_call_arguments", "".join(pieces)
-            if not text:
-                text = arguments_text(block["input"])
-                wire = self._say(f"{stem}.delta", **where, delta=text)
-            item |= {"arguments": text, "status": "completed"}
-            wire += self._say(f"{stem}.done", **where, name=item["name"], arguments=text)
+            stated = {"name": item["name"], "arguments": "".join(pieces)}
+            item |= {**stated, "status": "completed"}
+            wire = self._say("response.function_call_arguments.done", **where, **stated)
         else:
             item |= item_fields(item["type"].removesuffix("_call"), block["input"])
             item["status"] = "completed"
         return wire + self._item_event("done", item)
 
-    def _end_block(self, event: exchange.BlockEnd) -> bytes:
-        block = event.block
+    def _end_block(self, block: dict[str, Any]) -> bytes:
         kind = block["type"]
-        if event.index is not None:
-            return self._end_call(event.index, block)
         if kind == "text":
             return self._end_text(block)
         if kind == "refusal":
