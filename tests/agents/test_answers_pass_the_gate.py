@@ -75,22 +75,13 @@ def _check(world: World, result: TurnResult[Any], said: str) -> None:
     assert SECRET not in result.response
 
 
-def test_turn(tmp_path: Path, said: str) -> None:
-    world = World(tmp_path, said)
+@pytest.mark.parametrize("way", ["turn", "run", "typed output"])
+def test_an_answer_of_the_agent(tmp_path: Path, said: str, way: str) -> None:
+    typed = way == "typed output"
+    world = World(tmp_path, {"value": said} if typed else said)
     with world.runtime:
-        _check(world, world.agent.session().turn("Well?"), said)
-
-
-def test_run(tmp_path: Path, said: str) -> None:
-    world = World(tmp_path, said)
-    with world.runtime:
-        _check(world, world.agent.run("Well?"), said)
-
-
-def test_typed_output(tmp_path: Path, said: str) -> None:
-    world = World(tmp_path, {"value": said})
-    with world.runtime:
-        _check(world, world.agent.session().turn("Well?", output_type=dict[str, str]), said)
+        ask = world.agent.run if way == "run" else world.agent.session().turn
+        _check(world, ask("Well?", output_type=dict[str, str] if typed else None), said)
 
 
 def test_stream_shows_no_text_before_it_is_accepted(tmp_path: Path, said: str) -> None:

@@ -12,15 +12,7 @@ import pytest
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import Erased, ExportFormatError, LedgerClient, LedgerEntry, content
-from tests.support.postgres import PostgresServer
 from tests.support.stores import conversation
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def target(request: pytest.FixtureRequest, tmp_path: Path, postgres: PostgresServer) -> str:
-    if request.param == "sqlite":
-        return str(tmp_path / "ledger.db")
-    return postgres.database()
 
 
 def people(target: str) -> None:

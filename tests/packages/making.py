@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from remit.kernel.settings import default_settings
 from remit.packages import PLACES, PackageKey
+from remit.packages.trust import TrustPolicy
 
 LIMITS = default_settings().packages.model_copy(
     update={
@@ -89,6 +90,13 @@ def key_of(path: Path, seed: bytes, name: str = "team") -> PackageKey:
     path.write_bytes(f"Remit package key: {name}\n".encode() + pem)
     path.chmod(0o600)
     return PackageKey.load(path)
+
+
+def trusting(*keys: PackageKey, threshold: int = 1) -> TrustPolicy:
+    policy = TrustPolicy()
+    for key in keys:
+        policy = policy.with_key(key.public, key.name)
+    return policy.with_threshold(threshold)
 
 
 def encoded(manifest: object) -> bytes:

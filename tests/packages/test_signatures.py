@@ -51,6 +51,7 @@ from tests.packages.making import (
     key_of,
     manifest_of,
     sha256,
+    trusting,
 )
 
 MANIFEST = Manifest.parse(encoded(manifest_of(FILES)))
@@ -71,13 +72,6 @@ STATEMENT: dict[str, Any] = {
         "manifest_sha256": MANIFEST.digest,
     },
 }
-
-
-def trusting(*keys: PackageKey, threshold: int = 1) -> TrustPolicy:
-    policy = TrustPolicy()
-    for key in keys:
-        policy = policy.with_key(key.public, key.name)
-    return policy.with_threshold(threshold)
 
 
 def signed_by(*keys: PackageKey, **more: Any) -> bytes:

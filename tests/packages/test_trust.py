@@ -26,7 +26,7 @@ from remit.packages.trust import (
     sync_trust,
     trust_problem,
 )
-from tests.packages.making import changing, key_of, sha256
+from tests.packages.making import changing, key_of, sha256, trusting
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +39,6 @@ def path(tmp_path: Path) -> Path:
     place = tmp_path / "root"
     place.mkdir()
     return place / "trust.json"
-
-
-def trusting(*keys: PackageKey, threshold: int = 1) -> TrustPolicy:
-    policy = TrustPolicy()
-    for key in keys:
-        policy = policy.with_key(key.public, key.name)
-    return policy.with_threshold(threshold)
 
 
 def code(call: Callable[..., object], *arguments: object) -> str:

@@ -332,14 +332,11 @@ async def test_a_server_that_does_not_read_a_large_body() -> None:
     assert (error.code, error.maybe_billed) == ("TIMEOUT", True)
 
 
-@pytest.mark.parametrize(
-    "piece", [b"", b"content", plain(b"{}")[:-1], plain(b"{}")[:-2]], ids=range(4)
-)
-async def test_time_between_bytes_is_bounded(piece: bytes) -> None:
+async def test_time_between_bytes_is_bounded() -> None:
     async with raw_server(answering(b"HTTP/1.1 200 OK\r\n"[:4], wait=True)) as server:
         assert (await failure(server, HASTY)).code == "TIMEOUT"
-    if piece.startswith(b"HTTP"):
-        async with raw_server(answering(piece, wait=True)) as server:
+    for missing in (1, 2):
+        async with raw_server(answering(plain(b"{}")[:-missing], wait=True)) as server:
             error = await failure(server, Timeouts(20, 20, 0.2))
         assert (error.code, error.retryable, error.maybe_billed) == ("TIMEOUT", True, True)
         assert "no data for 0.2 s" in error.message
