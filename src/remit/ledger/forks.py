@@ -58,36 +58,25 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> dict[
         )
     old_origin = head.checkpoint.origin if head is not None else key.name
     old_size = head.checkpoint.size if head is not None else 0
+    entries = ledger.count()
     owner = checkpoints.owner().partition("+")[0] or key.name
     signer = Signer.from_pem(next_origin(key.name, old_origin, owner), key.to_pem())
-    entries = ledger.count()
     lost = max(old_size, kept.seen()[0] + 1) - entries
-    entry = LedgerEntry(
-        EVENT, "ledger", "FORKED", reason,
-        metadata={
-            "by": by,
-            "fork": {
-                "origin": signer.name,
-                "verifier_key": str(signer.verifier_key),
-                "old_origin": old_origin,
-                "old_size": old_size,
-                "old_head": "" if head is None else str(head),  # The head includes its root hash.
-                "entries": entries,
-                "problem": problem,
-                # The cost of lost entries is unknown: budgets continue from the present ones.
-                "lost_entries": max(0, lost),
-                "lost_spend": "unknown",
-            },
-        },
-    )  # fmt: skip
+    about = {
+        "origin": signer.name,
+        "verifier_key": str(signer.verifier_key),
+        "old_origin": old_origin,
+        "old_size": old_size,
+        "old_head": "" if head is None else str(head),  # The head includes its root hash.
+        "entries": entries,
+        "problem": problem,
+        # The cost of lost entries is unknown: budgets continue from the present ones.
+        "lost_entries": max(0, lost),
+        "lost_spend": "unknown",
+    }
+    entry = LedgerEntry(EVENT, "ledger", "FORKED", reason, metadata={"by": by, "fork": about})
     name, note = checkpoints.fork(signer, entry)
     if ledger.marks is not None:  # The mark covers entries that are lost.
         ledger.marks.path("verification").unlink(missing_ok=True)
-    return {
-        "entry_id": name,
-        "old_origin": old_origin,
-        "old_size": old_size,
-        "entries": entries,
-        "verifier_key": str(signer.verifier_key),
-        "checkpoint": note,
-    }
+    stated = {key: about[key] for key in ("old_origin", "old_size", "entries", "verifier_key")}
+    return {"entry_id": name, **stated, "checkpoint": note}

@@ -51,6 +51,17 @@ from remit.ledger import (
 _MAX_DELEGATION = timedelta(days=30)
 
 
+def _is_of(approval: Approval, action: tuple[str, ...], wanted: str) -> bool:
+    """Return True if an approval is of an action with arguments of the hash ``wanted``."""
+    requested = approval.requested_arguments
+    stated = (
+        approval.agent_id, approval.requested_by, approval.wo_id, approval.tool_id,
+        approval.tool_digest,
+    )  # fmt: skip
+    is_known = action == stated and not isinstance(requested, Erased)
+    return is_known and arguments_hash(requested) == wanted
+
+
 def action_fields(tool: Tool | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with which a request identifies its action, in addition to the arguments.
 
@@ -195,16 +206,9 @@ class ApprovalQueue:
         requester = requested_by or person_of_session(self._ledger, session_id)
         action = (agent_id, requester, "", tool.tool_id, tool.digest)
         for approval in self.list(session_id=session_id):
-            requested = approval.requested_arguments
-            if (
-                action == (
-                    approval.agent_id, approval.requested_by, approval.wo_id,
-                    approval.tool_id, approval.tool_digest,
-                )
-                and not isinstance(requested, Erased)
-                and arguments_hash(requested) == wanted
-                and (approval.state == "pending" or approval.usable())
-            ):  # fmt: skip
+            if _is_of(approval, action, wanted) and (
+                approval.state == "pending" or approval.usable()
+            ):
                 return approval
         entry = LedgerEntry(
             event_type="APPROVAL_REQUESTED",

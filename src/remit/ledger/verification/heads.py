@@ -108,10 +108,7 @@ def check_heads(
         index = head_size // TILE_WIDTH
         for root in roots[count:index]:
             count += 1
-            peaks.append(root)
-            for _ in range((count & -count).bit_length() - 1):
-                right = peaks.pop()
-                peaks[-1] = node_hash(peaks[-1], right)
+            _grow(peaks, root, count)
         partial = partials.get(head_size, b"")
         nodes = [*peaks, partial] if partial else peaks
         if count != index or signed.checkpoint.root != _joined(nodes):
@@ -127,14 +124,29 @@ def check_heads(
     if failed:
         report.checkpoint = "failed"
     elif best is not None:
-        report.checkpoint = "outside" if best[0] else "stored"
-        if not is_signed:
-            report.checkpoint = "unchecked"
-        report.checkpoint_size = best[1].checkpoint.size
-        try:
-            report.witnesses = [key.name for key, _ in best[1].cosignatures(witnesses)]
-        except TlogError as error:
-            report.add(None, "checkpoint", error.message)
+        _assure(report, best, is_signed, witnesses)
+
+
+def _assure(
+    report: VerificationReport, best: TreeHead, is_signed: bool, witnesses: Sequence[VerifierKey]
+) -> None:
+    is_outside, signed = best
+    report.checkpoint = "outside" if is_outside else "stored"
+    if not is_signed:
+        report.checkpoint = "unchecked"
+    report.checkpoint_size = signed.checkpoint.size
+    try:
+        report.witnesses = [key.name for key, _ in signed.cosignatures(witnesses)]
+    except TlogError as error:
+        report.add(None, "checkpoint", error.message)
+
+
+def _grow(peaks: list[bytes], root: bytes, count: int) -> None:
+    """Add the ``count``-th subtree of 256 leaves to the peaks of a tree."""
+    peaks.append(root)
+    for _ in range((count & -count).bit_length() - 1):
+        right = peaks.pop()
+        peaks[-1] = node_hash(peaks[-1], right)
 
 
 def _joined(nodes: list[bytes]) -> bytes:

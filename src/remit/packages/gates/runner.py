@@ -263,8 +263,12 @@ def check_gates(
             results.append(result)
             entries.append(_entry(context, result, mark, by))
             context.progress(name, 1, 1)
-    if not record:
-        return GateReport(tuple(results))
+    return _recorded(context, results, entries) if record else GateReport(tuple(results))
+
+
+def _recorded(
+    context: GateContext, results: Sequence[GateResult], entries: Sequence[LedgerEntry]
+) -> GateReport:
     try:
         ids = context.ledger.write_many(entries)
     except Exception as error:  # noqa: BLE001 - a damaged ledger takes no entry; the report is made
