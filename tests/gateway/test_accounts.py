@@ -38,7 +38,7 @@ from remit.gateway.leases import Owner
 from remit.gateway.steps import StartCall
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.windows import window_at
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from tests.support.clocks import shared_clock
 from tests.support.stores import outside
 
@@ -648,6 +648,35 @@ def test_a_bill_above_its_bound_raises_the_bound_of_its_model(ledger: LedgerClie
     assert state.reserved_tokens == 1_000  # one absurd bill bars no model for ever
     keeper.reserve(scope, "3", amount=structs.replace(asked, model=("p", "other")))
     assert keeper.status(scope)[0].reserved_tokens == 100
+
+
+@pytest.mark.parametrize(("count", "raised"), [(1, 3), (3, 1), (0, 2), (2, 0), (300, 2)])
+def test_accounts_and_raised_bounds_that_are_read_together_are_those_asked_for(
+    ledger: LedgerClient, count: int, raised: int
+) -> None:
+    keeper = TokenBudgeter(ledger)
+    scopes = [BudgetScope(f"S{number}") for number in range(max(count, 1))]
+    models = [("p", f"m{number}") for number in range(raised + 1)]
+    for number, scope in enumerate(scopes):
+        keeper.allocate(scope, 10_000 + number)
+    for number, model in enumerate(models[:-1]):
+        keeper.reserve(scopes[0], model[1], amount=Amount(100, 100, model=model))
+        keeper.settle(model[1], TokenUsage(200 + 10 * number, 0, cost_nano=1))
+    paths = [scope.path for scope in scopes[:count]]
+
+    def read(tx: Transaction) -> tuple[list[int | None], list[int]]:
+        accounts = keeper.accounts(tx)
+        bounds = [(*model, scopes[0].path[0]) for model in (*models, ("p", "unknown"))]
+        accounts.load([path[0] for path in paths] + ["session:nowhere"], bounds)
+        limits = [state.token_limit for path in paths for state in accounts.statuses(path)]
+        amounts = [Amount(100, 100, model=model) for model in models]
+        held = [accounts.reserve(scopes[0].path, amount, turns=1).tokens for amount in amounts]
+        assert accounts.statuses(["session:nowhere"]) == []
+        return limits, held
+
+    limits, held = ledger.transact(read)
+    assert limits == [10_000 + number for number in range(count)]
+    assert held == [*(200 + 10 * number for number in range(raised)), 100]
 
 
 def test_a_hold_of_an_earlier_version_is_read() -> None:

@@ -40,8 +40,8 @@ def _old_reservation() -> AbstractContextManager[Any]:
     real = Accounts.load
     seen: dict[tuple[Any, str], Any] = {}
 
-    def load(self: Accounts, scopes: Any) -> None:
-        real(self, scopes)
+    def load(self: Accounts, scopes: Any, bounds: Any = ()) -> None:
+        real(self, scopes, bounds)
         for name, account in self._accounts.items():
             if account is None:
                 continue
@@ -80,7 +80,7 @@ def _finished_orphan() -> AbstractContextManager[Any]:
     real = Calls._finish
 
     def finish(self: Calls, step: Any) -> Any:
-        self._there.add(step.dispatch_entry_id)
+        self._there.add((step.dispatch_entry_id,))
         return real(self, step)
 
     return mock.patch.object(Calls, "_finish", finish)

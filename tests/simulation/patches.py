@@ -11,7 +11,6 @@ from unittest import mock
 from remit.agents.queue import order as order_ids
 from remit.agents.queue import seats
 from remit.gateway import inflight
-from remit.gateway.budget import holds as raised
 from remit.gateway.budget import queue as waiting
 from remit.gateway.leases import manager, owner, renewal
 from remit.ledger import entry, outage, store
@@ -86,7 +85,6 @@ def in_world(world: World) -> ExitStack:
         *((one, "time", Time) for one in (
             manager, renewal, waiting, outage, store, postgres_store, sqlite_batch, entry,
         )),
-        (raised, "monotonic", Time.monotonic),
         (renewal, "threading", SimpleNamespace(Thread=Thread, Lock=Free)),
         (postgres_store, "PostgresBatch", batch_of),
         (postgres_store, "secrets", chance),
