@@ -450,3 +450,18 @@ def test_thoughts_that_only_openrouters_details_have_are_told_once(stream: bool)
     ]
     blocks = [event.block for event in events if isinstance(event, BlockEnd)]
     assert blocks[0] == {"type": "thinking", "thinking": "Hm.", "raw": True, "details": details}
+
+
+def test_the_first_candidate_of_gemini_is_found_by_its_index() -> None:
+    def candidate(index: int, text: str, **more: Any) -> dict[str, Any]:
+        return {"index": index, "content": {"role": "model", "parts": [{"text": text}]}, **more}
+
+    reader = Reading("gemini.generate")
+    events = reader.feed({"candidates": [candidate(1, "no"), candidate(0, "Hel")]})
+    events += reader.feed({"candidates": [candidate(0, "lo", finishReason="STOP")]})
+    events += reader.finish()
+    said = [event.text for event in events if isinstance(event, TextDelta)]
+    assert said == ["Hel", "lo"]
+    assert [event.block for event in events if isinstance(event, BlockEnd)] == [
+        {"type": "text", "text": "Hello"}
+    ]

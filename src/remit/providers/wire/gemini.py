@@ -81,6 +81,18 @@ class GenerateSum(StreamSum):
         self._answer: dict[str, Any] = {}
         self._candidates: dict[int, dict[str, Any]] = {}
 
+    @property
+    def request_id(self) -> str:
+        """The answer's id; empty without one."""
+        return string(self._answer.get("responseId"))
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """The parts of the first candidate so far, whose texts may be :class:`Pieces`."""
+        content = self._candidates.get(0, {}).get("content")
+        found = content.get("parts") if type(content) is dict else None
+        return found if type(found) is list else []
+
     def expect(self, request: Any) -> None:
         """Set the number of candidates to that which a request asks for."""
         for path in CANDIDATES:

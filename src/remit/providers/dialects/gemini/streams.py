@@ -7,14 +7,15 @@ from typing import Any
 
 from typing_extensions import override
 
-from remit.providers.dialects.errors import error_body, failed, shaped
+from remit.providers.dialects.errors import error_body, failed, shaped, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import gemini_seal
 from remit.providers.dialects.streaming import StreamReader, StreamWriter
 from remit.providers.dialects.tool_calls import input_of, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.gemini import GenerateSum, candidates_of, parts_of
+from remit.providers.wire.delta import Cursor, Pieces
+from remit.providers.wire.gemini import GenerateSum
 
 _WORDS = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
 
@@ -22,8 +23,13 @@ _WORDS = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
 class GeminiReader(StreamReader):
     """Reader of the first candidate of a stream of Gemini's."""
 
+    _sum: GenerateSum
+
     def __init__(self, total: GenerateSum) -> None:
         super().__init__(total)
+        self._ended = 0  # parts that do not grow any more
+        self._cursor = Cursor()
+        self._sealed = False
         self._calls = 0
 
     def _feed(self, data: Mapping[str, Any]) -> None:
@@ -31,34 +37,46 @@ class GeminiReader(StreamReader):
             raise failed(data["error"])
         if "candidates" in data:
             shaped(data["candidates"], list, "candidates")
-        for candidate in candidates_of(data)[:1]:
-            if candidate.get("index") in (None, 0):
-                for part in parts_of(candidate):
-                    self._add(part, str(data.get("responseId") or "gemini"))
-
-    def _add(self, part: dict[str, Any], answer_id: str) -> None:
-        seal = part.get("thoughtSignature")
-        call = part.get("functionCall")
-        if "text" in part and (text := shaped(part["text"], str, "text")):
-            kind = "thinking" if part.get("thought") is True else "text"
-            if self._out.kind != kind:
-                self._end()
-            self._out.piece(kind, text)
-        if type(seal) is str and seal:
-            self._end()
-            self._out.end({"type": "thinking", "thinking": "", "thought_signature": seal})
-        if call is not None:
-            self._end()
-            name = shaped(shaped(call, dict, "functionCall").get("name"), str, "functionCall.name")
-            index, self._calls = self._calls, self._calls + 1
-            given = call.get("id")
-            identity = given if type(given) is str and given else f"call_{answer_id}_{index}"
-            self._out.call(index, identity, name)
-            block = {"type": "tool_use", "id": identity, "name": name}
-            self._out.end_call(index, {**block, "input": input_of(call.get("args"))})
+        parts = self._sum.parts
+        while self._ended < len(parts):
+            part = parts[self._ended]
+            self._grow(part)
+            if "functionCall" in part:
+                self._call(part["functionCall"])
+            elif self._ended + 1 == len(parts) and "text" in part:
+                break  # More of the text may come.
+            self._ended += 1
+            self._cursor, self._sealed = Cursor(), False
 
     def _finish(self) -> None:
         self._end()
+
+    def _grow(self, part: dict[str, Any]) -> None:
+        """Add the new text of a part, and its seal."""
+        text = part.get("text", "")
+        if type(text) is not Pieces and type(text) is not str:
+            raise unreadable("text")
+        if new := self._cursor.new(text):
+            kind = "thinking" if part.get("thought") is True else "text"
+            if self._out.kind != kind:
+                self._end()
+            self._out.piece(kind, new)
+        seal = part.get("thoughtSignature")
+        if type(seal) is str and seal and not self._sealed:
+            self._sealed = True
+            self._end()
+            self._out.end({"type": "thinking", "thinking": "", "thought_signature": seal})
+
+    def _call(self, call: Any) -> None:
+        self._end()
+        name = shaped(shaped(call, dict, "functionCall").get("name"), str, "functionCall.name")
+        index, self._calls = self._calls, self._calls + 1
+        identity = call.get("id")
+        if type(identity) is not str or not identity:
+            identity = f"call_{self._sum.request_id or 'gemini'}_{index}"
+        self._out.call(index, identity, name)
+        block = {"type": "tool_use", "id": identity, "name": name}
+        self._out.end_call(index, {**block, "input": input_of(call.get("args"))})
 
     def _end(self) -> None:
         if kind := self._out.kind:
