@@ -227,7 +227,7 @@ def test_a_whole_answer_instead_of_a_stream() -> None:
     total = _sum(whole)
     assert total.answer() == whole
     assert total.ended
-    assert total.first
+    assert total.pieces
     plain = ANSWERS["text"]
     total = _sum(plain, b"[DONE]")
     assert (total.answer(), total.text, total.ended) == (plain, "Hello there.", True)
@@ -236,7 +236,7 @@ def test_a_whole_answer_instead_of_a_stream() -> None:
 def test_a_stream_that_breaks_off() -> None:
     total = _sum(_delta(role="assistant", content=""), _delta(content="Hel"), _delta(content="lö"))
     assert not total.ended
-    assert (total.text, total.pieces, total.size, total.first) == ("Hellö", 2, 6, True)
+    assert (total.text, total.pieces, total.size) == ("Hellö", 2, 6)
     assert total.usage is None
     message = total.answer()["choices"][0]["message"]
     assert message == {"role": "assistant", "content": "Hellö"}

@@ -100,7 +100,6 @@ def _check_stream(endpoint: str, events: list[tuple[str, bytes]]) -> None:
     json.dumps(answer)
     assert type(total.text) is str
     assert type(total.ended) is bool
-    assert type(total.first) is bool
     assert total.pieces >= 0 <= total.size
     if (usage := total.usage) is not None:
         _check_usage(usage)

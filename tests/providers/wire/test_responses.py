@@ -93,7 +93,7 @@ def test_streamed_is_whole(name: str, width: int) -> None:
     assert total.text == answer_facts("openai.responses", whole).text
     assert total.usage == answer_facts("openai.responses", whole).usage
     assert total.usage is not None
-    assert total.first
+    assert total.pieces
 
 
 @pytest.mark.parametrize("name", ANSWERS)

@@ -132,11 +132,6 @@ class StreamSum:
         return self._ended
 
     @property
-    def first(self) -> bool:
-        """True if content has begun."""
-        return self.pieces > 0
-
-    @property
     def text(self) -> str:
         """The text so far, as in :attr:`AnswerFacts.text`."""
         return self.facts().text

@@ -29,32 +29,26 @@ _FREE_ACTIONS = ("open_page", "find_in_page", "find")
 """Actions of a web search that are not billed: they read a page that a search found."""
 
 _FIELDS = {
-    "response.function_call_arguments": "arguments",
-    "response.mcp_call_arguments": "arguments",
-    "response.custom_tool_call_input": "input",
-    "response.code_interpreter_call_code": "code",
+    "response.function_call_arguments": ("function_call", "arguments"),
+    "response.mcp_call_arguments": ("mcp_call", "arguments"),
+    "response.custom_tool_call_input": ("custom_tool_call", "input"),
+    "response.code_interpreter_call_code": ("code_interpreter_call", "code"),
 }
-"""The member of an output item that ``….delta`` events add to and ``….done`` events state."""
+"""The type of an output item, in case a server did not begin it, and the member that ``….delta``
+events add to and ``….done`` events state."""
 
 PARTS = {
-    "response.output_text": ("content", "content_index", "output_text", "text"),
-    "response.refusal": ("content", "content_index", "refusal", "refusal"),
-    "response.reasoning_text": ("content", "content_index", "reasoning_text", "text"),
-    "response.reasoning_summary_text": ("summary", "summary_index", "summary_text", "text"),
-}
-"""The same for a part of an item: its list, the index in it, its type, its member."""
-
-_ITEMS = {
-    "response.output_text": "message",
-    "response.refusal": "message",
-    "response.reasoning_text": "reasoning",
-    "response.reasoning_summary_text": "reasoning",
-    "response.function_call_arguments": "function_call",
-    "response.mcp_call_arguments": "mcp_call",
-    "response.custom_tool_call_input": "custom_tool_call",
-    "response.code_interpreter_call_code": "code_interpreter_call",
-}
-"""The type of the item, where a server did not begin one."""
+    "response.output_text": ("message", "content", "content_index", "output_text", "text"),
+    "response.refusal": ("message", "content", "content_index", "refusal", "refusal"),
+    "response.reasoning_text": (
+        "reasoning", "content", "content_index", "reasoning_text", "text",
+    ),
+    "response.reasoning_summary_text": (
+        "reasoning", "summary", "summary_index", "summary_text", "text",
+    ),
+}  # fmt: skip
+"""The same for a part of an item: the item's type, its list, the index in it, the part's type, its
+member."""
 
 
 def is_reference(item: Any) -> bool:
@@ -274,8 +268,8 @@ class ResponseSum(StreamSum):
 
     def _part(self, stem: str, event: dict[str, Any]) -> dict[str, Any]:
         """The part of an item that an event speaks of."""
-        list_name, index_name, kind, _ = PARTS[stem]
-        item = self._item(event, _ITEMS[stem])
+        of, list_name, index_name, kind, _ = PARTS[stem]
+        item = self._item(event, of)
         index = event.get(index_name)
         if type(parts := item.get(list_name)) is not list:
             parts = item[list_name] = []
@@ -293,13 +287,14 @@ class ResponseSum(StreamSum):
         if type(delta) is str and not stem.endswith("audio"):
             self.measure(delta)
         if stem in PARTS:
-            part, member = self._part(stem, event), PARTS[stem][3]
+            part, member = self._part(stem, event), PARTS[stem][-1]
             if type(logprobs := event.get("logprobs")) is list and logprobs:
                 if type(have := part.get("logprobs")) is not list:
                     have = part["logprobs"] = []
                 have.extend(logprobs)
         elif stem in _FIELDS:
-            part, member = self._item(event, _ITEMS[stem]), _FIELDS[stem]
+            kind, member = _FIELDS[stem]
+            part = self._item(event, kind)
         else:
             return
         have = part.get(member)
@@ -328,13 +323,15 @@ class ResponseSum(StreamSum):
                 have = part["annotations"] = []
             have.append(event.get("annotation"))
         elif stem in PARTS:
-            member = PARTS[stem][3]
+            member = PARTS[stem][-1]
             part = self._part(stem, event)
             for key in (member, "logprobs"):
                 if value := event.get(key):
                     part[key] = list(value) if type(value) is list else value
-        elif (field := _FIELDS.get(stem)) is not None and event.get(field):
-            self._item(event, _ITEMS[stem])[field] = event[field]
+        elif stem in _FIELDS:
+            kind, member = _FIELDS[stem]
+            if event.get(member):
+                self._item(event, kind)[member] = event[member]
 
     def _set_part(self, stem: str, event: dict[str, Any]) -> None:
         given = event.get("part")

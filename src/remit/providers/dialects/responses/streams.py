@@ -343,13 +343,13 @@ class ResponsesWriter(StreamWriter):
         if self._reasoning is None:
             wire, self._reasoning = self._begin("reasoning", summary=[])
             stem = self._stem = _RAW if raw else _SUMMARY
-            part = {"type": PARTS[stem][2], "text": ""}
+            part = {"type": PARTS[stem][-2], "text": ""}
             wire += self._say(f"{_PART_OF[stem]}.added", **self._thought_place(stem), part=part)
         where = self._thought_place(self._stem)
         return wire + self._say(f"{self._stem}.delta", **where, delta=text)
 
     def _thought_place(self, stem: str) -> dict[str, Any]:
-        return self._place(self._reasoning, **{PARTS[stem][1]: 0})
+        return self._place(self._reasoning, **{PARTS[stem][2]: 0})
 
     def _end_thought(self, block: dict[str, Any]) -> bytes:
         wire, text, raw = b"", block.get("thinking"), block.get("raw") is True
@@ -358,7 +358,7 @@ class ResponsesWriter(StreamWriter):
         if self._reasoning is None:
             wire, self._reasoning = self._begin("reasoning", summary=[])
         item, stem = self._reasoning, _RAW if raw else _SUMMARY
-        members, _, kind, member = PARTS[stem]
+        _, members, _, kind, member = PARTS[stem]
         if text:
             item[members] = [{"type": kind, member: text}]
         if (sealed := seal_of(block, "encrypted")) is not None:
