@@ -357,6 +357,17 @@ def test_a_server_begins_compares_and_adopts_by_itself(place: Path, provider: Sc
         assert json.loads(shown)["canary"]["state"] == "ended"
 
 
+def test_the_page_of_a_proposal_shows_its_canary(place: Path, provider: Scripted) -> None:
+    proposal = begin(place)
+    with opened(place) as runtime:
+        _grade(runtime, {"new": 1.0, "old": 0.0}, 6)
+    with serving(place, provider.url, "--dev", checked=False) as served:
+        status, page, _ = served.ask("GET", f"/console/proposals/{proposal}")
+        assert status == 200
+        assert b"In force: 50 % of the calls" in page
+        assert b"More graded calls decide the comparison." in page
+
+
 # -- The comparison alone, simulated with a fixed seed ---------------------------------------------
 
 _USD = 0.001
