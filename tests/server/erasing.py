@@ -325,6 +325,7 @@ KEPT = {
     "/api/learn/proposals/{proposal_id}/adopt": "an operator's reason, without a session",
     "/api/learn/proposals/{proposal_id}/reject": "an operator's reason, without a session",
     "/api/learn/proposals/{proposal_id}/rollback": "an operator's reason, without a session",
+    "/api/learn/proposals/{proposal_id}/stop": "an operator's reason, without a session",
     "/api/ledger/checkpoint": "no text of a person",
     "/api/orders/{order_id}/{verb}": "no text of a person",
     "/api/organisations": "names, which are recorded for good",

@@ -31,6 +31,9 @@ class Scripted:
         provider.answer = self._answer
 
     def _answer(self, connection: socket.socket, path: str, raw: bytes) -> bool:
+        if not raw:  # the list of models
+            connection.sendall(whole(b'{"object": "list", "data": []}'))
+            return True
         body = json.loads(raw)
         self.bodies.append(body)
         text = self.reply(body)

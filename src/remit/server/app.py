@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,7 @@ _log = logging.getLogger("remit.server")
 
 _CHECK_TIMEOUT_S = 5.0  # Longest time of the readiness check of the ledger.
 _FLUSH_S = 1.0
+_LOOKS = 50  # Pause between two looks at a canary, in durations of a look.
 _EXPOSED = (  # headers that a script of another origin may read
     "x-remit-dispatch", "x-remit-exchange", "x-remit-decision", "x-remit-fallback-from",
     "x-remit-cost-usd", "x-remit-cost-certainty", "x-remit-replayed", "x-remit-dropped",
@@ -134,6 +136,7 @@ class App:
         self._settings = settings
         self.ready = False
         self._streams_ended = False
+        self._next_look = 0.0
         self._running: list[asyncio.Task[None]] = []
         self._keys = open_keys(runtime)
         self.metrics = metrics or call_metrics(runtime)
@@ -443,7 +446,10 @@ class App:
             await asyncio.sleep(self._settings.gateway.recover_every_s)
 
     async def _settle_canary(self) -> None:
-        runtime = self.runtime
+        """Look at the canary; a look that takes long is repeated less often."""
+        runtime, began = self.runtime, time.monotonic()
+        if began < self._next_look:
+            return
         try:
             found = await asyncio.to_thread(
                 settle_canary, runtime.root, runtime.ledger, runtime.loaded
@@ -452,6 +458,7 @@ class App:
                 _log.warning("the canary ended (%s): %s", found.verdict, found.reason)
         except RemitError as error:
             _log.warning("the canary cannot be settled: %s", error.message)
+        self._next_look = began + _LOOKS * (time.monotonic() - began)
 
     async def _flush_metrics(self) -> None:
         """Write this process's numbers periodically to the files that all processes read."""

@@ -27,9 +27,11 @@ from remit.routing import CanaryTerms, explain, find_decision, new_request, repl
 from remit.runtime.installation import forget_erased, settle_canary
 from tests.learning.proposals.conftest import gain
 from tests.learning.proposals.test_route import verified
+from tests.server.running import serving
 from tests.support.commands import run_remit
 from tests.support.roots import new_root
 from tests.support.scripted import Scripted, scripted
+from tests.support.waiting import until
 
 ROUTES = """
 [routing.guard]
@@ -319,6 +321,51 @@ def test_a_kill_loses_neither_the_canary_nor_what_it_spent(place: Path) -> None:
         found = canary(runtime)
         assert (found["state"], found["spent_usd"]) == ("in force", pytest.approx(spent))
         assert sum(found["calls"].values()) >= 6
+
+
+def test_a_server_begins_compares_and_adopts_by_itself(place: Path, provider: Scripted) -> None:
+    quick = {"REMIT_GATEWAY__RECOVER_EVERY_S": "0.2"}
+    with serving(place, provider.url, environment=quick, checked=False) as served:
+        admin = served.key(role="admin").key
+        path = "/api/learn/proposals/last/adopt"
+        terms = {"share": 0.5, "usd": 1, "reason": "A try."}
+
+        def adopt(token: str, **changed: float) -> int:
+            headers = {"content-type": "application/json"}
+            return served.ask("POST", path, terms | changed, token=token, headers=headers)[0]
+
+        assert (adopt(admin, share=1), adopt(served.token), adopt(admin)) == (400, 403, 200)
+
+        def called() -> LedgerEntry:
+            status, body, headers = served.call("openai", "Tell me of tea.", model="auto")
+            assert status == 200, body
+            return served.ledger.read(headers["x-remit-exchange"])
+
+        until(lambda: "canary" in called().metadata)
+        for _ in range(40):
+            exchange = called()
+            score = float(exchange.metadata["canary"]["arm"] == "new")
+            give_feedback(served.ledger, exchange.id, score=score, by="ann", source="test")
+        found = Proposals(Root(place), served.ledger)
+        until(lambda: found.get("last").state == "adopted")
+        until(lambda: called().metadata["model_id"] == MODELS["new"])
+        until(lambda: called().metadata["policy_epoch"] == 2)
+        assert "canary" not in called().metadata
+        (adopted,) = served.ledger.query(event_type="SIGNAL_ADOPTED")
+        assert adopted.metadata["compared"]["verdict"] == "adopt"
+        shown = served.ask("GET", "/api/learn/proposals/last", token=admin)[1]
+        assert json.loads(shown)["canary"]["state"] == "ended"
+
+
+def test_the_page_of_a_proposal_shows_its_canary(place: Path, provider: Scripted) -> None:
+    proposal = begin(place)
+    with opened(place) as runtime:
+        _grade(runtime, {"new": 1.0, "old": 0.0}, 6)
+    with serving(place, provider.url, "--dev", checked=False) as served:
+        status, page, _ = served.ask("GET", f"/console/proposals/{proposal}")
+        assert status == 200
+        assert b"In force: 50 % of the calls" in page
+        assert b"More graded calls decide the comparison." in page
 
 
 # -- The comparison alone, simulated with a fixed seed ---------------------------------------------

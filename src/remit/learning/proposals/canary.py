@@ -93,8 +93,8 @@ def canary_of(ledger: LedgerClient, proposal: Proposal) -> dict[str, Any] | None
 class Comparison:
     """The comparison of both routes, a sample at a time.
 
-    Tainted samples have no grade here. Parties that grade more than their share count less, as in
-    signals.
+    Tainted samples and failed calls have no grade here. Parties that grade more than their share
+    count less, as in signals.
 
     Args:
         terms: the terms of the canary.
@@ -119,7 +119,7 @@ class Comparison:
         self._refused = 0 if arm == "new" else self._refused + (arm == "shadow")
         if arm in self._windows:
             self._usd[arm] += (sample.cost_nano or 0) / 1e9
-            if sample.reward is not None and not sample.tainted:
+            if sample.reward is not None and not (sample.tainted or sample.failed):
                 self._windows[arm].add(sample.reward, sample.raters)
 
     def result(self) -> Compared:
