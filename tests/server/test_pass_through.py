@@ -19,7 +19,7 @@ import pytest
 from remit.providers.wire import PASSED_PATHS, PassedPath, find_passed
 from tests.server.conftest import QUICK
 from tests.server.running import FORM, Served, form, serving
-from tests.server.sdks import HARD, opening
+from tests.server.sdks import anthropic_at, openai_at
 from tests.support.object_store import ObjectStore
 from tests.support.postgres import PostgresServer
 from tests.support.soak import is_soak, sample
@@ -554,9 +554,7 @@ def test_both_dialects_of_one_path_are_told_apart(
 def test_the_openai_sdk_works_with_vector_stores_uploads_and_containers(
     served: Served, key: str
 ) -> None:
-    client = opening(openai.OpenAI)(
-        base_url=f"{served.url}/v1", api_key=key, **HARD,  # type: ignore[arg-type]
-    )  # fmt: skip
+    client = openai_at(served, key)
     made = client.vector_stores.create(name="docs")
     assert client.vector_stores.retrieve(made.id).name == "docs"
     assert made.id in [one.id for one in client.vector_stores.list()]
@@ -576,9 +574,7 @@ def test_the_openai_sdk_works_with_vector_stores_uploads_and_containers(
 
 
 def test_the_anthropic_sdk_works_with_skills_and_memory_stores(served: Served, key: str) -> None:
-    client = opening(anthropic.Anthropic)(
-        base_url=served.url, api_key=key, **HARD,  # type: ignore[arg-type]
-    )  # fmt: skip
+    client = anthropic_at(served, key)
     skill = client.beta.skills.create(files=[("s/SKILL.md", b"# S")])
     assert skill.id in [one.id for one in client.beta.skills.list()]
     memory = client.beta.memory_stores.create(name="m")
