@@ -94,22 +94,22 @@ def toml(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def before(request: pytest.FixtureRequest) -> Any:
+def backend(request: pytest.FixtureRequest) -> Any:
     """The provider of a module's server: the fixture that its ``BEFORE`` names."""
     return request.getfixturevalue(getattr(request.module, "BEFORE", "upstream"))
 
 
 @pytest.fixture(scope="module")
-def served(before: Any, toml: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(backend: Any, toml: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One server for a module's tests, on SQLite."""
     root = tmp_path_factory.mktemp("served") / "root"
-    with serving(root, before.url, toml=toml.replace("{url}", before.url)) as running:
+    with serving(root, backend.url, toml=toml.replace("{url}", backend.url)) as running:
         yield running
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def anywhere(
-    request: pytest.FixtureRequest, before: Any, toml: str,
+    request: pytest.FixtureRequest, backend: Any, toml: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Served]:  # fmt: skip
     """One server for a module's tests, on either store."""
@@ -118,7 +118,7 @@ def anywhere(
         server: PostgresServer = request.getfixturevalue("postgres")
         database = server.database()
     root = tmp_path_factory.mktemp("anywhere") / "root"
-    with serving(root, before.url, toml=toml, database=database) as running:
+    with serving(root, backend.url, toml=toml, database=database) as running:
         yield running
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remit.agents import ApprovalQueue, tool
-from tests.server.running import Served, new_session
+from tests.server.running import FORM, Served, form, new_session
 from tests.support.postgres import run_sql
 from tests.support.waiting import until
 
@@ -84,17 +84,7 @@ class Sender:
 
     def form(self, path: str, status: int = 200, **parts: str | tuple[str, bytes]) -> Any:
         """Send a form; a file is its name and its bytes."""
-        edge, pieces = uuid.uuid4().hex, []
-        for name, value in parts.items():
-            told, data = f'name="{name}"', value
-            if isinstance(value, tuple):
-                told, data = f'{told}; filename="{value[0]}"', value[1]
-            raw = data if isinstance(data, bytes) else str(data).encode()
-            pieces.append(f"--{edge}\r\ncontent-disposition: form-data; {told}\r\n\r\n".encode()
-                          + raw + b"\r\n")  # fmt: skip
-        body = b"".join(pieces) + f"--{edge}--\r\n".encode()
-        kind = {"content-type": f"multipart/form-data; boundary={edge}"}
-        return self.send(path, body, headers=kind, status=status)
+        return self.send(path, form(**parts), headers=FORM, status=status)
 
     def messages(self) -> list[dict[str, str]]:
         """Return a prompt with a system message."""

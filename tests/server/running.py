@@ -26,8 +26,10 @@ from tests.support.processes import Program
 from tests.support.roots import new_root
 from tests.support.waiting import until
 
-__all__ = ["Served", "new_session", "prompt", "received", "serving", "statuses"]
+__all__ = ["FORM", "Served", "form", "new_session", "prompt", "received", "serving", "statuses"]
 
+FORM = {"content-type": "multipart/form-data; boundary=BOUND"}
+"""The header of every :func:`form`."""
 _DIALECT_PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 
 
@@ -302,6 +304,17 @@ def prompt(text: str = "hi", **more: Any) -> dict[str, Any]:
     """The body of a call of Chat Completions or Messages."""
     turn = {"role": "user", "content": text}
     return {"model": "gpt-4o-mini", "max_tokens": 9, "messages": [turn], **more}
+
+
+def form(**fields: str | bytes | tuple[str, bytes]) -> bytes:
+    """The body of a form, whose header is ``FORM``; bytes are a file, a pair a file by its name."""
+    parts = []
+    for name, value in fields.items():
+        file, data = value if isinstance(value, tuple) else ("a", value)
+        named = f'; filename="{file}"' if isinstance(data, bytes) else ""
+        head = f'--BOUND\r\ncontent-disposition: form-data; name="{name}"{named}\r\n\r\n'
+        parts.append(head.encode() + (data if isinstance(data, bytes) else data.encode()))
+    return b"\r\n".join([*parts, b"--BOUND--\r\n"])
 
 
 def new_session() -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import anthropic
 import openai
@@ -13,7 +12,7 @@ from remit.ledger import LedgerEntry
 from tests.server.running import Served
 
 __all__ = [
-    "DEFAULTS", "HARD", "MODELS", "anthropic_at", "costs", "is_whole", "openai_at", "opening",
+    "DEFAULTS", "HARD", "MODELS", "anthropic_at", "costs", "is_whole", "openai_at",
     "rates", "snapshot",
 ]  # fmt: skip
 
@@ -32,35 +31,28 @@ _WIRE = {"openai": "openai.chat", "anthropic": "anthropic.messages"}
 _USD_PER_MILLION = {"gpt-4o-mini": (0.15, 0.60), "claude-sonnet-4-5": (3.0, 15.0)}
 
 
-_Client = TypeVar("_Client")
 opened: list[Any] = []
 """Clients of the test that runs; a fixture closes them."""
-
-
-def opening(kind: type[_Client]) -> Callable[..., _Client]:
-    """``kind``, whose clients are closed when the test ends."""
-
-    def make(**options: Any) -> _Client:
-        opened.append(client := kind(**options))
-        return client
-
-    return make
 
 
 def openai_at(served: Served, key: str = "", session: str = "") -> openai.OpenAI:
     """The official client, closed when the test ends."""
     named = {"x-remit-session": session} if session else {}
-    return opening(openai.OpenAI)(
+    client = openai.OpenAI(
         base_url=f"{served.url}/v1", api_key=key or served.token, default_headers=named, **HARD
     )
+    opened.append(client)
+    return client
 
 
 def anthropic_at(served: Served, key: str = "", session: str = "") -> anthropic.Anthropic:
     """The official client, closed when the test ends."""
     named = {"x-remit-session": session} if session else {}
-    return opening(anthropic.Anthropic)(
+    client = anthropic.Anthropic(
         base_url=served.url, api_key=key or served.token, default_headers=named, **HARD
     )
+    opened.append(client)
+    return client
 
 
 def snapshot(model: str, number: int) -> str:

@@ -130,6 +130,7 @@ def operations(api: Api) -> dict[str, Any]:
 # -- who may ----------------------------------------------------------------------------
 
 
+@pytest.mark.any_store
 def test_every_operation_asks_who_comes_and_what_they_may(api: Api) -> None:
     told = {name: one["summary"] for name, one in operations(api).items()}
     assert told == {name: summary for name, (_, summary) in ROUTES.items()}
@@ -151,11 +152,13 @@ def test_every_operation_asks_who_comes_and_what_they_may(api: Api) -> None:
     assert api.runtime.ledger.count() == before  # none of these had what it takes to write
 
 
+@pytest.mark.any_store
 def test_a_key_may_come_as_an_api_key_too(api: Api) -> None:
     headers = [(b"x-api-key", api.operator.encode())]
     assert api.ask("GET /api/health", key="", headers=headers).status == 200
 
 
+@pytest.mark.any_store
 def test_whether_a_key_is_good_cannot_be_told(api: Api) -> None:
     api.keys.close()
     answer = api.ask("GET /api/health")
@@ -267,6 +270,7 @@ def test_a_question_that_cannot_be_understood(api: Api) -> None:
         assert answer.error.get("param") == param, case
 
 
+@pytest.mark.any_store
 def test_another_method_is_told_which_there_are(api: Api) -> None:
     for operation, allowed in (
         ("POST /api/budgets", "GET, PUT"),
@@ -279,6 +283,7 @@ def test_another_method_is_told_which_there_are(api: Api) -> None:
         assert answer.headers["allow"] == allowed
 
 
+@pytest.mark.any_store
 def test_a_body_has_an_end(api: Api) -> None:
     long = [b" " * 10_000] * 10
     told = api.ask("PUT /api/budgets", chunks=long, headers=[(b"content-length", b"100000")])
@@ -670,6 +675,7 @@ def test_keys_page_though_one_is_revoked_in_between(api: Api) -> None:
     assert rest["next_cursor"] is None
 
 
+@pytest.mark.any_store
 def test_nobody_makes_or_takes_a_key_that_may_do_more_than_theirs(api: Api) -> None:
     little = api.keys.create(
         "little", role="operator", models=["gpt-4o*", "o3", "m-?"], agents=["a"], tiers=["ho1"]
@@ -699,6 +705,7 @@ def test_nobody_makes_or_takes_a_key_that_may_do_more_than_theirs(api: Api) -> N
     assert api.ask("POST /api/keys/little/rotate", key=little).status == 200
 
 
+@pytest.mark.any_store
 def test_no_role_is_given_that_may_do_more(api: Api) -> None:
     admin = api.keys.create("anna", role="admin").key  # on the machine itself
     before = api.runtime.ledger.count()
@@ -724,6 +731,7 @@ OF_PERSONS = {
 """Every operation that makes or changes a key, a user, a team or an organisation."""
 
 
+@pytest.mark.any_store
 def test_no_route_gives_the_permission_to_approve(api: Api) -> None:
     bob = api.keys.create("bob", role="operator", user_id="bob")
     agent = api.keys.create("agent", user_id="ann")
@@ -753,6 +761,7 @@ def test_no_route_gives_the_permission_to_approve(api: Api) -> None:
     assert "remit key create --role operator" in refused.error["message"]
 
 
+@pytest.mark.any_store
 def test_nothing_else_takes_a_role(api: Api) -> None:
     """Neither a body of a route, nor an argument of a tool of ADMIN or of the MCP server."""
     document = api.ask("GET /api/openapi.json", key="").json
@@ -783,6 +792,7 @@ def new_name() -> str:
 _NAMES = itertools.count()
 
 
+@pytest.mark.any_store
 def test_one_may_end_ones_own_key(api: Api) -> None:
     assert api.ask("DELETE /api/keys/ops").status == 200
     assert api.ask("GET /api/health").status == 401
@@ -791,6 +801,7 @@ def test_one_may_end_ones_own_key(api: Api) -> None:
 # -- the documentation ------------------------------------------------------------------
 
 
+@pytest.mark.any_store
 def test_the_openapi_tells_how_each_operation_fails(api: Api) -> None:
     document = api.ask("GET /api/openapi.json", key="").json
     assert document["security"] == [{"bearer": []}, {"api_key": []}]

@@ -7,7 +7,7 @@ import importlib
 import json
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPConnection
 
@@ -16,7 +16,7 @@ import pytest
 
 from tests.server.conftest import QUICK
 from tests.server.events import PATHS
-from tests.server.running import Served, new_session, prompt, serving
+from tests.server.running import FORM, Served, form, new_session, prompt
 from tests.support import wire
 
 zstd = importlib.import_module(
@@ -24,7 +24,8 @@ zstd = importlib.import_module(
 )
 
 _MOST = 8_388_608
-_LIMITS = QUICK + f"\n[server]\nmax_body_bytes = {_MOST}\n"
+BEFORE = "behind"
+TOML = QUICK + f"\n[server]\nmax_body_bytes = {_MOST}\n"
 
 
 def _raw_deflate(body: bytes) -> bytes:
@@ -47,15 +48,9 @@ _ENCODERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 encoders = pytest.mark.parametrize("encoder", _ENCODERS)
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, wire.WireServer]]:
-    """A server, and an upstream that shows what it received."""
-    root = tmp_path_factory.mktemp("codings") / "root"
-    with (
-        wire.serve({**wire.completion("ok"), "id": "file-1"}) as upstream,
-        serving(root, upstream.url, toml=_LIMITS) as running,
-    ):
-        yield running, upstream
+@pytest.fixture(autouse=True)
+def _answers(behind: wire.WireServer) -> None:
+    behind.script = [{**wire.completion("ok"), "id": "file-1"}]
 
 
 def _ask(served: Served, path: str, coding: str, body: bytes) -> tuple[int, bytes]:
@@ -74,13 +69,12 @@ def _request(text: str = "hi") -> bytes:
 @pytest.mark.parametrize("dialect", PATHS)
 @pytest.mark.parametrize("text", ["hi", "word " * 400_000], ids=["small", "large"])
 def test_a_decoded_body_reaches_the_provider(
-    served: tuple[Served, wire.WireServer], dialect: str, encoder: str, text: str
+    served: Served, behind: wire.WireServer, dialect: str, encoder: str, text: str
 ) -> None:
-    running, upstream = served
     coding, encode = _ENCODERS[encoder]
-    status, raw = _ask(running, PATHS[dialect], coding, encode(_request(text)))
+    status, raw = _ask(served, PATHS[dialect], coding, encode(_request(text)))
     assert status == 200, raw
-    received = upstream.calls[-1]
+    received = behind.calls[-1]
     assert "content-encoding" not in {name.lower() for name in received.headers}
     assert received.body["messages"][0]["content"] == text
 
@@ -88,64 +82,54 @@ def test_a_decoded_body_reaches_the_provider(
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
 @pytest.mark.parametrize("kind", ["cut", "not encoded", "trailing bytes", "empty"])
 def test_a_broken_body_is_refused(
-    served: tuple[Served, wire.WireServer], coding: str, kind: str
+    served: Served, behind: wire.WireServer, coding: str, kind: str
 ) -> None:
     whole = _ENCODERS[coding][1](_request("a text that is long enough to cut " * 9))
     body = {"cut": whole[:-5], "not encoded": _request(), "trailing bytes": whole + b"{{{{",
             "empty": b""}[kind]  # fmt: skip
-    running, upstream = served
-    before = len(upstream.calls)
-    status, raw = _ask(running, "/v1/chat/completions", coding, body)
+    before = len(behind.calls)
+    status, raw = _ask(served, "/v1/chat/completions", coding, body)
     assert status == 400, raw
     assert json.loads(raw)["error"]["code"] in ("invalid_request", "invalid_json")
-    assert len(upstream.calls) == before
+    assert len(behind.calls) == before
 
 
 @pytest.mark.parametrize("coding", ["lzw", "gzip, zstd", "gzip, gzip", "br;q=1", "\xe9"])
-def test_an_unknown_coding_is_refused(served: tuple[Served, wire.WireServer], coding: str) -> None:
-    status, raw = _ask(served[0], "/v1/messages", coding, gzip.compress(_request()))
+def test_an_unknown_coding_is_refused(served: Served, coding: str) -> None:
+    status, raw = _ask(served, "/v1/messages", coding, gzip.compress(_request()))
     assert status == 415
     assert json.loads(raw)["error"]["code"] == "unsupported_encoding"
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "zstd"])
-def test_a_bomb_is_refused_and_takes_no_memory(
-    served: tuple[Served, wire.WireServer], coding: str
-) -> None:
-    running, _ = served
-    _ask(running, "/v1/chat/completions", "gzip", gzip.compress(_request("x" * 6_000_000)))
-    before = running.rss_bytes()
+def test_a_bomb_is_refused_and_takes_no_memory(served: Served, coding: str) -> None:
+    _ask(served, "/v1/chat/completions", "gzip", gzip.compress(_request("x" * 6_000_000)))
+    before = served.rss_bytes()
     bomb = _ENCODERS[coding][1](b" " * 200_000_000)
     assert len(bomb) < _MOST
-    status, raw = _ask(running, "/v1/chat/completions", coding, bomb)
+    status, raw = _ask(served, "/v1/chat/completions", coding, bomb)
     assert status == 413, raw
-    assert running.rss_bytes() - before < 4 * _MOST
+    assert served.rss_bytes() - before < 4 * _MOST
 
 
 def test_a_zstd_window_of_more_than_eight_megabytes_is_refused(
-    served: tuple[Served, wire.WireServer],
+    served: Served,
 ) -> None:
     options = {zstd.CompressionParameter.window_log: 27}
     packer = zstd.ZstdCompressor(options=options)
     body = packer.compress(_request()) + packer.flush()
-    assert _ask(served[0], "/v1/chat/completions", "zstd", body)[0] == 400
+    assert _ask(served, "/v1/chat/completions", "zstd", body)[0] == 400
 
 
 @pytest.mark.parametrize("path", ["/v1/conversations", "/v1/files"])
-def test_other_paths_decode_too(served: tuple[Served, wire.WireServer], path: str) -> None:
-    running, _ = served
+def test_other_paths_decode_too(served: Served, path: str) -> None:
     if path == "/v1/conversations":
         body, kind = b'{"metadata": {"a": "b"}}', "application/json"
     else:
-        body = (
-            b'--x\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--x\r\n'
-            b'content-disposition: form-data; name="file"; filename="a.jsonl"\r\n\r\n{}\r\n'
-            b"--x--\r\n"
-        )
-        kind = "multipart/form-data; boundary=x"
-    with closing(HTTPConnection(*running.address, timeout=60)) as connection:
+        body, kind = form(purpose="batch", file=b"{}"), FORM["content-type"]
+    with closing(HTTPConnection(*served.address, timeout=60)) as connection:
         connection.request("POST", path, zstd.compress(body), {
-            "authorization": f"Bearer {running.token}", "content-encoding": "zstd",
+            "authorization": f"Bearer {served.token}", "content-encoding": "zstd",
             "content-type": kind,
         })  # fmt: skip
         answer = connection.getresponse()

@@ -30,7 +30,7 @@ from remit.server.extending import Authenticator
 from tests.server.asgi import AsgiRequest
 from tests.server.console.client import Answered
 from tests.server.console.test_oidc import CALLBACK, PUBLIC, SECRET, Person, settings
-from tests.server.running import Served, serving
+from tests.server.running import Served, prompt, serving
 from tests.support.commands import run_remit
 from tests.support.listening import listening
 from tests.support.oidc import ANN, OidcProvider, oidc_provider
@@ -56,9 +56,7 @@ roles = {{ all = "agent" }}
 """
 ROLES = '"ops" = "agent"\n"all" = "auditor"'
 FORM = {"content-type": "application/x-www-form-urlencoded"}
-CHAT = json.dumps(
-    {"model": "claude-haiku-4-5", "max_tokens": 20, "messages": [{"role": "user", "content": "hi"}]}
-).encode()
+CHAT = prompt(model="claude-haiku-4-5")
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from remit.kernel.errors import NotFoundError
 from remit.routing import explain
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session
+from tests.support.commands import run_remit
 
 PAGE = Path(__file__).parents[2] / "docs" / "routing.md"
 SHOWN = re.compile(r"<!-- explain-call -->\n```text\n(.*?)```\n<!-- /explain-call -->", re.DOTALL)
@@ -144,10 +143,9 @@ def test_what_is_no_call_is_said_so(served: Served) -> None:
 
 
 def _run(served: Served, *arguments: str) -> bytes:
-    command = [sys.executable, "-m", "remit", *arguments, "--root", str(served.root)]
-    run = subprocess.run(command, capture_output=True, check=False)
-    assert run.returncode == 0, run.stderr
-    return run.stdout
+    done = run_remit(*arguments, "--root", served.root)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.encode()
 
 
 def test_the_command_line_tells_it_and_gives_the_bytes(served: Served, tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from aiohttp import web
 
 from remit.providers.wire import FILES, BodyError, FormBody
-from tests.server.running import Served
+from tests.server.running import FORM, Served, form
 from tests.server.sdks import anthropic_at, openai_at
+from tests.support import wire
 from tests.support.keeping import Asked, Keeper
 
 BEFORE = "keeper"
@@ -131,13 +132,13 @@ def test_a_refusal_of_the_provider_comes_through(
 
 def test_what_is_no_form_is_refused_before_anything_is_sent(served: Served, keeper: Keeper) -> None:
     asked = len(keeper.asked)
-    form = "multipart/form-data; boundary=xx"
+    multipart = "multipart/form-data; boundary=xx"
     for body, kind in (
         (b"{}", "application/json"),
-        (b"", form),
-        (b"--xx\r\n", form),
-        (b'--xx\r\ncontent-disposition: form-data; name="a"\r\n\r\nab', form),
-        (b"--xx\r\nnothing: here\r\n\r\nab\r\n--xx--", form),
+        (b"", multipart),
+        (b"--xx\r\n", multipart),
+        (b'--xx\r\ncontent-disposition: form-data; name="a"\r\n\r\nab', multipart),
+        (b"--xx\r\nnothing: here\r\n\r\nab\r\n--xx--", multipart),
     ):
         status, raw, _ = served.ask("POST", "/v1/files", body, headers={"content-type": kind})
         assert status == 400, (body, raw)
@@ -174,9 +175,7 @@ def test_what_a_provider_says_of_the_key_of_remit_stays_here(
     told = {"error": {"message": "Incorrect API key provided: sk-upstream-openai"}}
     keeper.refuse = lambda request: web.json_response(told, status=401)
     try:
-        form = b'--X\r\ncontent-disposition: form-data; name="a"\r\n\r\nb\r\n--X--\r\n'
-        kind = {"content-type": "multipart/form-data; boundary=X"}
-        status, raw, _ = served.ask(method, path, form, headers=kind)
+        status, raw, _ = served.ask(method, path, form(a="b"), headers=FORM)
     finally:
         keeper.refuse = lambda request: None
     assert status in (405, 502), raw
@@ -205,23 +204,17 @@ def _of_code(asked: Asked) -> web.Response:
                    "stderr": "", "return_code": 0}  # fmt: skip
         result = {"type": "bash_code_execution_tool_result", "tool_use_id": "t",
                   "content": content}  # fmt: skip
-        return web.json_response(
-            {"id": "msg_1", "type": "message", "role": "assistant", "model": body["model"],
-             "content": [result], "stop_reason": "end_turn", "stop_sequence": None,
-             "container": {"id": "container_1", "expires_at": "2030-01-01T00:00:00Z"},
-             "usage": {"input_tokens": 3, "output_tokens": 4}}
-        )  # fmt: skip
+        container = {"id": "container_1", "expires_at": "2030-01-01T00:00:00Z"}
+        made = {**wire.message(result), "model": body["model"], "container": container}
+        return web.json_response(made)
     ran = {"type": "code_interpreter_call", "id": "ci_1", "code": "1", "status": "completed",
            "container_id": "cntr_2" if body.get("stream") else "cntr_1",
            "outputs": None}  # fmt: skip
-    response = {"id": "resp_1", "object": "response", "created_at": 1, "status": "completed",
-                "model": body["model"], "output": [ran],
-                "usage": {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}}  # fmt: skip
+    response = {**wire.response(ran), "model": body["model"]}
     if not body.get("stream"):
         return web.json_response(response)
-    event = json.dumps({"type": "response.completed", "sequence_number": 0, "response": response})
-    text = f"event: response.completed\ndata: {event}\n\n"
-    return web.Response(text=text, content_type="text/event-stream")
+    event = {"type": "response.completed", "sequence_number": 0, "response": response}
+    return web.Response(body=wire.sse([event])[0], content_type="text/event-stream")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from remit.gateway.budget import TokenBudgeter
 from tests.providers.wire.test_sound_length import webm
 from tests.server.conftest import QUICK
-from tests.server.running import Served, new_session, prompt, serving
+from tests.server.running import FORM, Served, form, new_session, prompt, serving
 from tests.support.raw_provider import RawProvider, says, whole
 from tests.support.soak import soak_only
 from tests.support.waiting import until
@@ -177,23 +177,12 @@ def test_a_hostile_sound_file_is_not_read_on_the_event_loop(
     """Two bytes make an element: reading all of them takes a second of CPU for each 2 MB."""
     file = tmp_path / "callbacks"
     sound = webm(1, more=b"\xec\x80" * 2_000_000)
-    fields = {b"model": b"whisper-1", b"response_format": b"json"}
-    parts = [
-        b'--b\r\ncontent-disposition: form-data; name="%b"\r\n\r\n%b\r\n' % pair
-        for pair in fields.items()
-    ]
-    parts.append(
-        b'--b\r\ncontent-disposition: form-data; name="file"; filename="a.webm"\r\n\r\n%b\r\n--b--'
-        % sound
-    )
+    body = form(model="whisper-1", response_format="json", file=("a.webm", sound))
     provider.answer = says(whole(b'{"text":"hi"}'))
     program = ("-m", "tests.support.watched_loop", str(file))
     with serving(tmp_path / "root", provider.url, toml=QUICK, program=program) as served:
         before = len(file.read_text().splitlines())
-        kind = {"content-type": "multipart/form-data; boundary=b"}
-        status, said, _ = served.ask(
-            "POST", "/v1/audio/transcriptions", b"".join(parts), headers=kind
-        )
+        status, said, _ = served.ask("POST", "/v1/audio/transcriptions", body, headers=FORM)
         assert status == 200, said
         noted = file.read_text().splitlines()[before:]
         assert all(float(line.split()[0]) < 0.5 for line in noted), noted

@@ -18,8 +18,8 @@ import pytest
 
 from remit.providers.wire import PASSED_PATHS, PassedPath, find_passed
 from tests.server.conftest import QUICK
-from tests.server.running import Served, serving
-from tests.server.sdks import HARD, opening
+from tests.server.running import FORM, Served, form, serving
+from tests.server.sdks import anthropic_at, openai_at
 from tests.support.object_store import ObjectStore
 from tests.support.postgres import PostgresServer
 from tests.support.soak import is_soak, sample
@@ -30,6 +30,7 @@ _SERVED = 258
 """The number of requests that are passed on; it may not fall."""
 
 _ALL = ("*",)
+_FORM = {"content_type": FORM["content-type"]}
 
 
 @pytest.fixture(scope="module")
@@ -267,11 +268,9 @@ def test_no_form_names_the_object_of_another_key(
 ) -> None:
     _, theirs = _ask(served, other, "POST", "/v1/skills", b"{}")
     _, mine = _ask(served, key, "POST", "/v1/containers", b"{}")
-    form = _form({"file": ("a.bin", b"x" * padding), "file_id": theirs["id"]})
+    body = form(file=("a.bin", b"x" * padding), file_id=theirs["id"])
     before = len(store.asked)
-    status, _ = _ask(
-        served, key, "POST", f"/v1/containers/{mine['id']}/files", form, content_type=_FORM
-    )
+    status, _ = _ask(served, key, "POST", f"/v1/containers/{mine['id']}/files", body, **_FORM)
     assert status == 404
     assert len(store.asked) == before  # The provider never had it whole.
     if padding:
@@ -437,20 +436,6 @@ def test_a_stream_passes_as_it_is_and_its_thread_is_the_callers(
     assert _ask(served, other, "GET", f"/v1/threads/{thread}")[0] == 404
 
 
-_FORM = "multipart/form-data; boundary=BOUND"
-
-
-def _form(fields: dict[str, str | tuple[str, bytes]]) -> bytes:
-    parts = []
-    for name, value in fields.items():
-        more, data = "", value
-        if isinstance(value, tuple):
-            more, data = f'; filename="{value[0]}"', value[1]
-        head = f'--BOUND\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'
-        parts.append(head.encode() + (data if isinstance(data, bytes) else str(data).encode()))
-    return b"\r\n".join([*parts, b"--BOUND--\r\n"])
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_form_of_a_gigabyte_passes_in_little_memory(
@@ -463,7 +448,7 @@ def test_a_form_of_a_gigabyte_passes_in_little_memory(
         _, made = _ask(served, token, "POST", "/v1/uploads", b"{}")
         before = served.rss_bytes("VmHWM")
         piece, digest = b"0123456789abcdef" * 4096, hashlib.sha256()
-        head, end = _form({"data": ("a.bin", b"")}).split(b"\r\n--BOUND--")
+        head, end = form(data=("a.bin", b"")).split(b"\r\n--BOUND--")
         end = b"\r\n--BOUND--" + end
         count = size // len(piece)
 
@@ -473,7 +458,7 @@ def test_a_form_of_a_gigabyte_passes_in_little_memory(
                 yield part
 
         length = len(head) + count * len(piece) + len(end)
-        headers = {"authorization": f"Bearer {token}", "content-type": _FORM}
+        headers = {"authorization": f"Bearer {token}", **FORM}
         if not chunked:
             headers["content-length"] = str(length)
         with closing(http.client.HTTPConnection(*served.address, timeout=300)) as connection:
@@ -495,11 +480,11 @@ def test_a_longer_form_than_allowed_is_refused(store: ObjectStore, tmp_path: Pat
     with serving(tmp_path / "root", store.url, toml=toml) as served:
         token = served.key(pass_through=_ALL).key
         _, made = _ask(served, token, "POST", "/v1/uploads", b"{}")
-        form = _form({"data": ("a.bin", b"x" * (3 << 20))})
+        upload = form(data=("a.bin", b"x" * (3 << 20)))
         for headers in ({}, {"transfer-encoding": "chunked"}):
-            framed = [b"%x\r\n%b\r\n" % (len(form), form), b"0\r\n\r\n"]
-            body: Any = iter(framed) if headers else form
-            sent = {"authorization": f"Bearer {token}", "content-type": _FORM, **headers}
+            framed = [b"%x\r\n%b\r\n" % (len(upload), upload), b"0\r\n\r\n"]
+            body: Any = iter(framed) if headers else upload
+            sent = {"authorization": f"Bearer {token}", **FORM, **headers}
             with closing(http.client.HTTPConnection(*served.address, timeout=60)) as connection:
                 connection.request("POST", f"/v1/uploads/{made['id']}/parts", body, sent)
                 reply = connection.getresponse()
@@ -512,21 +497,21 @@ def test_an_upload_that_does_not_end_is_a_pair(
     how: str, served: Served, store: ObjectStore, key: str
 ) -> None:
     _, made = _ask(served, key, "POST", "/v1/uploads", b"{}")
-    form = _form({"data": ("a.bin", b"x" * (4 << 20))})
+    upload = form(data=("a.bin", b"x" * (4 << 20)))
     store.answer_early = how == "early answer"
     try:
         if how == "gone":
             with closing(http.client.HTTPConnection(*served.address, timeout=60)) as connection:
                 connection.putrequest("POST", f"/v1/uploads/{made['id']}/parts")
                 connection.putheader("authorization", f"Bearer {key}")
-                connection.putheader("content-type", _FORM)
+                connection.putheader("content-type", FORM["content-type"])
                 connection.putheader("x-remit-session", how)
-                connection.putheader("content-length", str(len(form)))
-                connection.endheaders(form[: 2 << 20])
+                connection.putheader("content-length", str(len(upload)))
+                connection.endheaders(upload[: 2 << 20])
         else:
-            text = form[:-20] + b"x" * 20 if how == "cut" else form
+            text = upload[:-20] + b"x" * 20 if how == "cut" else upload
             status, _ = _ask(
-                served, key, "POST", f"/v1/uploads/{made['id']}/parts", text, content_type=_FORM,
+                served, key, "POST", f"/v1/uploads/{made['id']}/parts", text, **_FORM,
                 x_remit_session=how,
             )  # fmt: skip
             assert status == (400 if how == "cut" else 413)
@@ -534,8 +519,8 @@ def test_an_upload_that_does_not_end_is_a_pair(
         assert served.exchange(how).metadata["outcome"] == "error"
     finally:
         store.answer_early = False
-    path, short = f"/v1/uploads/{made['id']}/parts", _form({"data": ("b", b"y")})
-    assert _ask(served, key, "POST", path, short, content_type=_FORM)[0] == 200
+    path, short = f"/v1/uploads/{made['id']}/parts", form(data=("b", b"y"))
+    assert _ask(served, key, "POST", path, short, **_FORM)[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -569,9 +554,7 @@ def test_both_dialects_of_one_path_are_told_apart(
 def test_the_openai_sdk_works_with_vector_stores_uploads_and_containers(
     served: Served, key: str
 ) -> None:
-    client = opening(openai.OpenAI)(
-        base_url=f"{served.url}/v1", api_key=key, **HARD,  # type: ignore[arg-type]
-    )  # fmt: skip
+    client = openai_at(served, key)
     made = client.vector_stores.create(name="docs")
     assert client.vector_stores.retrieve(made.id).name == "docs"
     assert made.id in [one.id for one in client.vector_stores.list()]
@@ -591,9 +574,7 @@ def test_the_openai_sdk_works_with_vector_stores_uploads_and_containers(
 
 
 def test_the_anthropic_sdk_works_with_skills_and_memory_stores(served: Served, key: str) -> None:
-    client = opening(anthropic.Anthropic)(
-        base_url=served.url, api_key=key, **HARD,  # type: ignore[arg-type]
-    )  # fmt: skip
+    client = anthropic_at(served, key)
     skill = client.beta.skills.create(files=[("s/SKILL.md", b"# S")])
     assert skill.id in [one.id for one in client.beta.skills.list()]
     memory = client.beta.memory_stores.create(name="m")

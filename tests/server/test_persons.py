@@ -229,16 +229,21 @@ def _made_by_nameless(desk: Desk) -> tuple[Vote, Vote]:
     return desk.by_key(desk.network_key(key, "ann")), desk.by_key(desk.network_key(key, "bob"))
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        _twice, _two_keys, _other_spelling, _named_bob, _named_bob_first, _chain, _remade,
-        _renewed_others, _renewed_by_itself, _console, _command_and_key, _key_and_command,
-        _changed_on_the_machine, _nameless, _made_by_nameless, _renamed_user,
-        _revoked_and_made_again, _chain_of_revoked,
-        _of_a_team,
-    ],
+WAYS = (
+    _twice, _two_keys, _other_spelling, _named_bob, _named_bob_first, _chain, _remade,
+    _renewed_others, _renewed_by_itself, _console, _command_and_key, _key_and_command,
+    _changed_on_the_machine, _nameless, _made_by_nameless, _renamed_user,
+    _revoked_and_made_again, _chain_of_revoked, _of_a_team,
 )  # fmt: skip
+OF_A_TENANT = (_two_keys, _chain, _console, _command_and_key, _nameless)
+"""A way by each door: who a person is does not depend on whose ledger it is."""
+
+
+@pytest.mark.parametrize(
+    ("desk", "way"),
+    [*(("", way) for way in WAYS), *(("acme", way) for way in OF_A_TENANT)],
+    indirect=["desk"],
+)
 def test_one_person_never_approves_twice(desk: Desk, way: Callable[[Desk], Any]) -> None:
     request = desk.waiting()
     first, second = way(desk)

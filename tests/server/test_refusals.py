@@ -33,7 +33,7 @@ from remit.server.replies import read_body, refusal
 from remit.server.responses.background import too_many
 from remit.server.shares import Share, Shares
 from remit.server.tenants.open_tenants import unavailable
-from tests.server.running import Served, new_session, serving
+from tests.server.running import FORM, Served, form, new_session, serving
 from tests.support.requests import prompt_request
 from tests.support.waiting import until
 from tests.support.wire import Raw, WireServer, completion, message, serve
@@ -174,14 +174,8 @@ def _session(made: Bench) -> tuple[NewKey, Answer]:
 
 
 def _file(made: Bench) -> tuple[NewKey, Answer]:
-    form = (
-        b'--b\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n'
-        b'--b\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\na\r\n--b--\r\n'
-    )
-    kind = {"content-type": "multipart/form-data; boundary=b"}
-    status, raw, _ = made.served.ask(
-        "POST", "/v1/files", form, token=made.key(user_id="bob").key, headers=kind
-    )
+    body, token = form(purpose="user_data", file=b"a"), made.key(user_id="bob").key
+    status, raw, _ = made.served.ask("POST", "/v1/files", body, token=token, headers=FORM)
     assert status == 200, raw
     key = made.key()
     part = {"type": "file", "file": {"file_id": "file-anns"}}

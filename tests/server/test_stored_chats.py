@@ -9,13 +9,7 @@ import openai
 import pytest
 
 from tests.server.running import Served
-from tests.server.sdks import HARD, opening
-
-
-def _client(served: Served, key: str) -> openai.OpenAI:
-    return opening(openai.OpenAI)(
-        base_url=f"{served.url}/v1", api_key=key, **HARD,  # type: ignore[arg-type]
-    )  # fmt: skip
+from tests.server.sdks import openai_at
 
 
 def _store(client: openai.OpenAI, text: str, **more: Any) -> str:
@@ -35,7 +29,7 @@ def test_a_stored_completion_is_read_labelled_listed_and_deleted(
     stream: bool, model: str, served: Served
 ) -> None:
     key = served.key()
-    client = _client(served, key.key)
+    client = openai_at(served, key.key)
     name = _store(client, "a word of its own", model=model, stream=stream, metadata={"a": "1"})
     found = client.chat.completions.retrieve(name)
     assert (found.id, found.object, found.model) == (name, "chat.completion", found.model)
@@ -65,7 +59,7 @@ def test_a_stored_completion_is_read_labelled_listed_and_deleted(
 
 
 def test_only_what_was_stored_is_found_and_only_by_its_owner(served: Served) -> None:
-    mine, other = (_client(served, served.key().key) for _ in range(2))
+    mine, other = (openai_at(served, served.key().key) for _ in range(2))
     name, unstored = _store(mine, "hello"), _store(mine, "hi", store=False)
     for client, wanted in ((other, name), (mine, "chatcmpl-none")):
         for verb in (client.chat.completions.retrieve, client.chat.completions.delete,
@@ -81,7 +75,7 @@ def test_only_what_was_stored_is_found_and_only_by_its_owner(served: Served) -> 
 
 def test_after_an_erasure_a_completion_is_gone(served: Served) -> None:
     key = served.key()
-    client = _client(served, key.key)
+    client = openai_at(served, key.key)
     name = _store(client, "hello")
     entry = next(served.ledger.query(event_type="EXCHANGE", order="desc", limit=1))
     served.ledger.erase(entry.id, reason="asked for", requested_by="tester")
@@ -92,7 +86,7 @@ def test_after_an_erasure_a_completion_is_gone(served: Served) -> None:
 
 
 def test_pages_of_a_list_follow_each_other(served: Served) -> None:
-    client = _client(served, served.key().key)
+    client = openai_at(served, served.key().key)
     names = [_store(client, f"number {number}") for number in range(5)]
     assert [one.id for one in client.chat.completions.list(limit=2)] == names
     assert [one.id for one in client.chat.completions.list(limit=2, order="desc")] == names[::-1]
@@ -111,7 +105,7 @@ def test_bad_requests_are_refused(
     method: str, tail: str, body: bytes | None, served: Served
 ) -> None:
     key = served.key().key
-    name = _store(_client(served, key), "hello")
+    name = _store(openai_at(served, key), "hello")
     path = f"/v1/chat/completions{tail.format(name)}"
     status, raw, _ = served.ask(method, path, body, token=key)
     assert status in (400, 405), raw

@@ -13,6 +13,7 @@ from remit.gateway.budget import BudgetScope, TokenBudgeter
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_root, new_session, serving
 from tests.server.usage_corpus import CORPUS, LIES, Case
+from tests.support import wire
 from tests.support.commands import run_remit
 from tests.support.raw_provider import RawProvider, says, whole
 from tests.support.soak import sample
@@ -66,32 +67,16 @@ def _body(case: Case, shape: str, session: str, *, stream: bool) -> dict[str, An
 
 
 def _sse(*events: Any) -> bytes:
-    lines = []
-    for event in events:
-        name = f"event: {event['type']}\n" if isinstance(event, dict) and "type" in event else ""
-        data = event if isinstance(event, str) else json.dumps(event)
-        lines.append(f"{name}data: {data}\n\n")
-    return whole("".join(lines).encode(), "text/event-stream")
+    done = [f"data: {event}\n\n".encode() for event in events if isinstance(event, str)]
+    parts = wire.sse(event for event in events if not isinstance(event, str))
+    return whole(b"".join([*parts, *done]), "text/event-stream")
 
 
 def _answer(case: Case, usage: Any) -> dict[str, Any]:
     members = {name: value for name, value in case.answer.items()
                if name not in ("zeros", "streamed_only")}  # fmt: skip
-    if case.shape == "messages":
-        return {"id": "m", "type": "message", "role": "assistant", "model": case.model,
-                "content": [{"type": "text", "text": "ok"}], "stop_reason": "end_turn",
-                "stop_sequence": None, "usage": usage, **members}  # fmt: skip
-    if case.shape == "responses":
-        said = {"type": "output_text", "text": "ok", "annotations": []}
-        item = {"type": "message", "id": "i", "role": "assistant", "status": "completed",
-                "content": [said]}  # fmt: skip
-        return {"id": "r", "object": "response", "created_at": 1, "status": "completed",
-                "model": case.model, "output": [item], "usage": usage, "error": None,
-                **members}  # fmt: skip
-    choice = {"index": 0, "finish_reason": "stop",
-              "message": {"role": "assistant", "content": "ok"}}  # fmt: skip
-    return {"id": "c", "object": "chat.completion", "created": 1, "model": case.model,
-            "choices": [choice], "usage": usage, **members}  # fmt: skip
+    answers = {"messages": wire.message, "responses": wire.response, "chat": wire.completion}
+    return {**answers[case.shape]("ok"), "model": case.model, "usage": usage, **members}
 
 
 def _streamed(case: Case, usage: Any) -> bytes:

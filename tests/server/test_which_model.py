@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.running import Served, new_session, serving
+from tests.server.running import FORM, Served, form, new_session, serving
 from tests.support.keeping import Keeper, keeping
 from tests.support.soak import sample
 from tests.support.wire import WireServer, completion, serve
@@ -87,32 +87,17 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def _form(fields: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Return a form and its content type; bytes are files."""
-    raw = b""
-    for name, value in fields.items():
-        file = b'; filename="a"' if isinstance(value, bytes) else b""
-        content = value if isinstance(value, bytes) else str(value).encode()
-        raw += b'--xx\r\ncontent-disposition: form-data; name="%b"%b\r\n\r\n%b\r\n' % (
-            name.encode(), file, content,
-        )  # fmt: skip
-    return raw + b"--xx--\r\n", "multipart/form-data; boundary=xx"
-
-
 def _ask(served: Served, path: str, name: str) -> tuple[int, bytes, Mapping[str, str]]:
     """Ask for the model in the way of an endpoint."""
     body = {"model": name, **KINDS[path]}
     if any(isinstance(value, bytes) for value in body.values()):
-        raw, kind = _form(body)
-        return served.ask("POST", path, raw, headers={"content-type": kind})
+        return served.ask("POST", path, form(**body), headers=FORM)
     if path == "/v1/messages/batches":
         return served.ask("POST", path, {"requests": [{"custom_id": "a", "params": body}]})
     if path == "/v1/batches":
         line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}
-        raw, kind = _form({"purpose": "batch", "file": json.dumps(line).encode()})
-        status, answer, headers = served.ask(
-            "POST", "/v1/files", raw, headers={"content-type": kind}
-        )
+        raw = form(purpose="batch", file=json.dumps(line).encode())
+        status, answer, headers = served.ask("POST", "/v1/files", raw, headers=FORM)
         if status != 200:
             return status, answer, headers
         return served.ask("POST", path, {

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from tests.server.running import Served
-from tests.server.sdks import HARD, opening
+from tests.server.sdks import anthropic_at, openai_at
 from tests.support.object_store import ObjectStore
 
 BEFORE = "store"
@@ -80,14 +80,10 @@ def test_other_requests_are_refused_as_openai_does(
 
 
 def test_the_sdks_raise_their_own_error_for_a_missing_model(served: Served) -> None:
-    client = opening(openai.OpenAI)(
-        base_url=f"{served.url}/v1", api_key=served.token, **HARD,  # type: ignore[arg-type]
-    )  # fmt: skip
+    client = openai_at(served)
     with pytest.raises(openai.BadRequestError, match="must provide a model"):
         client.post("/embeddings", body={"input": "x"}, cast_to=object)
-    other = opening(anthropic.Anthropic)(
-        base_url=served.url, api_key=served.token, **HARD,  # type: ignore[arg-type]
-    )  # fmt: skip
+    other = anthropic_at(served)
     body = {"max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}
     with pytest.raises(anthropic.BadRequestError, match="model: Field required"):
         other.post("/v1/messages", body=body, cast_to=object)

@@ -16,6 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.support.listening import listening
+from tests.support.wire import completion, message
 
 _CREATED = 1_770_000_000
 _DAY = "2026-02-02T02:40:00Z"
@@ -256,17 +257,12 @@ def _page(items: list[dict[str, Any]], request: web.Request) -> dict[str, Any]:
 
 
 def _completion(model: str, text: str) -> dict[str, Any]:
-    message = {"role": "assistant", "content": text}
-    return {"id": "chatcmpl-1", "object": "chat.completion", "created": _CREATED, "model": model,
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
-            "novel": 1.50}  # fmt: skip
+    answer = completion(text, prompt_tokens=100, completion_tokens=10)
+    return {**answer, "model": model, "novel": 1.50}
 
 
 def _message(model: str, text: str) -> dict[str, Any]:
-    return {"id": "msg_1", "type": "message", "role": "assistant", "model": model,
-            "content": [{"type": "text", "text": text}], "stop_reason": "end_turn",
-            "stop_sequence": None, "usage": {"input_tokens": 100, "output_tokens": 10}}  # fmt: skip
+    return {**message(text, input_tokens=100, output_tokens=10), "model": model}
 
 
 @contextmanager

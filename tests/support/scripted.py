@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.support.raw_provider import RawProvider, raw_provider, whole
 from tests.support.roots import new_root
+from tests.support.wire import completion
 
 __all__ = ["Scripted", "scripted"]
 
@@ -38,12 +39,10 @@ class Scripted:
         self.bodies.append(body)
         text = self.reply(body)
         made = {
-            "id": f"chatcmpl-{len(self.bodies)}", "object": "chat.completion", "created": 1,
+            **completion(text, prompt_tokens=100, completion_tokens=10),
+            "id": f"chatcmpl-{len(self.bodies)}",
             "model": self.model or body["model"],
-            "choices": [{"index": 0, "finish_reason": "stop",
-                         "message": {"role": "assistant", "content": text}}],
-            "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
-        }  # fmt: skip
+        }
         connection.sendall(whole(json.dumps(made).encode()))
         return True
 

@@ -113,6 +113,7 @@ def test_orders_at_once_keep_their_own_steps(story: Story) -> None:
     assert gate["work_order_ids"] == [ids["left"], ids["right"], merge["wo_id"]]
 
 
+@pytest.mark.any_store
 def test_a_failed_attempt_stands_under_the_one_that_answered(story: Story) -> None:
     right = _turn(story, 2)["work_orders"][1]
     (call,) = right["steps"]
@@ -126,6 +127,7 @@ def test_a_failed_attempt_stands_under_the_one_that_answered(story: Story) -> No
     assert (right["llm_calls"], right["failed_calls"]) == (2, 1)
 
 
+@pytest.mark.any_store
 def test_an_unknown_price_is_never_zero(story: Story) -> None:
     turn = _turn(story, 2)
     left, right, _ = turn["work_orders"]
@@ -137,6 +139,7 @@ def test_an_unknown_price_is_never_zero(story: Story) -> None:
     assert _turn(story, 4)["cost_usd"] == 0.0  # a price that is known, and 0
 
 
+@pytest.mark.any_store
 def test_totals_are_the_sums_of_the_turns(story: Story) -> None:
     journey = prompt_journey(story.ledger, session_id=SESSION)
     totals, turns = journey["totals"], journey["turns"]
@@ -152,6 +155,7 @@ def test_totals_are_the_sums_of_the_turns(story: Story) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.any_store
 def test_a_resumed_order(story: Story) -> None:
     ids = story.ids
     (order,) = _turn(story, 3)["work_orders"]
@@ -181,6 +185,7 @@ def test_a_tool_that_ran_again(ledger: LedgerClient) -> None:
     assert (two["intent_entry_ids"], two["entry_id"], two["result"]) == ([], second, 2)
 
 
+@pytest.mark.any_store
 def test_refusals_rejections_and_the_escalation(story: Story) -> None:
     turn = _turn(story, 4)
     assert [gate["verdict"] for gate in turn["gates"]] == ["reject", "reject"]
@@ -191,6 +196,7 @@ def test_refusals_rejections_and_the_escalation(story: Story) -> None:
     assert "may use read_file" in tool["tool_error"]
 
 
+@pytest.mark.any_store
 def test_an_order_that_waits(story: Story) -> None:
     journey = prompt_journey(story.ledger, work_order_id=story.ids["open"])
     (turn,) = journey["turns"]
@@ -216,6 +222,7 @@ def test_an_order_that_waits(story: Story) -> None:
     assert len(order["steps"]) == 1  # the decision is no step of its own
 
 
+@pytest.mark.any_store
 def test_turns_without_numbers_on_their_orders(ledger: LedgerClient) -> None:
     story = Story(ledger)
     story.start()
@@ -232,6 +239,7 @@ def test_turns_without_numbers_on_their_orders(ledger: LedgerClient) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.any_store
 def test_orders_by_themselves(ledger: LedgerClient) -> None:
     """The rows of a batch run at once beside a turn: each is a piece of its own."""
     story = Story(ledger)
@@ -268,6 +276,7 @@ def test_orders_by_themselves(ledger: LedgerClient) -> None:
     assert piece["ended_at"] == piece["work_orders"][0]["ended_at"]
 
 
+@pytest.mark.any_store
 def test_a_degraded_turn_shows_its_direct_call(ledger: LedgerClient) -> None:
     story = Story(ledger)
     story.start()
@@ -282,6 +291,7 @@ def test_a_degraded_turn_shows_its_direct_call(ledger: LedgerClient) -> None:
     assert turn["work_orders"][0]["state"] == "dispatched"
 
 
+@pytest.mark.any_store
 def test_a_session_of_calls_alone(ledger: LedgerClient) -> None:
     """What a client of the gateway leaves: no turns, only calls."""
     story = Story(ledger, "key-7/2026-11-22")
@@ -305,6 +315,7 @@ def test_a_session_of_calls_alone(ledger: LedgerClient) -> None:
     assert journey["started_at"] is None
 
 
+@pytest.mark.any_store
 def test_an_answer_from_the_record_is_paid_once(ledger: LedgerClient) -> None:
     story = Story(ledger)
     order = story.plan(1)
@@ -346,6 +357,7 @@ DISGUISES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.any_store
 @pytest.mark.parametrize("disguise", DISGUISES, ids=str)
 def test_what_a_model_wrote_is_never_taken_for_content_that_is_gone(
     ledger: LedgerClient, disguise: dict[str, Any]
@@ -372,6 +384,7 @@ def test_what_a_model_wrote_is_never_taken_for_content_that_is_gone(
         assert word in lines
 
 
+@pytest.mark.any_store
 def test_a_commitment_is_told_from_the_same_thing_written_by_a_model(ledger: LedgerClient) -> None:
     story = Story(ledger)
     order = story.plan(1)
@@ -460,6 +473,7 @@ class _Counting:
             yield entry
 
 
+@pytest.mark.any_store
 def test_turns_are_read_as_they_are_asked_for(ledger: LedgerClient) -> None:
     story = Story(ledger)
     story.start()
@@ -501,6 +515,7 @@ def _of(entries: list[LedgerEntry], places: Places, place: Place) -> Any:
     return place.kind, place.number, place.closed, sorted({*inside, *place.strays})
 
 
+@pytest.mark.any_store
 def test_an_entry_leads_to_its_turn_without_the_rest_of_the_session(story: Story) -> None:
     for number in range(20, 32):
         story.turn(number, f"question {number}")
@@ -599,6 +614,7 @@ def test_turns_that_run_at_once_are_told_apart(tmp_path: Path, order: list[int])
         _same_turn(ledger, story.session)
 
 
+@pytest.mark.any_store
 def test_a_client_call_is_one_journey_with_all_its_attempts(ledger: LedgerClient) -> None:
     """Two clients of one session call at once; the first needs three attempts."""
     story = Story(ledger, "key-7/2026-11-22")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from urllib.parse import quote, urlencode
 
@@ -12,7 +11,7 @@ import pytest
 
 from remit.gateway.auth import NewKey
 from tests.server.console.client import Visitor, signed_in
-from tests.server.running import Served
+from tests.server.running import Served, prompt
 
 HOSTILE = ("<script>alert(1)</script>", "' OR 1=1 --", '"', "%00", "\u202e", "x" * 199, "=cmd()",
            "../..", "{{7*7}}", "\U0001f600", "*", "%", "_")  # fmt: skip
@@ -36,11 +35,8 @@ def visitor(served: Served, ann: NewKey) -> Visitor:
     return signed_in(served, "auditor")
 
 
-def _body(words: str) -> bytes:
-    return json.dumps(
-        {"model": "claude-haiku-4-5", "max_tokens": 20,
-         "messages": [{"role": "user", "content": words}]}
-    ).encode()  # fmt: skip
+def _body(words: str) -> dict[str, object]:
+    return prompt(words, model="claude-haiku-4-5")
 
 
 def _rows(visitor: Visitor, **query: str) -> list[str]:

@@ -11,7 +11,7 @@ from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.operations import operations
 from tests.server.console.client import Visitor, signed_in
 from tests.server.console.test_calls import HOSTILE
-from tests.server.running import Served
+from tests.server.running import Served, prompt
 from tests.support.waiting import until
 
 
@@ -46,8 +46,7 @@ def test_a_row_has_limit_spent_held_remaining_and_last_use(
 
 
 def _call() -> dict[str, object]:
-    return {"model": "claude-haiku-4-5", "max_tokens": 20,
-            "messages": [{"role": "user", "content": "hi"}]}  # fmt: skip
+    return prompt(model="claude-haiku-4-5")
 
 
 def test_a_new_key_works_and_its_secret_is_shown_once(served: Served, visitor: Visitor) -> None:

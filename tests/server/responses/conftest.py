@@ -14,7 +14,7 @@ from tests.support.postgres import PostgresServer
 
 
 @pytest.fixture(scope="module")
-def before(strict: Strict) -> Strict:
+def backend(strict: Strict) -> Strict:
     """The provider of each module's server."""
     return strict
 

@@ -20,6 +20,7 @@ from tests.server.running import Served, serving
 from tests.server.strict import Strict
 from tests.support.commands import run_remit
 from tests.support.keeping import Asked, keeping
+from tests.support.wire import message
 
 
 class _Client:
@@ -150,11 +151,7 @@ def test_a_call_that_ends_later_leaves_a_deleted_conversation_deleted(tmp_path: 
     came, go = threading.Event(), threading.Event()
 
     def reply(asked: Asked) -> web.StreamResponse:
-        text = {"type": "text", "text": "late"}
-        usage = {"input_tokens": 10, "output_tokens": 1}
-        return _Held({"id": "msg_1", "type": "message", "role": "assistant", "content": [text],
-                      "model": json.loads(asked.body)["model"], "stop_reason": "end_turn",
-                      "stop_sequence": None, "usage": usage}, came, go)  # fmt: skip
+        return _Held(message("late"), came, go)
 
     with keeping() as upstream, serving(tmp_path / "root", upstream.url, toml=QUICK) as served:
         upstream.replies["messages"] = reply

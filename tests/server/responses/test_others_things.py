@@ -7,23 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.server.running import Served
+from tests.server.running import FORM, Served, form
 from tests.server.strict import CLAUDE, GPT, Strict
-
-_FORM = {"content-type": "multipart/form-data; boundary=XX"}
-
-
-def _form(content: bytes) -> bytes:
-    return (
-        b'--XX\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
-        b'--XX\r\ncontent-disposition: form-data; name="file"; filename="a.jsonl"\r\n\r\n'
-        + content
-        + b"\r\n--XX--\r\n"
-    )
 
 
 def _file(served: Served, token: str, content: bytes = b"secret") -> str:
-    status, raw, _ = served.ask("POST", "/v1/files", _form(content), token=token, headers=_FORM)
+    body = form(purpose="batch", file=("a.jsonl", content))
+    status, raw, _ = served.ask("POST", "/v1/files", body, token=token, headers=FORM)
     assert status == 200, raw
     name: str = json.loads(raw)["id"]
     return name
