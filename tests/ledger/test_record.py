@@ -21,6 +21,17 @@ def _entry(**metadata: Any) -> LedgerEntry:
     return LedgerEntry("EVENT", "SUB-1", "DONE", "because", metadata=metadata)
 
 
+def test_an_entry_states_its_sequence_number(ledger: LedgerClient) -> None:
+    entry = _entry()
+    assert entry.seq == -1
+    start = ledger.count()
+    ledger.write_many([_entry() for _ in range(17)])
+    name = ledger.write(entry)
+    assert entry.seq == ledger.read(name).seq == start + 17
+    entry.id = "LED-0x1"
+    assert entry.seq == -1
+
+
 def test_the_record_is_the_entry_without_its_hash_plus_seq(ledger: LedgerClient) -> None:
     first, second = _entry(n=1), _entry(n=2, session_id="SES-AAAAAAAA")
     ledger.write_many([first, second])
