@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,8 +52,6 @@ def _tamper(path: Path, *statements: str) -> VerificationReport:
 
 def test_a_rewritten_entry_with_its_own_hash_recomputed(path: Path) -> None:
     def rewrite(seq: int) -> None:
-        import hashlib
-
         other = sqlite3.connect(path)
         ((record,),) = other.execute("SELECT record FROM entries WHERE seq = ?", (seq,)).fetchall()
         forged = record.replace("SUCCESS", "FAILURE")
@@ -95,6 +95,18 @@ def test_damage_to_the_file_itself_is_a_failure_not_a_crash(path: Path) -> None:
 
 
 # -- what a careful forger would try ---------------------------------------------------------
+
+
+def test_another_answer_with_its_digest_made_right_is_not_what_was_committed_to(path: Path) -> None:
+    assert _rows(path, f"SELECT 1 FROM contents WHERE digest = {_digest('answer 8')}")
+    statement = f"UPDATE contents SET value = 'answer X', digest = {_digest('answer X')}"
+    report = _tamper(path, f"{statement} WHERE value = 'answer 8'")
+    assert {(one.kind, one.seq) for one in report.problems} == {("content", 8)}
+    assert "does not match its commitment" in report.problems[0].message
+
+
+def _digest(text: str) -> str:
+    return f"x'{hashlib.sha256(json.dumps(text).encode()).hexdigest()}'"
 
 
 def test_an_erasure_must_be_accounted_for_by_an_erasure_entry(path: Path) -> None:
