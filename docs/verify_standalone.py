@@ -645,8 +645,8 @@ def is_batches(path: str) -> bool:  # an extract has this text in quotes only
 
 def whole_line(text: bytes) -> tuple:
     """The beginnings of lines that a kill cut off before a rotation; a line; and its value."""
-    starts = re.finditer(b"|".join(map(re.escape, STARTS)), text)
-    for place in [0, *(found.start() for found in itertools.islice(starts, 20) if found.start())]:
+    found = (x.start() for x in re.finditer(b"|".join(map(re.escape, STARTS)), text) if x.start())
+    for place in itertools.chain([0], itertools.islice(found, 20)):
         try: return [text[:place]] if place else [], text[place:], parse(text[place:].decode())
         except ValueError: pass
     is_start = any(one.startswith(text[:len(one)]) for one in STARTS)
