@@ -33,7 +33,7 @@ _COMMANDS = {
     "budget": "remit.cli.operations:budget",
     "price": "remit.cli.operations:price",
     "usage": "remit.cli.operations:usage",
-    "ledger": "remit.cli.ledger:ledger",
+    "ledger": "remit.cli.operations:ledger",
     "session": "remit.cli.session:session",
     "trace": "remit.cli.trace:trace",
     "replay": "remit.cli.replay:replay",

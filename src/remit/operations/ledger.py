@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 
 _LINE_CHARS = 100
+_POLL_S = 0.3
 # Metadata that the line of an entry shows; of other entries, the first three values.
 _SHOWN = {
     "EXCHANGE": ("model_id", "input_tokens", "output_tokens", "cost_usd", "latency_ms"),
@@ -113,7 +116,7 @@ class QueryLedger(Operation):
 
     def line(self, item: Any) -> str:
         """Return the entry as one line."""
-        return entry_line(item)
+        return _entry_line(item)
 
     def _check_event_type(self, root: RootPort) -> str:
         """Return a note if neither Remit nor the ledger has the event type; else an empty text.
@@ -133,6 +136,37 @@ class QueryLedger(Operation):
                 f"Unknown event type {name!r}.", next_step=f"Did you mean {near}?"
             )
         return f"Unknown event type {name!r}: Remit does not write it, and no entry has it."
+
+
+class TailLedger(Operation):
+    """Show the latest entries."""
+
+    command, command_member = "ledger tail", "entries"
+
+    number: int = field("Number of entries.", 10, least=0, flag="-n")
+    follow: bool = field("Keep printing new entries (with --json, one line each).", False,
+                         flag="-f --follow")  # fmt: skip
+
+    def run(self, root: RootPort, caller: Caller) -> Feed:
+        """Return the latest entries; with ``follow``, also each later entry as it is recorded."""
+        ledger, end = root.ledger, root.ledger.count()
+        first = max(0, end - self.number)
+
+        def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, LedgerEntry]]:
+            last = end - 1
+            for entry in itertools.islice(ledger.query(after=first - 1), end - first):
+                yield entry.id, entry
+            while self.follow:
+                time.sleep(_POLL_S)
+                for entry in ledger.query(after=last):
+                    yield entry.id, entry
+                    last = int(entry.id[4:], 16)
+
+        return Feed(read, is_endless=self.follow)
+
+    def line(self, item: Any) -> str:
+        """Return the entry as one line."""
+        return _entry_line(item)
 
 
 class ShowEntry(_OfEntry):
@@ -446,7 +480,7 @@ def _bytes_of(file: Path) -> bytes:
         raise RemitError(f"{file} cannot be read: {error.strerror or error}.") from error
 
 
-def entry_line(entry: LedgerEntry) -> str:
+def _entry_line(entry: LedgerEntry) -> str:
     """Return an entry as a line of a list: id, time, event type, reason and some metadata."""
     metadata = entry.metadata
     keys = _SHOWN.get(entry.event_type)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from remit.kernel.root import Root
     from remit.kernel.settings import LoadedSettings, Settings
     from remit.learning.proposals import Governance
-    from remit.ledger import LedgerClient
+    from remit.ledger import Batch, LedgerClient
     from remit.packages import PackageManager, RootPrices
     from remit.packages.gates import GateContext
 
@@ -67,6 +67,8 @@ class RootPort:
         gateway: the gateway; only a server has one.
         note: shows a message for people.
         step: shows the name of a step before the step.
+        log_sender: returns the function that sends entries to a receiver of OpenTelemetry logs; the
+            arguments are the URL and the name of the service. Only commands have it.
     """
 
     path: Path | None
@@ -83,6 +85,7 @@ class RootPort:
     gateway: LLMGateway
     note: Callable[[str], None]
     step: Callable[[str], None]
+    log_sender: Callable[[str, str], Callable[[Batch], None]]
 
     def packages(self, caller: Caller) -> PackageManager:
         """Return the manager of packages; an interrupted change is finished or undone first."""
@@ -164,8 +167,8 @@ class Field:
         is_open: True if ``least`` and ``most`` themselves are refused.
         pattern: a regular expression that a part of the text must match.
         is_name: True for a printable text of 1 to 512 characters, without spaces at its ends.
-        flag: name of the command's option, if it is not derived from ``name``; empty for an
-            argument.
+        flag: names of the command's option, separated by spaces, if they are not derived from
+            ``name``; empty for an argument.
         metavar: name of the value in the command's help.
         separator: ``,`` if one option holds the whole list; else the option is repeatable.
         read: function from the option's text to the value.
@@ -273,12 +276,14 @@ class Feed:
         note: a message after the lines for people; empty for none.
         lists: names of the lists of one page, if there are several; an item is then the name of
             its list and the JSON object.
+        is_endless: True if the list waits for further items; its JSON has one item a line.
     """
 
     read: Callable[[str | None, int | None], Iterable[tuple[str, Any]]]
     rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     note: str = ""
     lists: tuple[str, ...] = ()
+    is_endless: bool = False
 
 
 def feed_of(
