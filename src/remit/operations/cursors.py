@@ -17,7 +17,7 @@ from remit.kernel.secrets import redact_secrets
 if TYPE_CHECKING:
     from remit.kernel.settings import LoadedSettings
     from remit.ledger import Batch, LedgerClient
-    from remit.operations.operation import RootPort
+    from remit.operations.ports import RootPort
 
 _POLL_S = 0.5
 _RETRY_S = 5.0

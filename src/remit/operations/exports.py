@@ -10,7 +10,8 @@ from typing import Any, Literal
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
 from remit.operations.files import archives
-from remit.operations.operation import Caller, Document, Note, Operation, RootPort, field
+from remit.operations.operation import Document, Note, Operation, field
+from remit.operations.ports import Caller, RootPort
 
 
 class ExportLedger(Operation):

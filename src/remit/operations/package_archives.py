@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
-from remit.operations.operation import Caller, Note, Operation, RootPort, field
+from remit.operations.operation import Note, Operation, field, verb
+from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
@@ -69,50 +70,48 @@ class NewPackage(Operation):
         yield Note(f"Edit the files, then run `remit package pack {self.directory} --update`.")
 
 
-class PackPackage(Operation):
-    """Build a package archive. The build is reproducible."""
+def _pack_package_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the file and its hash."""
+    yield f"{found['archive']} ({found['bytes']:,} bytes)"
+    yield found["digest"]
 
-    command = "package pack"
 
-    directory: Path = _directory()
+@verb("package pack", lines=_pack_package_lines)
+def pack_package(
+    root: RootPort, caller: Caller, *,
+    directory: Path = _directory(),
     target: Path | None = field(
         "Output file (default: PKG-…-VERSION.tar.gz in the current directory).", None, flag="--out"
-    )
-    update: bool = field("Update the file hashes in manifest.json first.", False)
+    ),
+    update: bool = field("Update the file hashes in manifest.json first.", False),
+) -> dict[str, Any]:  # fmt: skip
+    """Build a package archive. The build is reproducible.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Write the archive, which every root with the same limits accepts.
+    Raises:
+        PackageError: the package is not valid, or the file cannot be written.
+    """
+    from remit.kernel.canonical import sha256_hex
+    from remit.packages import PackageError, pack, read_archive, replace_file, update_hashes
 
-        Raises:
-            PackageError: the package is not valid, or the file cannot be written.
-        """
-        from remit.kernel.canonical import sha256_hex
-        from remit.packages import PackageError, pack, read_archive, replace_file, update_hashes
-
-        if self.update:
-            update_hashes(self.directory)
-        data = pack(self.directory)
-        # An archive that others would refuse is refused here, where it can be changed.
-        manifest = read_archive(io.BytesIO(data), package_settings(root.path)).manifest
-        target = self.target or Path(f"{manifest.package_id}-{manifest.version}.tar.gz")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(target, data)
-        except OSError as error:
-            raise PackageError(
-                "unreadable",
-                f"{target} cannot be written: {error.strerror or error}.",
-                next_step="Choose another file with `remit package pack --out FILE`.",
-            ) from error
-        return {
-            "package_id": manifest.package_id, "version": manifest.version,
-            "archive": str(target), "digest": f"sha256:{sha256_hex(data)}", "bytes": len(data),
-        }  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the file and its hash."""
-        yield f"{found['archive']} ({found['bytes']:,} bytes)"
-        yield found["digest"]
+    if update:
+        update_hashes(directory)
+    data = pack(directory)
+    # An archive that others would refuse is refused here, where it can be changed.
+    manifest = read_archive(io.BytesIO(data), package_settings(root.path)).manifest
+    target = target or Path(f"{manifest.package_id}-{manifest.version}.tar.gz")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(target, data)
+    except OSError as error:
+        raise PackageError(
+            "unreadable",
+            f"{target} cannot be written: {error.strerror or error}.",
+            next_step="Choose another file with `remit package pack --out FILE`.",
+        ) from error
+    return {
+        "package_id": manifest.package_id, "version": manifest.version,
+        "archive": str(target), "digest": f"sha256:{sha256_hex(data)}", "bytes": len(data),
+    }  # fmt: skip
 
 
 class SignArchive(Operation):
@@ -159,40 +158,36 @@ class SignArchive(Operation):
         yield Note(f"Signed {named} with {found['key_id'][:_SHORT]}….")
 
 
-class VerifyArchive(Operation):
-    """Verify an archive and its signatures against the trusted keys, without unpacking."""
+def _verify_archive_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the package, its number of files, and its keys."""
+    keys = ", ".join(f"{key_id[:_SHORT]}…" for key_id in found["keyids"])
+    yield (f"{found['package_id']} {found['version']}: {count(found['files'], 'file')}, "
+           f"signed by {keys} (threshold {found['threshold']})")  # fmt: skip
 
-    command, repairs = "package verify", True
 
-    archive: Path = field("The archive.", flag="", metavar="ARCHIVE")
-    package_id: str = field("Refuse anything but this package.", "", flag="--id")
+@verb("package verify", repairs=True, lines=_verify_archive_lines)
+def verify_archive(
+    root: RootPort, caller: Caller, *,
+    archive: Path = field("The archive.", flag="", metavar="ARCHIVE"),
+    package_id: str = field("Refuse anything but this package.", "", flag="--id"),
+) -> dict[str, Any]:  # fmt: skip
+    """Verify an archive and its signatures against the trusted keys, without unpacking.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the package and its signatures.
+    Raises:
+        PackageError: the archive is not valid, or too few trusted keys signed it.
+    """
+    from remit.packages import IncomingArchive, TrustPolicy, admit, read_trust
 
-        Raises:
-            PackageError: the archive is not valid, or too few trusted keys signed it.
-        """
-        from remit.packages import IncomingArchive, TrustPolicy, admit, read_trust
-
-        limits = root.settings.packages
-        incoming = IncomingArchive.from_file(
-            self.archive, limits.compressed_bytes, expected_id=self.package_id
-        )
-        policy = read_trust(root.place.path / TrustPolicy.FILE, root.ledger)
-        found = admit(incoming, policy, limits, dev=False)
-        manifest, signature = found.manifest, found.package.signature
-        return {
-            "verified": True, "package_id": manifest.package_id, "version": manifest.version,
-            "archive_sha256": found.archive.digest, "files": len(found.archive.files),
-            "keyids": signature["keyids"], "threshold": signature["threshold"],
-        }  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the package, its number of files, and its keys."""
-        keys = ", ".join(f"{key_id[:_SHORT]}…" for key_id in found["keyids"])
-        yield (f"{found['package_id']} {found['version']}: {count(found['files'], 'file')}, "
-               f"signed by {keys} (threshold {found['threshold']})")  # fmt: skip
+    limits = root.settings.packages
+    incoming = IncomingArchive.from_file(archive, limits.compressed_bytes, expected_id=package_id)
+    policy = read_trust(root.place.path / TrustPolicy.FILE, root.ledger)
+    found = admit(incoming, policy, limits, dev=False)
+    manifest, signature = found.manifest, found.package.signature
+    return {
+        "verified": True, "package_id": manifest.package_id, "version": manifest.version,
+        "archive_sha256": found.archive.digest, "files": len(found.archive.files),
+        "keyids": signature["keyids"], "threshold": signature["threshold"],
+    }  # fmt: skip
 
 
 class ShowArchive(Operation):

@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError, nearest
-from remit.operations.operation import (
-    Caller,
-    Column,
-    Feed,
-    Note,
-    Operation,
-    RootPort,
-    feed_of,
-    field,
-)
+from remit.operations.operation import Feed, Note, Operation, feed_of, field, verb
+from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.packages import RootPrices
@@ -93,75 +85,72 @@ class _OfFile(Operation):
         return read
 
 
-class ListPrices(Operation):
-    """List the prices in force, sorted by provider and model, with source and date.
-
-    With PATTERN (gpt-4o*), those of matching models.
-    """
-
-    command, route, summary, form = "price list", "GET /prices", "List prices", "PriceQuery"
-    result, member, endpoint = "PricePage", "prices", "listed"
-    columns: ClassVar[tuple[Column, ...]] = (
+@verb(
+    "price list", "GET /prices", summary="List prices", form="PriceQuery", result="PricePage",
+    member="prices", endpoint="listed",
+    columns=(
         "model", "provider", "input", "output", ("cached", lambda one: one["cached_input"]),
         ("window", lambda one: one["context_window"]),
         ("max out", lambda one: one["max_output_tokens"]),
         "date", ("source", lambda one: one["origin"]),
-    )  # fmt: skip
-
+    ),
+)  # fmt: skip
+def list_prices(
+    root: RootPort, caller: Caller, *,
     model: str | None = field(
         "Name of a model, or a pattern such as `gpt-4o*`.", None, flag="", metavar="[PATTERN]"
+    ),
+    provider: str | None = _provider("Only models of this provider."),
+    own: bool = field("Only prices set by the operator.", False),
+) -> Feed:  # fmt: skip
+    """List the prices in force, sorted by provider and model, with source and date.
+
+    With PATTERN (gpt-4o*), those of matching models.
+    """
+    from remit.packages import recorded_prices
+
+    prices, entry = root.prices, {}
+    if not caller.is_local:
+        recorded = recorded_prices(root.ledger)
+        is_recorded = not prices.packaged and prices.file.matches(recorded)
+        entry = {"entry": (recorded.entry_id or None) if is_recorded else None}
+    return feed_of(
+        prices.chosen(provider=provider, pattern=model or "*", own=own),
+        lambda price: f"{price.provider}/{price.model}",
+        lambda part: map(prices.shown, part),
+        rest={**prices.versions, **entry},
+        note=f"prices {prices.table.version}",
     )
-    provider: str | None = _provider("Only models of this provider.")
-    own: bool = field("Only prices set by the operator.", False)
-
-    def run(self, root: RootPort, caller: Caller) -> Feed:
-        """Return the prices."""
-        from remit.packages import recorded_prices
-
-        prices, entry = root.prices, {}
-        if not caller.is_local:
-            recorded = recorded_prices(root.ledger)
-            is_recorded = not prices.packaged and prices.file.matches(recorded)
-            entry = {"entry": (recorded.entry_id or None) if is_recorded else None}
-        return feed_of(
-            prices.chosen(provider=self.provider, pattern=self.model or "*", own=self.own),
-            lambda price: f"{price.provider}/{price.model}",
-            lambda part: map(prices.shown, part),
-            rest={**prices.versions, **entry},
-            note=f"prices {prices.table.version}",
-        )
 
 
-class ShowPrice(Operation):
-    """Show the price of a model, by any of its names, and its origin."""
+def _show_price_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield each value of the price."""
+    for key, value in found["price"].items():
+        if value not in (None, "", {}):
+            yield f"{key}: {_text(value)}"
 
-    command = "price show"
 
-    model: str = field("Name of the model.", flag="")
-    provider: str | None = _provider()
+@verb("price show", lines=_show_price_lines)
+def show_price(
+    root: RootPort, caller: Caller, *,
+    model: str = field("Name of the model.", flag=""),
+    provider: str | None = _provider(),
+) -> dict[str, Any]:  # fmt: skip
+    """Show the price of a model, by any of its names, and its origin.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the price.
-
-        Raises:
-            InvalidInputError: no provider has the model, or several have and none is named.
-            RemitError: the model has no price.
-        """
-        prices = root.prices
-        who, bare = _named_model(self.model, self.provider, prices, root)
-        if (one := prices.table.find(who, bare)) is None:
-            raise _unknown_model(bare, who, prices)
-        surcharges = {
-            name: {value: times / 100 for value, times in values.items()}
-            for name, values in one.surcharges.items()
-        }
-        return {**prices.versions, "price": {**prices.shown(one), "surcharges": surcharges}}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield each value of the price."""
-        for key, value in found["price"].items():
-            if value not in (None, "", {}):
-                yield f"{key}: {_text(value)}"
+    Raises:
+        InvalidInputError: no provider has the model, or several have and none is named.
+        RemitError: the model has no price.
+    """
+    prices = root.prices
+    who, bare = _named_model(model, provider, prices, root)
+    if (one := prices.table.find(who, bare)) is None:
+        raise _unknown_model(bare, who, prices)
+    surcharges = {
+        name: {value: times / 100 for value, times in values.items()}
+        for name, values in one.surcharges.items()
+    }
+    return {**prices.versions, "price": {**prices.shown(one), "surcharges": surcharges}}
 
 
 class _Change(Operation):

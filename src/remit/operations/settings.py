@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from remit.operations.operation import Caller, Operation, RootPort, field
+from remit.operations.operation import Operation, field
+from remit.operations.ports import Caller, RootPort
 
 
 class ShowSettings(Operation):
