@@ -64,6 +64,7 @@ _GROUPS = {
     "user": "Manage users, with their keys, budgets and spending.",
     "organisation": "Manage organisations, with their keys, budgets and spending.",
     "deploy": "Write the files for operators.",
+    "bootstrap": "Build and install the bootstrap file, which contains all that a new root needs.",
     "ledger": "Query, verify, prove, move to segments and erase the ledger.",
     "price": "Prices of models, in US dollars per million tokens.",
     "order": "Submit and manage orders for workers (`remit worker`).",
