@@ -173,7 +173,10 @@ def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> No
         elif as_json:
             print_json_list(member, read, found.rest)
         else:
-            say_list(_lines(request, read), most)
+            lines = _lines(request, read)
+            if request.columns:  # The head is no item.
+                say(next(lines))
+            say_list(lines, most)
     elif as_json:
         emit(True, found, ())
     else:

@@ -30,6 +30,7 @@ from remit.operations.operation import (
     facts,
     feed_of,
     field,
+    limit,
     shown,
     verb,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "facts",
     "feed_of",
     "field",
+    "limit",
     "limits_line",
     "name_of",
     "operations",
