@@ -42,6 +42,7 @@ from remit.cli.shared import (
     write_text,
 )
 from remit.operations import (
+    Answer,
     Caller,
     Document,
     Feed,
@@ -177,20 +178,23 @@ def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> No
             if request.columns:  # The head is no item.
                 say(next(lines))
             say_list(lines, most)
-    elif as_json:
-        emit(True, found, ())
     else:
-        for line in request.lines(found):
+        answer = found if isinstance(found, Answer) else Answer(
+            found, request.lines(found), request.has_failed(found)
+        )  # fmt: skip
+        if as_json:
+            emit(True, answer.value, ())
+        for line in () if as_json else answer.lines:
             if isinstance(line, Table):
                 rows = table(line.heads, line.rows, indent=line.indent)
                 before = " " * line.indent
                 say_list((f"{before}{row}" for row in rows), line.limit or sys.maxsize)
             else:
                 (note if isinstance(line, Note) else say)(line)
+        if answer.has_failed:
+            sys.exit(1)
     if isinstance(found, Feed) and found.note and not as_json:
         note(found.note)
-    if isinstance(found, dict) and request.has_failed(found):
-        sys.exit(1)
 
 
 def _write(found: Document) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from remit.operations.catalogue import operations
 from remit.operations.limits import limits_line
 from remit.operations.operation import (
+    Answer,
     Column,
     Document,
     Feed,
@@ -39,6 +40,7 @@ from remit.operations.ports import Caller, ForbiddenError, RootPort, name_of
 from remit.operations.requests import checked, request_model, result_form
 
 __all__ = [
+    "Answer",
     "Caller",
     "Column",
     "Document",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import ConflictError, NotFoundError
-from remit.operations.operation import Feed, Note, Operation, feed_of, field, verb
+from remit.operations.operation import Answer, Feed, Note, feed_of, field, verb
 from remit.operations.orders import by
 from remit.operations.ports import Caller, RootPort
 
@@ -225,70 +225,59 @@ def _diffs(changed: list[PinnedTool]) -> Iterator[str]:
         yield from (f"  {line}" for line in tool.diff())
 
 
-class CompareTools(Operation):
+def _compare_tools_lines(changed: list[PinnedTool], server: str) -> Iterator[str]:
+    """Yield the differences, and a note on the next command."""
+    if not changed:
+        yield f"The tools of {server} match their pins."
+        return
+    yield from _diffs(changed)
+    yield Note(f"\nAccept the changes with `remit mcp accept {server} [TOOL]`.")
+
+
+@verb("mcp diff", changes=True)
+def compare_tools(root: RootPort, caller: Caller, *, server: str = _server()) -> Answer:
     """List the tools of a server that differ from their pins; exit 1 if any do.
 
     The command starts the server as an agent would, and pins tools that are new.
+
+    Raises:
+        RemitError: the server is not configured, or does not start.
     """
+    from remit.agents.tools import McpServer, Pins
+    from remit.packages import Registry
 
-    command, changes = "mcp diff", True
-
-    server: str = _server()
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the changed tools.
-
-        Raises:
-            RemitError: the server is not configured, or does not start.
-        """
-        from remit.agents.tools import McpServer, Pins
-        from remit.packages import Registry
-
-        own = Pins(root.ledger, Registry.from_ledger(root.ledger).permitted_tools)
-        with McpServer.configured(self.server, root.settings.mcp, own) as running:
-            refused = running.refused()
-        self.changed = [tool for tool in own.tools(self.server) if tool.tool_id in refused]
-        return {"changed": [tool.to_dict() for tool in self.changed]}
-
-    def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if a tool differs."""
-        return bool(found["changed"])
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the differences, and a note on the next command."""
-        if not self.changed:
-            yield f"The tools of {self.server} match their pins."
-            return
-        yield from _diffs(self.changed)
-        yield Note(f"\nAccept the changes with `remit mcp accept {self.server} [TOOL]`.")
+    own = Pins(root.ledger, Registry.from_ledger(root.ledger).permitted_tools)
+    with McpServer.configured(server, root.settings.mcp, own) as running:
+        refused = running.refused()
+    changed = [tool for tool in own.tools(server) if tool.tool_id in refused]
+    found = {"changed": [tool.to_dict() for tool in changed]}
+    return Answer(found, _compare_tools_lines(changed, server), bool(changed))
 
 
-class AcceptTools(Operation):
-    """Show and accept changed tools of a server, or one changed TOOL."""
+def _accept_tools_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the accepted tools."""
+    return (f"accepted {one['tool_id']}" for one in found["accepted"])
 
-    command, changes = "mcp accept", True
 
-    server: str = _server()
-    tool: str = field("Name of the tool.", "", flag="", metavar="[TOOL]")
-    by: str | None = by()
-    yes: bool = field("Do not ask for confirmation.", False)
+@verb("mcp accept", changes=True, lines=_accept_tools_lines)
+def accept_tools(
+    root: RootPort, caller: Caller, *,
+    server: str = _server(),
+    tool: str = field("Name of the tool.", "", flag="", metavar="[TOOL]"),
+    by: str | None = by(),
+    yes: bool = field("Do not ask for confirmation.", False),
+) -> dict[str, Any]:  # fmt: skip
+    """Show and accept changed tools of a server, or one changed TOOL.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Accept the changes, and return the tools.
+    Raises:
+        RemitError: no tool of the server changed.
+    """
+    from remit.agents.tools import Pins
 
-        Raises:
-            RemitError: no tool of the server changed.
-        """
-        from remit.agents.tools import Pins
-
-        own = Pins(root.ledger)
-        changed = own.changed(self.server, self.tool)
-        for line in _diffs(changed):
-            root.note(line)
-        caller.confirm("Accept these changes?")
-        own.accept(changed, by=caller.name)
-        return {"accepted": [found.to_dict() for found in changed]}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the accepted tools."""
-        return (f"accepted {one['tool_id']}" for one in found["accepted"])
+    own = Pins(root.ledger)
+    changed = own.changed(server, tool)
+    for line in _diffs(changed):
+        root.note(line)
+    caller.confirm("Accept these changes?")
+    own.accept(changed, by=caller.name)
+    return {"accepted": [found.to_dict() for found in changed]}

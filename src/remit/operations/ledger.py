@@ -14,7 +14,7 @@ import orjson
 from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError, nearest
 from remit.kernel.words import count, cut
 from remit.operations.files import archives
-from remit.operations.operation import Document, Feed, Note, Operation, field, limit, verb
+from remit.operations.operation import Answer, Document, Feed, Note, Operation, field, limit, verb
 from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
@@ -301,44 +301,42 @@ def write_receipt(
     return _as_json(made[numbers[name] - 1] if kind == "entry" else made)
 
 
-class CheckProof(Operation):
+def _check_proof_lines(found: dict[str, Any], key: str | None) -> Iterator[str]:
+    """Yield the verdict, and a note on a key that was not given."""
+    yield (f"verified: the record is entry {found['entry_id']} of {found['origin']}, "
+           f"by a checkpoint of {found['size']} entries")  # fmt: skip
+    if key is None:
+        yield Note("The key is that of this root. Pass the key that you have from another "
+                   "source with --key.")  # fmt: skip
+
+
+@verb("ledger check-proof")
+def check_proof(
+    root: RootPort, caller: Caller, *,
+    proof: Path = field("File of the proof.", flag=""),
+    record: Path = field("File of the record, from `remit ledger show ID --record`."),
+    key: str | None = field(
+        "Verifier key of the log (default: the key of this root).", None, metavar="VKEY"
+    ),
+) -> Answer:  # fmt: skip
     """Check a proof of `remit ledger prove` against the record of its entry.
 
     With --key, no root is needed. Get the key from a source that the operator cannot change.
+
+    Raises:
+        TlogError: the record is not the entry that the proof names, another key signed the
+            checkpoint, or a file or the key is malformed.
+        NotFoundError: no key is given, and the root has none.
+        RemitError: a file cannot be read.
     """
+    from remit.ledger import tlog
 
-    command = "ledger check-proof"
-
-    proof: Path = field("File of the proof.", flag="")
-    record: Path = field("File of the record, from `remit ledger show ID --record`.")
-    key: str | None = field(
-        "Verifier key of the log (default: the key of this root).", None, metavar="VKEY"
-    )
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the entry and the checkpoint that includes it.
-
-        Raises:
-            TlogError: the record is not the entry that the proof names, another key signed the
-                checkpoint, or a file or the key is malformed.
-            NotFoundError: no key is given, and the root has none.
-            RemitError: a file cannot be read.
-        """
-        from remit.ledger import tlog
-
-        proof = tlog.TlogProof.parse(_bytes_of(self.proof))
-        key = self.key or read_verifier_key(root, caller).strip()
-        checkpoint = proof.verify(_bytes_of(self.record), tlog.VerifierKey.parse(key))
-        return {"verified": True, "entry_id": f"LED-{proof.index:08x}", "index": proof.index,
-                "origin": checkpoint.origin, "size": checkpoint.size, "key": key}  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the verdict, and a note on a key that was not given."""
-        yield (f"verified: the record is entry {found['entry_id']} of {found['origin']}, "
-               f"by a checkpoint of {found['size']} entries")  # fmt: skip
-        if self.key is None:
-            yield Note("The key is that of this root. Pass the key that you have from another "
-                       "source with --key.")  # fmt: skip
+    stated = tlog.TlogProof.parse(_bytes_of(proof))
+    known = key or read_verifier_key(root, caller).strip()
+    checkpoint = stated.verify(_bytes_of(record), tlog.VerifierKey.parse(known))
+    found = {"verified": True, "entry_id": f"LED-{stated.index:08x}", "index": stated.index,
+             "origin": checkpoint.origin, "size": checkpoint.size, "key": known}  # fmt: skip
+    return Answer(found, _check_proof_lines(found, key))
 
 
 @verb(

@@ -190,6 +190,21 @@ def feed_of(
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """A result of a command with its lines for people, if these need more than the result.
+
+    Attributes:
+        value: the JSON object.
+        lines: the lines for people, which are computed only if they are printed.
+        has_failed: True if the command exits with 1.
+    """
+
+    value: dict[str, Any]
+    lines: Iterable[str | Table]
+    has_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """A result that a command prints or writes to a file.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.extensions import INDEX, load_extension
 from remit.kernel.words import count
-from remit.operations.operation import Note, Operation, field, verb
+from remit.operations.operation import Answer, Note, Operation, field, verb
 from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
@@ -129,30 +129,28 @@ def rollback_package(
     return {"packages": [_plain(now)]}
 
 
-class RestorePackages(Operation):
-    """Restore changed and missing files of installed packages."""
+def _restore_packages_lines(found: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each file, and their number."""
+    for path, what in found.items():
+        yield f"{path} restored ({what} was there)" if what else f"{path} deleted"
+    number = len(found)
+    yield Note(f"{count(number, 'file')} restored or deleted." if number
+               else "No installed file was changed.")  # fmt: skip
 
-    command, repairs, changes = "package restore", True, True
 
+@verb("package restore", repairs=True, changes=True)
+def restore_packages(
+    root: RootPort, caller: Caller, *,
     package_ids: list[str] = field("Ids of packages; all by default.", [], flag="",
-                                   metavar="[PACKAGE_ID…]")  # fmt: skip
+                                   metavar="[PACKAGE_ID…]"),
+) -> Answer:  # fmt: skip
+    """Restore changed and missing files of installed packages.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Restore the files.
-
-        Raises:
-            PackageError: a package is not installed, or its archive is missing.
-        """
-        self.found = root.packages(caller).restore(tuple(self.package_ids))
-        return {"restored": list(self.found)}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield a line for each file, and their number."""
-        for path, what in self.found.items():
-            yield f"{path} restored ({what} was there)" if what else f"{path} deleted"
-        number = len(self.found)
-        yield Note(f"{count(number, 'file')} restored or deleted." if number
-                   else "No installed file was changed.")  # fmt: skip
+    Raises:
+        PackageError: a package is not installed, or its archive is missing.
+    """
+    restored = root.packages(caller).restore(tuple(package_ids))
+    return Answer({"restored": list(restored)}, _restore_packages_lines(restored))
 
 
 def _list_installed_lines(found: dict[str, Any]) -> Iterator[str]:
@@ -171,34 +169,29 @@ def list_installed(root: RootPort, caller: Caller) -> dict[str, Any]:
     return {"count": len(shown), "packages": shown}
 
 
-class CompareRegistry(Operation):
+def _compare_registry_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the result and the hash."""
+    if found["equal"]:
+        yield "matches the ledger"
+    else:
+        yield f"differs from the ledger: {found['differing']}"
+    yield found["sha256"]
+
+
+@verb("package registry", repairs=True)
+def compare_registry(
+    root: RootPort, caller: Caller, *,
+    check: bool = field("Exit 1 if the registries differ from the ledger.", False),
+    rebuild: bool = field("Rebuild the registries from the ledger.", False),
+) -> Answer:  # fmt: skip
     """Compare the registries of installed files with the ledger."""
-
-    command, repairs = "package registry", True
-
-    check: bool = field("Exit 1 if the registries differ from the ledger.", False)
-    rebuild: bool = field("Rebuild the registries from the ledger.", False)
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the comparison."""
-        manager = root.packages(caller)
-        if self.rebuild:
-            manager.rebuild()
-        found = manager.registry()
-        differing = found.differing(root.place.path)
-        return {"equal": not differing, "differing": differing, "sha256": found.digest}
-
-    def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if the registries differ, and ``check`` is given."""
-        return self.check and not found["equal"]
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the result and the hash."""
-        if found["equal"]:
-            yield "matches the ledger"
-        else:
-            yield f"differs from the ledger: {found['differing']}"
-        yield found["sha256"]
+    manager = root.packages(caller)
+    if rebuild:
+        manager.rebuild()
+    registry = manager.registry()
+    differing = registry.differing(root.place.path)
+    found = {"equal": not differing, "differing": differing, "sha256": registry.digest}
+    return Answer(found, _compare_registry_lines(found), check and not found["equal"])
 
 
 def _plain(package: InstalledPackage) -> dict[str, Any]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.words import count, cut
-from remit.operations.operation import Document, Feed, Operation, facts, field, limit, verb
+from remit.operations.operation import Answer, Document, Feed, facts, field, limit, verb
 from remit.operations.ports import Caller, RootPort
+
+if TYPE_CHECKING:
+    from remit.routing.trail import TrailReport
 
 _LINE_CHARS = 100
 
@@ -67,44 +70,35 @@ def show_thought(
     return get_thought_record(root.ledger, thought_id).to_dict()
 
 
-class VerifyTrail(Operation):
-    """Check the hash of every thought and its link to the one before; exit 1 if one fails."""
+def _verify_trail_lines(report: TrailReport) -> Iterator[str]:
+    """Yield the numbers, or the problems."""
+    if report.verified:
+        thoughts, tasks = count(report.records, "thought"), count(report.tasks, "task")
+        yield f"verified: {thoughts} of {tasks}, {report.erased} erased"
+        return
+    problems = count(report.problem_count, "problem")
+    yield f"NOT VERIFIED: {problems}; the first bad record is {report.first_bad}"
+    yield from (f"  {problem}" for problem in report.problems)
 
-    command, tools, needs = "trail verify", ("thought_verify",), "verify or read or call"
 
-    task_id: str | None = _task("Only the chain of this task.")
+@verb("trail verify", tools=("thought_verify",), needs="verify or read or call")
+def verify_trail(
+    root: RootPort, caller: Caller, *, task_id: str | None = _task("Only the chain of this task.")
+) -> Answer:
+    """Check the hash of every thought and its link to the one before; exit 1 if one fails.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the result.
+    Raises:
+        RemitError: the task has no thoughts.
+    """
+    from remit.routing import trail
 
-        Raises:
-            RemitError: the task has no thoughts.
-        """
-        from remit.routing.trail import verify_trail
-
-        report = verify_trail(root.ledger, self.task_id, progress=root.progress("verifying"))
-        if self.task_id is not None and report.verified and not report.records:
-            raise RemitError(
-                f"The task {self.task_id!r} has no thoughts.",
-                next_step="`remit trail list` lists the thoughts of all tasks.",
-            )
-        self.report = report
-        return report.to_dict()
-
-    def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if a thought or a link is wrong."""
-        return not self.report.verified
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the numbers, or the problems."""
-        report, number = self.report, self.report.problem_count
-        if report.verified:
-            thoughts, tasks = count(report.records, "thought"), count(report.tasks, "task")
-            yield f"verified: {thoughts} of {tasks}, {report.erased} erased"
-            return
-        problems = count(number, "problem")
-        yield f"NOT VERIFIED: {problems}; the first bad record is {report.first_bad}"
-        yield from (f"  {problem}" for problem in report.problems)
+    report = trail.verify_trail(root.ledger, task_id, progress=root.progress("verifying"))
+    if task_id is not None and report.verified and not report.records:
+        raise RemitError(
+            f"The task {task_id!r} has no thoughts.",
+            next_step="`remit trail list` lists the thoughts of all tasks.",
+        )
+    return Answer(report.to_dict(), _verify_trail_lines(report), not report.verified)
 
 
 @verb("trail add", changes=True, prints="{id}", tools=("thought_record",), needs="call")

@@ -166,7 +166,8 @@ def install_bootstrap(
     place = root.path or Path(os.environ.get("REMIT_ROOT", ""))
     if place == Path():
         raise InvalidInputError(
-            "No root was given to install into.", next_step="Give --root DIR, or set REMIT_ROOT."
+            "No root was given to install into.",
+            next_step="Run `remit bootstrap install --root DIR …`, or set REMIT_ROOT.",
         )
     archives = read_bundle(directory, _limits(root))
     installed, report = installation.install_bootstrap(
