@@ -76,3 +76,13 @@ def test_limits_are_changed_with_what_they_were_and_by_whom(remit: Run, root: Pa
     assert last.metadata["before"] == ended["before"]
     assert last.metadata["by"] == ended["by"]
     assert remit("budget", "check").returncode == 0
+
+
+def test_the_head_of_a_table_is_no_item_of_the_list(remit: Run, root: Path) -> None:
+    for name in ("ann", "ben"):
+        assert remit("user", "create", "--name", name).returncode == 0
+    whole, part = (remit("user", "list", "--limit", number) for number in ("2", "1"))
+    assert [line.split()[0] for line in whole.stdout.splitlines()] == ["id", "ann", "ben"]
+    assert whole.stderr == ""
+    assert [line.split()[0] for line in part.stdout.splitlines()] == ["id", "ann"]
+    assert "Only the first 1 are shown" in part.stderr

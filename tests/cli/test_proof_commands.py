@@ -11,13 +11,14 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from remit.cli.init import EXAMPLES
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import open_root_ledger
+from remit.runtime.operations import all_operations
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer
 from tests.support.stores import conversation
@@ -126,7 +127,9 @@ def test_the_files_for_operators_and_the_examples_are_written(remit: Run, tmp_pa
     assert again.returncode == 2
     assert "exists" in again.stderr
     folders = {each.name for each in (top / "examples").glob("*/")} - {"__pycache__"}
-    assert folders == set(EXAMPLES)
+    (init,) = all_operations("init")
+    (example,) = (one for one in init.fields("command") if one.name == "example")
+    assert folders == set(get_args(example.inner))
     assert remit("init", tmp_path / "root", "--example", "support_agent").returncode == 0
     assert (tmp_path / "support_agent/support_agent.py").is_file()
     assert remit("init", tmp_path / "root", "--example", "support_agent").returncode == 2

@@ -15,8 +15,9 @@ import pytest
 
 from remit import Runtime, Tool
 from remit.agents.workorders import TextDelta
-from remit.cli.turns import TurnPrinter, call_text
+from remit.cli.turns import TurnPrinter
 from remit.ledger import Erased
+from remit.views.wording import call_text
 from tests.cli.conftest import Run, at_terminal
 from tests.cli.test_agents import PROMPT, Terminal
 from tests.support.agents import by_kind

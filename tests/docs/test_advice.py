@@ -30,7 +30,8 @@ _DESCRIBED = {
     "ledger/erasures.py: Nothing was erased. Name the segments: `remit ledger erase … "
     "--archive DIR`.",
     "views/report_entries.py: RESET: a new window of an unchanged limit began.",
-    "cli/init.py: --bare and --new-ledger exclude each other.",
+    "cli/operations.py: Query, verify, prove, move to segments and erase the ledger.",
+    "runtime/operations/roots.py: --bare and --new-ledger exclude each other.",
     "remit_index/errors.py: Ask who publishes it: a backup may have been put back. If not, "
     "somebody shows you an old state.",
 }

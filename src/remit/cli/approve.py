@@ -15,7 +15,6 @@ from remit.cli.shared import (
     decides,
     echo_json,
     emit,
-    indented,
     note,
     open_ledger,
     open_settings,
@@ -23,8 +22,9 @@ from remit.cli.shared import (
     say_text,
     whoami,
 )
-from remit.cli.turns import TurnPrinter, call_text, turn_data
-from remit.views.wording import json_text, moment, pretty_json
+from remit.cli.turns import TurnPrinter, turn_data
+from remit.kernel.words import indented
+from remit.views.wording import call_text, json_text, moment, pretty_json
 
 if TYPE_CHECKING:
     from remit.agents import Approval, ApprovalQueue

@@ -253,7 +253,7 @@ class Shell:
         self._resume()
 
     def _list_waiting(self) -> None:
-        from remit.cli.turns import call_text
+        from remit.views.wording import call_text
 
         for request in self._waiting():
             called = call_text(request.tool_id, request.arguments)
@@ -365,7 +365,7 @@ class Shell:
                     yield line
             return
         from remit.cli.prompt import ShellCompleter, typed_lines
-        from remit.cli.turns import call_text
+        from remit.views.wording import call_text
 
         history = self._runtime.root.path / "chat_history"
         completer = ShellCompleter([*self._commands, "/exit"], ["/approve", "/deny"])

@@ -17,7 +17,7 @@ from remit.cli.shared import note, printable
 from remit.kernel.errors import InvalidInputError, RemitError, nearest
 
 _COMMANDS = {
-    "init": "remit.cli.init:init",
+    "init": "remit.cli.operations:init",
     "setup": "remit.cli.setup:setup",
     "doctor": "remit.cli.doctor:doctor",
     "chat": "remit.cli.chat:chat",
@@ -33,7 +33,7 @@ _COMMANDS = {
     "budget": "remit.cli.operations:budget",
     "price": "remit.cli.operations:price",
     "usage": "remit.cli.operations:usage",
-    "ledger": "remit.cli.ledger:ledger",
+    "ledger": "remit.cli.operations:ledger",
     "session": "remit.cli.session:session",
     "trace": "remit.cli.trace:trace",
     "replay": "remit.cli.replay:replay",
@@ -50,7 +50,7 @@ _COMMANDS = {
     "package": "remit.cli.package:package",
     "gate": "remit.cli.operations:gate",
     "deploy": "remit.cli.operations:deploy",
-    "bootstrap": "remit.cli.bootstrap:bootstrap",
+    "bootstrap": "remit.cli.operations:bootstrap",
     "config": "remit.cli.operations:config",
     "completion": "remit.cli.completion:completion",
 }

@@ -22,6 +22,7 @@ from remit.cli.shared import (
     common,
     confirm,
     debuggable,
+    echo_json_line,
     emit,
     is_raw,
     note,
@@ -41,6 +42,7 @@ from remit.cli.shared import (
     write_text,
 )
 from remit.operations import (
+    Answer,
     Caller,
     Document,
     Feed,
@@ -63,6 +65,8 @@ _GROUPS = {
     "user": "Manage users, with their keys, budgets and spending.",
     "organisation": "Manage organisations, with their keys, budgets and spending.",
     "deploy": "Write the files for operators.",
+    "bootstrap": "Build and install the bootstrap file, which contains all that a new root needs.",
+    "ledger": "Query, verify, prove, move to segments and erase the ledger.",
     "price": "Prices of models, in US dollars per million tokens.",
     "order": "Submit and manage orders for workers (`remit worker`).",
     "budget": "Show and set budgets of sessions, keys, users, teams and organisations.",
@@ -132,7 +136,8 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
         if kind.repairs:
             place, loaded, ledger = open_root(root)
             parts = lambda: (place, loaded), lambda: ledger
-        shows: Any = {"path": root, "progress": progress, "note": note, "step": show_step}
+        shows: Any = {"path": root, "progress": progress, "note": note, "step": show_step,
+                      "log_sender": _log_sender}  # fmt: skip
         with OpenRoot(*parts, **shows) as port:
             _show(request, request.run(port, caller), as_json, out)
 
@@ -142,6 +147,12 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
     for item in reversed(kind.fields("command")):
         function = _parameter(item)(function)
     return click.command(verb, help=kind.__doc__)(function)
+
+
+def _log_sender(url: str, service_name: str) -> Callable[[Any], None]:
+    from remit.server.telemetry import log_sender  # much to import, for one command
+
+    return log_sender(url, service_name)
 
 
 def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> None:
@@ -157,24 +168,33 @@ def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> No
         # One more item shows that others exist.
         wanted = limit if as_json else most + 1 if is_limited else None
         read = (item for _, item in found.read(None, wanted))
-        if as_json:
+        if as_json and found.is_endless:
+            for item in read:
+                echo_json_line(item)
+        elif as_json:
             print_json_list(member, read, found.rest)
         else:
-            say_list(_lines(request, read), most)
-    elif as_json:
-        emit(True, found, ())
+            lines = _lines(request, read)
+            if request.columns:  # The head is no item.
+                say(next(lines))
+            say_list(lines, most)
     else:
-        for line in request.lines(found):
+        answer = found if isinstance(found, Answer) else Answer(
+            found, request.lines(found), request.has_failed(found)
+        )  # fmt: skip
+        if as_json:
+            emit(True, answer.value, ())
+        for line in () if as_json else answer.lines:
             if isinstance(line, Table):
                 rows = table(line.heads, line.rows, indent=line.indent)
                 before = " " * line.indent
                 say_list((f"{before}{row}" for row in rows), line.limit or sys.maxsize)
             else:
                 (note if isinstance(line, Note) else say)(line)
+        if answer.has_failed:
+            sys.exit(1)
     if isinstance(found, Feed) and found.note and not as_json:
         note(found.note)
-    if isinstance(found, dict) and request.has_failed(found):
-        sys.exit(1)
 
 
 def _write(found: Document) -> None:
@@ -252,16 +272,17 @@ def _parameter(item: Field) -> Callable[[Any], Any]:
         traits["type"] = _PATHS[item.place]
     if item.flag == "":
         return click.argument(item.name, **{**traits, "metavar": item.option})
+    names = item.option.split()
     traits |= {"help": item.flag_help or item.help, "hidden": item.is_hidden}
     if item.type is bool:
         return click.option(
-            item.option, item.name, is_flag=True, default=item.default, help=traits["help"]
+            *names, item.name, is_flag=True, default=item.default, help=traits["help"]
         )
     if item.flag_default is not None:
         traits |= {"default": item.flag_default, "show_default": False}
     elif item.default and isinstance(item.default, str | int | float):
         traits |= {"default": item.default, "show_default": True}
-    return click.option(*item.option.split("/"), item.name, **traits)
+    return click.option(*names, item.name, **traits)
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str]:

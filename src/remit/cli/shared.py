@@ -152,24 +152,8 @@ def emit(as_json: bool, value: Any, lines: Iterable[str]) -> None:
         say(line)
 
 
-def limited(function: _F) -> _F:
-    """Add ``--limit`` to a command whose list grows with the ledger."""
-    option = click.option(
-        "--limit",
-        type=click.IntRange(min=1),
-        help=f"Largest number to show (default: {LISTED}; all with --json).",
-    )
-    return option(function)
-
-
-def say_list(lines: Iterable[str], limit: int | None) -> None:
-    """Print at most ``limit`` lines, and a note if more exist.
-
-    Args:
-        lines: the lines.
-        limit: the value of ``--limit``; None for the default.
-    """
-    most = LISTED if limit is None else limit
+def say_list(lines: Iterable[str], most: int) -> None:
+    """Print at most ``most`` lines, and a note if more exist."""
     left = iter(lines)
     for line in itertools.islice(left, most):
         say(line)
@@ -233,12 +217,6 @@ def printable(text: str) -> str:
 def is_raw() -> bool:
     """Return True if the running command was given ``--raw``."""
     return _raw
-
-
-def indented(head: str, text: Any) -> Iterator[str]:
-    """Yield the lines of a text, the first after ``head`` and the others below it."""
-    for number, line in enumerate(str(text).splitlines() or [""]):
-        yield f"{' ' * len(head) if number else head}{line}"
 
 
 def say(line: str) -> None:

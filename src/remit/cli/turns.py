@@ -19,7 +19,7 @@ from remit.agents.workorders import (
 from remit.cli.activity import Activity
 from remit.cli.shared import note, say, say_text, table
 from remit.kernel.words import cut
-from remit.views.wording import dollars, json_text, visible
+from remit.views.wording import call_text, dollars, json_text
 
 _MAX_ROWS = 60
 _CELL = 44
@@ -137,27 +137,6 @@ def cost_text(cost: Mapping[str, Any]) -> str:
         cost: the mapping from :meth:`remit.runtime.Conversation.cost`.
     """
     return "cost unknown" if cost["cost_usd"] is None else dollars(cost["cost_usd"])
-
-
-def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
-    """Return a tool's call as text, such as ``refund(order=12)``.
-
-    Args:
-        tool_id: the id of the tool.
-        arguments: the arguments, or a text in place of erased ones.
-        most: the greatest length; 0 for no limit.
-    """
-    if isinstance(arguments, Mapping):
-        given = ", ".join(f"{_name(key)}={json_text(value)}" for key, value in arguments.items())
-    else:
-        given = str(arguments)  # an erased value says so itself
-    text = visible(f"{tool_id}({given})")
-    return text if not most or len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _name(key: Any) -> str:
-    """Return an argument's name, quoted unless an identifier."""
-    return key if isinstance(key, str) and key.isidentifier() else json_text(str(key))
 
 
 def _lines(output: Any) -> list[str]:

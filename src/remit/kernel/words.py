@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -16,6 +17,12 @@ def count(amount: int, noun: str) -> str:
     if amount != 1:
         noun = re.sub("([^aeiou])y$", r"\1ie", noun) + "s"
     return f"{amount:,} {noun}"
+
+
+def indented(head: str, text: Any) -> Iterator[str]:
+    """Yield the lines of a text, the first after ``head`` and the others below it."""
+    for number, line in enumerate(str(text).splitlines() or [""]):
+        yield f"{' ' * len(head) if number else head}{line}"
 
 
 def cut(value: Any, most: int) -> str:

@@ -1,10 +1,11 @@
 """Each verb once: its request, its result, its permission, and how it runs.
 
-An :class:`Operation` declares the fields of a request with their types, limits and descriptions.
-The doors derive the rest: ``remit.cli`` the command, ``remit.server.api`` the route and its OpenAPI
-entry, ``remit.server.mcp`` the permissions of its tools, the console a form. Verbs that need
-tenants or a runtime are declared in :mod:`remit.runtime.operations`, whose catalogue contains all
-verbs. The room owns no rule of keys, budgets or owners; an operation calls the room that does.
+An operation is a function that :func:`verb` declares, or a class derived from :class:`Operation` if
+the output needs more than the result. Its fields have types, limits and descriptions. The doors
+derive the rest: ``remit.cli`` the command, ``remit.server.api`` the route and its OpenAPI entry,
+``remit.server.mcp`` the permissions of its tools, the console a form. Verbs that need tenants or a
+runtime are declared in :mod:`remit.runtime.operations`, whose catalogue contains all verbs. The
+room owns no rule of keys, budgets or owners; an operation calls the room that does.
 
 Invariants: an operation has one validation and one description for all doors; a door checks the
 permission before ``run``; importing the declarations does not import pydantic or a ledger, so
@@ -19,26 +20,27 @@ from __future__ import annotations
 from remit.operations.catalogue import operations
 from remit.operations.limits import limits_line
 from remit.operations.operation import (
-    Caller,
+    Answer,
     Column,
     Document,
     Feed,
     Field,
-    ForbiddenError,
     Note,
     Operation,
-    RootPort,
     Table,
     facts,
     feed_of,
     field,
-    name_of,
+    limit,
     shown,
+    verb,
 )
 from remit.operations.package_archives import package_settings
+from remit.operations.ports import Caller, ForbiddenError, RootPort, name_of
 from remit.operations.requests import checked, request_model, result_form
 
 __all__ = [
+    "Answer",
     "Caller",
     "Column",
     "Document",
@@ -53,6 +55,7 @@ __all__ = [
     "facts",
     "feed_of",
     "field",
+    "limit",
     "limits_line",
     "name_of",
     "operations",
@@ -60,4 +63,5 @@ __all__ = [
     "request_model",
     "result_form",
     "shown",
+    "verb",
 ]

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import ConflictError, NotFoundError
-from remit.operations.operation import (
-    Caller,
-    Column,
-    Feed,
-    Note,
-    Operation,
-    RootPort,
-    feed_of,
-    field,
-)
+from remit.operations.operation import Answer, Feed, Note, feed_of, field, verb
 from remit.operations.orders import by
+from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.agents.tools import PinnedTool
@@ -33,197 +25,194 @@ def _person(root: RootPort, caller: Caller) -> str:
     return root.approvals.person_behind(own.key_id, own.user_id, own.name)
 
 
-class ListApprovals(Operation):
-    """Return tool calls that wait for a person, oldest first; others with `state`."""
-
-    route, summary, form = "GET /approvals", "List approvals", "ApprovalQuery"
-    result, member, endpoint = "ApprovalPage", "approvals", "approvals"
-
+@verb(
+    route="GET /approvals", summary="List approvals", form="ApprovalQuery", result="ApprovalPage",
+    member="approvals", endpoint="approvals",
+)  # fmt: skip
+def list_approvals(
+    root: RootPort, caller: Caller, *,
     state: Literal["pending", "granted", "denied", "void", "all"] = field(
         "State of the requests; `void` means that the order ended before a decision.", "pending"
-    )
+    ),
+) -> Feed:  # fmt: skip
+    """Return tool calls that wait for a person, oldest first; others with `state`."""
 
-    def run(self, root: RootPort, caller: Caller) -> Feed:
-        """Return the requests."""
+    def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
+        order: Literal["asc", "desc"] = "asc" if state == "pending" else "desc"
+        for entry in root.ledger.query(
+            event_type="APPROVAL_REQUESTED", order=order, after=cursor, with_content=False
+        ):
+            found = root.approvals.get(entry.id)
+            if state in ("all", found.state):
+                yield entry.id, found.to_dict()
 
-        def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
-            order: Literal["asc", "desc"] = "asc" if self.state == "pending" else "desc"
-            for entry in root.ledger.query(
-                event_type="APPROVAL_REQUESTED", order=order, after=cursor, with_content=False
-            ):
-                found = root.approvals.get(entry.id)
-                if self.state in ("all", found.state):
-                    yield entry.id, found.to_dict()
-
-        return Feed(read)
-
-
-class _OfRequest(Operation):
-    request_id: str = field("Id of the request.", flag="")
-
-    def found(self, root: RootPort) -> dict[str, Any]:
-        """Return the request.
-
-        Raises:
-            NotFoundError: no such request exists.
-        """
-        from remit.agents import ApprovalError
-
-        try:
-            return root.approvals.get(self.request_id).to_dict()
-        except ApprovalError as error:
-            raise NotFoundError(
-                error.message, next_step="GET /api/approvals lists the waiting requests."
-            ) from error
+    return Feed(read)
 
 
-class ShowApproval(_OfRequest):
-    """Return a request with its state and decision."""
-
-    route, summary, result = "GET /approvals/{request_id}", "One approval", "ApprovalShape"
-    endpoint = "approval"
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the request.
-
-        Raises:
-            NotFoundError: no such request exists.
-        """
-        return self.found(root)
+def _request_id() -> Any:
+    return field("Id of the request.", flag="")
 
 
-class DecideApproval(_OfRequest):
+def _request(root: RootPort, request_id: str) -> dict[str, Any]:
+    """Return a request for approval.
+
+    Raises:
+        NotFoundError: no such request exists.
+    """
+    from remit.agents import ApprovalError
+
+    try:
+        return root.approvals.get(request_id).to_dict()
+    except ApprovalError as error:
+        raise NotFoundError(
+            error.message, next_step="GET /api/approvals lists the waiting requests."
+        ) from error
+
+
+@verb(
+    route="GET /approvals/{request_id}", summary="One approval", result="ApprovalShape",
+    endpoint="approval",
+)  # fmt: skip
+def show_approval(
+    root: RootPort, caller: Caller, *, request_id: str = _request_id()
+) -> dict[str, Any]:
+    """Return a request with its state and decision.
+
+    Raises:
+        NotFoundError: no such request exists.
+    """
+    return _request(root, request_id)
+
+
+@verb(
+    route="POST /approvals/{request_id}", summary="Decide an approval", needs="approve",
+    form="Decision", result="ApprovalShape", fails=(409,), endpoint="decide",
+)  # fmt: skip
+def decide_approval(
+    root: RootPort, caller: Caller, *,
+    grant: bool = field("True to let the tool run, false to deny it."),
+    reason: str = _reason("Reason, recorded permanently; the model sees the reason of a denial."),
+    arguments: dict[str, Any] | None = field(
+        "Arguments to run the tool with instead of the requested ones, valid under the tool's "
+        "schema.", None,
+    ),
+    until: str = field(
+        "End of the approval if it is not used: a duration such as `2h`, or a time. By default "
+        "`[approvals] valid_s` applies.", "", most=64,
+    ),
+    request_id: str = _request_id(),
+) -> dict[str, Any]:  # fmt: skip
     """Grant or deny a request for good. The key that decides is recorded.
 
     The order continues when its session is resumed. A tool that needs several people stays
     pending until the last of them grants the same arguments. A key counts as the person who
     received its secret: a key that your key made or renewed over the network counts as you.
+
+    Raises:
+        NotFoundError: no such request exists.
+        ApprovalError: the request is closed, or the caller may not decide it in this way.
+        InvalidInputError: a value cannot be used.
     """
+    from remit.gateway.auth import expiry_of
 
-    route, summary, needs = "POST /approvals/{request_id}", "Decide an approval", "approve"
-    form, result, fails, endpoint = "Decision", "ApprovalShape", (409,), "decide"
-
-    grant: bool = field("True to let the tool run, false to deny it.")
-    reason: str = _reason("Reason, recorded permanently; the model sees the reason of a denial.")
-    arguments: dict[str, Any] | None = field(
-        "Arguments to run the tool with instead of the requested ones, valid under the tool's "
-        "schema.", None,
+    _request(root, request_id)
+    root.approvals.decide(
+        request_id, granted=grant, by=caller.name, reason=reason, arguments=arguments,
+        until=expiry_of(until) if until else None, person=_person(root, caller),
+        subject_id=caller.subject_id,
     )  # fmt: skip
-    until: str = field(
-        "End of the approval if it is not used: a duration such as `2h`, or a time. By default "
-        "`[approvals] valid_s` applies.", "", most=64,
-    )  # fmt: skip
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Decide, and return the request.
-
-        Raises:
-            NotFoundError: no such request exists.
-            ApprovalError: the request is closed, or the caller may not decide it in this way.
-            InvalidInputError: a value cannot be used.
-        """
-        from remit.gateway.auth import expiry_of
-
-        self.found(root)
-        root.approvals.decide(
-            self.request_id, granted=self.grant, by=caller.name, reason=self.reason,
-            arguments=self.arguments, until=expiry_of(self.until) if self.until else None,
-            person=_person(root, caller), subject_id=caller.subject_id,
-        )  # fmt: skip
-        return self.found(root)
+    return _request(root, request_id)
 
 
-class Delegate(Operation):
-    """Let another person approve in the caller's place for a time."""
-
-    route, summary, tag, needs = "POST /delegations", "Delegate approvals", "approvals", "approve"
-    form, result, status, fails, endpoint = "Delegation", "DelegationShape", 201, (409,), "delegate"
-
-    to: str = field("User id or key id of the delegate.", is_name=True)
+@verb(
+    route="POST /delegations", summary="Delegate approvals", tag="approvals", needs="approve",
+    form="Delegation", result="DelegationShape", status=201, fails=(409,), endpoint="delegate",
+)  # fmt: skip
+def delegate(
+    root: RootPort, caller: Caller, *,
+    to: str = field("User id or key id of the delegate.", is_name=True),
     until: str = field(
         "End of the delegation: a duration such as `2d`, or a time; at most 30 days from now. `0s` "
         "ends a delegation.", most=64,
+    ),
+    reason: str = _reason(),
+) -> dict[str, Any]:  # fmt: skip
+    """Let another person approve in the caller's place for a time.
+
+    Raises:
+        ApprovalError: the caller may not delegate in this way.
+        InvalidInputError: a value cannot be used.
+    """
+    from remit.gateway.auth import expiry_of
+
+    entry_id = root.approvals.delegate(
+        by=_person(root, caller), to=to, until=expiry_of(until), reason=reason,
+        subject_id=caller.subject_id,
     )  # fmt: skip
-    reason: str = _reason()
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Record the delegation.
-
-        Raises:
-            ApprovalError: the caller may not delegate in this way.
-            InvalidInputError: a value cannot be used.
-        """
-        from remit.gateway.auth import expiry_of
-
-        entry_id = root.approvals.delegate(
-            by=_person(root, caller), to=self.to, until=expiry_of(self.until), reason=self.reason,
-            subject_id=caller.subject_id,
-        )  # fmt: skip
-        return {"entry_id": entry_id}
+    return {"entry_id": entry_id}
 
 
-class ListPins(Operation):
-    """List the pinned tools of one MCP server, or of all, with their changes."""
-
-    command, route, summary, form = "mcp pins", "GET /pins", "List pinned tools", "PinQuery"
-    result, command_member, endpoint = "PinPage", "pins", "listed"
-    columns: ClassVar[tuple[Column, ...]] = (
+@verb(
+    "mcp pins", "GET /pins", summary="List pinned tools", form="PinQuery", result="PinPage",
+    command_member="pins", endpoint="listed",
+    columns=(
         "state", "tool_id",
         ("definition", lambda one: one["pin"]["digest"][:16] if one["pin"] else "none"),
         ("since", lambda one: one["pin"] and one["pin"]["at"][:19].replace("T", " ")),
         ("by", lambda one: one["pin"] and (one["pin"]["by"] or "first use")),
         ("from", lambda one: one["pin"] and one["pin"]["origin"]),
-    )  # fmt: skip
-    nothing = "No tool is pinned yet. Tools are pinned when an agent first uses their server."
+    ),
+    nothing="No tool is pinned yet. Tools are pinned when an agent first uses their server.",
+)  # fmt: skip
+def list_pins(
+    root: RootPort, caller: Caller, *,
+    server: str = field("Name of a server; empty for all.", "", flag="", metavar="[SERVER]"),
+) -> Any:  # fmt: skip
+    """List the pinned tools of one MCP server, or of all, with their changes."""
+    from remit.agents.tools import Pins
 
-    server: str = field("Name of a server; empty for all.", "", flag="", metavar="[SERVER]")
-
-    def run(self, root: RootPort, caller: Caller) -> Any:
-        """Return the tools."""
-        from remit.agents.tools import Pins
-
-        found = [one.to_dict() for one in Pins(root.ledger).tools(self.server)]
-        if not caller.is_local:
-            return {"pins": found}
-        return feed_of(found, lambda one: str(one["tool_id"]), lambda part: part)
+    found = [one.to_dict() for one in Pins(root.ledger).tools(server)]
+    if not caller.is_local:
+        return {"pins": found}
+    return feed_of(found, lambda one: str(one["tool_id"]), lambda part: part)
 
 
-class AcceptPin(Operation):
-    """Accept a changed definition, so that the tool can be called. The key is recorded."""
-
-    route, summary, needs = "POST /pins/{tool_id}", "Accept a changed tool", "approve"
-    form, result, fails, endpoint = "Acceptance", "PinnedToolShape", (409,), "accept"
-
-    tool_id: str = field("Id of the tool.")
+@verb(
+    route="POST /pins/{tool_id}", summary="Accept a changed tool", needs="approve",
+    form="Acceptance", result="PinnedToolShape", fails=(409,), endpoint="accept",
+)  # fmt: skip
+def accept_pin(
+    root: RootPort, caller: Caller, *,
+    tool_id: str = field("Id of the tool."),
     digest: str = field(
         "SHA-256 of the changed definition, in hex, as in `change.digest`.",
         pattern="^[0-9a-f]{64}$",
-    )
+    ),
+) -> dict[str, Any]:  # fmt: skip
+    """Accept a changed definition, so that the tool can be called. The key is recorded.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Accept the change, and return the tool.
+    Raises:
+        NotFoundError: no such tool is pinned.
+        ConflictError: no change to this definition waits.
+    """
+    from remit.agents.tools import Pins
 
-        Raises:
-            NotFoundError: no such tool is pinned.
-            ConflictError: no change to this definition waits.
-        """
-        from remit.agents.tools import Pins
+    pins = Pins(root.ledger)
+    found = _pinned(pins.tools(), tool_id)
+    if found.change is None or found.change.digest != digest:
+        raise ConflictError(
+            f"No change of {tool_id} to this definition waits for acceptance.",
+            next_step="GET /api/pins lists the waiting changes.",
+        )
+    pins.accept([found], by=caller.name)
+    return _pinned(pins.tools(), tool_id).to_dict()
 
-        pins = Pins(root.ledger)
-        found = self._found(pins.tools())
-        if found.change is None or found.change.digest != self.digest:
-            raise ConflictError(
-                f"No change of {self.tool_id} to this definition waits for acceptance.",
-                next_step="GET /api/pins lists the waiting changes.",
-            )
-        pins.accept([found], by=caller.name)
-        return self._found(pins.tools()).to_dict()
 
-    def _found(self, tools: list[PinnedTool]) -> PinnedTool:
-        for tool in tools:
-            if tool.tool_id == self.tool_id:
-                return tool
-        raise NotFoundError(f"No tool {self.tool_id!r} is pinned.")
+def _pinned(tools: list[PinnedTool], tool_id: str) -> PinnedTool:
+    for tool in tools:
+        if tool.tool_id == tool_id:
+            return tool
+    raise NotFoundError(f"No tool {tool_id!r} is pinned.")
 
 
 def _server() -> Any:
@@ -236,70 +225,59 @@ def _diffs(changed: list[PinnedTool]) -> Iterator[str]:
         yield from (f"  {line}" for line in tool.diff())
 
 
-class CompareTools(Operation):
+def _compare_tools_lines(changed: list[PinnedTool], server: str) -> Iterator[str]:
+    """Yield the differences, and a note on the next command."""
+    if not changed:
+        yield f"The tools of {server} match their pins."
+        return
+    yield from _diffs(changed)
+    yield Note(f"\nAccept the changes with `remit mcp accept {server} [TOOL]`.")
+
+
+@verb("mcp diff", changes=True)
+def compare_tools(root: RootPort, caller: Caller, *, server: str = _server()) -> Answer:
     """List the tools of a server that differ from their pins; exit 1 if any do.
 
     The command starts the server as an agent would, and pins tools that are new.
+
+    Raises:
+        RemitError: the server is not configured, or does not start.
     """
+    from remit.agents.tools import McpServer, Pins
+    from remit.packages import Registry
 
-    command, changes = "mcp diff", True
-
-    server: str = _server()
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the changed tools.
-
-        Raises:
-            RemitError: the server is not configured, or does not start.
-        """
-        from remit.agents.tools import McpServer, Pins
-        from remit.packages import Registry
-
-        own = Pins(root.ledger, Registry.from_ledger(root.ledger).permitted_tools)
-        with McpServer.configured(self.server, root.settings.mcp, own) as running:
-            refused = running.refused()
-        self.changed = [tool for tool in own.tools(self.server) if tool.tool_id in refused]
-        return {"changed": [tool.to_dict() for tool in self.changed]}
-
-    def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if a tool differs."""
-        return bool(found["changed"])
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the differences, and a note on the next command."""
-        if not self.changed:
-            yield f"The tools of {self.server} match their pins."
-            return
-        yield from _diffs(self.changed)
-        yield Note(f"\nAccept the changes with `remit mcp accept {self.server} [TOOL]`.")
+    own = Pins(root.ledger, Registry.from_ledger(root.ledger).permitted_tools)
+    with McpServer.configured(server, root.settings.mcp, own) as running:
+        refused = running.refused()
+    changed = [tool for tool in own.tools(server) if tool.tool_id in refused]
+    found = {"changed": [tool.to_dict() for tool in changed]}
+    return Answer(found, _compare_tools_lines(changed, server), bool(changed))
 
 
-class AcceptTools(Operation):
-    """Show and accept changed tools of a server, or one changed TOOL."""
+def _accept_tools_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the accepted tools."""
+    return (f"accepted {one['tool_id']}" for one in found["accepted"])
 
-    command, changes = "mcp accept", True
 
-    server: str = _server()
-    tool: str = field("Name of the tool.", "", flag="", metavar="[TOOL]")
-    by: str | None = by()
-    yes: bool = field("Do not ask for confirmation.", False)
+@verb("mcp accept", changes=True, lines=_accept_tools_lines)
+def accept_tools(
+    root: RootPort, caller: Caller, *,
+    server: str = _server(),
+    tool: str = field("Name of the tool.", "", flag="", metavar="[TOOL]"),
+    by: str | None = by(),
+    yes: bool = field("Do not ask for confirmation.", False),
+) -> dict[str, Any]:  # fmt: skip
+    """Show and accept changed tools of a server, or one changed TOOL.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Accept the changes, and return the tools.
+    Raises:
+        RemitError: no tool of the server changed.
+    """
+    from remit.agents.tools import Pins
 
-        Raises:
-            RemitError: no tool of the server changed.
-        """
-        from remit.agents.tools import Pins
-
-        own = Pins(root.ledger)
-        changed = own.changed(self.server, self.tool)
-        for line in _diffs(changed):
-            root.note(line)
-        caller.confirm("Accept these changes?")
-        own.accept(changed, by=caller.name)
-        return {"accepted": [found.to_dict() for found in changed]}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the accepted tools."""
-        return (f"accepted {one['tool_id']}" for one in found["accepted"])
+    own = Pins(root.ledger)
+    changed = own.changed(server, tool)
+    for line in _diffs(changed):
+        root.note(line)
+    caller.confirm("Accept these changes?")
+    own.accept(changed, by=caller.name)
+    return {"accepted": [found.to_dict() for found in changed]}

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.words import count
 from remit.operations import limits as limits_
-from remit.operations.operation import (
-    Caller,
-    Feed,
-    Note,
-    Operation,
-    RootPort,
-    feed_of,
-    field,
-    limit,
-)
+from remit.operations.operation import Feed, Note, Operation, feed_of, field, limit, verb
+from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.gateway.budget import BudgetScope, BudgetStatus
@@ -142,24 +134,23 @@ class ShowBudget(_Scoped):
             yield Note(f"Only the first {most} are shown; raise --limit to see more.")
 
 
-class ListBudgets(Operation):
-    """List every scope with a budget, sorted by name: limits, spending, reservations."""
-
-    route, summary, form, result = "GET /budgets", "List budgets", "PrefixQuery", "BudgetPage"
-    member, endpoint, tools = "scopes", "budgets", ("budget_status",)
-
+@verb(
+    route="GET /budgets", summary="List budgets", form="PrefixQuery", result="BudgetPage",
+    member="scopes", endpoint="budgets", tools=("budget_status",),
+)  # fmt: skip
+def list_budgets(
+    root: RootPort, caller: Caller, *,
     prefix: str | None = field(
         "Beginning of the scope's name, such as `key:` or `session:SES-`.", None,
         is_name=True,
-    )  # fmt: skip
-
-    def run(self, root: RootPort, caller: Caller) -> Feed:
-        """Return the budgets."""
-        return feed_of(
-            root.budgeter.list(self.prefix or ""),
-            lambda state: state.scope,
-            lambda part: _named(root, part),
-        )
+    ),
+) -> Feed:  # fmt: skip
+    """List every scope with a budget, sorted by name: limits, spending, reservations."""
+    return feed_of(
+        root.budgeter.list(prefix or ""),
+        lambda state: state.scope,
+        lambda part: _named(root, part),
+    )
 
 
 class SetBudget(_Scoped, limits_.Limited):

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from remit.operations.operation import Caller, Operation, RootPort, field
+from remit.operations.operation import field, verb
+from remit.operations.ports import Caller, RootPort
 
 
-class WriteDeploy(Operation):
+@verb("deploy write", prints="written to {directory}; README.md describes the files")
+def write_deploy(
+    root: RootPort, caller: Caller, *,
+    directory: Path = field("Directory to create.", flag="", metavar="DIR", read=Path),
+) -> dict[str, str]:  # fmt: skip
     """Write the files for operators into a new directory.
 
     The files are units of systemd, a container, manifests of Kubernetes, configurations of proxies
     and monitoring, a backup script, and the scripts that verify proofs and decisions without Remit.
+
+    Raises:
+        InvalidInputError: the directory exists.
+        PackageError: a file cannot be written.
     """
+    from remit.packages.shipped import copy_files
 
-    command = "deploy write"
-    prints = "written to {directory}; README.md describes the files"
-
-    directory: Path = field("Directory to create.", flag="", metavar="DIR", read=Path)
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, str]:
-        """Write the files.
-
-        Raises:
-            InvalidInputError: the directory exists.
-            PackageError: a file cannot be written.
-        """
-        from remit.packages.shipped import copy_files
-
-        copy_files("deploy", self.directory)
-        return {"directory": str(self.directory)}
+    copy_files("deploy", directory)
+    return {"directory": str(directory)}

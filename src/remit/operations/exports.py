@@ -10,7 +10,8 @@ from typing import Any, Literal
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
 from remit.operations.files import archives
-from remit.operations.operation import Caller, Document, Note, Operation, RootPort, field
+from remit.operations.operation import Document, Note, Operation, field
+from remit.operations.ports import Caller, RootPort
 
 
 class ExportLedger(Operation):
@@ -38,14 +39,23 @@ class ExportLedger(Operation):
         "Write an extract: the entries from FIRST to before END.", None, flag="--range",
         metavar="FIRST END",
     )  # fmt: skip
+    cursor: Path | None = field(
+        "Append the records after those of the last export with this file, which stores the place.",
+        None,
+    )
+    follow: bool = field("With --cursor: wait for new entries.", False, flag="-f --follow")
+    content: bool = field("With --cursor: add content, without secrets.", False)
     archives: list[Path] = archives()
 
     def run(self, root: RootPort, caller: Caller) -> dict[str, Any] | Document:
         """Write the export, and return the number of its entries; or return the extract.
 
         Raises:
-            InvalidInputError: the format does not suit the target, or several extracts are named.
-            LedgerError: the entries of the extract do not exist.
+            InvalidInputError: the format does not suit the target, several extracts are named, or
+                an option requires or excludes the cursor.
+            LedgerError: the entries of the extract do not exist, or the cursor cannot be used.
+            RemitError: the target or the cursor cannot be written, or the receiver did not accept
+                the entries.
         """
         import orjson
 
@@ -53,6 +63,10 @@ class ExportLedger(Operation):
 
         kind = "tiles" if self.tiles else self.format
         of, is_piped = self._extract(), self.target == "-"
+        if self.cursor is not None:
+            return self._since(self.cursor, root, is_whole=not of and kind == "jsonl")
+        if self.follow or self.content:
+            raise InvalidInputError("--follow and --content require --cursor FILE.")
         if of and kind != "jsonl":
             raise InvalidInputError("An extract has one format. Leave out --format and --tiles.")
         if "://" in self.target:
@@ -74,6 +88,27 @@ class ExportLedger(Operation):
                 Path(self.target), format=kind, progress=root.progress("exporting")
             )
         return {"entries": number, "later": ledger.count() - number}
+
+    def _since(self, cursor: Path, root: RootPort, *, is_whole: bool) -> dict[str, Any]:
+        """Export the entries after the cursor, and return their number and the next entry's id.
+
+        Raises:
+            InvalidInputError: an extract or another format is requested too.
+        """
+        from remit.ledger import entry_id
+        from remit.operations.cursors import export_by_cursor
+
+        if not is_whole:
+            raise InvalidInputError(
+                "With --cursor, all entries are exported in one format. Leave out --format, "
+                "--tiles, --session, --order, --action and --range."
+            )
+        if self.archives:
+            root.ledger.attach(self.archives)
+        number, end = export_by_cursor(
+            root, cursor, self.target, follow=self.follow, content=self.content
+        )
+        return {"entries": number, "next": entry_id(end)}
 
     def _extract(self) -> dict[str, Any]:
         """Return the entries that an extract is requested for; empty for a whole export.
@@ -101,6 +136,9 @@ class ExportLedger(Operation):
 
     def lines(self, found: dict[str, Any]) -> Iterator[str]:
         """Yield a note on the written entries, and on those without a checkpoint."""
+        if self.cursor is not None:
+            yield Note(f"{found['entries']} entries exported; the next one is {found['next']}.")
+            return
         yield Note(f"{count(found['entries'], 'entry')} written to {self.target}.")
         if found["later"] > 0:
             left_out = count(found["later"], "later entry")

@@ -8,82 +8,79 @@ from typing import Any, Literal
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations.files import read_table
-from remit.operations.operation import Caller, Feed, Operation, RootPort, Table, field, limit
+from remit.operations.operation import Feed, Operation, Table, field, limit, verb
+from remit.operations.ports import Caller, RootPort
 
 
-class GiveFeedback(Operation):
-    """Grade an exchange, work order, turn or decision; an agent's key only its own.
-
-    A later grade by the same party replaces the earlier one; both stay recorded.
-    """
-
-    route, summary, needs = "POST /feedback", "Give feedback", "give_feedback"
-    form, result, status, fails = "FeedbackGiven", "FeedbackShape", 201, (404, 409)
-    endpoint = "give"
-
+@verb(
+    route="POST /feedback", summary="Give feedback", needs="give_feedback", form="FeedbackGiven",
+    result="FeedbackShape", status=201, fails=(404, 409), endpoint="give",
+)  # fmt: skip
+def grade(
+    root: RootPort, caller: Caller, *,
     target: str = field(
         "Id of the target: `LED-…` of an exchange, turn or work order, `WO-…`, `DEC-…`, `SES-…/3` "
         "for a turn, or `SES-…` for the latest turn.", is_name=True,
-    )  # fmt: skip
-    score: float | None = field("Score from 0 (bad) to 1 (good).", None, least=0, most=1)
+    ),
+    score: float | None = field("Score from 0 (bad) to 1 (good).", None, least=0, most=1),
     label: str = field(
         "Label, such as `wrong_unit`; equal labels are counted together.", "", most=64
-    )
+    ),
     reason: str = field(
         "Reason; stored as content, which is erased with its target.", "", most=2000
-    )
+    ),
     source: Literal["person", "program"] = field(
         "Whether a person or a program made the judgement.", "person"
-    )
+    ),
     idempotency_key: str = field(
         "Idempotency key: a repetition with the same key is not recorded again.", "", most=256
-    )
+    ),
+) -> dict[str, Any]:  # fmt: skip
+    """Grade an exchange, work order, turn or decision; an agent's key only its own.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Record the feedback.
+    A later grade by the same party replaces the earlier one; both stay recorded.
 
-        Raises:
-            NotFoundError: the target does not exist, or is another caller's.
-            InvalidInputError: there is neither a score nor a label.
-            ConflictError: the idempotency key was used for other feedback.
-        """
-        from remit.learning import give_feedback
+    Raises:
+        NotFoundError: the target does not exist, or is another caller's.
+        InvalidInputError: there is neither a score nor a label.
+        ConflictError: the idempotency key was used for other feedback.
+    """
+    from remit.learning import give_feedback
 
-        given: dict[str, Any] = {name: getattr(self, name) for name in self._declared()}
-        identity = caller.identity
-        return asdict(give_feedback(
-            root.ledger, **given, by=caller.name, identity=identity, subject_id=caller.subject_id
-        ))  # fmt: skip
+    return asdict(give_feedback(
+        root.ledger, target=target, score=score, label=label, reason=reason, source=source,
+        idempotency_key=idempotency_key, by=caller.name, identity=caller.identity,
+        subject_id=caller.subject_id,
+    ))  # fmt: skip
 
 
-class ListFeedback(Operation):
-    """Return all feedback, or that on one target; replaced feedback is included."""
-
-    route, summary, form, result = "GET /feedback", "List feedback", "FeedbackQuery", "FeedbackPage"
-    fails, member, endpoint = (404,), "feedback", "listed"
-
+@verb(
+    route="GET /feedback", summary="List feedback", form="FeedbackQuery", result="FeedbackPage",
+    fails=(404,), member="feedback", endpoint="listed",
+)  # fmt: skip
+def list_feedback(
+    root: RootPort, caller: Caller, *,
     target: str | None = field(
         "Id of a target, as in `target` of POST; by default all feedback.", None
-    )
+    ),
+) -> Feed:  # fmt: skip
+    """Return all feedback, or that on one target; replaced feedback is included.
 
-    def run(self, root: RootPort, caller: Caller) -> Feed:
-        """Return the feedback, oldest first.
+    Raises:
+        NotFoundError: the target does not exist.
+    """
+    from remit.learning import feedback_on
+    from remit.learning.judges import is_uncalibrated
 
-        Raises:
-            NotFoundError: the target does not exist.
-        """
-        from remit.learning import feedback_on
-        from remit.learning.judges import is_uncalibrated
+    ledger = root.ledger
 
-        ledger = root.ledger
+    def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
+        asks = is_uncalibrated(ledger)
+        for one in feedback_on(ledger, target, after=cursor):
+            shown = {**asdict(one), "reason": one.reason, "uncalibrated": asks(one)}
+            yield one.entry_id, shown
 
-        def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
-            asks = is_uncalibrated(ledger)
-            for one in feedback_on(ledger, self.target, after=cursor):
-                shown = {**asdict(one), "reason": one.reason, "uncalibrated": asks(one)}
-                yield one.entry_id, shown
-
-        return Feed(read)
+    return Feed(read)
 
 
 class RateAnswer(Operation):
@@ -139,7 +136,7 @@ class RateAnswer(Operation):
         if not grades:
             if not self.given.isdisjoint(("reason", "idempotency_key")):
                 raise InvalidInputError("Give --score, --label, --reference or --schema.")
-            return ListFeedback(target=self.target).run(root, caller)
+            return list_feedback(root, caller, target=self.target)
         if self.target is None:
             raise InvalidInputError("Give the ID that the feedback is about.")
         ledger, target, by = root.ledger, self.target, caller.name
@@ -147,10 +144,10 @@ class RateAnswer(Operation):
             return asdict(grade_by_reference(ledger, target, self.reference, by=by))
         if self.json_schema is not None:
             return asdict(grade_by_schema(ledger, target, self.json_schema, by=by))
-        return GiveFeedback(
-            target=target, score=self.score, label=self.label, reason=self.reason,
+        return grade(
+            root, caller, target=target, score=self.score, label=self.label, reason=self.reason,
             source="person", idempotency_key=self.idempotency_key,
-        ).run(root, caller)  # fmt: skip
+        )  # fmt: skip
 
     def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
         """Yield the feedback, or the table of shares."""

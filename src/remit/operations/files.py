@@ -12,10 +12,11 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import load_unique
 from remit.kernel.words import cut
 from remit.operations.operation import field
+from remit.operations.ports import RootPort
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerReader
-    from remit.operations.operation import RootPort
+    from remit.operations.ports import RootPort
 
 _MAX_BYTES = 16 * 1024 * 1024
 _NAMED = 3

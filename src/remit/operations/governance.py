@@ -5,59 +5,54 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import NotFoundError
-from remit.operations.operation import Caller, Feed, Operation, RootPort, feed_of, field
+from remit.operations.operation import Feed, feed_of, field, verb
+from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.packages import InstalledPackage
 
 
-class ListPackages(Operation):
+@verb(
+    route="GET /packages", summary="List packages", tag="governance", result="PackagePage",
+    member="packages", endpoint="packages", tools=("list_packages",),
+)  # fmt: skip
+def list_packages(root: RootPort, caller: Caller) -> Feed:
     """Return the installed packages, sorted by id."""
+    from remit.packages import Registry
 
-    route, summary, tag, result = "GET /packages", "List packages", "governance", "PackagePage"
-    member, endpoint, tools = "packages", "packages", ("list_packages",)
-
-    def run(self, root: RootPort, caller: Caller) -> Feed:
-        """Return the packages."""
-        from remit.packages import Registry
-
-        installed = list(Registry.from_ledger(root.ledger).packages.values())
-        return feed_of(installed, lambda one: one.package_id, lambda part: map(_plain, part))
+    installed = list(Registry.from_ledger(root.ledger).packages.values())
+    return feed_of(installed, lambda one: one.package_id, lambda part: map(_plain, part))
 
 
-class ShowPackage(Operation):
-    """Return an installed package: contents, source and permissions."""
+@verb(
+    route="GET /packages/{package_id}", summary="One package", tag="governance",
+    result="PackageShape", endpoint="package",
+)  # fmt: skip
+def show_package(
+    root: RootPort, caller: Caller, *, package_id: str = field("Id of the package.")
+) -> dict[str, Any]:
+    """Return an installed package: contents, source and permissions.
 
-    route, summary, tag = "GET /packages/{package_id}", "One package", "governance"
-    result, endpoint = "PackageShape", "package"
+    Raises:
+        NotFoundError: the package is not installed.
+    """
+    from remit.packages import Registry
 
-    package_id: str = field("Id of the package.")
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the package.
-
-        Raises:
-            NotFoundError: the package is not installed.
-        """
-        from remit.packages import Registry
-
-        found = Registry.from_ledger(root.ledger).packages.get(self.package_id)
-        if found is None:
-            raise NotFoundError(f"{self.package_id} is not installed.")
-        return _plain(found)
+    found = Registry.from_ledger(root.ledger).packages.get(package_id)
+    if found is None:
+        raise NotFoundError(f"{package_id} is not installed.")
+    return _plain(found)
 
 
-class ListGates(Operation):
+@verb(
+    route="GET /gates", summary="Latest results of the gates", tag="governance",
+    result="GateStates", endpoint="gates",
+)  # fmt: skip
+def list_gates(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Return the latest recorded result of every gate; nothing is checked again."""
+    from remit.packages.gates import GATES, latest_result
 
-    route, summary, tag = "GET /gates", "Latest results of the gates", "governance"
-    result, endpoint = "GateStates", "gates"
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the results."""
-        from remit.packages.gates import GATES, latest_result
-
-        return {"gates": [latest_result(root.ledger, gate) for gate in GATES]}
+    return {"gates": [latest_result(root.ledger, gate) for gate in GATES]}
 
 
 def _plain(package: InstalledPackage) -> dict[str, Any]:

@@ -5,23 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from remit._version import __version__
-from remit.operations.operation import Caller, Operation, RootPort
+from remit.operations.operation import verb
+from remit.operations.ports import Caller, RootPort
 
 
-class ReadHealth(Operation):
+@verb(
+    route="GET /health", summary="Breakers, calls in flight, version", result="Health",
+    endpoint="health",
+)  # fmt: skip
+def read_health(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Return the state of this process, and the circuit breakers that it shares with others."""
-
-    route, summary, result = "GET /health", "Breakers, calls in flight, version", "Health"
-    endpoint = "health"
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the state of the server that has the root open."""
-        return {
-            "version": __version__,
-            "in_flight": root.gateway.in_flight.count(),
-            "refused": root.keys.refused,
-            "breakers": [
-                {"provider_id": provider, "model_id": model, "state": breaker.state}
-                for (provider, model), breaker in sorted(root.gateway.breakers.items())
-            ],
-        }
+    return {
+        "version": __version__,
+        "in_flight": root.gateway.in_flight.count(),
+        "refused": root.keys.refused,
+        "breakers": [
+            {"provider_id": provider, "model_id": model, "state": breaker.state}
+            for (provider, model), breaker in sorted(root.gateway.breakers.items())
+        ],
+    }

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations import limits as limits_
-from remit.operations.operation import (
-    Caller,
-    Column,
-    Feed,
-    ForbiddenError,
-    Note,
-    Operation,
-    RootPort,
-    facts,
-    feed_of,
-    field,
-)
+from remit.operations.operation import Feed, Note, facts, feed_of, field, verb
+from remit.operations.ports import Caller, ForbiddenError, RootPort
 
 if TYPE_CHECKING:
     from remit.gateway.auth import Identity, NewKey, VirtualKey
@@ -38,7 +28,7 @@ def _seconds(text: str) -> float:
     return duration_of(text).total_seconds()
 
 
-def _key(help: str = "Name or id of the key.") -> Any:  # noqa: A002
+def _key(help: str = "Name or id of the key.") -> Any:
     return field(help, flag="")
 
 
@@ -48,6 +38,14 @@ def _list(text: str, **traits: Any) -> Any:
 
 def _patterns(text: str) -> Any:
     return field(text, [], metavar="PATTERN")
+
+
+def _secret(found: dict[str, Any]) -> Iterator[str]:
+    yield found["key"]
+    yield Note(
+        f"This is the secret of the key {found['name']} ({found['id']}). It is not stored and will "
+        "not be shown again."
+    )
 
 
 class CreateKey(limits_.Limited):
@@ -111,159 +109,138 @@ class CreateKey(limits_.Limited):
         return _secret(found)
 
 
-class SetKey(Operation):
-    """Replace the requests without a model call that a key may make. The secret stays."""
-
-    command, changes = "key set", True
-
-    name_or_id: str = _key()
-    pass_through: list[str] = _patterns(_PASSED)
-    pass_through_unpriced: list[str] = _patterns(_UNPRICED)
-    no_pass_through: bool = field("Empty both lists: only reads are left.", False)
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Replace the lists that are given.
-
-        Raises:
-            InvalidInputError: no list is given, or a list and ``no_pass_through``.
-            NotFoundError: no such key exists.
-        """
-        given = {"pass_through": self.pass_through,
-                 "pass_through_unpriced": self.pass_through_unpriced}  # fmt: skip
-        if any(given.values()) == self.no_pass_through:
-            raise InvalidInputError(
-                "Give pass_through, pass_through_unpriced, or no_pass_through alone."
-            )
-        lists: dict[str, Any] = {
-            name: tuple(each) for name, each in given.items() if each or self.no_pass_through
-        }
-        return root.keys.change(self.name_or_id, **lists, requested_by=caller.id).to_dict()
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the key and its lists."""
-        allowed = ", ".join(found["pass_through"]) or "only reads"
-        unpriced = ", ".join(found["pass_through_unpriced"]) or "none"
-        yield (f"{found['id']}  {found['name']}  pass-through: {allowed}; "
-               f"without a price: {unpriced}")  # fmt: skip
+def _set_key_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the key and its lists."""
+    allowed = ", ".join(found["pass_through"]) or "only reads"
+    unpriced = ", ".join(found["pass_through_unpriced"]) or "none"
+    yield (f"{found['id']}  {found['name']}  pass-through: {allowed}; "
+           f"without a price: {unpriced}")  # fmt: skip
 
 
-class ListKeys(Operation):
-    """List keys by name, without secrets."""
+@verb("key set", changes=True, lines=_set_key_lines)
+def set_key(
+    root: RootPort, caller: Caller, *,
+    name_or_id: str = _key(),
+    pass_through: list[str] = _patterns(_PASSED),
+    pass_through_unpriced: list[str] = _patterns(_UNPRICED),
+    no_pass_through: bool = field("Empty both lists: only reads are left.", False),
+) -> dict[str, Any]:  # fmt: skip
+    """Replace the requests without a model call that a key may make. The secret stays.
 
-    command, route, summary, form = "key list", "GET /keys", "List keys", "KeyQuery"
-    result, member, endpoint = "KeyPage", "keys", "listed"
-    columns: ClassVar[tuple[Column, ...]] = (
+    Raises:
+        InvalidInputError: no list is given, or a list and ``no_pass_through``.
+        NotFoundError: no such key exists.
+    """
+    given = {"pass_through": pass_through,
+             "pass_through_unpriced": pass_through_unpriced}  # fmt: skip
+    if any(given.values()) == no_pass_through:
+        raise InvalidInputError(
+            "Give pass_through, pass_through_unpriced, or no_pass_through alone."
+        )
+    lists: dict[str, Any] = {
+        name: tuple(each) for name, each in given.items() if each or no_pass_through
+    }
+    return root.keys.change(name_or_id, **lists, requested_by=caller.id).to_dict()
+
+
+@verb(
+    "key list", "GET /keys", summary="List keys", form="KeyQuery", result="KeyPage",
+    member="keys", endpoint="listed",
+    columns=(
         ("key_id", lambda one: one["id"]), "name", "role", "state",
         ("team", lambda one: one["team_name"] or one["team_id"]),
         ("limits", lambda one: limits_.limits_line(one["limits"])),
         "prefix", "expires", ("models", lambda one: ",".join(one["models"]) or "all"),
-    )  # fmt: skip
+    ),
+)  # fmt: skip
+def list_keys(
+    root: RootPort, caller: Caller, *,
+    revoked: bool = field("Include revoked keys.", False, flag="--all"),
+) -> Feed:  # fmt: skip
+    """List keys by name, without secrets."""
+    from remit.gateway.auth import shown_keys
 
-    revoked: bool = field("Include revoked keys.", False, flag="--all")
-
-    def run(self, root: RootPort, caller: Caller) -> Feed:
-        """Return the keys sorted by name, with owners, limits and spending."""
-        from remit.gateway.auth import shown_keys
-
-        # A key that was revoked meanwhile still marks the place of a cursor.
-        return feed_of(
-            root.keys.list(include_revoked=True),
-            lambda key: key.key_id,
-            lambda part: shown_keys(part, root.directory, root.budgeter),
-            lambda key: self.revoked or not key.revoked,
-        )
-
-
-class ShowKey(Operation):
-    """Show a key's permissions, limits and spending, without its secret."""
-
-    command, route, summary = "key show", "GET /keys/{name_or_id:path}", "One key"
-    result = "KeyShape"
-
-    name_or_id: str = _key()
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the key.
-
-        Raises:
-            NotFoundError: no such key exists.
-        """
-        from remit.gateway.auth import shown_keys
-
-        return next(shown_keys([root.keys.find(self.name_or_id)], root.directory, root.budgeter))
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield each field that has a value, then the budget."""
-        yield from facts(found, "limits", "budget")
-        if found["budget"]:
-            yield limits_.state_line(found["budget"])
+    # A key that was revoked meanwhile still marks the place of a cursor.
+    return feed_of(
+        root.keys.list(include_revoked=True),
+        lambda key: key.key_id,
+        lambda part: shown_keys(part, root.directory, root.budgeter),
+        lambda key: revoked or not key.revoked,
+    )
 
 
-class RotateKey(Operation):
-    """Give a key a new secret. Its id, permissions, budget and history stay."""
+def _show_key_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield each field that has a value, then the budget."""
+    yield from facts(found, "limits", "budget")
+    if found["budget"]:
+        yield limits_.state_line(found["budget"])
 
-    command, route, summary = "key rotate", "POST /keys/{name_or_id:path}/rotate", "Rotate a key"
-    needs, form, result, fails = "manage_keys", "Rotation", "KeyMade", (409,)
 
-    name_or_id: str = _key()
+@verb(
+    "key show", "GET /keys/{name_or_id:path}", summary="One key", result="KeyShape",
+    lines=_show_key_lines,
+)  # fmt: skip
+def show_key(root: RootPort, caller: Caller, *, name_or_id: str = _key()) -> dict[str, Any]:
+    """Show a key's permissions, limits and spending, without its secret.
+
+    Raises:
+        NotFoundError: no such key exists.
+    """
+    from remit.gateway.auth import shown_keys
+
+    return next(shown_keys([root.keys.find(name_or_id)], root.directory, root.budgeter))
+
+
+@verb(
+    "key rotate", "POST /keys/{name_or_id:path}/rotate", summary="Rotate a key",
+    needs="manage_keys", form="Rotation", result="KeyMade", fails=(409,), lines=_secret,
+)  # fmt: skip
+def rotate_key(
+    root: RootPort, caller: Caller, *,
+    name_or_id: str = _key(),
     grace_s: float = field(
         "Number of seconds for which the old secret stays valid.", 0.0, least=0, flag="--grace",
         read=_seconds, flag_default="0s",
         flag_help="How long the old secret stays valid: 24h, 15m.",
-    )  # fmt: skip
+    ),
+) -> dict[str, str]:  # fmt: skip
+    """Give a key a new secret. Its id, permissions, budget and history stay.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, str]:
-        """Rotate the key.
-
-        Raises:
-            ForbiddenError: the key has more permissions than the caller, who gets its secret.
-            NotFoundError: no such key exists.
-            ConflictError: the key is revoked or expired.
-        """
-        key = root.keys.find(self.name_or_id)
-        if key.key_id != caller.identity.key_id:
-            _require_no_more(caller, key)
-        made = root.keys.rotate(key.key_id, grace_s=self.grace_s, requested_by=caller.id)
-        return _made(made)
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the secret alone, so that a script can read it, and a note."""
-        return _secret(found)
+    Raises:
+        ForbiddenError: the key has more permissions than the caller, who gets its secret.
+        NotFoundError: no such key exists.
+        ConflictError: the key is revoked or expired.
+    """
+    key = root.keys.find(name_or_id)
+    if key.key_id != caller.identity.key_id:
+        _require_no_more(caller, key)
+    made = root.keys.rotate(key.key_id, grace_s=grace_s, requested_by=caller.id)
+    return _made(made)
 
 
-class RevokeKey(Operation):
+@verb(
+    "key revoke", "DELETE /keys/{name_or_id:path}", summary="Revoke a key", needs="manage_keys",
+    result="KeyRevoked", prints="{id}  {name}  revoked ({entry})",
+)  # fmt: skip
+def revoke_key(
+    root: RootPort, caller: Caller, *,
+    name_or_id: str = _key(),
+    reason: str = field("Reason, recorded permanently.", ""),
+) -> dict[str, str]:  # fmt: skip
     """Revoke a key permanently; all servers refuse it within a second.
 
     A repetition has no effect.
+
+    Raises:
+        NotFoundError: no such key exists.
     """
-
-    command, route, summary = "key revoke", "DELETE /keys/{name_or_id:path}", "Revoke a key"
-    needs, result, prints = "manage_keys", "KeyRevoked", "{id}  {name}  revoked ({entry})"
-
-    name_or_id: str = _key()
-    reason: str = field("Reason, recorded permanently.", "")
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, str]:
-        """Revoke the key.
-
-        Raises:
-            NotFoundError: no such key exists.
-        """
-        key = root.keys.find(self.name_or_id)
-        entry_id = root.keys.revoke(key.key_id, self.reason, requested_by=caller.id)
-        return {"id": key.key_id, "name": key.name, "entry": entry_id}
+    key = root.keys.find(name_or_id)
+    entry_id = root.keys.revoke(key.key_id, reason, requested_by=caller.id)
+    return {"id": key.key_id, "name": key.name, "entry": entry_id}
 
 
 def _made(made: NewKey) -> dict[str, str]:
     return {"id": made.key_id, "name": made.name, "key": made.key}
-
-
-def _secret(found: dict[str, Any]) -> Iterator[str]:
-    yield found["key"]
-    yield Note(
-        f"This is the secret of the key {found['name']} ({found['id']}). It is not stored and will "
-        "not be shown again."
-    )
 
 
 def _require_no_more(caller: Caller, key: VirtualKey) -> None:

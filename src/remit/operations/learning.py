@@ -10,19 +10,18 @@ from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.words import count, cut
 from remit.operations.learning_text import canary_lines, report_lines
 from remit.operations.operation import (
-    Caller,
-    Column,
     Document,
     Feed,
     Note,
     Operation,
-    RootPort,
     Table,
     feed_of,
     field,
     limit,
+    verb,
 )
 from remit.operations.orders import by
+from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.learning.proposals import Governance, Proposal, Proposals
@@ -35,24 +34,23 @@ def _latest(**traits: Any) -> Any:
     return field("Number of latest exchanges to read.", 2000, least=1, most=20_000, **traits)
 
 
-class _OfProposal(Operation):
-    proposal_id: str = field(
-        "Id of the proposal, a unique prefix of it, or `last`.", flag="", metavar="ID"
-    )
+def _proposal_id() -> Any:
+    return field("Id of the proposal, a unique prefix of it, or `last`.", flag="", metavar="ID")
 
-    def found(self, root: RootPort) -> tuple[Proposals, Proposal]:
-        """Return the proposals of the root, and the wanted one.
 
-        Raises:
-            NotFoundError: no such proposal exists, or several begin with the given prefix.
-        """
-        from remit.learning.proposals import ProposalError, Proposals
+def _found(root: RootPort, proposal_id: str) -> tuple[Proposals, Proposal]:
+    """Return the proposals of the root, and the wanted one.
 
-        known = Proposals(root.place, root.ledger)
-        try:
-            return known, known.get(self.proposal_id)
-        except ProposalError as error:
-            raise NotFoundError(error.message, next_step=error.next_step) from error
+    Raises:
+        NotFoundError: no such proposal exists, or several begin with the given prefix.
+    """
+    from remit.learning.proposals import ProposalError, Proposals
+
+    known = Proposals(root.place, root.ledger)
+    try:
+        return known, known.get(proposal_id)
+    except ProposalError as error:
+        raise NotFoundError(error.message, next_step=error.next_step) from error
 
 
 def _effect(one: dict[str, Any]) -> str:
@@ -62,83 +60,81 @@ def _effect(one: dict[str, Any]) -> str:
             f"n={known['effective_samples']:.0f} {known['method']}")  # fmt: skip
 
 
-class ListProposals(Operation):
-    """List proposals, newest first."""
-
-    command, route, summary = "learn proposals", "GET /learn/proposals", "List proposals"
-    tag, form, result, member = "learning", "ProposalQuery", "ProposalPage", "proposals"
-    nothing = "No proposals."
-    columns: ClassVar[tuple[Column, ...]] = (
+@verb(
+    "learn proposals", "GET /learn/proposals", summary="List proposals", tag="learning",
+    form="ProposalQuery", result="ProposalPage", member="proposals", nothing="No proposals.",
+    columns=(
         ("id", lambda one: one["proposal_id"][:12]), "kind", "target", "version", "state",
         ("effect", _effect), ("reason", lambda one: cut(one["reason"], _REASON_CHARS)),
-    )  # fmt: skip
-
+    ),
+)  # fmt: skip
+def list_proposals(
+    root: RootPort, caller: Caller, *,
     state: Literal["open", "adopted", "rejected", "rolled_back"] | None = field(
         "Only proposals in this state.", None
+    ),
+    limit: int | None = limit(),
+) -> Feed:  # fmt: skip
+    """List proposals, newest first."""
+    from remit.learning.proposals import Proposals
+
+    found = Proposals(root.place, root.ledger).all()
+    return feed_of(
+        [one for one in found if state in (None, one.state)],
+        lambda one: one.entry_id,
+        lambda part: [one.to_dict() for one in part],
     )
-    limit: int | None = limit()
-
-    def run(self, root: RootPort, caller: Caller) -> Feed:
-        """Return the proposals."""
-        from remit.learning.proposals import Proposals
-
-        found = Proposals(root.place, root.ledger).all()
-        return feed_of(
-            [one for one in found if self.state in (None, one.state)],
-            lambda one: one.entry_id,
-            lambda part: [one.to_dict() for one in part],
-        )
 
 
-class ShowProposal(_OfProposal):
+def _proposal_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the facts of the proposal, then its diff."""
+    yield f"{found['proposal_id']}  {found['state']}"
+    yield f"kind       {found['kind']} of {found['target']}"
+    yield f"package    {found['package_id']} {found['version']}"
+    yield f"proposed   by {found['by']}, {found['at']} ({found['entry_id']})"
+    yield f"reason     {found['reason']}"
+    yield f"predicted  {_effect(found)}"
+    for name, value in found["replay"].items():
+        yield f"replay     {name}: {value}"
+    given = ", ".join(f"{key} {number}" for key, number in found["evidence_by_key"].items())
+    yield f"evidence   {count(len(found['evidence']), 'entry')}: {given}"
+    if found["stale"]:
+        yield f"stale      {found['stale']}; propose the change again"
+    if found["canary"]:
+        yield from canary_lines(found["canary"])
+    if found["decision"]:
+        said = f"{found['decided_by']}: {found['decision_reason']} ({found['decision']})"
+        yield f"decided    {found['state']} by {said}"
+    if found["epoch"]:
+        yield f"epoch      {found['epoch']}"
+    yield from ("", *found["diff"].splitlines())
+
+
+@verb(
+    "learn show", "GET /learn/proposals/{proposal_id}", summary="One proposal", tag="learning",
+    result="ProposalDetail", endpoint="proposal", lines=_proposal_lines,
+)  # fmt: skip
+def show_proposal(
+    root: RootPort, caller: Caller, *, proposal_id: str = _proposal_id()
+) -> dict[str, Any]:
     """Show a proposal: the change, its reason, the predicted effect, the evidence and the canary.
 
     ID is a proposal's id, a unique prefix of it, or `last`.
+
+    Raises:
+        NotFoundError: no such proposal exists.
     """
+    from remit.learning.proposals import canary_of
 
-    command, route, summary = "learn show", "GET /learn/proposals/{proposal_id}", "One proposal"
-    tag, result, endpoint = "learning", "ProposalDetail", "proposal"
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the proposal.
-
-        Raises:
-            NotFoundError: no such proposal exists.
-        """
-        from remit.learning.proposals import canary_of
-
-        known, one = self.found(root)
-        stale = known.stale(one) if one.state == "open" else ""
-        return {
-            **one.to_dict(), "stale": stale, "evidence_by_key": known.evidence_by_key(one),
-            "canary": canary_of(root.ledger, one),
-        }  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the facts of the proposal, then its diff."""
-        yield f"{found['proposal_id']}  {found['state']}"
-        yield f"kind       {found['kind']} of {found['target']}"
-        yield f"package    {found['package_id']} {found['version']}"
-        yield f"proposed   by {found['by']}, {found['at']} ({found['entry_id']})"
-        yield f"reason     {found['reason']}"
-        yield f"predicted  {_effect(found)}"
-        for name, value in found["replay"].items():
-            yield f"replay     {name}: {value}"
-        given = ", ".join(f"{key} {number}" for key, number in found["evidence_by_key"].items())
-        yield f"evidence   {count(len(found['evidence']), 'entry')}: {given}"
-        if found["stale"]:
-            yield f"stale      {found['stale']}; propose the change again"
-        if found["canary"]:
-            yield from canary_lines(found["canary"])
-        if found["decision"]:
-            said = f"{found['decided_by']}: {found['decision_reason']} ({found['decision']})"
-            yield f"decided    {found['state']} by {said}"
-        if found["epoch"]:
-            yield f"epoch      {found['epoch']}"
-        yield from ("", *found["diff"].splitlines())
+    known, one = _found(root, proposal_id)
+    stale = known.stale(one) if one.state == "open" else ""
+    return {
+        **one.to_dict(), "stale": stale, "evidence_by_key": known.evidence_by_key(one),
+        "canary": canary_of(root.ledger, one),
+    }  # fmt: skip
 
 
-class _Decide(_OfProposal):
+class _Decide(Operation):
     """The decision of a person on a proposal."""
 
     tag, needs, changes, form = "learning", "adopt", True, "ProposalDecision"
@@ -148,6 +144,7 @@ class _Decide(_OfProposal):
 
     reason: str = field("Reason, recorded permanently.", least=1, most=1000, pattern=r"\S")
     by: str | None = by()
+    proposal_id: str = _proposal_id()
 
     def decide(self, governance: Governance, proposal_id: str) -> Proposal:
         """Decide on the proposal, and return it."""
@@ -161,7 +158,7 @@ class _Decide(_OfProposal):
             NotFoundError: no such proposal exists.
             ProposalError: the state of the proposal, or a gate, does not permit the decision.
         """
-        _, one = self.found(root)
+        _, one = _found(root, self.proposal_id)
         return self.decide(root.governance(caller), one.proposal_id).to_dict()
 
     def lines(self, found: dict[str, Any]) -> Iterator[str]:

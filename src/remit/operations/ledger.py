@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,22 +14,15 @@ import orjson
 from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError, nearest
 from remit.kernel.words import count, cut
 from remit.operations.files import archives
-from remit.operations.operation import (
-    Caller,
-    Document,
-    Feed,
-    Note,
-    Operation,
-    RootPort,
-    field,
-    limit,
-)
+from remit.operations.operation import Answer, Document, Feed, Note, Operation, field, limit, verb
+from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient, LedgerEntry
     from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 
 _LINE_CHARS = 100
+_POLL_S = 0.3
 # Metadata that the line of an entry shows; of other entries, the first three values.
 _SHOWN = {
     "EXCHANGE": ("model_id", "input_tokens", "output_tokens", "cost_usd", "latency_ms"),
@@ -43,8 +38,25 @@ def _out() -> Any:
     return field("Write to this file (default: standard output).", None, door="command")
 
 
-class _OfEntry(Operation):
-    entry_id: str = field("Id of the entry.", flag="")
+def _entry_id() -> Any:
+    return field("Id of the entry.", flag="")
+
+
+def _entry_line(entry: LedgerEntry) -> str:
+    """Return an entry as a line of a list: id, time, event type, reason and some metadata."""
+    metadata = entry.metadata
+    keys = _SHOWN.get(entry.event_type)
+    plain = [
+        key
+        for key in keys or metadata
+        if isinstance(value := metadata.get(key), (str, int, float))
+        and not isinstance(value, bool)
+        and value != ""
+    ]
+    names = plain[: None if keys else 3]
+    shown = " ".join(f"{key}={cut(metadata[key], _LINE_CHARS // 3)}" for key in names)
+    text = f"{entry.id}  {entry.timestamp}  {entry.event_type:<18} {entry.reason}  {shown}"
+    return text if len(text) <= 2 * _LINE_CHARS else f"{text[: 2 * _LINE_CHARS - 1]}…"
 
 
 class QueryLedger(Operation):
@@ -113,7 +125,7 @@ class QueryLedger(Operation):
 
     def line(self, item: Any) -> str:
         """Return the entry as one line."""
-        return entry_line(item)
+        return _entry_line(item)
 
     def _check_event_type(self, root: RootPort) -> str:
         """Return a note if neither Remit nor the ledger has the event type; else an empty text.
@@ -135,7 +147,31 @@ class QueryLedger(Operation):
         return f"Unknown event type {name!r}: Remit does not write it, and no entry has it."
 
 
-class ShowEntry(_OfEntry):
+@verb("ledger tail", command_member="entries", line=_entry_line)
+def tail_ledger(
+    root: RootPort, caller: Caller, *,
+    number: int = field("Number of entries.", 10, least=0, flag="-n"),
+    follow: bool = field("Keep printing new entries (with --json, one line each).", False,
+                         flag="-f --follow"),
+) -> Feed:  # fmt: skip
+    """Show the latest entries."""
+    ledger, end = root.ledger, root.ledger.count()
+    first = max(0, end - number)
+
+    def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, LedgerEntry]]:
+        last = end - 1
+        for entry in itertools.islice(ledger.query(after=first - 1), end - first):
+            yield entry.id, entry
+        while follow:
+            time.sleep(_POLL_S)
+            for entry in ledger.query(after=last):
+                yield entry.id, entry
+                last = entry.seq
+
+    return Feed(read, is_endless=follow)
+
+
+class ShowEntry(Operation):
     """Show an entry with its content, or write one of its exact byte strings.
 
     For a stream, the answer is the combined response.
@@ -145,6 +181,7 @@ class ShowEntry(_OfEntry):
     result, endpoint, tools = "EntryShape", "entry", ("query_ledger_full",)
     instead_of_json = ("record", "body", "answer")
 
+    entry_id: str = _entry_id()
     content: bool = field("Return the content; if false, its commitments.", True, door="route")
     record: bool = field("Write the canonical record's exact bytes.", False, door="command")
     body: bool = field("Write the exact request body of a call.", False, door="command")
@@ -187,177 +224,163 @@ class ShowEntry(_OfEntry):
             yield f"  {key}: {value}"
 
 
-class ReadRecord(_OfEntry):
-    """Return the canonical record: the exact bytes that the entry's hash and the tree cover."""
+@verb(
+    route="GET /ledger/entries/{entry_id}/record", summary="Canonical record",
+    media_type="application/octet-stream", endpoint="record",
+)  # fmt: skip
+def read_record(root: RootPort, caller: Caller, *, entry_id: str = _entry_id()) -> bytes:
+    """Return the canonical record: the exact bytes that the entry's hash and the tree cover.
 
-    route, summary = "GET /ledger/entries/{entry_id}/record", "Canonical record"
-    media_type, endpoint = "application/octet-stream", "record"
-
-    def run(self, root: RootPort, caller: Caller) -> bytes:
-        """Return the bytes.
-
-        Raises:
-            EntryNotFoundError: the ledger has no such entry.
-        """
-        return root.ledger.read_record(self.entry_id)
+    Raises:
+        EntryNotFoundError: the ledger has no such entry.
+    """
+    return root.ledger.read_record(entry_id)
 
 
-class ProveEntry(_OfEntry):
+@verb(
+    "ledger prove", "GET /ledger/entries/{entry_id}/proof", summary="Proof of inclusion",
+    needs="verify", changes=True, media_type="text/plain", endpoint="proof",
+)  # fmt: skip
+def prove_entry(
+    root: RootPort, caller: Caller, *,
+    entry_id: str = _entry_id(),
+    out: Path | None = _out(),
+) -> str:  # fmt: skip
     """Prove that an entry is recorded (C2SP tlog-proof), for offline verification.
 
     `remit ledger show ID --record` prints the record that the proof is for.
+
+    Raises:
+        EntryNotFoundError: the ledger has no such entry.
     """
-
-    command, route = "ledger prove", "GET /ledger/entries/{entry_id}/proof"
-    summary, needs, changes, media_type = "Proof of inclusion", "verify", True, "text/plain"
-    endpoint = "proof"
-
-    out: Path | None = _out()
-
-    def run(self, root: RootPort, caller: Caller) -> str:
-        """Return the proof; a checkpoint is signed if none covers the entry.
-
-        Raises:
-            EntryNotFoundError: the ledger has no such entry.
-        """
-        return root.ledger.prove(self.entry_id)
+    return root.ledger.prove(entry_id)
 
 
-class WriteReceipt(Operation):
+@verb(
+    "receipt", "GET /ledger/receipts/{action_id}", summary="Receipt of an action",
+    media_type="application/json", changes=True, endpoint="receipt",
+)  # fmt: skip
+def write_receipt(
+    root: RootPort, caller: Caller, *,
+    action_id: str = field(
+        "Entry that ends the action, such as a `TOOL_CALL` or `EXCHANGE`. A session or work order "
+        "gives all of its receipts.", flag="", metavar="ID",
+    ),
+    format: Literal["remit", "agentboundary", "agentboundary-0.2", "capsule"] = field(
+        "Format of the receipt.", "remit"
+    ),
+    out: Path | None = _out(),
+    archives: list[Path] = archives(),
+) -> str:  # fmt: skip
     """Write the receipt of a tool action or model call, or all receipts of a run.
 
     A receipt contains no content. `remit` is an extract, which proves the action and its place in
     the run; `remit ledger verify --file` checks it. The other formats are for public verifiers, and
     contain hashes of arguments.
+
+    Raises:
+        EntryNotFoundError: the ledger has no such entry or run.
+        InvalidInputError: the entry ends no tool action or model call.
+        LedgerError: the entry belongs to no run, or the index cannot be written.
     """
+    from remit.ledger import make_extract, read_extract
+    from remit.views import public_receipts, read_receipts
 
-    command, route, summary = "receipt", "GET /ledger/receipts/{action_id}", "Receipt of an action"
-    media_type, changes, endpoint = "application/json", True, "receipt"
-
-    action_id: str = field(
-        "Entry that ends the action, such as a `TOOL_CALL` or `EXCHANGE`. A session or work order "
-        "gives all of its receipts.", flag="", metavar="ID",
-    )  # fmt: skip
-    format: Literal["remit", "agentboundary", "agentboundary-0.2", "capsule"] = field(
-        "Format of the receipt.", "remit"
-    )
-    out: Path | None = _out()
-    archives: list[Path] = archives()
-
-    def run(self, root: RootPort, caller: Caller) -> str:
-        """Return the receipt as JSON; a list for a run in a public format.
-
-        An index of the run is recorded and a checkpoint is signed, unless they exist.
-
-        Raises:
-            EntryNotFoundError: the ledger has no such entry or run.
-            InvalidInputError: the entry ends no tool action or model call.
-            LedgerError: the entry belongs to no run, or the index cannot be written.
-        """
-        from remit.ledger import make_extract, read_extract
-        from remit.views import public_receipts, read_receipts
-
-        ledger, name = root.ledger, self.action_id
-        if self.archives:
-            ledger.attach(self.archives)
-        kind = {"LED": "entry", "WO-": "work_order_id"}.get(name[:3], "session_id")
-        whole = make_extract(ledger, {kind: name})
-        if self.format == "remit":
-            return _as_json(whole)
-        if kind == "entry":
-            whole = make_extract(ledger, read_extract(_as_json(whole), None).run)
-        receipts = read_receipts(read_extract(_as_json(whole), None))
-        made = [*public_receipts(ledger, receipts, self.format)]
-        numbers = {one.entry_id: one.number for one in receipts}
-        return _as_json(made[numbers[name] - 1] if kind == "entry" else made)
+    ledger, name = root.ledger, action_id
+    if archives:
+        ledger.attach(archives)
+    kind = {"LED": "entry", "WO-": "work_order_id"}.get(name[:3], "session_id")
+    whole = make_extract(ledger, {kind: name})
+    if format == "remit":
+        return _as_json(whole)
+    if kind == "entry":
+        whole = make_extract(ledger, read_extract(_as_json(whole), None).run)
+    receipts = read_receipts(read_extract(_as_json(whole), None))
+    made = [*public_receipts(ledger, receipts, format)]
+    numbers = {one.entry_id: one.number for one in receipts}
+    return _as_json(made[numbers[name] - 1] if kind == "entry" else made)
 
 
-class CheckProof(Operation):
+def _check_proof_lines(found: dict[str, Any], key: str | None) -> Iterator[str]:
+    """Yield the verdict, and a note on a key that was not given."""
+    yield (f"verified: the record is entry {found['entry_id']} of {found['origin']}, "
+           f"by a checkpoint of {found['size']} entries")  # fmt: skip
+    if key is None:
+        yield Note("The key is that of this root. Pass the key that you have from another "
+                   "source with --key.")  # fmt: skip
+
+
+@verb("ledger check-proof")
+def check_proof(
+    root: RootPort, caller: Caller, *,
+    proof: Path = field("File of the proof.", flag=""),
+    record: Path = field("File of the record, from `remit ledger show ID --record`."),
+    key: str | None = field(
+        "Verifier key of the log (default: the key of this root).", None, metavar="VKEY"
+    ),
+) -> Answer:  # fmt: skip
     """Check a proof of `remit ledger prove` against the record of its entry.
 
     With --key, no root is needed. Get the key from a source that the operator cannot change.
+
+    Raises:
+        TlogError: the record is not the entry that the proof names, another key signed the
+            checkpoint, or a file or the key is malformed.
+        NotFoundError: no key is given, and the root has none.
+        RemitError: a file cannot be read.
     """
+    from remit.ledger import tlog
 
-    command = "ledger check-proof"
-
-    proof: Path = field("File of the proof.", flag="")
-    record: Path = field("File of the record, from `remit ledger show ID --record`.")
-    key: str | None = field(
-        "Verifier key of the log (default: the key of this root).", None, metavar="VKEY"
-    )
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the entry and the checkpoint that includes it.
-
-        Raises:
-            TlogError: the record is not the entry that the proof names, another key signed the
-                checkpoint, or a file or the key is malformed.
-            NotFoundError: no key is given, and the root has none.
-            RemitError: a file cannot be read.
-        """
-        from remit.ledger import tlog
-
-        proof = tlog.TlogProof.parse(_bytes_of(self.proof))
-        key = self.key or ReadVerifierKey().run(root, caller).strip()
-        checkpoint = proof.verify(_bytes_of(self.record), tlog.VerifierKey.parse(key))
-        return {"verified": True, "entry_id": f"LED-{proof.index:08x}", "index": proof.index,
-                "origin": checkpoint.origin, "size": checkpoint.size, "key": key}  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the verdict, and a note on a key that was not given."""
-        yield (f"verified: the record is entry {found['entry_id']} of {found['origin']}, "
-               f"by a checkpoint of {found['size']} entries")  # fmt: skip
-        if self.key is None:
-            yield Note("The key is that of this root. Pass the key that you have from another "
-                       "source with --key.")  # fmt: skip
+    stated = tlog.TlogProof.parse(_bytes_of(proof))
+    known = key or read_verifier_key(root, caller).strip()
+    checkpoint = stated.verify(_bytes_of(record), tlog.VerifierKey.parse(known))
+    found = {"verified": True, "entry_id": f"LED-{stated.index:08x}", "index": stated.index,
+             "origin": checkpoint.origin, "size": checkpoint.size, "key": known}  # fmt: skip
+    return Answer(found, _check_proof_lines(found, key))
 
 
-class LatestCheckpoint(Operation):
-    """Return the latest signed checkpoint (C2SP tlog-checkpoint) with its cosignatures."""
+@verb(
+    route="GET /ledger/checkpoint", summary="Latest checkpoint", needs="verify",
+    media_type="text/plain", fails=(404,), endpoint="checkpoint",
+)  # fmt: skip
+def latest_checkpoint(root: RootPort, caller: Caller) -> str:
+    """Return the latest signed checkpoint (C2SP tlog-checkpoint) with its cosignatures.
 
-    route, summary, needs = "GET /ledger/checkpoint", "Latest checkpoint", "verify"
-    media_type, fails, endpoint = "text/plain", (404,), "checkpoint"
-
-    def run(self, root: RootPort, caller: Caller) -> str:
-        """Return the checkpoint.
-
-        Raises:
-            NotFoundError: no checkpoint was signed yet.
-        """
-        if (latest := root.ledger.checkpoints.latest()) is None:
-            raise NotFoundError("No checkpoint was signed yet. POST to this path signs one.")
-        return str(latest)
+    Raises:
+        NotFoundError: no checkpoint was signed yet.
+    """
+    if (latest := root.ledger.checkpoints.latest()) is None:
+        raise NotFoundError("No checkpoint was signed yet. POST to this path signs one.")
+    return str(latest)
 
 
-class SignCheckpoint(Operation):
-    """Sign a checkpoint of the ledger. Keep it where the operator cannot change it."""
-
-    command, route = "ledger checkpoint", "POST /ledger/checkpoint"
-    summary, needs, media_type = "Sign a checkpoint", "manage_keys", "text/plain"
-    status, endpoint = 201, "sign"
-
-    out: Path | None = _out()
+@verb(
+    "ledger checkpoint", "POST /ledger/checkpoint", summary="Sign a checkpoint",
+    needs="manage_keys", media_type="text/plain", status=201, endpoint="sign",
+)  # fmt: skip
+def sign_checkpoint(
+    root: RootPort, caller: Caller, *,
+    out: Path | None = _out(),
     witnesses: list[tuple[str, str]] = field(
         "Request a cosignature of this witness. Repeat for several witnesses.", [],
         flag="--witness", metavar="URL VKEY", door="command",
-    )  # fmt: skip
+    ),
+) -> str:  # fmt: skip
+    """Sign a checkpoint of the ledger. Keep it where the operator cannot change it.
 
-    def run(self, root: RootPort, caller: Caller) -> str:
-        """Return the signed checkpoint, with the cosignatures of the witnesses.
+    Raises:
+        TlogError: the key of a witness cannot be parsed.
+        WitnessError: a witness refuses or does not answer.
+    """
+    from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 
-        Raises:
-            TlogError: the key of a witness cannot be parsed.
-            WitnessError: a witness refuses or does not answer.
-        """
-        from remit.ledger.tlog import SignedCheckpoint, VerifierKey
-
-        keys = [(url, VerifierKey.parse(text)) for url, text in self.witnesses]
-        signed = SignedCheckpoint.parse(root.ledger.checkpoint())
-        if keys:
-            return str(cosigned(root.ledger, signed, keys))
-        latest = root.ledger.checkpoints.latest()
-        is_same = latest is not None and latest.note.text == signed.note.text
-        return str(latest if is_same and caller.is_local else signed)
+    keys = [(url, VerifierKey.parse(text)) for url, text in witnesses]
+    signed = SignedCheckpoint.parse(root.ledger.checkpoint())
+    if keys:
+        return str(cosigned(root.ledger, signed, keys))
+    latest = root.ledger.checkpoints.latest()
+    is_same = latest is not None and latest.note.text == signed.note.text
+    return str(latest if is_same and caller.is_local else signed)
 
 
 def cosigned(
@@ -386,53 +409,49 @@ def cosigned(
     return signed
 
 
-class ReadVerifierKey(Operation):
+@verb(
+    "ledger key", "GET /ledger/key", summary="Verifier key", needs="verify",
+    media_type="text/plain", fails=(404,),
+)  # fmt: skip
+def read_verifier_key(root: RootPort, caller: Caller) -> str:
     """Print the key (origin+hash+key) that verifies checkpoints and proofs of this ledger.
 
     For independent proof, get the key from a place that the operator cannot change.
+
+    Raises:
+        NotFoundError: the ledger has no signing key.
     """
+    from remit.ledger import ledger_key
 
-    command, route, summary, needs = "ledger key", "GET /ledger/key", "Verifier key", "verify"
-    media_type, fails = "text/plain", (404,)
-
-    def run(self, root: RootPort, caller: Caller) -> str:
-        """Return the key.
-
-        Raises:
-            NotFoundError: the ledger has no signing key.
-        """
-        from remit.ledger import ledger_key
-
-        if (key := ledger_key(root.place, root.settings.ledger).verifier_key()) is None:
-            raise NotFoundError(
-                "This ledger has no signing key.", next_step="`remit init` creates one."
-            )
-        return f"{key}\n"
+    if (key := ledger_key(root.place, root.settings.ledger).verifier_key()) is None:
+        raise NotFoundError(
+            "This ledger has no signing key.", next_step="`remit init` creates one."
+        )
+    return f"{key}\n"
 
 
-class CountEntries(Operation):
+def _count_entries_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the number of all entries, then the event types, the most frequent first."""
+    yield f"{count(found['entries'], 'entry')} in {found['location']}"
+    if found["archived"]:
+        yield f"  {found['archived']:>8}  of them archived"
+    for name, number in sorted(found["events"].items(), key=lambda one: (-one[1], one[0])):
+        yield f"  {number:>8}  {name}"
+
+
+@verb(
+    "ledger stats", "GET /ledger/stats", summary="Number of entries", result="Stats",
+    lines=_count_entries_lines,
+)  # fmt: skip
+def count_entries(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Count entries by event type."""
-
-    command, route, summary = "ledger stats", "GET /ledger/stats", "Number of entries"
-    result = "Stats"
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the numbers, and the last entry."""
-        ledger = root.ledger
-        head, events, entries = ledger.head(), ledger.count_by_event(), ledger.count()
-        return {
-            "entries": entries, "events": events, "archived": entries - sum(events.values()),
-            "head": {"seq": head[0], "entry_hash": head[1]} if head else None,
-            "location": ledger.location,
-        }  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the number of all entries, then the event types, the most frequent first."""
-        yield f"{count(found['entries'], 'entry')} in {found['location']}"
-        if found["archived"]:
-            yield f"  {found['archived']:>8}  of them archived"
-        for name, number in sorted(found["events"].items(), key=lambda one: (-one[1], one[0])):
-            yield f"  {number:>8}  {name}"
+    ledger = root.ledger
+    head, events, entries = ledger.head(), ledger.count_by_event(), ledger.count()
+    return {
+        "entries": entries, "events": events, "archived": entries - sum(events.values()),
+        "head": {"seq": head[0], "entry_hash": head[1]} if head else None,
+        "location": ledger.location,
+    }  # fmt: skip
 
 
 def _as_json(value: Any) -> str:
@@ -444,20 +463,3 @@ def _bytes_of(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise RemitError(f"{file} cannot be read: {error.strerror or error}.") from error
-
-
-def entry_line(entry: LedgerEntry) -> str:
-    """Return an entry as a line of a list: id, time, event type, reason and some metadata."""
-    metadata = entry.metadata
-    keys = _SHOWN.get(entry.event_type)
-    plain = [
-        key
-        for key in keys or metadata
-        if isinstance(value := metadata.get(key), (str, int, float))
-        and not isinstance(value, bool)
-        and value != ""
-    ]
-    names = plain[: None if keys else 3]
-    shown = " ".join(f"{key}={cut(metadata[key], _LINE_CHARS // 3)}" for key in names)
-    text = f"{entry.id}  {entry.timestamp}  {entry.event_type:<18} {entry.reason}  {shown}"
-    return text if len(text) <= 2 * _LINE_CHARS else f"{text[: 2 * _LINE_CHARS - 1]}…"

@@ -1,15 +1,15 @@
-"""The declaration of an operation, and the ports between operations and doors."""
+"""The declaration of an operation: its fields, its attributes, and the forms of its output."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import (
     IO,
-    TYPE_CHECKING,
     Any,
     ClassVar,
     TypeVar,
@@ -18,136 +18,10 @@ from typing import (
     get_type_hints,
 )
 
-from remit.kernel.errors import InvalidInputError, RemitError
-
-if TYPE_CHECKING:
-    from remit.agents import ApprovalQueue
-    from remit.agents.queue import OrderQueue
-    from remit.gateway import LLMGateway
-    from remit.gateway.auth import Directory, Identity, KeyStore
-    from remit.gateway.budget import TokenBudgeter
-    from remit.kernel.root import Root
-    from remit.kernel.settings import LoadedSettings, Settings
-    from remit.learning.proposals import Governance
-    from remit.ledger import LedgerClient
-    from remit.packages import PackageManager, RootPrices
-    from remit.packages.gates import GateContext
+from remit.kernel.errors import InvalidInputError
+from remit.operations.ports import Caller, RootPort
 
 _T = TypeVar("_T")
-
-
-class ForbiddenError(RemitError):
-    """The caller lacks the right to make this change.
-
-    Args:
-        message: sentence for people.
-        param: the field at fault; None if the right does not depend on a field.
-    """
-
-    def __init__(self, message: str, *, param: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
-
-
-class RootPort:
-    """An open root, as operations use it. The runtime implements the port.
-
-    Attributes:
-        path: the directory that the command line names; None for the default root.
-        place: the root.
-        loaded: the settings in force, with their sources.
-        settings: the settings in force.
-        ledger: the ledger; operations that change something need its signing key.
-        keys: the virtual keys.
-        budgeter: the limits and the spending.
-        directory: the names of users, teams and organisations.
-        orders: the orders for workers.
-        approvals: the requests for approval.
-        prices: the prices in force.
-        gateway: the gateway; only a server has one.
-        note: shows a message for people.
-        step: shows the name of a step before the step.
-    """
-
-    path: Path | None
-    place: Root
-    loaded: LoadedSettings
-    settings: Settings
-    ledger: LedgerClient
-    keys: KeyStore
-    budgeter: TokenBudgeter
-    directory: Directory
-    orders: OrderQueue
-    approvals: ApprovalQueue
-    prices: RootPrices
-    gateway: LLMGateway
-    note: Callable[[str], None]
-    step: Callable[[str], None]
-
-    def packages(self, caller: Caller) -> PackageManager:
-        """Return the manager of packages; an interrupted change is finished or undone first."""
-        raise NotImplementedError
-
-    def gate_context(self) -> GateContext:
-        """Return the inputs of the gates."""
-        raise NotImplementedError
-
-    def governance(self, caller: Caller) -> Governance:
-        """Return the object that decides on proposals in the caller's name."""
-        raise NotImplementedError
-
-    def progress(self, label: str) -> Callable[[int, int], None]:
-        """Return a function that reports the number of done and of all items of a long work."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """The caller of an operation.
-
-    Attributes:
-        who: name and permissions; or the name of the person at the command line, whose permissions
-            are those of the files.
-        subject_id: the person whom the content of the request is about; empty for nobody.
-        confirm: asks a question before an irreversible change; raises if the answer is no.
-    """
-
-    who: Identity | str
-    subject_id: str = ""
-    confirm: Callable[[str], None] = lambda question: None
-
-    @property
-    def is_local(self) -> bool:
-        """True for the person at the command line."""
-        return isinstance(self.who, str)
-
-    @property
-    def identity(self) -> Identity:
-        """Name and permissions; the person at the command line is an operator."""
-        if not isinstance(self.who, str):
-            return self.who
-        from remit.gateway.auth import Identity  # much to import, for few commands
-
-        return Identity(self.who, "operator", pass_through=("*",))
-
-    def may(self, permission: str) -> bool:
-        """Return True if the caller has a permission; at the command line, always."""
-        return self.is_local or self.identity.may(permission)
-
-    @property
-    def id(self) -> str:
-        """The id of the caller's key, or the caller's name without a key."""
-        return self.who if isinstance(self.who, str) else self.who.key_id or self.who.name
-
-    @property
-    def name(self) -> str:
-        """Name and key id, for the record; the name of a revoked key may be used again."""
-        return self.who if isinstance(self.who, str) else name_of(self.who)
-
-
-def name_of(identity: Identity) -> str:
-    """Return name and key id of a caller, for the record."""
-    return f"{identity.name} ({identity.key_id})" if identity.key_id else identity.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +38,8 @@ class Field:
         is_open: True if ``least`` and ``most`` themselves are refused.
         pattern: a regular expression that a part of the text must match.
         is_name: True for a printable text of 1 to 512 characters, without spaces at its ends.
-        flag: name of the command's option, if it is not derived from ``name``; empty for an
-            argument.
+        flag: names of the command's option, separated by spaces, if they are not derived from
+            ``name``; empty for an argument.
         metavar: name of the value in the command's help.
         separator: ``,`` if one option holds the whole list; else the option is repeatable.
         read: function from the option's text to the value.
@@ -216,7 +90,7 @@ class Field:
         return next(each for each in get_args(self.type) if each is not type(None))
 
 
-def field(help: str, default: Any = MISSING, **traits: Any) -> Any:  # noqa: A002
+def field(help: str, default: Any = MISSING, **traits: Any) -> Any:
     """Declare a field of an operation.
 
     Args:
@@ -273,12 +147,14 @@ class Feed:
         note: a message after the lines for people; empty for none.
         lists: names of the lists of one page, if there are several; an item is then the name of
             its list and the JSON object.
+        is_endless: True if the list waits for further items; its JSON has one item a line.
     """
 
     read: Callable[[str | None, int | None], Iterable[tuple[str, Any]]]
     rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     note: str = ""
     lists: tuple[str, ...] = ()
+    is_endless: bool = False
 
 
 def feed_of(
@@ -311,6 +187,21 @@ def feed_of(
         yield from zip(map(cursor_of, part), describe(part), strict=True)
 
     return Feed(read, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A result of a command with its lines for people, if these need more than the result.
+
+    Attributes:
+        value: the JSON object.
+        lines: the lines for people, which are computed only if they are printed.
+        has_failed: True if the command exits with 1.
+    """
+
+    value: dict[str, Any]
+    lines: Iterable[str | Table]
+    has_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,6 +380,46 @@ class Operation:
             item: the JSON object of the item.
         """
         raise NotImplementedError
+
+
+_Verb = TypeVar("_Verb", bound=Callable[..., Any])
+_METHODS = ("lines", "line", "has_failed", "writes")
+_SECTION = re.compile(r"\n\s*(?:Raises|Returns|Yields):\n")
+
+
+def verb(command: str = "", route: str = "", **traits: Any) -> Callable[[_Verb], _Verb]:
+    """Return the decorator that declares an operation by a function, and returns the function.
+
+    The function takes the root, the caller, and the fields by name, whose defaults :func:`field`
+    declares. The docstring up to its first section is the description on all doors.
+
+    Args:
+        command: words of the command.
+        route: method and path below ``/api``.
+        traits: further attributes of :class:`Operation`; its methods as functions without ``self``.
+    """
+
+    def declared(function: _Verb) -> _Verb:
+        fields: dict[str, Field] = function.__kwdefaults__ or {}
+
+        def run(self: Operation, root: RootPort, caller: Caller) -> Any:
+            return function(root, caller, **{name: getattr(self, name) for name in fields})
+
+        name = "".join(map(str.capitalize, function.__name__.split("_")))
+        stated = {"command": command, "route": route}
+        type(name, (Operation,), {
+            "__doc__": _SECTION.split(function.__doc__ or "")[0],
+            "__module__": function.__module__,
+            "__annotations__": {name: function.__annotations__[name] for name in fields},
+            "run": run,
+            **fields,
+            **{name: words for name, words in stated.items() if words},
+            **{name: staticmethod(one) if name in _METHODS else one
+               for name, one in traits.items()},
+        })  # fmt: skip
+        return function
+
+    return declared
 
 
 DECLARED: list[type[Operation]] = []

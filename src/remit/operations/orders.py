@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from remit.operations.operation import (
-    Caller,
-    Column,
-    Feed,
-    ForbiddenError,
-    Operation,
-    RootPort,
-    facts,
-    field,
-    limit,
-)
+from remit.operations.operation import Feed, Operation, facts, field, limit, verb
+from remit.operations.ports import Caller, ForbiddenError, RootPort
 
 if TYPE_CHECKING:
     from remit.agents.queue import OrderStatus
@@ -35,58 +26,63 @@ def _text(text: str, most: int = _ID, **traits: Any) -> Any:
     return field(text, "", most=most, **traits)
 
 
-class _OfOrder(Operation):
-    order_id: str = field("Id of the order.", flag="")
-
-    def found(self, root: RootPort, caller: Caller, permission: str) -> OrderStatus:
-        """Return the order if the caller has the permission, or if the caller's key submitted it.
-
-        Raises:
-            NotFoundError: the order does not exist, or belongs to another key.
-        """
-        from remit.agents.queue import no_such_order
-
-        status, own = root.orders.get(self.order_id), caller.identity
-        is_own = bool(own.key_id) and own.within is None and status.key_id == own.key_id
-        if not is_own and not caller.may(permission):
-            raise no_such_order(self.order_id)
-        return status
+def _order_id() -> Any:
+    return field("Id of the order.", flag="")
 
 
-class ListOrders(Operation):
-    """List open orders in the order in which they start; with a state, others too."""
+def _found(root: RootPort, caller: Caller, order_id: str, permission: str) -> OrderStatus:
+    """Return an order if the caller has the permission, or if the caller's key submitted it.
 
-    command, route, summary, form = "order list", "GET /orders", "List orders", "OrderListed"
-    result, member, endpoint = "OrderPage", "orders", "listed"
-    nothing = "No orders match."
-    columns: ClassVar[tuple[Column, ...]] = (
+    Raises:
+        NotFoundError: the order does not exist, or belongs to another key.
+    """
+    from remit.agents.queue import no_such_order
+
+    status, own = root.orders.get(order_id), caller.identity
+    is_own = bool(own.key_id) and own.within is None and status.key_id == own.key_id
+    if not is_own and not caller.may(permission):
+        raise no_such_order(order_id)
+    return status
+
+
+@verb(
+    "order list", "GET /orders", summary="List orders", form="OrderListed", result="OrderPage",
+    member="orders", endpoint="listed", nothing="No orders match.",
+    columns=(
         "order_id", "state", "queue", "agent_id", "priority",
         ("attempts", lambda one: f"{one['attempts']}/{one['max_attempts']}"),
         ("submitted", lambda one: one["submitted"][:19]),
         ("held by", lambda one: one["error_code"] or one["held_by"] or one["waits_for"]
          or one["due"]),
-    )  # fmt: skip
-
-    queue: str = _text("Name of a queue; empty for all queues.", 100)
+    ),
+)  # fmt: skip
+def list_orders(
+    root: RootPort, caller: Caller, *,
+    queue: str = _text("Name of a queue; empty for all queues.", 100),
     state: Literal[
         "", "ready", "delayed", "held", "running", "waiting", "paused", "failed", "completed",
         "cancelled",
     ] = field(
         "State of the orders: ready, running, failed, completed, …; by default all that have not "
         "ended.", "", metavar="STATE",
-    )  # fmt: skip
-    limit: int | None = limit()
+    ),
+    limit: int | None = limit(),
+) -> Feed:  # fmt: skip
+    """List open orders in the order in which they start; with a state, others too."""
 
-    def run(self, root: RootPort, caller: Caller) -> Feed:
-        """Return the orders."""
+    def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
+        for one in root.orders.list(
+            queue=queue, state=state, limit=most or 1_000_000, after=cursor or ""
+        ):
+            yield one.cursor, one.to_dict()
 
-        def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
-            for one in root.orders.list(
-                queue=self.queue, state=self.state, limit=most or 1_000_000, after=cursor or ""
-            ):
-                yield one.cursor, one.to_dict()
+    return Feed(read)
 
-        return Feed(read)
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    yield from facts(found, "response")
+    if found["response"] is not None:
+        yield from ("", *str(found["response"]).splitlines())
 
 
 class SubmitOrder(Operation):
@@ -183,29 +179,22 @@ class SubmitOrder(Operation):
             raise ForbiddenError(why)
 
 
-class ShowOrder(_OfOrder):
+@verb(
+    "order show", "GET /orders/{order_id}", summary="One order", needs="read or call",
+    result="OrderDetail", endpoint="one", lines=_lines,
+)  # fmt: skip
+def show_order(root: RootPort, caller: Caller, *, order_id: str = _order_id()) -> dict[str, Any]:
     """Show an order with its state, task and response.
 
     With the permission `call` alone, only orders of the caller's key are found.
+
+    Raises:
+        NotFoundError: the order does not exist, or belongs to another key.
     """
-
-    command, route, summary = "order show", "GET /orders/{order_id}", "One order"
-    needs, result, endpoint = "read or call", "OrderDetail", "one"
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the order.
-
-        Raises:
-            NotFoundError: the order does not exist, or belongs to another key.
-        """
-        return _detail(root, self.found(root, caller, "read"))
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield each field that has a value, and the response."""
-        return _lines(found)
+    return _detail(root, _found(root, caller, order_id, "read"))
 
 
-class ChangeOrder(_OfOrder):
+class ChangeOrder(Operation):
     """Cancel, pause, resume or retry an order.
 
     With the permission `call` alone, only cancelling an order of the caller's key is allowed.
@@ -216,6 +205,7 @@ class ChangeOrder(_OfOrder):
 
     verb: Literal["cancel", "pause", "resume", "retry"] = field("The change.", door="route")
     by: str | None = by()
+    order_id: str = _order_id()
 
     def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
         """Change the order.
@@ -225,7 +215,7 @@ class ChangeOrder(_OfOrder):
             NotFoundError: the order does not exist, or belongs to another key.
             ConflictError: the state of the order does not permit the change.
         """
-        self.found(root, caller, _OPERATES)
+        _found(root, caller, self.order_id, _OPERATES)
         if self.verb != "cancel" and not caller.may(_OPERATES):
             raise ForbiddenError(f"The role {caller.identity.role} may only cancel its orders.")
         changed: OrderStatus = getattr(root.orders, self.verb)(self.order_id, by=caller.name)
@@ -251,20 +241,16 @@ for _verb, _meaning in {
     })  # fmt: skip
 
 
-class ForkOrder(_OfOrder):
-    """Submit the content of an earlier order as a new order."""
+@verb("order fork", changes=True, prints="{order_id}")
+def fork_order(
+    root: RootPort, caller: Caller, *, by: str | None = by(), order_id: str = _order_id()
+) -> dict[str, Any]:
+    """Submit the content of an earlier order as a new order.
 
-    command, changes, prints = "order fork", True, "{order_id}"
-
-    by: str | None = by()
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Submit the new order.
-
-        Raises:
-            NotFoundError: the order does not exist.
-        """
-        return {"order_id": root.orders.fork(self.order_id, by=caller.name)}
+    Raises:
+        NotFoundError: the order does not exist.
+    """
+    return {"order_id": root.orders.fork(order_id, by=caller.name)}
 
 
 def _detail(root: RootPort, status: OrderStatus) -> dict[str, Any]:
@@ -272,9 +258,3 @@ def _detail(root: RootPort, status: OrderStatus) -> dict[str, Any]:
 
     task = root.orders.submission(status.order_id).metadata["task"]
     return {**status.to_dict(), "task": task, **response_of(root.ledger, status.turn_entry_id)}
-
-
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    yield from facts(found, "response")
-    if found["response"] is not None:
-        yield from ("", *str(found["response"]).splitlines())

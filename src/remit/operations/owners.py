@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
 from remit.operations import limits as limits_
-from remit.operations.operation import (
-    Caller,
-    Column,
-    Feed,
-    Note,
-    Operation,
-    RootPort,
-    feed_of,
-    field,
-    limit,
-)
+from remit.operations.operation import Column, Feed, Note, Operation, feed_of, field, limit
+from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     pass

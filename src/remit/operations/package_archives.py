@@ -6,12 +6,14 @@ import io
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
-from remit.operations.operation import Caller, Note, Operation, RootPort, field
+from remit.operations.operation import Answer, Note, field, verb
+from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
@@ -42,208 +44,181 @@ def _directory() -> Any:
     return field("Directory of the package.", flag="", metavar="DIRECTORY", place="folder")
 
 
-class NewPackage(Operation):
-    """Create a package with a working example agent."""
-
-    command, media_type = "package new", "text/plain"
-
-    directory: Path = _directory()
-    package_id: str = field("The package's id.", flag="--id", metavar="PKG-…")
-    title: str = field("One-line description.", "")
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Write the files.
-
-        Raises:
-            PackageError: the directory is in use, or the id cannot be used.
-        """
-        from remit.packages import new_package
-
-        return asdict(new_package(self.directory, self.package_id, title=self.title))
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the package and its files, and a note on the next command."""
-        yield f"{found['package_id']} {found['version']} in {self.directory}"
-        for asset in found["assets"]:
-            yield f"  {asset['path']} ({asset['classification']})"
-        yield Note(f"Edit the files, then run `remit package pack {self.directory} --update`.")
+def _new_package_lines(found: dict[str, Any], directory: Path) -> Iterator[str]:
+    """Yield the package and its files, and a note on the next command."""
+    yield f"{found['package_id']} {found['version']} in {directory}"
+    for asset in found["assets"]:
+        yield f"  {asset['path']} ({asset['classification']})"
+    yield Note(f"Edit the files, then run `remit package pack {directory} --update`.")
 
 
-class PackPackage(Operation):
-    """Build a package archive. The build is reproducible."""
+@verb("package new", media_type="text/plain")
+def new_package(
+    root: RootPort, caller: Caller, *,
+    directory: Path = _directory(),
+    package_id: str = field("The package's id.", flag="--id", metavar="PKG-…"),
+    title: str = field("One-line description.", ""),
+) -> Answer:  # fmt: skip
+    """Create a package with a working example agent.
 
-    command = "package pack"
+    Raises:
+        PackageError: the directory is in use, or the id cannot be used.
+    """
+    from remit import packages
 
-    directory: Path = _directory()
+    found = asdict(packages.new_package(directory, package_id, title=title))
+    return Answer(found, _new_package_lines(found, directory))
+
+
+def _pack_package_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the file and its hash."""
+    yield f"{found['archive']} ({found['bytes']:,} bytes)"
+    yield found["digest"]
+
+
+@verb("package pack", lines=_pack_package_lines)
+def pack_package(
+    root: RootPort, caller: Caller, *,
+    directory: Path = _directory(),
     target: Path | None = field(
         "Output file (default: PKG-…-VERSION.tar.gz in the current directory).", None, flag="--out"
-    )
-    update: bool = field("Update the file hashes in manifest.json first.", False)
+    ),
+    update: bool = field("Update the file hashes in manifest.json first.", False),
+) -> dict[str, Any]:  # fmt: skip
+    """Build a package archive. The build is reproducible.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Write the archive, which every root with the same limits accepts.
+    Raises:
+        PackageError: the package is not valid, or the file cannot be written.
+    """
+    from remit.kernel.canonical import sha256_hex
+    from remit.packages import PackageError, pack, read_archive, replace_file, update_hashes
 
-        Raises:
-            PackageError: the package is not valid, or the file cannot be written.
-        """
-        from remit.kernel.canonical import sha256_hex
-        from remit.packages import PackageError, pack, read_archive, replace_file, update_hashes
-
-        if self.update:
-            update_hashes(self.directory)
-        data = pack(self.directory)
-        # An archive that others would refuse is refused here, where it can be changed.
-        manifest = read_archive(io.BytesIO(data), package_settings(root.path)).manifest
-        target = self.target or Path(f"{manifest.package_id}-{manifest.version}.tar.gz")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(target, data)
-        except OSError as error:
-            raise PackageError(
-                "unreadable",
-                f"{target} cannot be written: {error.strerror or error}.",
-                next_step="Choose another file with `remit package pack --out FILE`.",
-            ) from error
-        return {
-            "package_id": manifest.package_id, "version": manifest.version,
-            "archive": str(target), "digest": f"sha256:{sha256_hex(data)}", "bytes": len(data),
-        }  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the file and its hash."""
-        yield f"{found['archive']} ({found['bytes']:,} bytes)"
-        yield found["digest"]
+    if update:
+        update_hashes(directory)
+    data = pack(directory)
+    # An archive that others would refuse is refused here, where it can be changed.
+    manifest = read_archive(io.BytesIO(data), package_settings(root.path)).manifest
+    target = target or Path(f"{manifest.package_id}-{manifest.version}.tar.gz")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(target, data)
+    except OSError as error:
+        raise PackageError(
+            "unreadable",
+            f"{target} cannot be written: {error.strerror or error}.",
+            next_step="Choose another file with `remit package pack --out FILE`.",
+        ) from error
+    return {
+        "package_id": manifest.package_id, "version": manifest.version,
+        "archive": str(target), "digest": f"sha256:{sha256_hex(data)}", "bytes": len(data),
+    }  # fmt: skip
 
 
-class SignArchive(Operation):
-    """Sign an archive; write or extend the signature file ARCHIVE.intoto.json."""
+def _sign_archive_lines(found: dict[str, Any], manifest: Manifest) -> Iterator[str]:
+    """Yield the signature file, and a note on the package and the key."""
+    yield found["signature"]
+    named = f"{manifest.package_id} {manifest.version}"
+    yield Note(f"Signed {named} with {found['key_id'][:_SHORT]}….")
 
-    command = "package sign"
 
-    archive: Path = field("The archive.", flag="", metavar="ARCHIVE")
-    key_file: Path = field("File of the private key.", flag="--key")
+@verb("package sign")
+def sign_archive(
+    root: RootPort, caller: Caller, *,
+    archive: Path = field("The archive.", flag="", metavar="ARCHIVE"),
+    key_file: Path = field("File of the private key.", flag="--key"),
     expires: datetime | None = field(
         "Day (UTC) from which installs no longer accept the signature.", None
-    )
+    ),
+) -> Answer:  # fmt: skip
+    """Sign an archive; write or extend the signature file ARCHIVE.intoto.json.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Write the signature.
+    Raises:
+        InvalidInputError: the expiry of an existing signature file would change.
+        PackageError: the archive or the key cannot be read.
+    """
+    from remit.kernel.settings import default_settings
+    from remit.packages import IncomingArchive, PackageKey, read_archive, replace_file, sign
 
-        Raises:
-            InvalidInputError: the expiry of an existing signature file would change.
-            PackageError: the archive or the key cannot be read.
-        """
-        from remit.kernel.settings import default_settings
-        from remit.packages import IncomingArchive, PackageKey, read_archive, replace_file, sign
-
-        limits = default_settings().packages
-        incoming = IncomingArchive.from_file(self.archive, limits.compressed_bytes)
-        if incoming.envelope and self.expires is not None:
-            raise InvalidInputError("The expiry of an existing signature file cannot be changed.")
-        self.key = PackageKey.load(self.key_file)
-        found = read_archive(io.BytesIO(incoming.data), limits)
-        self.manifest = found.manifest
-        ends = None if self.expires is None else self.expires.replace(tzinfo=UTC)
-        target = IncomingArchive.envelope_file(self.archive)
-        envelope = sign(
-            found.digest, found.manifest, self.key, expires=ends, envelope=incoming.envelope
-        )
-        replace_file(target, envelope)
-        return {"signature": str(target), "key_id": self.key.key_id,
-                "archive_sha256": found.digest}  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the signature file, and a note on the package and the key."""
-        yield found["signature"]
-        named = f"{self.manifest.package_id} {self.manifest.version}"
-        yield Note(f"Signed {named} with {found['key_id'][:_SHORT]}….")
+    limits = default_settings().packages
+    incoming = IncomingArchive.from_file(archive, limits.compressed_bytes)
+    if incoming.envelope and expires is not None:
+        raise InvalidInputError("The expiry of an existing signature file cannot be changed.")
+    key = PackageKey.load(key_file)
+    read = read_archive(io.BytesIO(incoming.data), limits)
+    ends = None if expires is None else expires.replace(tzinfo=UTC)
+    target = IncomingArchive.envelope_file(archive)
+    envelope = sign(read.digest, read.manifest, key, expires=ends, envelope=incoming.envelope)
+    replace_file(target, envelope)
+    found = {"signature": str(target), "key_id": key.key_id, "archive_sha256": read.digest}
+    return Answer(found, _sign_archive_lines(found, read.manifest))
 
 
-class VerifyArchive(Operation):
-    """Verify an archive and its signatures against the trusted keys, without unpacking."""
-
-    command, repairs = "package verify", True
-
-    archive: Path = field("The archive.", flag="", metavar="ARCHIVE")
-    package_id: str = field("Refuse anything but this package.", "", flag="--id")
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the package and its signatures.
-
-        Raises:
-            PackageError: the archive is not valid, or too few trusted keys signed it.
-        """
-        from remit.packages import IncomingArchive, TrustPolicy, admit, read_trust
-
-        limits = root.settings.packages
-        incoming = IncomingArchive.from_file(
-            self.archive, limits.compressed_bytes, expected_id=self.package_id
-        )
-        policy = read_trust(root.place.path / TrustPolicy.FILE, root.ledger)
-        found = admit(incoming, policy, limits, dev=False)
-        manifest, signature = found.manifest, found.package.signature
-        return {
-            "verified": True, "package_id": manifest.package_id, "version": manifest.version,
-            "archive_sha256": found.archive.digest, "files": len(found.archive.files),
-            "keyids": signature["keyids"], "threshold": signature["threshold"],
-        }  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the package, its number of files, and its keys."""
-        keys = ", ".join(f"{key_id[:_SHORT]}…" for key_id in found["keyids"])
-        yield (f"{found['package_id']} {found['version']}: {count(found['files'], 'file')}, "
-               f"signed by {keys} (threshold {found['threshold']})")  # fmt: skip
+def _verify_archive_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the package, its number of files, and its keys."""
+    keys = ", ".join(f"{key_id[:_SHORT]}…" for key_id in found["keyids"])
+    yield (f"{found['package_id']} {found['version']}: {count(found['files'], 'file')}, "
+           f"signed by {keys} (threshold {found['threshold']})")  # fmt: skip
 
 
-class ShowArchive(Operation):
-    """Show a package: description, dependencies, permissions and files."""
+@verb("package verify", repairs=True, lines=_verify_archive_lines)
+def verify_archive(
+    root: RootPort, caller: Caller, *,
+    archive: Path = field("The archive.", flag="", metavar="ARCHIVE"),
+    package_id: str = field("Refuse anything but this package.", "", flag="--id"),
+) -> dict[str, Any]:  # fmt: skip
+    """Verify an archive and its signatures against the trusted keys, without unpacking.
 
-    command = "package show"
+    Raises:
+        PackageError: the archive is not valid, or too few trusted keys signed it.
+    """
+    from remit.packages import IncomingArchive, TrustPolicy, admit, read_trust
 
+    limits = root.settings.packages
+    incoming = IncomingArchive.from_file(archive, limits.compressed_bytes, expected_id=package_id)
+    policy = read_trust(root.place.path / TrustPolicy.FILE, root.ledger)
+    found = admit(incoming, policy, limits, dev=False)
+    manifest, signature = found.manifest, found.package.signature
+    return {
+        "verified": True, "package_id": manifest.package_id, "version": manifest.version,
+        "archive_sha256": found.archive.digest, "files": len(found.archive.files),
+        "keyids": signature["keyids"], "threshold": signature["threshold"],
+    }  # fmt: skip
+
+
+@verb("package show")
+def show_archive(
+    root: RootPort, caller: Caller, *,
     package: str = field("An archive, a directory, or the id of an installed package.", flag="",
-                         metavar="ARCHIVE|DIRECTORY")  # fmt: skip
+                         metavar="ARCHIVE|DIRECTORY"),
+) -> Answer:  # fmt: skip
+    """Show a package: description, dependencies, permissions and files.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the manifest.
-
-        Raises:
-            PackageError: no such package exists, or the content is not a valid package.
-        """
-        self.manifest = _view(root, self.package).manifest
-        found = asdict(self.manifest)
-        del found["digest"]
-        return {**found, "manifest_digest": self.manifest.digest}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the description, then a section for each list that is not empty."""
-        yield from _manifest_lines(self.manifest)
+    Raises:
+        PackageError: no such package exists, or the content is not a valid package.
+    """
+    manifest = _view(root, package).manifest
+    found = asdict(manifest)
+    del found["digest"]
+    return Answer({**found, "manifest_digest": manifest.digest}, _manifest_lines(manifest))
 
 
-class CompareArchives(Operation):
-    """Compare two versions of a package; each is an archive or a directory."""
+@verb("package diff")
+def compare_archives(
+    root: RootPort, caller: Caller, *,
+    old: str = field("The old version.", flag=""),
+    new: str = field("The new version.", flag=""),
+) -> Answer:  # fmt: skip
+    """Compare two versions of a package; each is an archive or a directory.
 
-    command = "package diff"
+    Raises:
+        PackageError: a package does not exist or is not valid.
+    """
+    from remit.packages import compare_packages
 
-    old: str = field("The old version.", flag="")
-    new: str = field("The new version.", flag="")
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the differences.
-
-        Raises:
-            PackageError: a package does not exist or is not valid.
-        """
-        from remit.packages import compare_packages
-
-        self.found = compare_packages(_view(root, self.old), _view(root, self.new))
-        return asdict(self.found)
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the differences, and a note if the new version may do more."""
-        yield from self.found.lines()
-        if self.found.widened:
-            yield Note("The new version requests more permissions: installing it requires "
-                       "--approve.")  # fmt: skip
+    difference = compare_packages(_view(root, old), _view(root, new))
+    notes = [Note("The new version requests more permissions: installing it requires --approve.")]
+    lines = chain(difference.lines(), notes if difference.widened else ())
+    return Answer(asdict(difference), lines)
 
 
 def _view(root: RootPort, argument: str) -> Archive:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.extensions import INDEX, load_extension
 from remit.kernel.words import count
-from remit.operations.operation import Caller, Note, Operation, RootPort, field
+from remit.operations.operation import Answer, Note, Operation, field, verb
+from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.packages import IncomingArchive, InstalledPackage, PackageManager
@@ -26,15 +27,9 @@ def _approve() -> Any:
     return field("Approve the requested permissions; the approval is recorded.", False)
 
 
-class _Repair(Operation):
-    repairs = True
+class _Install(Operation):
+    repairs, changes = True, True
 
-
-class _Change(_Repair):
-    changes = True
-
-
-class _Install(_Change):
     archives: list[str] = field(
         "Archives, or ids of packages of an index.", flag="", metavar="ARCHIVE…"
     )
@@ -96,120 +91,107 @@ class UpgradePackages(_Install):
     command = "package upgrade"
 
 
-class RemovePackage(_Change):
-    """Remove a package with its files and its stored archive."""
+@verb(
+    "package remove", prints="{removed[package_id]} {removed[version]} removed", changes=True,
+    repairs=True,
+)  # fmt: skip
+def remove_package(
+    root: RootPort, caller: Caller, *, package_id: str = field("Id of the package.", flag="")
+) -> dict[str, Any]:
+    """Remove a package with its files and its stored archive.
 
-    command, prints = "package remove", "{removed[package_id]} {removed[version]} removed"
-
-    package_id: str = field("Id of the package.", flag="")
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Remove the package.
-
-        Raises:
-            PackageError: the package is not installed, or another package needs it.
-        """
-        return {"removed": _plain(root.packages(caller).remove(self.package_id))}
-
-
-class RollbackPackage(_Change):
-    """Go back to an earlier installed version."""
-
-    command = "package rollback"
-
-    package_id: str = field("Id of the package.", flag="")
-    version: str = field("Version to go back to (default: the previous one).", "", flag="--to")
-    approve: bool = _approve()
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Install the earlier version.
-
-        Raises:
-            PackageError: there is no such version, or it is refused.
-        """
-        manager = root.packages(caller)
-        now = manager.rollback(self.package_id, self.version, approve=self.approve)
-        return {"packages": [_plain(now)]}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the package and its entry."""
-        (now,) = found["packages"]
-        yield f"{now['package_id']} rolled back to {now['version']} ({now['entry_id']})"
+    Raises:
+        PackageError: the package is not installed, or another package needs it.
+    """
+    return {"removed": _plain(root.packages(caller).remove(package_id))}
 
 
-class RestorePackages(_Change):
-    """Restore changed and missing files of installed packages."""
+def _rollback_package_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the package and its entry."""
+    (now,) = found["packages"]
+    yield f"{now['package_id']} rolled back to {now['version']} ({now['entry_id']})"
 
-    command = "package restore"
 
+@verb("package rollback", changes=True, repairs=True, lines=_rollback_package_lines)
+def rollback_package(
+    root: RootPort, caller: Caller, *,
+    package_id: str = field("Id of the package.", flag=""),
+    version: str = field("Version to go back to (default: the previous one).", "", flag="--to"),
+    approve: bool = _approve(),
+) -> dict[str, Any]:  # fmt: skip
+    """Go back to an earlier installed version.
+
+    Raises:
+        PackageError: there is no such version, or it is refused.
+    """
+    manager = root.packages(caller)
+    now = manager.rollback(package_id, version, approve=approve)
+    return {"packages": [_plain(now)]}
+
+
+def _restore_packages_lines(found: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each file, and their number."""
+    for path, what in found.items():
+        yield f"{path} restored ({what} was there)" if what else f"{path} deleted"
+    number = len(found)
+    yield Note(f"{count(number, 'file')} restored or deleted." if number
+               else "No installed file was changed.")  # fmt: skip
+
+
+@verb("package restore", repairs=True, changes=True)
+def restore_packages(
+    root: RootPort, caller: Caller, *,
     package_ids: list[str] = field("Ids of packages; all by default.", [], flag="",
-                                   metavar="[PACKAGE_ID…]")  # fmt: skip
+                                   metavar="[PACKAGE_ID…]"),
+) -> Answer:  # fmt: skip
+    """Restore changed and missing files of installed packages.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Restore the files.
-
-        Raises:
-            PackageError: a package is not installed, or its archive is missing.
-        """
-        self.found = root.packages(caller).restore(tuple(self.package_ids))
-        return {"restored": list(self.found)}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield a line for each file, and their number."""
-        for path, what in self.found.items():
-            yield f"{path} restored ({what} was there)" if what else f"{path} deleted"
-        number = len(self.found)
-        yield Note(f"{count(number, 'file')} restored or deleted." if number
-                   else "No installed file was changed.")  # fmt: skip
+    Raises:
+        PackageError: a package is not installed, or its archive is missing.
+    """
+    restored = root.packages(caller).restore(tuple(package_ids))
+    return Answer({"restored": list(restored)}, _restore_packages_lines(restored))
 
 
-class ListInstalled(_Repair):
+def _list_installed_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield a line for each package."""
+    width = max((len(one["package_id"]) for one in found["packages"]), default=0)
+    for one in found["packages"]:
+        signed = "unsigned" if one["signature"]["waived"] else "signed"
+        yield f"{one['package_id']:<{width}}  {one['version']:<8}  {signed:<8}  {one['title']}"
+
+
+@verb("package list", repairs=True, lines=_list_installed_lines)
+def list_installed(root: RootPort, caller: Caller) -> dict[str, Any]:
     """List installed packages: your own first, then those shipped with Remit."""
-
-    command = "package list"
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the packages."""
-        found = root.packages(caller).registry().packages.values()
-        shown = [_plain(one) for one in sorted(found, key=lambda package: package.ships)]
-        return {"count": len(shown), "packages": shown}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield a line for each package."""
-        width = max((len(one["package_id"]) for one in found["packages"]), default=0)
-        for one in found["packages"]:
-            signed = "unsigned" if one["signature"]["waived"] else "signed"
-            yield f"{one['package_id']:<{width}}  {one['version']:<8}  {signed:<8}  {one['title']}"
+    found = root.packages(caller).registry().packages.values()
+    shown = [_plain(one) for one in sorted(found, key=lambda package: package.ships)]
+    return {"count": len(shown), "packages": shown}
 
 
-class CompareRegistry(_Repair):
+def _compare_registry_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the result and the hash."""
+    if found["equal"]:
+        yield "matches the ledger"
+    else:
+        yield f"differs from the ledger: {found['differing']}"
+    yield found["sha256"]
+
+
+@verb("package registry", repairs=True)
+def compare_registry(
+    root: RootPort, caller: Caller, *,
+    check: bool = field("Exit 1 if the registries differ from the ledger.", False),
+    rebuild: bool = field("Rebuild the registries from the ledger.", False),
+) -> Answer:  # fmt: skip
     """Compare the registries of installed files with the ledger."""
-
-    command = "package registry"
-
-    check: bool = field("Exit 1 if the registries differ from the ledger.", False)
-    rebuild: bool = field("Rebuild the registries from the ledger.", False)
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the comparison."""
-        manager = root.packages(caller)
-        if self.rebuild:
-            manager.rebuild()
-        found = manager.registry()
-        differing = found.differing(root.place.path)
-        return {"equal": not differing, "differing": differing, "sha256": found.digest}
-
-    def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if the registries differ, and ``check`` is given."""
-        return self.check and not found["equal"]
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the result and the hash."""
-        if found["equal"]:
-            yield "matches the ledger"
-        else:
-            yield f"differs from the ledger: {found['differing']}"
-        yield found["sha256"]
+    manager = root.packages(caller)
+    if rebuild:
+        manager.rebuild()
+    registry = manager.registry()
+    differing = registry.differing(root.place.path)
+    found = {"equal": not differing, "differing": differing, "sha256": registry.digest}
+    return Answer(found, _compare_registry_lines(found), check and not found["equal"])
 
 
 def _plain(package: InstalledPackage) -> dict[str, Any]:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError, nearest
-from remit.operations.operation import (
-    Caller,
-    Column,
-    Feed,
-    Note,
-    Operation,
-    RootPort,
-    feed_of,
-    field,
-)
+from remit.operations.operation import Answer, Feed, Note, feed_of, field, verb
+from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.packages import RootPrices
@@ -34,227 +26,223 @@ def _rate(text: str, **traits: Any) -> Any:
     return field(text, metavar="USD", **traits)
 
 
-class _OfFile(Operation):
-    providers: list[str] = field(
+def _providers() -> Any:
+    return field(
         "Only prices of this provider; may be repeated. Default: providers that are configured or "
         "have a price.", [], flag="--provider",
     )  # fmt: skip
-    pattern: str | None = field(
-        "Only matching models, such as gpt-5*.", None, flag="--models", metavar="PATTERN"
-    )
-    file: Path | None
-
-    def read(self, root: RootPort, found: RootPrices, counts: dict[str, Any]) -> Overlay:
-        """Return the prices of the file, of the wanted providers and models.
-
-        Args:
-            root: the root.
-            found: the prices in force.
-            counts: receives ``same`` and ``skipped`` of a LiteLLM file.
-
-        Raises:
-            InvalidInputError: a provider is unknown.
-            RemitError: the file cannot be read, or a key is wrong; the message names the key.
-        """
-        from fnmatch import fnmatchcase
-
-        from remit.providers.prices import Overlay, is_litellm, read_litellm
-
-        file = self.file or Path()
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise RemitError(
-                f"{file} cannot be read: {error.strerror}.",
-                next_step="Give a file that you can read.",
-            ) from error
-        known = _known_providers(found, root)
-        for name in self.providers:
-            _check_provider(name, known)
-        if is_litellm(data):
-            read, read_counts = read_litellm(
-                data, str(file), found.table, found.base, found.own,
-                providers=self.providers or known, models=self.pattern or "*", day=_today(),
-            )  # fmt: skip
-            counts |= read_counts
-            return read
-        read = Overlay.read(data, str(file), found.base)
-        for key, size in read.without_sizes(found.base).items():
-            raise RemitError(
-                f'{file}: models."{key}" has no {size}, and the model is new: its calls have no '
-                "bound.", next_step=f"Add {size}; docs/prices.md describes every key.",
-            )  # fmt: skip
-        for key, entry in list(read.models.items()):
-            bare = key.removeprefix(f"{entry['provider']}/")
-            if (self.providers and entry["provider"] not in self.providers) or (
-                self.pattern and not fnmatchcase(bare, self.pattern)
-            ):
-                del read.models[key]
-        return read
 
 
-class ListPrices(Operation):
-    """List the prices in force, sorted by provider and model, with source and date.
+def _pattern() -> Any:
+    return field("Only matching models, such as gpt-5*.", None, flag="--models", metavar="PATTERN")
 
-    With PATTERN (gpt-4o*), those of matching models.
+
+def _read(
+    root: RootPort, found: RootPrices, file: Path, providers: list[str], pattern: str | None,
+    counts: dict[str, Any],
+) -> Overlay:  # fmt: skip
+    """Return the prices of a file, of the wanted providers and models.
+
+    Args:
+        root: the root.
+        found: the prices in force.
+        file: the file.
+        providers: the wanted providers; empty for those that are known.
+        pattern: pattern of the wanted models; None for all.
+        counts: receives ``same`` and ``skipped`` of a LiteLLM file.
+
+    Raises:
+        InvalidInputError: a provider is unknown.
+        RemitError: the file cannot be read, or a key is wrong; the message names the key.
     """
+    from fnmatch import fnmatchcase
 
-    command, route, summary, form = "price list", "GET /prices", "List prices", "PriceQuery"
-    result, member, endpoint = "PricePage", "prices", "listed"
-    columns: ClassVar[tuple[Column, ...]] = (
+    from remit.providers.prices import Overlay, is_litellm, read_litellm
+
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise RemitError(
+            f"{file} cannot be read: {error.strerror}.",
+            next_step="Give a file that you can read.",
+        ) from error
+    known = _known_providers(found, root)
+    for name in providers:
+        _check_provider(name, known)
+    if is_litellm(data):
+        read, read_counts = read_litellm(
+            data, str(file), found.table, found.base, found.own,
+            providers=providers or known, models=pattern or "*", day=_today(),
+        )  # fmt: skip
+        counts |= read_counts
+        return read
+    read = Overlay.read(data, str(file), found.base)
+    for key, size in read.without_sizes(found.base).items():
+        raise RemitError(
+            f'{file}: models."{key}" has no {size}, and the model is new: its calls have no '
+            "bound.", next_step=f"Add {size}; docs/prices.md describes every key.",
+        )  # fmt: skip
+    for key, entry in list(read.models.items()):
+        bare = key.removeprefix(f"{entry['provider']}/")
+        if (providers and entry["provider"] not in providers) or (
+            pattern and not fnmatchcase(bare, pattern)
+        ):
+            del read.models[key]
+    return read
+
+
+@verb(
+    "price list", "GET /prices", summary="List prices", form="PriceQuery", result="PricePage",
+    member="prices", endpoint="listed",
+    columns=(
         "model", "provider", "input", "output", ("cached", lambda one: one["cached_input"]),
         ("window", lambda one: one["context_window"]),
         ("max out", lambda one: one["max_output_tokens"]),
         "date", ("source", lambda one: one["origin"]),
-    )  # fmt: skip
-
+    ),
+)  # fmt: skip
+def list_prices(
+    root: RootPort, caller: Caller, *,
     model: str | None = field(
         "Name of a model, or a pattern such as `gpt-4o*`.", None, flag="", metavar="[PATTERN]"
+    ),
+    provider: str | None = _provider("Only models of this provider."),
+    own: bool = field("Only prices set by the operator.", False),
+) -> Feed:  # fmt: skip
+    """List the prices in force, sorted by provider and model, with source and date.
+
+    With PATTERN (gpt-4o*), those of matching models.
+    """
+    from remit.packages import recorded_prices
+
+    prices, entry = root.prices, {}
+    if not caller.is_local:
+        recorded = recorded_prices(root.ledger)
+        is_recorded = not prices.packaged and prices.file.matches(recorded)
+        entry = {"entry": (recorded.entry_id or None) if is_recorded else None}
+    return feed_of(
+        prices.chosen(provider=provider, pattern=model or "*", own=own),
+        lambda price: f"{price.provider}/{price.model}",
+        lambda part: map(prices.shown, part),
+        rest={**prices.versions, **entry},
+        note=f"prices {prices.table.version}",
     )
-    provider: str | None = _provider("Only models of this provider.")
-    own: bool = field("Only prices set by the operator.", False)
-
-    def run(self, root: RootPort, caller: Caller) -> Feed:
-        """Return the prices."""
-        from remit.packages import recorded_prices
-
-        prices, entry = root.prices, {}
-        if not caller.is_local:
-            recorded = recorded_prices(root.ledger)
-            is_recorded = not prices.packaged and prices.file.matches(recorded)
-            entry = {"entry": (recorded.entry_id or None) if is_recorded else None}
-        return feed_of(
-            prices.chosen(provider=self.provider, pattern=self.model or "*", own=self.own),
-            lambda price: f"{price.provider}/{price.model}",
-            lambda part: map(prices.shown, part),
-            rest={**prices.versions, **entry},
-            note=f"prices {prices.table.version}",
-        )
 
 
-class ShowPrice(Operation):
-    """Show the price of a model, by any of its names, and its origin."""
-
-    command = "price show"
-
-    model: str = field("Name of the model.", flag="")
-    provider: str | None = _provider()
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the price.
-
-        Raises:
-            InvalidInputError: no provider has the model, or several have and none is named.
-            RemitError: the model has no price.
-        """
-        prices = root.prices
-        who, bare = _named_model(self.model, self.provider, prices, root)
-        if (one := prices.table.find(who, bare)) is None:
-            raise _unknown_model(bare, who, prices)
-        surcharges = {
-            name: {value: times / 100 for value, times in values.items()}
-            for name, values in one.surcharges.items()
-        }
-        return {**prices.versions, "price": {**prices.shown(one), "surcharges": surcharges}}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield each value of the price."""
-        for key, value in found["price"].items():
-            if value not in (None, "", {}):
-                yield f"{key}: {_text(value)}"
+def _show_price_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield each value of the price."""
+    for key, value in found["price"].items():
+        if value not in (None, "", {}):
+            yield f"{key}: {_text(value)}"
 
 
-class _Change(Operation):
-    changes = True
+@verb("price show", lines=_show_price_lines)
+def show_price(
+    root: RootPort, caller: Caller, *,
+    model: str = field("Name of the model.", flag=""),
+    provider: str | None = _provider(),
+) -> dict[str, Any]:  # fmt: skip
+    """Show the price of a model, by any of its names, and its origin.
 
-    def change(self, root: RootPort, found: RootPrices) -> Overlay:
-        """Return the operator's new prices, computed from the prices in force."""
-        raise NotImplementedError
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Change the operator's prices: record the change, then replace the file.
-
-        Raises:
-            InvalidInputError: no provider has the model, or several have and none is named.
-            RemitError: a price cannot be used, or a package installed the file.
-            PackageError: another operation is running, or the disk refuses the file.
-        """
-        return self.made(root, caller)
-
-    def made(
-        self, root: RootPort, caller: Caller, *, reason: str = "", dry_run: bool = False,
-        more: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:  # fmt: skip
-        """Return the changes, after they were made unless ``dry_run``.
-
-        Args:
-            root: the root.
-            caller: the caller.
-            reason: the reason, for the ledger.
-            dry_run: True to change nothing.
-            more: further members, such as counts of an import.
-        """
-        from remit.packages import change_own_prices, planned, prices_of
-
-        named, entry_id = root.settings.budget.prices, ""
-        if dry_run:
-            before = prices_of(root.place, named, create=True)
-            done = planned(before, self.change(root, before))
-        else:
-            done, entry_id = change_own_prices(
-                root.place, root.ledger, named, lambda found: self.change(root, found),
-                wait_s=root.settings.packages.lock_timeout_s, by=caller.name, reason=reason,
-            )  # fmt: skip
-        shown = {"version": done.versions[1], "entry": entry_id or None, "dry_run": dry_run}
-        return {**shown, **(more or {}), "changes": done.changes}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the changes, and a note on the record."""
-        yield from _change_lines(found["changes"], found)
-        if found["dry_run"]:
-            yield Note("Nothing was changed (--dry-run).")
-        elif found["entry"]:
-            yield Note(f"Recorded as {found['entry']}; prices are {found['version']}. A running "
-                       "server applies them within seconds.")  # fmt: skip
-        else:
-            yield Note("The prices are set so already; nothing was changed.")
+    Raises:
+        InvalidInputError: no provider has the model, or several have and none is named.
+        RemitError: the model has no price.
+    """
+    prices = root.prices
+    who, bare = _named_model(model, provider, prices, root)
+    if (one := prices.table.find(who, bare)) is None:
+        raise _unknown_model(bare, who, prices)
+    surcharges = {
+        name: {value: times / 100 for value, times in values.items()}
+        for name, values in one.surcharges.items()
+    }
+    return {**prices.versions, "price": {**prices.shown(one), "surcharges": surcharges}}
 
 
-class SetPrice(_Change):
+def _changed(
+    root: RootPort, caller: Caller, change: Callable[[RootPrices], Overlay], *, reason: str = "",
+    dry_run: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Record a change of the operator's prices, replace the file, and return the changes.
+
+    Args:
+        root: the root.
+        caller: the caller.
+        change: returns the operator's new prices, computed from the prices in force.
+        reason: the reason, for the ledger.
+        dry_run: True to change nothing.
+
+    Raises:
+        RemitError: a price cannot be used, or a package installed the file.
+        PackageError: another operation is running, or the disk refuses the file.
+    """
+    from remit.packages import change_own_prices, planned, prices_of
+
+    named, entry_id = root.settings.budget.prices, ""
+    if dry_run:
+        before = prices_of(root.place, named, create=True)
+        done = planned(before, change(before))
+    else:
+        done, entry_id = change_own_prices(
+            root.place, root.ledger, named, change,
+            wait_s=root.settings.packages.lock_timeout_s, by=caller.name, reason=reason,
+        )  # fmt: skip
+    return {"version": done.versions[1], "entry": entry_id or None, "dry_run": dry_run,
+            "changes": done.changes}  # fmt: skip
+
+
+def _changed_lines(found: dict[str, Any], left_out: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the changes, and notes on rates that the new price lacks and on the record."""
+    yield from _change_lines(found["changes"], found)
+    yield from map(Note, left_out)
+    if found["dry_run"]:
+        yield Note("Nothing was changed (--dry-run).")
+    elif found["entry"]:
+        yield Note(f"Recorded as {found['entry']}; prices are {found['version']}. A running "
+                   "server applies them within seconds.")  # fmt: skip
+    else:
+        yield Note("The prices are set so already; nothing was changed.")
+
+
+@verb("price set", changes=True)
+def set_price(
+    root: RootPort, caller: Caller, *,
+    model: str = field("Name of the model.", flag=""),
+    input: str = _rate("Price of a million input tokens."),
+    output: str = _rate("Price of a million output tokens."),
+    cached_input: str | None = _rate("Input read from a cache; default: as input.", default=None),
+    cache_write: str | None = _rate("Input written to a cache; default: as input.", default=None),
+    cache_write_long: str | None = _rate(
+        "For long retention; default: as --cache-write.", default=None
+    ),
+    reasoning: str | None = _rate("Reasoning; default: as output.", default=None),
+    context_window: int | None = field("Largest number of tokens of a call.", None, least=1),
+    max_output_tokens: int | None = field("Largest number of tokens of an answer.", None, least=1),
+    provider: str | None = _provider("Provider of the model; required if several or none have it."),
+    source: str = field("Origin of the price, for the table.", ""),
+) -> Answer:  # fmt: skip
     """Set a price of your own, with these rates only.
 
     Sizes and names of a known model are kept. An unknown model needs --provider, --context-window
     and --max-output-tokens; without them its calls have no upper bound.
+
+    Raises:
+        InvalidInputError: no provider has the model, or several have and none is named.
+        RemitError: a price cannot be used, or a package installed the file.
+        PackageError: another operation is running, or the disk refuses the file.
     """
+    from remit.providers.prices import Overlay, parse_decimal
 
-    command = "price set"
+    stated = dict(zip(_RATES, (input, output, cached_input, cache_write, cache_write_long,
+                               reasoning), strict=True))  # fmt: skip
+    left_out: list[str] = []
 
-    model: str = field("Name of the model.", flag="")
-    input: str = _rate("Price of a million input tokens.")
-    output: str = _rate("Price of a million output tokens.")
-    cached_input: str | None = _rate("Input read from a cache; default: as input.", default=None)
-    cache_write: str | None = _rate("Input written to a cache; default: as input.", default=None)
-    cache_write_long: str | None = _rate(
-        "For long retention; default: as --cache-write.", default=None
-    )
-    reasoning: str | None = _rate("Reasoning; default: as output.", default=None)
-    context_window: int | None = field("Largest number of tokens of a call.", None, least=1)
-    max_output_tokens: int | None = field("Largest number of tokens of an answer.", None, least=1)
-    provider: str | None = _provider("Provider of the model; required if several or none have it.")
-    source: str = field("Origin of the price, for the table.", "")
-
-    def change(self, root: RootPort, found: RootPrices) -> Overlay:
-        """Return the operator's prices with the new one."""
-        from remit.providers.prices import Overlay, parse_decimal
-
-        rates = {
-            rate: parse_decimal(value, f"--{rate.replace('_', '-')}")
-            for rate in _RATES
-            if (value := getattr(self, rate)) is not None
-        }
-        sizes = {size: value for size in ("context_window", "max_output_tokens")
-                 if (value := getattr(self, size))}  # fmt: skip
-        who, bare = _named_model(self.model, self.provider, found, root)
+    def change(found: RootPrices) -> Overlay:
+        rates = {rate: parse_decimal(value, f"--{rate.replace('_', '-')}")
+                 for rate, value in stated.items() if value is not None}  # fmt: skip
+        given = {"context_window": context_window, "max_output_tokens": max_output_tokens}
+        sizes = {size: value for size, value in given.items() if value}
+        who, bare = _named_model(model, provider, found, root)
         known = found.table.find(who, bare)
         key = found.own.key_of(who, bare, found.base)
         if known is None and (len(sizes) < 2 and not (sizes and rates["output"] == "0")):
@@ -266,37 +254,37 @@ class SetPrice(_Change):
         }
         if known is not None and not kept and not found.base.entry_name(who, bare):
             kept = Overlay.sizes_of(known)
-        self.left_out = list(_left_out(known, rates))
+        left_out[:] = _left_out(known, rates)
         entry = {**kept, "provider": who, "date": _today(), **rates, **sizes}
-        source = {"source": self.source} if self.source else {}
-        return found.own.with_entry(key, {**entry, **source}, _today())
+        origin = {"source": source} if source else {}
+        return found.own.with_entry(key, {**entry, **origin}, _today())
 
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the change, and a note on each separate rate that the new price lacks."""
-        changes, *notes = super().lines(found)
-        yield changes
-        yield from map(Note, self.left_out)
-        yield from notes
+    done = _changed(root, caller, change)
+    return Answer(done, _changed_lines(done, left_out))
 
 
-class UnsetPrice(_Change):
-    """Remove a price of your own, so that the shipped one applies, if any."""
+@verb("price unset", changes=True, lines=_changed_lines)
+def unset_price(
+    root: RootPort, caller: Caller, *,
+    model: str | None = field("Name of the model.", None, flag="", metavar="[MODEL]"),
+    provider: str | None = _provider(),
+    everything: bool = field("All prices of your own.", False, flag="--all"),
+) -> dict[str, Any]:  # fmt: skip
+    """Remove a price of your own, so that the shipped one applies, if any.
 
-    command = "price unset"
+    Raises:
+        InvalidInputError: no model is named, or a model and all prices are.
+        RemitError: the model has no price of the operator, or a package installed the file.
+        PackageError: another operation is running, or the disk refuses the file.
+    """
+    from remit.providers.prices import Overlay
 
-    model: str | None = field("Name of the model.", None, flag="", metavar="[MODEL]")
-    provider: str | None = _provider()
-    everything: bool = field("All prices of your own.", False, flag="--all")
-
-    def change(self, root: RootPort, found: RootPrices) -> Overlay:
-        """Return the operator's prices without the model, or none."""
-        from remit.providers.prices import Overlay
-
-        if self.everything == bool(self.model):
+    def change(found: RootPrices) -> Overlay:
+        if everything == bool(model):
             raise InvalidInputError("Name a model, or pass --all.")
-        if self.everything:
+        if everything:
             return Overlay({})
-        who, bare = _named_model(str(self.model), self.provider, found, root)
+        who, bare = _named_model(str(model), provider, found, root)
         key = found.own.key_of(who, bare, found.base)
         if key not in found.own.models:
             raise RemitError(
@@ -305,59 +293,70 @@ class UnsetPrice(_Change):
             )
         return found.own.without(key, _today())
 
+    return _changed(root, caller, change)
 
-class ImportPrices(_Change, _OfFile):
+
+@verb("price import", changes=True, lines=_changed_lines)
+def import_prices(
+    root: RootPort, caller: Caller, *,
+    file: Path = field("File of prices.", flag=""),
+    replace: bool = field("Replace all your prices instead of adding to them.", False),
+    dry_run: bool = field("Show the changes without making them.", False),
+    providers: list[str] = _providers(),
+    pattern: str | None = _pattern(),
+) -> dict[str, Any]:  # fmt: skip
     """Import the prices of FILE as your own.
 
     FILE is a table as in docs/prices.md, or LiteLLM's model_prices_and_context_window.json, of
     which the prices that differ are taken.
+
+    Raises:
+        InvalidInputError: a provider is unknown.
+        RemitError: the file cannot be read or is wrong, or a package installed the own prices.
+        PackageError: another operation is running, or the disk refuses the file.
     """
+    counts: dict[str, Any] = {}
 
-    command = "price import"
+    def change(found: RootPrices) -> Overlay:
+        read = _read(root, found, file, providers, pattern, counts)
+        return read if replace else found.own.merged(read, found.base, _today())
 
-    file: Path = field("File of prices.", flag="")
-    replace: bool = field("Replace all your prices instead of adding to them.", False)
-    dry_run: bool = field("Show the changes without making them.", False)
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Import the prices, or return what would change."""
-        self.counts: dict[str, Any] = {}
-        return self.made(
-            root, caller, reason=f"Prices imported from {self.file.name}", dry_run=self.dry_run,
-            more=self.counts,
-        )  # fmt: skip
-
-    def change(self, root: RootPort, found: RootPrices) -> Overlay:
-        """Return the prices of the file, alone or with the present ones."""
-        read = self.read(root, found, self.counts)
-        return read if self.replace else found.own.merged(read, found.base, _today())
+    reason = f"Prices imported from {file.name}"
+    done = _changed(root, caller, change, reason=reason, dry_run=dry_run)
+    changes = done.pop("changes")
+    return {**done, **counts, "changes": changes}
 
 
-class DiffPrices(_OfFile):
-    """Compare your own prices with the shipped ones; with FILE, the prices in force with it."""
+def _difference_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield a line for each difference."""
+    return _change_lines(found["changes"], found)
 
-    command = "price diff"
 
-    file: Path | None = field("File of prices.", None, flag="", metavar="[FILE]")
+@verb("price diff", lines=_difference_lines)
+def diff_prices(
+    root: RootPort, caller: Caller, *,
+    file: Path | None = field("File of prices.", None, flag="", metavar="[FILE]"),
+    providers: list[str] = _providers(),
+    pattern: str | None = _pattern(),
+) -> dict[str, Any]:  # fmt: skip
+    """Compare your own prices with the shipped ones; with FILE, the prices in force with it.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the differences."""
-        from remit.packages import planned
-        from remit.providers.prices import differences
+    Raises:
+        InvalidInputError: a provider is unknown.
+        RemitError: the file cannot be read, or a key is wrong.
+    """
+    from remit.packages import planned
+    from remit.providers.prices import differences
 
-        found, counts = root.prices, dict[str, Any]()
-        if self.file is None:
-            changes: Sequence[Mapping[str, Any]] = differences(found.base, found.table)
-            own = found.table.version.partition(";")[0] if found.file.data else None
-            counts["own_version"] = own
-        else:
-            own_prices = found.own.merged(self.read(root, found, counts), found.base, _today())
-            changes = planned(found, own_prices).changes
-        return {**found.versions, **counts, "changes": changes}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield a line for each difference."""
-        return _change_lines(found["changes"], found)
+    found, counts = root.prices, dict[str, Any]()
+    if file is None:
+        changes: Sequence[Mapping[str, Any]] = differences(found.base, found.table)
+        own = found.table.version.partition(";")[0] if found.file.data else None
+        counts["own_version"] = own
+    else:
+        read = _read(root, found, file, providers, pattern, counts)
+        changes = planned(found, found.own.merged(read, found.base, _today())).changes
+    return {**found.versions, **counts, "changes": changes}
 
 
 def _today() -> date:

@@ -8,7 +8,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import NotFoundError
-from remit.operations.operation import Caller, Feed, Operation, RootPort, field
+from remit.operations.operation import Feed, field, verb
+from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient, LedgerEntry
@@ -25,85 +26,77 @@ _STATES = {"WO_COMPLETED": "completed", "WO_FAILED": "failed", "WO_EXECUTING": "
 # fmt: on
 
 
-class ListSessions(Operation):
+@verb(
+    route="GET /sessions", summary="List sessions", result="SessionPage", member="sessions",
+    endpoint="sessions", tools=("list_sessions",),
+)  # fmt: skip
+def list_sessions(root: RootPort, caller: Caller) -> Feed:
     """Return sessions that began with a ``SESSION_START``, latest first.
 
     Calls that name no session have one for each key and day, which can be read by its id.
     """
 
-    route, summary, result = "GET /sessions", "List sessions", "SessionPage"
-    member, endpoint, tools = "sessions", "sessions", ("list_sessions",)
+    def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
+        for entry in root.ledger.query(
+            event_type="SESSION_START", order="desc", after=cursor, limit=most,
+            with_content=False,
+        ):  # fmt: skip
+            yield entry.id, _overview(root.ledger, entry.submission_id)
 
-    def run(self, root: RootPort, caller: Caller) -> Feed:
-        """Return the sessions."""
-
-        def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
-            for entry in root.ledger.query(
-                event_type="SESSION_START", order="desc", after=cursor, limit=most,
-                with_content=False,
-            ):  # fmt: skip
-                yield entry.id, _overview(root.ledger, entry.submission_id)
-
-        return Feed(read)
+    return Feed(read)
 
 
-class ShowSession(Operation):
-    """Return a session: both sides of its turns, and a summary of its model calls."""
+@verb(
+    route="GET /sessions/{session_id:path}", summary="One session", result="SessionDetail",
+    member="turn_list", endpoint="session", tools=("session_overview", "reconstruct_session"),
+)  # fmt: skip
+def show_session(
+    root: RootPort, caller: Caller, *, session_id: str = field("Id of the session.")
+) -> Feed:
+    """Return a session: both sides of its turns, and a summary of its model calls.
 
-    route, summary, result = "GET /sessions/{session_id:path}", "One session", "SessionDetail"
-    member, endpoint = "turn_list", "session"
-    tools = ("session_overview", "reconstruct_session")
+    Raises:
+        NotFoundError: the ledger has no entry of the session.
+    """
 
-    session_id: str = field("Id of the session.")
+    def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
+        found = (
+            root.ledger.query(session_id=session_id, event_type=event, after=cursor,
+                              with_content=event == "TURN_RECORDED")
+            for event in ("TURN_RECORDED", "EXCHANGE")
+        )  # fmt: skip
+        for entry in heapq.merge(*found, key=attrgetter("seq")):
+            yield entry.id, _of_session(entry)
 
-    def run(self, root: RootPort, caller: Caller) -> Feed:
-        """Return the session.
-
-        Raises:
-            NotFoundError: the ledger has no entry of the session.
-        """
-
-        def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
-            found = (
-                root.ledger.query(session_id=self.session_id, event_type=event, after=cursor,
-                                  with_content=event == "TURN_RECORDED")
-                for event in ("TURN_RECORDED", "EXCHANGE")
-            )  # fmt: skip
-            for entry in heapq.merge(*found, key=attrgetter("seq")):
-                yield entry.id, _of_session(entry)
-
-        overview = _overview(root.ledger, self.session_id)
-        return Feed(read, rest=overview, lists=("turn_list", "exchanges"))
+    overview = _overview(root.ledger, session_id)
+    return Feed(read, rest=overview, lists=("turn_list", "exchanges"))
 
 
-class ShowTrace(Operation):
-    """Return the steps of a work order, with entry ids."""
+@verb(
+    route="GET /traces/{work_order_id:path}", summary="Trace of a work order", tag="sessions",
+    result="Trace", member="steps", endpoint="trace", tools=("trace_prompt_journey",),
+)  # fmt: skip
+def show_trace(
+    root: RootPort, caller: Caller, *, work_order_id: str = field("Id of the work order.")
+) -> Feed:
+    """Return the steps of a work order, with entry ids.
 
-    route, summary = "GET /traces/{work_order_id:path}", "Trace of a work order"
-    tag, result, member, endpoint = "sessions", "Trace", "steps", "trace"
-    tools = ("trace_prompt_journey",)
+    Raises:
+        NotFoundError: the ledger has no entry of the work order.
+    """
+    ledger, order_id = root.ledger, work_order_id
 
-    work_order_id: str = field("Id of the work order.")
+    def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
+        for entry in ledger.query(work_order_id=order_id, after=cursor):
+            yield entry.id, {**_place(entry), "event_type": entry.event_type,
+                             **_shown(entry.metadata, _OF_STEP)}  # fmt: skip
 
-    def run(self, root: RootPort, caller: Caller) -> Feed:
-        """Return the steps.
-
-        Raises:
-            NotFoundError: the ledger has no entry of the work order.
-        """
-        ledger, order_id = root.ledger, self.work_order_id
-
-        def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
-            for entry in ledger.query(work_order_id=order_id, after=cursor):
-                yield entry.id, {**_place(entry), "event_type": entry.event_type,
-                                 **_shown(entry.metadata, _OF_STEP)}  # fmt: skip
-
-        first = next(ledger.query(work_order_id=order_id, limit=1, with_content=False), None)
-        if first is None:
-            raise NotFoundError("The ledger does not contain this work order.")
-        state = _state(ledger, order_id)
-        rest = {"work_order_id": order_id, "session_id": _own(first, "session_id"), "state": state}
-        return Feed(read, rest=rest)
+    first = next(ledger.query(work_order_id=order_id, limit=1, with_content=False), None)
+    if first is None:
+        raise NotFoundError("The ledger does not contain this work order.")
+    state = _state(ledger, order_id)
+    rest = {"work_order_id": order_id, "session_id": _own(first, "session_id"), "state": state}
+    return Feed(read, rest=rest)
 
 
 def _overview(ledger: LedgerClient, session_id: str) -> dict[str, Any]:

@@ -5,32 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from remit.operations.operation import Caller, Operation, RootPort, field
+from remit.operations.operation import Answer, field, verb
+from remit.operations.ports import Caller, RootPort
 
 
-class ShowSettings(Operation):
+def _show_settings_lines(found: dict[str, Any], meaning: bool) -> Iterator[str]:
+    """Yield each setting, with ``meaning`` also its description."""
+    for row in found["settings"]:
+        yield f"{row['key']} = {row['value']!r}  ({row['source']})"
+        if meaning and row["meaning"]:
+            yield f"    {row['meaning']}"
+
+
+@verb("config show", tools=("show_runtime_config",))
+def show_settings(
+    root: RootPort, caller: Caller, *, meaning: bool = field("Explain each setting.", False)
+) -> Answer:
     """List every setting with its value and source."""
+    from remit.kernel.settings import describe
 
-    command, tools = "config show", ("show_runtime_config",)
-
-    meaning: bool = field("Explain each setting.", False)
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the settings."""
-        from remit.kernel.settings import describe
-
-        meanings = describe()
-        return {"settings": [
-            {"key": key, "value": value, "source": source, "meaning": _meaning(meanings, key)}
-            for key, value, source in root.loaded.rows()
-        ]}  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield each setting, with ``meaning`` also its description."""
-        for row in found["settings"]:
-            yield f"{row['key']} = {row['value']!r}  ({row['source']})"
-            if self.meaning and row["meaning"]:
-                yield f"    {row['meaning']}"
+    meanings = describe()
+    found = {"settings": [
+        {"key": key, "value": value, "source": source, "meaning": _meaning(meanings, key)}
+        for key, value, source in root.loaded.rows()
+    ]}  # fmt: skip
+    return Answer(found, _show_settings_lines(found, meaning))
 
 
 def _meaning(meanings: Mapping[str, str], key: str) -> str:

@@ -5,20 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.words import count, cut
-from remit.operations.operation import (
-    Caller,
-    Document,
-    Feed,
-    Operation,
-    RootPort,
-    facts,
-    field,
-    limit,
-)
+from remit.operations.operation import Answer, Document, Feed, facts, field, limit, verb
+from remit.operations.ports import Caller, RootPort
+
+if TYPE_CHECKING:
+    from remit.routing.trail import TrailReport
 
 _LINE_CHARS = 100
 
@@ -32,166 +27,141 @@ def _text(thought: dict[str, Any]) -> str:
     return f"[content erased under {erased}]" if erased else str(thought["content"])
 
 
-class ListThoughts(Operation):
+def _list_thoughts_line(item: dict[str, Any]) -> str:
+    """Return id, time, task, type and the beginning of the thought."""
+    return (f"{item['id']}  {item['timestamp']}  {item['task_id']}  {item['type']:<10}  "
+            f"{cut(_text(item), _LINE_CHARS)}")  # fmt: skip
+
+
+@verb(
+    "trail list", command_member="thoughts", tools=("thought_record_list",), needs="read or call",
+    line=_list_thoughts_line,
+)  # fmt: skip
+def list_thoughts(
+    root: RootPort, caller: Caller, *, task_id: str | None = _task(), limit: int | None = limit()
+) -> Feed:
     """List thoughts in the order in which they were recorded."""
+    from remit.routing.trail import iter_thought_records
 
-    command, command_member = "trail list", "thoughts"
-    tools, needs = ("thought_record_list",), "read or call"
+    def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
+        for record in iter_thought_records(root.ledger, task_id, most):
+            yield record.id, record.to_dict()
 
-    task_id: str | None = _task()
-    limit: int | None = limit()
-
-    def run(self, root: RootPort, caller: Caller) -> Feed:
-        """Return the thoughts."""
-        from remit.routing.trail import iter_thought_records
-
-        def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
-            for record in iter_thought_records(root.ledger, self.task_id, most):
-                yield record.id, record.to_dict()
-
-        return Feed(read)
-
-    def line(self, item: dict[str, Any]) -> str:
-        """Return id, time, task, type and the beginning of the thought."""
-        return (f"{item['id']}  {item['timestamp']}  {item['task_id']}  {item['type']:<10}  "
-                f"{cut(_text(item), _LINE_CHARS)}")  # fmt: skip
+    return Feed(read)
 
 
-class ShowThought(Operation):
-    """Print one thought in full."""
-
-    command = "trail show"
-
-    thought_id: str = field("Id of the thought.", flag="")
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the thought.
-
-        Raises:
-            NotFoundError: no such thought exists.
-        """
-        from remit.routing.trail import get_thought_record
-
-        return get_thought_record(root.ledger, self.thought_id).to_dict()
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield each field, then the thought."""
-        yield from facts(found, "content", "erased")
-        yield from ("", *_text(found).splitlines())
+def _show_thought_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield each field, then the thought."""
+    yield from facts(found, "content", "erased")
+    yield from ("", *_text(found).splitlines())
 
 
-class VerifyTrail(Operation):
-    """Check the hash of every thought and its link to the one before; exit 1 if one fails."""
+@verb("trail show", lines=_show_thought_lines)
+def show_thought(
+    root: RootPort, caller: Caller, *, thought_id: str = field("Id of the thought.", flag="")
+) -> dict[str, Any]:
+    """Print one thought in full.
 
-    command, tools, needs = "trail verify", ("thought_verify",), "verify or read or call"
+    Raises:
+        NotFoundError: no such thought exists.
+    """
+    from remit.routing.trail import get_thought_record
 
-    task_id: str | None = _task("Only the chain of this task.")
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the result.
-
-        Raises:
-            RemitError: the task has no thoughts.
-        """
-        from remit.routing.trail import verify_trail
-
-        report = verify_trail(root.ledger, self.task_id, progress=root.progress("verifying"))
-        if self.task_id is not None and report.verified and not report.records:
-            raise RemitError(
-                f"The task {self.task_id!r} has no thoughts.",
-                next_step="`remit trail list` lists the thoughts of all tasks.",
-            )
-        self.report = report
-        return report.to_dict()
-
-    def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if a thought or a link is wrong."""
-        return not self.report.verified
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the numbers, or the problems."""
-        report, number = self.report, self.report.problem_count
-        if report.verified:
-            thoughts, tasks = count(report.records, "thought"), count(report.tasks, "task")
-            yield f"verified: {thoughts} of {tasks}, {report.erased} erased"
-            return
-        problems = count(number, "problem")
-        yield f"NOT VERIFIED: {problems}; the first bad record is {report.first_bad}"
-        yield from (f"  {problem}" for problem in report.problems)
+    return get_thought_record(root.ledger, thought_id).to_dict()
 
 
-class AddThought(Operation):
-    """Record a thought."""
-
-    command, changes, prints = "trail add", True, "{id}"
-    tools, needs = ("thought_record",), "call"
-
-    content: str = field("The thought.", flag="", metavar="TEXT")
-    task_id: str = field("Task whose chain gets the thought.", flag="--task")
-    type: Literal["plan", "analysis", "decision", "reflection"] = field("Type of the thought.")
-    agent_id: str = field("Agent of the thought.", flag="--agent")
-    session_id: str = field("Session of the thought.", "", flag="--session")
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Record the thought.
-
-        Raises:
-            InvalidInputError: a value cannot be used.
-        """
-        from remit.routing.trail import ThoughtInput, create_thought_record
-
-        given: dict[str, Any] = {name: getattr(self, name) for name in self._declared()}
-        return create_thought_record(root.ledger, ThoughtInput(**given)).to_dict()
+def _verify_trail_lines(report: TrailReport) -> Iterator[str]:
+    """Yield the numbers, or the problems."""
+    if report.verified:
+        thoughts, tasks = count(report.records, "thought"), count(report.tasks, "task")
+        yield f"verified: {thoughts} of {tasks}, {report.erased} erased"
+        return
+    problems = count(report.problem_count, "problem")
+    yield f"NOT VERIFIED: {problems}; the first bad record is {report.first_bad}"
+    yield from (f"  {problem}" for problem in report.problems)
 
 
-class ExportThoughts(Operation):
+@verb("trail verify", tools=("thought_verify",), needs="verify or read or call")
+def verify_trail(
+    root: RootPort, caller: Caller, *, task_id: str | None = _task("Only the chain of this task.")
+) -> Answer:
+    """Check the hash of every thought and its link to the one before; exit 1 if one fails.
+
+    Raises:
+        RemitError: the task has no thoughts.
+    """
+    from remit.routing import trail
+
+    report = trail.verify_trail(root.ledger, task_id, progress=root.progress("verifying"))
+    if task_id is not None and report.verified and not report.records:
+        raise RemitError(
+            f"The task {task_id!r} has no thoughts.",
+            next_step="`remit trail list` lists the thoughts of all tasks.",
+        )
+    return Answer(report.to_dict(), _verify_trail_lines(report), not report.verified)
+
+
+@verb("trail add", changes=True, prints="{id}", tools=("thought_record",), needs="call")
+def add_thought(
+    root: RootPort, caller: Caller, *,
+    content: str = field("The thought.", flag="", metavar="TEXT"),
+    task_id: str = field("Task whose chain gets the thought.", flag="--task"),
+    type: Literal["plan", "analysis", "decision", "reflection"] = field("Type of the thought."),
+    agent_id: str = field("Agent of the thought.", flag="--agent"),
+    session_id: str = field("Session of the thought.", "", flag="--session"),
+) -> dict[str, Any]:  # fmt: skip
+    """Record a thought.
+
+    Raises:
+        InvalidInputError: a value cannot be used.
+    """
+    from remit.routing.trail import ThoughtInput, create_thought_record
+
+    thought = ThoughtInput(
+        type=type, task_id=task_id, agent_id=agent_id, content=content, session_id=session_id
+    )
+    return create_thought_record(root.ledger, thought).to_dict()
+
+
+@verb("trail export", media_type="text/plain")
+def export_thoughts(
+    root: RootPort, caller: Caller, *,
+    target: Path = field("File, or -.", flag="--out"),
+    task_id: str | None = _task(),
+) -> Document:  # fmt: skip
     """Export thoughts as JSON Lines."""
+    from remit.routing.trail import export_thought_records
 
-    command, media_type = "trail export", "text/plain"
+    def write(file: IO[bytes]) -> None:
+        number = export_thought_records(root.ledger, file, task_id)
+        root.note(f"{count(number, 'thought')} written to {target}.")
 
-    target: Path = field("File, or -.", flag="--out")
-    task_id: str | None = _task()
-
-    def run(self, root: RootPort, caller: Caller) -> Document:
-        """Return the document."""
-        from remit.routing.trail import export_thought_records
-
-        def write(file: IO[bytes]) -> None:
-            number = export_thought_records(root.ledger, file, self.task_id)
-            root.note(f"{count(number, 'thought')} written to {self.target}.")
-
-        return Document(write, self.target)
+    return Document(write, target)
 
 
-class ImportThoughts(Operation):
+def _import_thoughts_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the number of thoughts."""
+    yield count(found["thoughts"], "thought")
+
+
+@verb("trail import", changes=True, lines=_import_thoughts_lines)
+def import_thoughts(
+    root: RootPort, caller: Caller, *, source: str = field("File of the thoughts.", flag="")
+) -> dict[str, Any]:
     """Import JSON lines from a file, or - for standard input.
 
     Every line and link is checked first; then all thoughts are recorded, or none. In a restored
     ledger, thoughts without a place in a chain get it back.
+
+    Raises:
+        InvalidInputError: the file cannot be read, or a line or link is wrong.
     """
+    from remit.routing.trail import import_thought_records
 
-    command, changes = "trail import", True
-
-    source: str = field("File of the thoughts.", flag="")
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Record the thoughts, and return their number.
-
-        Raises:
-            InvalidInputError: the file cannot be read, or a line or link is wrong.
-        """
-        from remit.routing.trail import import_thought_records
-
-        if self.source == "-":
-            return {"thoughts": import_thought_records(root.ledger, sys.stdin.buffer)}
-        try:
-            with Path(self.source).open("rb") as file:
-                return {"thoughts": import_thought_records(root.ledger, file)}
-        except OSError as error:
-            raise InvalidInputError(
-                f"{self.source} cannot be read: {error.strerror or error}."
-            ) from error
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the number of thoughts."""
-        yield count(found["thoughts"], "thought")
+    if source == "-":
+        return {"thoughts": import_thought_records(root.ledger, sys.stdin.buffer)}
+    try:
+        with Path(source).open("rb") as file:
+            return {"thoughts": import_thought_records(root.ledger, file)}
+    except OSError as error:
+        raise InvalidInputError(f"{source} cannot be read: {error.strerror or error}.") from error

@@ -11,7 +11,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.words import count
-from remit.operations.operation import Caller, Document, Operation, RootPort, Table, field
+from remit.operations.operation import Document, Operation, Table, field
+from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.views import UsageRow

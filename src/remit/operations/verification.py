@@ -12,7 +12,8 @@ from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.json_text import JsonTextError, load
 from remit.kernel.words import count
 from remit.operations.files import archives
-from remit.operations.operation import Caller, Note, Operation, RootPort, field
+from remit.operations.operation import Note, Operation, field
+from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.ledger.tlog import VerifierKey

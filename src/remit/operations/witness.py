@@ -7,95 +7,85 @@ from pathlib import Path
 from typing import Any
 
 from remit.kernel.words import count
-from remit.operations.operation import Caller, Note, Operation, RootPort, field
+from remit.operations.operation import field, verb
+from remit.operations.ports import Caller, RootPort
 
 
-class _OfWitness(Operation):
-    has_root, media_type = False, "text/plain"
-
-    directory: Path = field("Directory of the witness.", flag="--dir", metavar="DIR",
-                            place="folder")  # fmt: skip
+def _directory() -> Any:
+    return field("Directory of the witness.", flag="--dir", metavar="DIR", place="folder")
 
 
-class CreateWitness(_OfWitness):
-    """Create a witness with a key and an empty state, and print the verifier key."""
+@verb("witness init", prints="{key}", has_root=False, media_type="text/plain")
+def create_witness(
+    root: RootPort, caller: Caller, *,
+    name: str = field("Name of the witness, a URL without scheme: witness.example/w1."),
+    directory: Path = _directory(),
+) -> dict[str, Any]:  # fmt: skip
+    """Create a witness with a key and an empty state, and print the verifier key.
 
-    command = "witness init"
+    Raises:
+        WitnessError: the directory contains a witness, or cannot be written.
+        TlogError: the name cannot be used.
+    """
+    from remit.ledger.witness import WitnessDirectory
 
-    name: str = field("Name of the witness, a URL without scheme: witness.example/w1.")
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Create the directory.
-
-        Raises:
-            WitnessError: the directory contains a witness, or cannot be written.
-            TlogError: the name cannot be used.
-        """
-        from remit.ledger.witness import WitnessDirectory
-
-        return {"key": str(WitnessDirectory(self.directory).create(self.name))}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the key, and a note on the directory."""
-        yield found["key"]
-        yield Note(f"{self.directory} was created. Give this key to the logs. Never restore the "
-                   "directory from an older copy.")  # fmt: skip
+    key = str(WitnessDirectory(directory).create(name))
+    root.note(f"{directory} was created. Give this key to the logs. Never restore the directory "
+              "from an older copy.")  # fmt: skip
+    return {"key": key}
 
 
-class ShowWitnessKey(_OfWitness):
-    """Print the verifier key of the witness, for the logs."""
+@verb("witness key", prints="{key}", has_root=False, media_type="text/plain")
+def show_witness_key(
+    root: RootPort, caller: Caller, *, directory: Path = _directory()
+) -> dict[str, Any]:
+    """Print the verifier key of the witness, for the logs.
 
-    command, prints = "witness key", "{key}"
+    Raises:
+        WitnessError: the directory contains no witness.
+    """
+    from remit.ledger.witness import WitnessDirectory
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the key.
-
-        Raises:
-            WitnessError: the directory contains no witness.
-        """
-        from remit.ledger.witness import WitnessDirectory
-
-        return {"key": str(WitnessDirectory(self.directory).verifier_key())}
+    return {"key": str(WitnessDirectory(directory).verifier_key())}
 
 
-class ShowWitness(_OfWitness):
-    """Show the cosigned size of each log, and the recorded evidence of misbehaviour."""
+def _show_witness_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the number of logs, then a line for each."""
+    yield f"{found['name']}: {count(len(found['logs']), 'log')}"
+    yield from map(_log_line, found["logs"])
 
-    command, media_type = "witness status", ""
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the logs.
+@verb("witness status", has_root=False, lines=_show_witness_lines)
+def show_witness(
+    root: RootPort, caller: Caller, *, directory: Path = _directory()
+) -> dict[str, Any]:
+    """Show the cosigned size of each log, and the recorded evidence of misbehaviour.
 
-        Raises:
-            WitnessError: the directory contains no witness.
-        """
-        from remit.ledger.witness import FORK, UNPROVEN, WitnessDirectory, WitnessState
+    Raises:
+        WitnessError: the directory contains no witness.
+    """
+    from remit.ledger.witness import FORK, UNPROVEN, WitnessDirectory, WitnessState
 
-        place = WitnessDirectory(self.directory)
-        own = place.verifier_key()
-        state = WitnessState(place.state)
-        try:
-            seen = {item.origin: item for item in state.all_seen()}
-            evidence = state.evidence_counts()
-        finally:
-            state.close()
-        rows = [
-            {
-                "origin": origin,
-                "size": seen[origin].size if origin in seen else 0,
-                "root": seen[origin].root.hex() if origin in seen else None,
-                "updated": seen[origin].updated if origin in seen else None,
-                "forks": evidence.get((origin, FORK), 0),
-                "unproven": evidence.get((origin, UNPROVEN), 0),
-            }
-            for origin in sorted({*seen, *(origin for origin, _ in evidence)})
-        ]
-        return {"name": own.name, "key": str(own), "logs": rows}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the number of logs, then a line for each."""
-        yield f"{found['name']}: {count(len(found['logs']), 'log')}"
-        yield from map(_log_line, found["logs"])
+    place = WitnessDirectory(directory)
+    own = place.verifier_key()
+    state = WitnessState(place.state)
+    try:
+        seen = {item.origin: item for item in state.all_seen()}
+        evidence = state.evidence_counts()
+    finally:
+        state.close()
+    rows = [
+        {
+            "origin": origin,
+            "size": seen[origin].size if origin in seen else 0,
+            "root": seen[origin].root.hex() if origin in seen else None,
+            "updated": seen[origin].updated if origin in seen else None,
+            "forks": evidence.get((origin, FORK), 0),
+            "unproven": evidence.get((origin, UNPROVEN), 0),
+        }
+        for origin in sorted({*seen, *(origin for origin, _ in evidence)})
+    ]
+    return {"name": own.name, "key": str(own), "logs": rows}
 
 
 def _log_line(row: Mapping[str, Any]) -> str:

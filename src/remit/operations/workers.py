@@ -6,46 +6,42 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.words import count
-from remit.operations.operation import Caller, Operation, RootPort, Table, field
+from remit.operations.operation import Table, field, verb
+from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.agents.queue import Seats
 
 
-class ListWorkers(Operation):
+def _list_workers_lines(found: dict[str, Any]) -> Iterator[str | Table]:
+    """Yield the table of the workers, then a line for each queue."""
+    heads = ("WORKER", "QUEUES", "HOST", "PID", "RUNS", "")
+    rows = [(one["worker"], ", ".join(one["queues"]), one["host"], str(one["pid"]),
+             str(one["running"]), "draining" if one["draining"] else "")
+            for one in found["workers"]]  # fmt: skip
+    yield Table(heads, rows) if rows else "No worker is running."
+    for queue, states in found["queues"].items():
+        yield f"{queue}: {', '.join(f'{number} {state}' for state, number in states.items())}"
+
+
+@verb("worker list", lines=_list_workers_lines)
+def list_workers(root: RootPort, caller: Caller) -> dict[str, Any]:
     """List running workers and the number of waiting orders."""
-
-    command = "worker list"
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the workers, and the number of orders by queue and state."""
-        return {"workers": _seats(root).workers(), "queues": root.orders.stats()}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
-        """Yield the table of the workers, then a line for each queue."""
-        heads = ("WORKER", "QUEUES", "HOST", "PID", "RUNS", "")
-        rows = [(one["worker"], ", ".join(one["queues"]), one["host"], str(one["pid"]),
-                 str(one["running"]), "draining" if one["draining"] else "")
-                for one in found["workers"]]  # fmt: skip
-        yield Table(heads, rows) if rows else "No worker is running."
-        for queue, states in found["queues"].items():
-            yield f"{queue}: {', '.join(f'{number} {state}' for state, number in states.items())}"
+    return {"workers": _seats(root).workers(), "queues": root.orders.stats()}
 
 
-class DrainWorkers(Operation):
+def _drain_workers_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the number of workers."""
+    yield f"Asked to stop: {count(found['asked'], 'worker')}."
+
+
+@verb("worker drain", changes=True, lines=_drain_workers_lines)
+def drain_workers(
+    root: RootPort, caller: Caller, *,
+    name: str = field("Name of the worker; all by default.", "", flag="", metavar="[NAME]"),
+) -> dict[str, Any]:  # fmt: skip
     """Stop a worker, or all workers without NAME, after their running turns."""
-
-    command, changes = "worker drain", True
-
-    name: str = field("Name of the worker; all by default.", "", flag="", metavar="[NAME]")
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Ask the workers to stop, and return their number."""
-        return {"asked": _seats(root).drain(self.name)}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the number of workers."""
-        yield f"Asked to stop: {count(found['asked'], 'worker')}."
+    return {"asked": _seats(root).drain(name)}
 
 
 def _seats(root: RootPort) -> Seats:

@@ -362,6 +362,23 @@ def visible(text: str, *, lines: bool = False) -> str:
     return text.translate(_LINES if lines else _SEEN)
 
 
+def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
+    """Return a tool's call as text, such as ``refund(order=12)``.
+
+    Args:
+        tool_id: the id of the tool.
+        arguments: the arguments, or a text in place of erased ones.
+        most: the greatest length; 0 for no limit.
+    """
+    given = str(arguments)  # An erased value says so itself.
+    if isinstance(arguments, Mapping):
+        named = {key if str(key).isidentifier() else json_text(str(key)): json_text(value)
+                 for key, value in arguments.items()}  # fmt: skip
+        given = ", ".join(f"{name}={value}" for name, value in named.items())
+    text = visible(f"{tool_id}({given})")
+    return text if not most or len(text) <= most else f"{text[: most - 1]}…"
+
+
 def visible_json(text: str) -> str:
     """Return a JSON text with invisible characters as JSON escapes; its value is unchanged.
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.cli.bootstrap import bootstrap
+from remit.cli.operations import bootstrap
 from remit.packages import IncomingArchive, PackageError, read_bundle
 from remit.packages.bootstrap import in_install_order
 from remit.packages.checks import Finding

@@ -18,6 +18,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "remit.runtime.operations.erasure": ("ledger",),
     "remit.runtime.operations.segments": ("ledger",),
     "remit.runtime.operations.models": ("model",),
+    "remit.runtime.operations.sessions": ("session",),
+    "remit.runtime.operations.roots": ("init", "bootstrap"),
 }
 
 

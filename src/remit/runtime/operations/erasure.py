@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
-from remit.operations import Caller, Note, Operation, RootPort, field
+from remit.operations import Caller, Note, Operation, RootPort, field, verb
 from remit.operations.files import archives
 from remit.runtime.operations.segments import attached, require_archive
 
@@ -113,18 +113,15 @@ class Retain(_Erasure):
         return self.shown(reports)
 
 
-class Compact(Operation):
+def _compact_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield a note with the result."""
+    yield Note(found["remainder"] or "The database files contain no erased content.")
+
+
+@verb("ledger compact", media_type="text/plain", lines=_compact_lines)
+def compact(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Remove erased bytes from the database files, if the erasure could not do so itself."""
-
-    command, media_type = "ledger compact", "text/plain"
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the reason why erased bytes remain; empty if none remain."""
-        return {"remainder": root.ledger.compact()}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield a note with the result."""
-        yield Note(found["remainder"] or "The database files contain no erased content.")
+    return {"remainder": root.ledger.compact()}
 
 
 class Recover(Operation):

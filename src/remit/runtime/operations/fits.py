@@ -7,16 +7,40 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
-from remit.operations import Caller, Note, Operation, RootPort, field
+from remit.operations import Answer, Caller, Note, RootPort, field, verb
 from remit.operations.files import read_lines, require_exchanges
 
 if TYPE_CHECKING:
     from remit.learning import Estimate
+    from remit.learning.routes import RouteFit
 
 _NANO = 1_000_000_000
 
 
-class CalibrateRoute(Operation):
+def _calibrate_route_lines(found: dict[str, Any], usd: float, models: int) -> Iterator[str]:
+    """Yield the spending, and the number of prompts that can be used."""
+    ended = "" if found["ended"] == "done" else "; stopped: the next call might exceed the limit"
+    yield (f"{count(found['calls'], 'call')}, {found['graded']} graded, "
+           f"{found['usd']:.6f} USD of {usd:g}{ended}")  # fmt: skip
+    yield (f"{count(found['prompts'], 'prompt')} with answers of all "
+           f"{count(models, 'model')}; {found['without_reference']} without a reference "
+           "answer")  # fmt: skip
+
+
+@verb("route calibrate", changes=True)
+def calibrate_route(
+    root: RootPort, caller: Caller, *,
+    usd: float = field("Spending limit of all calls in US dollars; never exceeded.", least=0,
+                       is_open=True),
+    references: dict[str, str] = field(
+        'JSON Lines of {"exchange_id": "LED-…", "reference": "42"}.', {}, metavar="FILE",
+        read=read_lines,
+    ),
+    name: str = field("Route whose models are asked.", "auto", flag="--route"),
+    max_tokens: int = field(
+        "Token limit of an answer; the budget reservation depends on it.", 4096, least=1
+    ),
+) -> Answer:  # fmt: skip
     """Ask each model of a route the recorded prompts for which it has no graded answer.
 
     The grade of an answer is 1 if it equals the reference answer, ignoring case, white space and
@@ -24,145 +48,109 @@ class CalibrateRoute(Operation):
     answers, and from recorded answers that `remit feedback --reference` graded 1. Prompts without
     a reference are skipped. To grade by a schema, a test or a person, call
     `remit.learning.routes.calibrate` in Python with your own grader.
+
+    Raises:
+        InvalidInputError: a reference names no exchange of the ledger.
+        RemitError: no such route exists.
     """
+    from remit.kernel.budget import LEARNING, BudgetLimits
+    from remit.kernel.loops import run_blocking
+    from remit.learning import is_reference, open_account
+    from remit.learning.routes import calibrate, power_plan
+    from remit.runtime.route_graders import grade_recorded, right_answers
+    from remit.runtime.route_learner import prompts_of
+    from remit.runtime.runtime import Runtime
 
-    command, changes = "route calibrate", True
-
-    usd: float = field("Spending limit of all calls in US dollars; never exceeded.", least=0,
-                       is_open=True)  # fmt: skip
-    references: dict[str, str] = field(
-        'JSON Lines of {"exchange_id": "LED-…", "reference": "42"}.', {}, metavar="FILE",
-        read=read_lines,
-    )  # fmt: skip
-    name: str = field("Route whose models are asked.", "auto", flag="--route")
-    max_tokens: int = field(
-        "Token limit of an answer; the budget reservation depends on it.", 4096, least=1
-    )
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Ask the models, and return the numbers of calls and grades.
-
-        Raises:
-            InvalidInputError: a reference names no exchange of the ledger.
-            RemitError: no such route exists.
-        """
-        from remit.kernel.budget import LEARNING, BudgetLimits
-        from remit.kernel.loops import run_blocking
-        from remit.learning import is_reference, open_account
-        from remit.learning.routes import calibrate, power_plan
-        from remit.runtime.route_graders import grade_recorded, right_answers
-        from remit.runtime.route_learner import prompts_of
-        from remit.runtime.runtime import Runtime
-
-        by, given = caller.name, self.references
-        with Runtime.open(root.path, by=by) as runtime:
-            require_exchanges(runtime.ledger, given)
-            candidates = runtime.router.candidates(self.name)
-            grade_recorded(runtime.ledger, given, by=by)
-            known = {**right_answers(runtime.ledger), **given}
-            every = prompts_of(runtime, self.name)
-            found = {one.exchange_id: known[entry]
-                     for one in every for entry in one.evidence if entry in known}  # fmt: skip
-            plan = power_plan(every, candidates, guard=runtime.loaded.settings.routing.guard)
-            root.note(plan.text())
-            scope = _new_session()
-            limits = BudgetLimits(nano=round(self.usd * _NANO))
-            runtime.budgeter.allocate(scope, limits=limits, by=by)
-            open_account(runtime.budgeter, by)
-            done = run_blocking(
-                calibrate(
-                    runtime.gateway, runtime.ledger, candidates,
-                    [one for one in every if one.exchange_id in found],
-                    lambda one, _, answer: float(is_reference(answer, found[one.exchange_id])),
-                    usd=self.usd, prices=runtime.prices, by=by, max_tokens=self.max_tokens,
-                    charged_to=(*scope.path, *LEARNING.path),
-                    progress=root.progress("calibrating"),
-                )
-            )  # fmt: skip
-        self.models = len(candidates)
-        return {
-            "calls": done.calls, "graded": done.graded, "usd": done.usd, "prompts": done.prompts,
-            "without_reference": len(every) - len(found), "ended": done.ended,
-            "session_id": scope.session_id, "power": plan.to_dict(),
-        }  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the spending, and the number of prompts that can be used."""
-        ended = (
-            "" if found["ended"] == "done" else "; stopped: the next call might exceed the limit"
-        )
-        yield (f"{count(found['calls'], 'call')}, {found['graded']} graded, "
-               f"{found['usd']:.6f} USD of {self.usd:g}{ended}")  # fmt: skip
-        yield (f"{count(found['prompts'], 'prompt')} with answers of all "
-               f"{count(self.models, 'model')}; {found['without_reference']} without a reference "
-               "answer")  # fmt: skip
+    by, given = caller.name, references
+    with Runtime.open(root.path, by=by) as runtime:
+        require_exchanges(runtime.ledger, given)
+        candidates = runtime.router.candidates(name)
+        grade_recorded(runtime.ledger, given, by=by)
+        known = {**right_answers(runtime.ledger), **given}
+        every = prompts_of(runtime, name)
+        right = {one.exchange_id: known[entry]
+                 for one in every for entry in one.evidence if entry in known}  # fmt: skip
+        plan = power_plan(every, candidates, guard=runtime.loaded.settings.routing.guard)
+        root.note(plan.text())
+        scope = _new_session()
+        limits = BudgetLimits(nano=round(usd * _NANO))
+        runtime.budgeter.allocate(scope, limits=limits, by=by)
+        open_account(runtime.budgeter, by)
+        done = run_blocking(
+            calibrate(
+                runtime.gateway, runtime.ledger, candidates,
+                [one for one in every if one.exchange_id in right],
+                lambda one, _, answer: float(is_reference(answer, right[one.exchange_id])),
+                usd=usd, prices=runtime.prices, by=by, max_tokens=max_tokens,
+                charged_to=(*scope.path, *LEARNING.path),
+                progress=root.progress("calibrating"),
+            )
+        )  # fmt: skip
+    found = {
+        "calls": done.calls, "graded": done.graded, "usd": done.usd, "prompts": done.prompts,
+        "without_reference": len(every) - len(right), "ended": done.ended,
+        "session_id": scope.session_id, "power": plan.to_dict(),
+    }  # fmt: skip
+    return Answer(found, _calibrate_route_lines(found, usd, len(candidates)))
 
 
-class FitRoute(Operation):
+def _fit_route_lines(found: dict[str, Any], fit: RouteFit | None) -> Iterator[str]:
+    """Yield the estimated effect and the missing data, and a note on the proposal."""
+    if fit is not None:
+        yield f"best single model  {fit.best_single}"
+        against = "it" if fit.saves_against == fit.best_single else "the current route"
+        yield f"saved              {_shown(fit.saved)} USD a call against {against}"
+        yield f"reward             {_shown(fit.reward)} against the best single model"
+        yield f"cost               {fit.usd_per_call:.6f} USD a call"
+        shares = ", ".join(f"{model} {share:.1%}" for model, share in fit.shares.items())
+        yield f"takes              {shares}"
+        prompts = count(fit.held_out, "prompt")
+        yield f"estimated on       {prompts}, each without its own answers"
+    yield from (f"missing: {line}" for line in found["missing"])
+    yield from proposed(found["proposal_id"])
+
+
+@verb("route fit", changes=True)
+def fit_route(
+    root: RootPort, caller: Caller, *,
+    usd_per_call: float = field("Limit of the average cost of a call in US dollars.", least=0,
+                                is_open=True),
+    quality_floor: float = field(
+        "Choose the cheapest model with at least this expected reward.", 0.0, least=0, most=1
+    ),
+    name: str = field("Route to fit.", "auto", flag="--route"),
+    propose: bool = field("Create a proposal if nothing is missing.", False),
+    reason: str = field("Reason of the proposal (recorded permanently).", ""),
+) -> Answer:  # fmt: skip
     """Fit a route to graded answers, and estimate its effect by cross-fitting.
 
     The route in use does not change. --propose creates a proposal; `remit learn adopt` adopts it.
+
+    Raises:
+        InvalidInputError: a proposal has no reason.
+        RemitError: no such route exists.
     """
+    from remit.learning import routes
+    from remit.runtime.route_learner import figures_of, prompts_of, propose_route
+    from remit.runtime.runtime import Runtime
 
-    command, changes = "route fit", True
-
-    usd_per_call: float = field("Limit of the average cost of a call in US dollars.", least=0,
-                                is_open=True)  # fmt: skip
-    quality_floor: float = field(
-        "Choose the cheapest model with at least this expected reward.", 0.0, least=0, most=1
-    )
-    name: str = field("Route to fit.", "auto", flag="--route")
-    propose: bool = field("Create a proposal if nothing is missing.", False)
-    reason: str = field("Reason of the proposal (recorded permanently).", "")
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Fit the route, and return its estimated effect or the missing data.
-
-        Raises:
-            InvalidInputError: a proposal has no reason.
-            RemitError: no such route exists.
-        """
-        from remit.learning.routes import fit_route
-        from remit.runtime.route_learner import figures_of, prompts_of, propose_route
-        from remit.runtime.runtime import Runtime
-
-        require_reason(self.propose, self.reason)
-        with Runtime.open(root.path, by=caller.name) as runtime:
-            found = fit_route(
-                prompts_of(runtime, self.name), self.usd_per_call,
-                rules=runtime.router.rules.weights, quality_floor=self.quality_floor,
-                guard=runtime.loaded.settings.routing.guard, progress=root.progress("fitting"),
-            )  # fmt: skip
-            self.fit = None if isinstance(found, str) else found
-            missing = [found] if isinstance(found, str) else list(found.missing)
-            figures: dict[str, Any] = {}
-            made = ""
-            if self.fit is not None:
-                figures = {**figures_of(self.fit), "price_version": runtime.prices.version}
-                if self.propose and not missing:
-                    made = propose_route(
-                        runtime, self.fit, reason=self.reason, by=caller.name
-                    ).proposal_id
-        return {**figures, "missing": missing, "proposal_id": made}
-
-    def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if a proposal was requested and is missing."""
-        return self.propose and not found["proposal_id"]
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the estimated effect and the missing data, and a note on the proposal."""
-        if (fit := self.fit) is not None:
-            yield f"best single model  {fit.best_single}"
-            against = "it" if fit.saves_against == fit.best_single else "the current route"
-            yield f"saved              {_shown(fit.saved)} USD a call against {against}"
-            yield f"reward             {_shown(fit.reward)} against the best single model"
-            yield f"cost               {fit.usd_per_call:.6f} USD a call"
-            shares = ", ".join(f"{model} {share:.1%}" for model, share in fit.shares.items())
-            yield f"takes              {shares}"
-            prompts = count(fit.held_out, "prompt")
-            yield f"estimated on       {prompts}, each without its own answers"
-        yield from (f"missing: {line}" for line in found["missing"])
-        yield from proposed(found["proposal_id"])
+    require_reason(propose, reason)
+    with Runtime.open(root.path, by=caller.name) as runtime:
+        fitted = routes.fit_route(
+            prompts_of(runtime, name), usd_per_call,
+            rules=runtime.router.rules.weights, quality_floor=quality_floor,
+            guard=runtime.loaded.settings.routing.guard, progress=root.progress("fitting"),
+        )  # fmt: skip
+        fit = None if isinstance(fitted, str) else fitted
+        missing = [fitted] if isinstance(fitted, str) else list(fitted.missing)
+        figures: dict[str, Any] = {}
+        made = ""
+        if fit is not None:
+            figures = {**figures_of(fit), "price_version": runtime.prices.version}
+            if propose and not missing:
+                made = propose_route(runtime, fit, reason=reason, by=caller.name).proposal_id
+    found = {**figures, "missing": missing, "proposal_id": made}
+    return Answer(found, _fit_route_lines(found, fit), propose and not found["proposal_id"])
 
 
 def require_reason(propose: bool, reason: str) -> None:

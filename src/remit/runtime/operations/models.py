@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.operations import Caller, Note, Operation, RootPort, field
+from remit.operations import Caller, Note, RootPort, field, verb
 
 if TYPE_CHECKING:
     from remit.kernel.settings import Settings
@@ -20,85 +20,73 @@ def _settings(root: RootPort) -> Settings:
     return load_settings(find_root(root.path).config).settings
 
 
-class ListModels(Operation):
+def _list_models_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield each model with its size and file."""
+    for row in found["models"]:
+        missing = "" if row["here"] else f"not installed ({row['title']}, {row['licence']})"
+        yield f"{row['name']}  {row['bytes'] // 1_000_000} MB  {missing or row['path']}"
+
+
+@verb("model list", lines=_list_models_lines)
+def list_models(root: RootPort, caller: Caller) -> dict[str, Any]:
     """List installed models, and models that can be downloaded."""
+    from remit.providers.weights import known_models
+    from remit.runtime.providers import weight_store
 
-    command = "model list"
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the models."""
-        from remit.providers.weights import known_models
-        from remit.runtime.providers import weight_store
-
-        here = {path.stem: path for path in weight_store(_settings(root)).list()}
-        rows: list[dict[str, Any]] = [
-            {"name": name, "here": True, "bytes": path.stat().st_size, "path": str(path)}
-            for name, path in here.items()
-        ]
-        rows += [
-            {"name": item.name, "here": False, "bytes": item.bytes, "title": item.title,
-             "licence": item.licence, "note": item.note}
-            for item in known_models().values()
-            if item.name not in here
-        ]  # fmt: skip
-        return {"models": rows}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield each model with its size and file."""
-        for row in found["models"]:
-            missing = "" if row["here"] else f"not installed ({row['title']}, {row['licence']})"
-            yield f"{row['name']}  {row['bytes'] // 1_000_000} MB  {missing or row['path']}"
+    here = {path.stem: path for path in weight_store(_settings(root)).list()}
+    rows: list[dict[str, Any]] = [
+        {"name": name, "here": True, "bytes": path.stat().st_size, "path": str(path)}
+        for name, path in here.items()
+    ]
+    rows += [
+        {"name": item.name, "here": False, "bytes": item.bytes, "title": item.title,
+         "licence": item.licence, "note": item.note}
+        for item in known_models().values()
+        if item.name not in here
+    ]  # fmt: skip
+    return {"models": rows}
 
 
-class _Stored(Operation):
-    media_type = "text/plain"
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield a note on the installed file."""
-        if found["path"] is not None:
-            size = found["path"].stat().st_size
-            yield Note(f"{found['path'].stem} is installed: {found['path']} ({size:,} bytes)")
+def _stored_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield a note on the installed file."""
+    if found["path"] is not None:
+        size = found["path"].stat().st_size
+        yield Note(f"{found['path'].stem} is installed: {found['path']} ({size:,} bytes)")
 
 
-class PullModel(_Stored):
-    """Download a known model (default: the configured one) and check its SHA-256."""
+@verb("model pull", media_type="text/plain", lines=_stored_lines)
+def pull_model(
+    root: RootPort, caller: Caller, *,
+    name: str | None = field("Name of the model.", None, flag="", metavar="[NAME]"),
+    if_needed: bool = field("Do nothing unless the configured model is local.", False),
+) -> dict[str, Any]:  # fmt: skip
+    """Download a known model (default: the configured one) and check its SHA-256.
 
-    command = "model pull"
+    Raises:
+        RemitError: the model is unknown, cannot be downloaded, or has another hash.
+    """
+    from remit.runtime.providers import resolve_model, weight_store
 
-    name: str | None = field("Name of the model.", None, flag="", metavar="[NAME]")
-    if_needed: bool = field("Do nothing unless the configured model is local.", False)
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Download the model, and return its file; None if it is not needed.
-
-        Raises:
-            RemitError: the model is unknown, cannot be downloaded, or has another hash.
-        """
-        from remit.runtime.providers import resolve_model, weight_store
-
-        settings = _settings(root)
-        if self.if_needed and resolve_model(settings)[1] != "local":
-            return {"path": None}
-        store, name = weight_store(settings), self.name or settings.local.model
-        if name not in {path.stem for path in store.list()}:
-            root.note(f"downloading {name} …")
-        return {"path": store.pull(name, root.progress("unpacking"))}
+    settings = _settings(root)
+    if if_needed and resolve_model(settings)[1] != "local":
+        return {"path": None}
+    store, wanted = weight_store(settings), name or settings.local.model
+    if wanted not in {path.stem for path in store.list()}:
+        root.note(f"downloading {wanted} …")
+    return {"path": store.pull(wanted, root.progress("unpacking"))}
 
 
-class AddModel(_Stored):
-    """Add a GGUF file of your own, for use with `remit chat --model NAME`."""
+@verb("model add", media_type="text/plain", lines=_stored_lines)
+def add_model(
+    root: RootPort, caller: Caller, *,
+    file: Path = field("The file.", flag="", place="path"),
+    name: str | None = field("Name of the model (default: the file name).", None),
+) -> dict[str, Any]:  # fmt: skip
+    """Add a GGUF file of your own, for use with `remit chat --model NAME`.
 
-    command = "model add"
+    Raises:
+        RemitError: the file cannot be read, or is not in the format GGUF.
+    """
+    from remit.runtime.providers import weight_store
 
-    file: Path = field("The file.", flag="", place="path")
-    name: str | None = field("Name of the model (default: the file name).", None)
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Copy the file, and return its place.
-
-        Raises:
-            RemitError: the file cannot be read, or is not in the format GGUF.
-        """
-        from remit.runtime.providers import weight_store
-
-        return {"path": weight_store(_settings(root)).add(self.file, self.name)}
+    return {"path": weight_store(_settings(root)).add(file, name)}

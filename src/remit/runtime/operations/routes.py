@@ -8,230 +8,211 @@ from typing import Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.words import count
-from remit.operations import Caller, Note, Operation, RootPort, Table, field
+from remit.operations import Caller, Note, RootPort, Table, field, verb
 
 _DECISION = "DEC-… | LED-…"
 
 
-class ExplainRoute(Operation):
+def _explain_route_lines(found: dict[str, Any]) -> Iterator[str | Table]:
+    """Yield the sentences of the call and the decision, and the table of the candidates."""
+    call = found.get("call")
+    if call is not None:
+        yield f"{call['entry_id']} ({call['event_type']}, {call['timestamp']})"
+        yield from (f"  {sentence}" for sentence in call["why"])
+        if not found["decision_id"]:
+            return
+        yield ""
+    yield f"{found['decision_id']} ({found['entry_id']}, {found['timestamp']})"
+    yield from (f"  {sentence}" for sentence in found["why"])
+    candidates = found["candidates"]
+    if not candidates:
+        return
+    yield ""
+    parts = sorted({name for one in candidates for name in one.get("parts", ())})
+    heads = ("", "model", "score", *parts, "result", "")
+    yield Table(heads, [_candidate(one, parts) for one in candidates], indent=2)
+    yield from (
+        "",
+        f"  rules {found['rule_version_hash']}",
+        f"  hash  {found['decision_hash']}",
+    )
+    yield Note("`remit route replay` recomputes the decision.")
+
+
+@verb("route explain", tools=("router_explain", "explain_route"), lines=_explain_route_lines)
+def explain_route(
+    root: RootPort, caller: Caller, *,
+    decision: str = field("Id of the decision or entry.", flag="", metavar=_DECISION),
+) -> dict[str, Any]:  # fmt: skip
     """Explain a call: the requested name, models tried and skipped, changes and cost.
 
     ID is a decision, its ledger entry, or any entry of a call: EXCHANGE, DISPATCH,
     EXCHANGE_ORPHANED or PROMPT_REJECTED.
+
+    Raises:
+        NotFoundError: the ledger has no such decision or call.
     """
+    from remit.routing import explain
 
-    command, tools = "route explain", ("router_explain", "explain_route")
-
-    decision: str = field("Id of the decision or entry.", flag="", metavar=_DECISION)
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the explanation.
-
-        Raises:
-            NotFoundError: the ledger has no such decision or call.
-        """
-        from remit.routing import explain
-
-        return explain(root.ledger, self.decision, root.settings.model.prefixes)
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
-        """Yield the sentences of the call and the decision, and the table of the candidates."""
-        call = found.get("call")
-        if call is not None:
-            yield f"{call['entry_id']} ({call['event_type']}, {call['timestamp']})"
-            yield from (f"  {sentence}" for sentence in call["why"])
-            if not found["decision_id"]:
-                return
-            yield ""
-        yield f"{found['decision_id']} ({found['entry_id']}, {found['timestamp']})"
-        yield from (f"  {sentence}" for sentence in found["why"])
-        candidates = found["candidates"]
-        if not candidates:
-            return
-        yield ""
-        parts = sorted({name for one in candidates for name in one.get("parts", ())})
-        heads = ("", "model", "score", *parts, "result", "")
-        yield Table(heads, [_candidate(one, parts) for one in candidates], indent=2)
-        yield from (
-            "",
-            f"  rules {found['rule_version_hash']}",
-            f"  hash  {found['decision_hash']}",
-        )
-        yield Note("`remit route replay` recomputes the decision.")
+    return explain(root.ledger, decision, root.settings.model.prefixes)
 
 
-class ReplayDecision(Operation):
+def _replay_decision_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the result of each check, with both values if they differ."""
+    if _is_erased(found):
+        yield "erased: the remaining parts agree" if found["checks"] else "erased"
+    else:
+        yield "agrees" if found["agrees"] else "DOES NOT AGREE"
+    for name, same in found["checks"].items():
+        said = "not computed" if same is None else "same" if same else "DIFFERS"
+        yield f"  {name:<22} {said}"
+        if name in found["recorded"]:
+            yield f"    recorded:   {found['recorded'][name]}"
+            yield f"    recomputed: {found['recomputed'][name]}"
+    yield from (f"  {line}" for line in found["notes"])
+
+
+def _replay_decision_has_failed(found: dict[str, Any]) -> bool:
+    """Return True if a value differs from the recorded one."""
+    return not (found["agrees"] or _is_erased(found))
+
+
+@verb("route replay", lines=_replay_decision_lines, has_failed=_replay_decision_has_failed)
+def replay_decision(
+    root: RootPort, caller: Caller, *,
+    decision: str = field("Id of the decision or its entry.", flag="", metavar=_DECISION),
+) -> dict[str, Any]:  # fmt: skip
     """Recompute a decision's scores and hashes from the record; exit 1 on a mismatch.
 
     If content of the decision was erased, the remaining parts are compared.
+
+    Raises:
+        NotFoundError: the ledger has no such decision.
     """
+    from remit.routing import find_decision, replay
 
-    command = "route replay"
-
-    decision: str = field("Id of the decision or its entry.", flag="", metavar=_DECISION)
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the comparison.
-
-        Raises:
-            NotFoundError: the ledger has no such decision.
-        """
-        from remit.routing import find_decision, replay
-
-        return replay(find_decision(root.ledger, self.decision), root.ledger)
-
-    def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if a value differs from the recorded one."""
-        return not (found["agrees"] or _is_erased(found))
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the result of each check, with both values if they differ."""
-        if _is_erased(found):
-            yield "erased: the remaining parts agree" if found["checks"] else "erased"
-        else:
-            yield "agrees" if found["agrees"] else "DOES NOT AGREE"
-        for name, same in found["checks"].items():
-            said = "not computed" if same is None else "same" if same else "DIFFERS"
-            yield f"  {name:<22} {said}"
-            if name in found["recorded"]:
-                yield f"    recorded:   {found['recorded'][name]}"
-                yield f"    recomputed: {found['recomputed'][name]}"
-        yield from (f"  {line}" for line in found["notes"])
+    return replay(find_decision(root.ledger, decision), root.ledger)
 
 
-class RegisterChoices(Operation):
+@verb("route evaluate", changes=True, prints="{statement}")
+def evaluate_route(
+    root: RootPort, caller: Caller, *,
+    prompts: Path = field("Prompts as JSON lines.", flag="", place="input"),
+    registration: Path = field("Record the choices, and write the registration to this file.",
+                               flag="--register", metavar="OUT"),
+    route_name: str = field("Route that chooses.", "auto", flag="--route"),
+    witnesses: list[tuple[str, str]] = field(
+        "Request a cosignature of this witness. Repeat for several witnesses.",
+        flag="--witness", metavar="URL VKEY",
+    ),
+) -> dict[str, Any]:  # fmt: skip
     """Register which model a route chooses for each prompt, before the answers are known.
 
     PROMPTS has JSON lines with id, prompt and optionally task, and no answers. The ledger records
     the choices with the hashes of the code and the rules, and each witness confirms the time.
-    Nothing is sent to a model. `remit ledger verify --file OUT` checks the registration."""
+    Nothing is sent to a model. `remit ledger verify --file OUT` checks the registration.
 
-    command, changes = "route evaluate", True
+    Raises:
+        InvalidInputError: a line is not a prompt, or may have answers; or both files are one.
+        TlogError: the key of a witness cannot be parsed.
+        WitnessError: a witness refuses or does not answer.
+        RemitError: the file cannot be written.
+    """
+    from remit.kernel.canonical import canonical_json, sha256_hex
+    from remit.kernel.files import replacing
+    from remit.ledger.tlog import SignedCheckpoint, VerifierKey
+    from remit.operations.ledger import cosigned
+    from remit.packages.distribution import Distribution
+    from remit.routing import read_registration, register_choices
+    from remit.runtime.runtime import Runtime
 
-    prompts: Path = field("Prompts as JSON lines.", flag="", place="input")
-    registration: Path = field("Record the choices, and write the registration to this file.",
-                               flag="--register", metavar="OUT")  # fmt: skip
-    route_name: str = field("Route that chooses.", "auto", flag="--route")
-    witnesses: list[tuple[str, str]] = field(
-        "Request a cosignature of this witness. Repeat for several witnesses.",
-        flag="--witness", metavar="URL VKEY",
-    )  # fmt: skip
+    if registration.resolve() == prompts.resolve():
+        raise InvalidInputError("The registration would replace the file of the prompts.")
+    keys = [(url, VerifierKey.parse(text)) for url, text in witnesses]
+    modules = Distribution.current().modules().items()
+    code = sha256_hex(
+        canonical_json({name: sha256_hex(file.read_bytes()) for name, file in modules})
+    )
+    with Runtime.open(root.path, by=caller.name) as runtime, prompts.open("rb") as lines:
+        router, ledger = runtime.router, runtime.ledger
+        rules = router.rules.version_hash
+        facts = {"route": route_name, "code": f"sha256:{code}", "rules": rules}
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Write the registration to its file, and return its statement.
+        def choose(prompt: str, task: str) -> str:
+            return str(router.score_text(prompt, route=route_name, task=task)["winner"])
 
-        Raises:
-            InvalidInputError: a line is not a prompt, or may have answers; or both files are one.
-            TlogError: the key of a witness cannot be parsed.
-            WitnessError: a witness refuses or does not answer.
-            RemitError: the file cannot be written.
-        """
-        from remit.kernel.canonical import canonical_json, sha256_hex
-        from remit.kernel.files import replacing
-        from remit.ledger.tlog import SignedCheckpoint, VerifierKey
-        from remit.operations.ledger import cosigned
-        from remit.packages.distribution import Distribution
-        from remit.routing import read_registration, register_choices
-        from remit.runtime.runtime import Runtime
-
-        if self.registration.resolve() == self.prompts.resolve():
-            raise InvalidInputError("The registration would replace the file of the prompts.")
-        keys = [(url, VerifierKey.parse(text)) for url, text in self.witnesses]
-        modules = Distribution.current().modules().items()
-        code = sha256_hex(
-            canonical_json({name: sha256_hex(file.read_bytes()) for name, file in modules})
-        )
-        with Runtime.open(root.path, by=caller.name) as runtime, self.prompts.open("rb") as lines:
-            router, ledger = runtime.router, runtime.ledger
-            rules = router.rules.version_hash
-            facts = {"route": self.route_name, "code": f"sha256:{code}", "rules": rules}
-
-            def choose(prompt: str, task: str) -> str:
-                return str(router.score_text(prompt, route=self.route_name, task=task)["winner"])
-
-            found = register_choices(ledger, choose, lines, facts)
-            signed = SignedCheckpoint.parse(found["checkpoint"])
-            found["checkpoint"] = str(cosigned(ledger, signed, keys))
-        data = canonical_json(found)
-        read = read_registration(data, None, [key for _, key in keys])
-        try:
-            with replacing(self.registration) as file:
-                file.write(data + b"\n")
-        except OSError as error:
-            raise RemitError(
-                f"{self.registration} cannot be written: {error.strerror or error}."
-            ) from error
-        return {"statement": read.statement}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the statement of the registration."""
-        yield found["statement"]
+        found = register_choices(ledger, choose, lines, facts)
+        signed = SignedCheckpoint.parse(found["checkpoint"])
+        found["checkpoint"] = str(cosigned(ledger, signed, keys))
+    data = canonical_json(found)
+    read = read_registration(data, None, [key for _, key in keys])
+    try:
+        with replacing(registration) as file:
+            file.write(data + b"\n")
+    except OSError as error:
+        raise RemitError(f"{registration} cannot be written: {error.strerror or error}.") from error
+    return {"statement": read.statement}
 
 
-class RouterStatus(Operation):
+def _router_status_lines(found: dict[str, Any]) -> Iterator[str | Table]:
+    """Yield the rules, the routes, and the table of the models."""
+    yield f"rules {found['rule_version_hash']} ({found['rules_file']})"
+    for route in found["routes"]:
+        preference = route["operator_preference"]
+        prefers = f", prefers {preference}" if preference else ""
+        models = ", ".join(route["models"]) or "no reachable model"
+        yield f"route {route['name']}: {route['mode']}{prefers}: {models}"
+        if best := route["best_single"]:
+            yield ("  choosing by prompt has no proven benefit; using the best single model, "
+                   f"{best}")  # fmt: skip
+        elif first := route["first"]:
+            yield f"  no measurements yet: {first} comes first by price, speed and the like;"
+            yield "  to change the order, set abilities in [routing.models.NAME]"
+    yield ""
+    heads = ("model", "provider", "USD per M", "window", "tok/s", "reliable", "state")
+    yield Table(heads, map(_model, found["models"]), indent=2)
+
+
+@verb("route status", tools=("router_status",), lines=_router_status_lines)
+def router_status(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Show routes, models with their properties, and open circuits."""
+    from remit.runtime.runtime import Runtime
 
-    command, tools = "route status", ("router_status",)
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the state of the router."""
-        from remit.runtime.runtime import Runtime
-
-        with Runtime.open(root.path, by=caller.name) as runtime:
-            return runtime.router.status()
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
-        """Yield the rules, the routes, and the table of the models."""
-        yield f"rules {found['rule_version_hash']} ({found['rules_file']})"
-        for route in found["routes"]:
-            preference = route["operator_preference"]
-            prefers = f", prefers {preference}" if preference else ""
-            models = ", ".join(route["models"]) or "no reachable model"
-            yield f"route {route['name']}: {route['mode']}{prefers}: {models}"
-            if best := route["best_single"]:
-                yield ("  choosing by prompt has no proven benefit; using the best single model, "
-                       f"{best}")  # fmt: skip
-            elif first := route["first"]:
-                yield f"  no measurements yet: {first} comes first by price, speed and the like;"
-                yield "  to change the order, set abilities in [routing.models.NAME]"
-        yield ""
-        heads = ("model", "provider", "USD per M", "window", "tok/s", "reliable", "state")
-        yield Table(heads, map(_model, found["models"]), indent=2)
+    with Runtime.open(root.path, by=caller.name) as runtime:
+        return runtime.router.status()
 
 
-class ScorePrompt(Operation):
-    """Show how a route would score its models for a prompt; nothing is sent or recorded."""
+def _score_prompt_lines(found: dict[str, Any]) -> Iterator[str | Table]:
+    """Yield the detected task, and the table of the scores."""
+    intent = found["intent"]
+    language = f" in {intent['language']!r}" if intent["language"] else ""
+    tokens = count(intent["tokens"], "token")
+    yield f"detected task: {intent['task']}{language}, about {tokens}"
+    rows = [(model, f"{found['scores'][model]:.6f}") for model in found["chain"]]
+    yield Table(("model", "score"), rows, indent=2)
 
-    command, tools, needs = "route score", ("router_score",), "call or read"
 
-    prompt: str = field("The prompt.", flag="")
-    route_name: str = field("Route to score.", "auto", flag="--route")
-    task: str = field("Task type to assume (default: detected from the prompt).", "")
+@verb("route score", tools=("router_score",), needs="call or read", lines=_score_prompt_lines)
+def score_prompt(
+    root: RootPort, caller: Caller, *,
+    prompt: str = field("The prompt.", flag=""),
+    route_name: str = field("Route to score.", "auto", flag="--route"),
+    task: str = field("Task type to assume (default: detected from the prompt).", ""),
     prefer: str = field("An operator preference: quality, cost, speed, ….", "",
-                        flag_help="An operator preference: quality, cost, speed, …")  # fmt: skip
+                        flag_help="An operator preference: quality, cost, speed, …"),
+) -> dict[str, Any]:  # fmt: skip
+    """Show how a route would score its models for a prompt; nothing is sent or recorded.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the scores.
+    Raises:
+        RemitError: no such route exists, or the preference is unknown.
+    """
+    from remit.runtime.runtime import Runtime
 
-        Raises:
-            RemitError: no such route exists, or the preference is unknown.
-        """
-        from remit.runtime.runtime import Runtime
-
-        with Runtime.open(root.path, by=caller.name) as runtime:
-            return runtime.router.score_text(
-                self.prompt, route=self.route_name, task=self.task,
-                operator_preference=self.prefer,
-            )  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
-        """Yield the detected task, and the table of the scores."""
-        intent = found["intent"]
-        language = f" in {intent['language']!r}" if intent["language"] else ""
-        tokens = count(intent["tokens"], "token")
-        yield f"detected task: {intent['task']}{language}, about {tokens}"
-        rows = [(model, f"{found['scores'][model]:.6f}") for model in found["chain"]]
-        yield Table(("model", "score"), rows, indent=2)
+    with Runtime.open(root.path, by=caller.name) as runtime:
+        return runtime.router.score_text(
+            prompt, route=route_name, task=task,
+            operator_preference=prefer,
+        )  # fmt: skip
 
 
 def _is_erased(found: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
-from remit.operations import Caller, Note, Operation, RootPort, field
+from remit.operations import Caller, Note, Operation, RootPort, field, verb
 from remit.operations.files import archives
 
 if TYPE_CHECKING:
@@ -161,86 +161,86 @@ class Archive(MoveToSegment):
     command = "ledger archive"
 
 
-class ImportLedger(Operation):
+def _import_ledger_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the numbers, and notes on what no signature covers."""
+    yield (f"{count(found['entries'], 'entry')}, {count(found['contents'], 'content value')}, "
+           f"{found['erased']} erased")  # fmt: skip
+    if found["checkpoint"] == "unsigned":
+        yield Note("No signature was checked. To check it, pass the verifier key of the "
+                   "exported log with --key.")  # fmt: skip
+    if found["unsigned_subjects"]:
+        yield Note(f"The persons of {found['unsigned_subjects']} values are not covered by a "
+                   "record or by the checkpoint. Compare them with the source before you "
+                   "erase by --subject.")  # fmt: skip
+
+
+def _import_ledger_has_failed(found: dict[str, Any]) -> bool:
+    """Return True if the imported ledger does not verify."""
+    return found["verified"] is False
+
+
+@verb(
+    "ledger import", changes=True, lines=_import_ledger_lines,
+    has_failed=_import_ledger_has_failed,
+)  # fmt: skip
+def import_ledger(
+    root: RootPort, caller: Caller, *,
+    source: Path = field("File of the export.", flag="", place="input"),
+    key: str | None = field("Verifier key of the exported log.", None, metavar="VKEY"),
+    verify: bool = field("Verify the whole ledger after the import.", False),
+) -> dict[str, Any]:  # fmt: skip
     """Import an export (jsonl) into an empty ledger.
 
-    Every line is verified, and all entries are imported or none."""
+    Every line is verified, and all entries are imported or none.
 
-    command, changes = "ledger import", True
+    Raises:
+        LedgerError: the ledger is not empty, or a line does not verify.
+        TlogError: the key cannot be parsed.
+    """
+    from remit.ledger.tlog import VerifierKey
+    from remit.runtime.state import rebuild_state
 
-    source: Path = field("File of the export.", flag="", place="input")
-    key: str | None = field("Verifier key of the exported log.", None, metavar="VKEY")
-    verify: bool = field("Verify the whole ledger after the import.", False)
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Import the entries, and return their numbers.
-
-        Raises:
-            LedgerError: the ledger is not empty, or a line does not verify.
-            TlogError: the key cannot be parsed.
-        """
-        from remit.ledger.tlog import VerifierKey
-        from remit.runtime.state import rebuild_state
-
-        ledger, key = root.ledger, VerifierKey.parse(self.key) if self.key else None
-        report = ledger.import_jsonl(self.source, key=key, progress=root.progress("importing"))
-        rebuild_state(ledger)
-        return {
-            "entries": report.entries, "contents": report.contents, "erased": report.erased,
-            "checkpoint": report.checkpoint, "unsigned_subjects": report.unsigned_subjects,
-            "verified": ledger.verify().verified if self.verify else None,
-        }  # fmt: skip
-
-    def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if the imported ledger does not verify."""
-        return found["verified"] is False
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the numbers, and notes on what no signature covers."""
-        yield (f"{count(found['entries'], 'entry')}, {count(found['contents'], 'content value')}, "
-               f"{found['erased']} erased")  # fmt: skip
-        if found["checkpoint"] == "unsigned":
-            yield Note("No signature was checked. To check it, pass the verifier key of the "
-                       "exported log with --key.")  # fmt: skip
-        if found["unsigned_subjects"]:
-            yield Note(f"The persons of {found['unsigned_subjects']} values are not covered by a "
-                       "record or by the checkpoint. Compare them with the source before you "
-                       "erase by --subject.")  # fmt: skip
+    ledger, verifier = root.ledger, VerifierKey.parse(key) if key else None
+    report = ledger.import_jsonl(source, key=verifier, progress=root.progress("importing"))
+    rebuild_state(ledger)
+    return {
+        "entries": report.entries, "contents": report.contents, "erased": report.erased,
+        "checkpoint": report.checkpoint, "unsigned_subjects": report.unsigned_subjects,
+        "verified": ledger.verify().verified if verify else None,
+    }  # fmt: skip
 
 
-class ForkLedger(Operation):
-    """Continue from an older copy under a new origin, after all newer copies were lost."""
+def _fork_ledger_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the ends of both logs, and a note on the key."""
+    yield f"The log {found['old_origin']} ends at {found['old_size']} signed entries."
+    yield (f"The new log continues with {count(found['entries'], 'entry')}; "
+           f"{found['entry_id']} records what was lost.")  # fmt: skip
+    yield f"New verifier key: {found['verifier_key']}"
+    yield Note("Restart the server, and give the new key to auditors and witnesses.")
 
-    command, changes = "ledger fork", True
 
-    reason: str = field("Reason (recorded permanently).")
-    is_sure: bool = field("Do not ask for confirmation.", False, flag="--yes")
+@verb("ledger fork", changes=True, lines=_fork_ledger_lines)
+def fork_ledger(
+    root: RootPort, caller: Caller, *,
+    reason: str = field("Reason (recorded permanently)."),
+    is_sure: bool = field("Do not ask for confirmation.", False, flag="--yes"),
+) -> dict[str, Any]:  # fmt: skip
+    """Continue from an older copy under a new origin, after all newer copies were lost.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Continue the log, and return its old and new origin.
+    Raises:
+        InvalidInputError: a confirmation is needed, and no terminal can ask for one.
+        LedgerError: the ledger is not an older copy.
+    """
+    from remit.ledger import KeptHead, ledger_key
+    from remit.ledger import fork as fork_ledger
 
-        Raises:
-            InvalidInputError: a confirmation is needed, and no terminal can ask for one.
-            LedgerError: the ledger is not an older copy.
-        """
-        from remit.ledger import KeptHead, ledger_key
-        from remit.ledger import fork as fork_ledger
-
-        ledger = root.ledger
-        if (problem := ledger.checkpoints.problem()) and not self.is_sure:
-            root.note(f"{problem} Spending in the lost entries is unknown and no longer counted.")
-            if not sys.stdin.isatty():
-                raise InvalidInputError(
-                    "Cannot ask for confirmation without a terminal. Confirm with --yes."
-                )
-            caller.confirm("Give up the lost entries permanently?")
-        kept = KeptHead(ledger_key(root.place, root.settings.ledger))
-        return fork_ledger(ledger, kept, reason=self.reason, by=caller.name)
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the ends of both logs, and a note on the key."""
-        yield f"The log {found['old_origin']} ends at {found['old_size']} signed entries."
-        yield (f"The new log continues with {count(found['entries'], 'entry')}; "
-               f"{found['entry_id']} records what was lost.")  # fmt: skip
-        yield f"New verifier key: {found['verifier_key']}"
-        yield Note("Restart the server, and give the new key to auditors and witnesses.")
+    ledger = root.ledger
+    if (problem := ledger.checkpoints.problem()) and not is_sure:
+        root.note(f"{problem} Spending in the lost entries is unknown and no longer counted.")
+        if not sys.stdin.isatty():
+            raise InvalidInputError(
+                "Cannot ask for confirmation without a terminal. Confirm with --yes."
+            )
+        caller.confirm("Give up the lost entries permanently?")
+    kept = KeptHead(ledger_key(root.place, root.settings.ledger))
+    return fork_ledger(ledger, kept, reason=reason, by=caller.name)

@@ -1,4 +1,4 @@
-"""``remit ledger export --cursor``: the records since the last export, to a file or by OTLP."""
+"""The export of the records since the last export, to a file or to a receiver of logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.cli.shared import note
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.files import replacing
 from remit.kernel.secrets import redact_secrets
@@ -18,6 +17,7 @@ from remit.kernel.secrets import redact_secrets
 if TYPE_CHECKING:
     from remit.kernel.settings import LoadedSettings
     from remit.ledger import Batch, LedgerClient
+    from remit.operations.ports import RootPort
 
 _POLL_S = 0.5
 _RETRY_S = 5.0
@@ -26,21 +26,22 @@ _FORKED = '{"decision":"FORKED","event_type":"CONFIG_CHANGED"'  # the beginning 
 
 
 def export_by_cursor(
-    client: LedgerClient, loaded: LoadedSettings, place: Path, target: str, *, follow: bool,
-    content: bool,
-) -> None:  # fmt: skip
+    root: RootPort, place: Path, target: str, *, follow: bool, content: bool
+) -> tuple[int, int]:
     """Send the entries after a cursor, batch by batch, and move the cursor after each batch.
 
     An entry is sent once a checkpoint covers it. The command signs a checkpoint at its start, and
     when entries have waited for ``[ledger] checkpoint_every_s``.
 
     Args:
-        client: the ledger, opened with its key.
-        loaded: the settings of the root.
+        root: the root, whose ledger is opened with its key.
         place: the file of the cursor.
         target: path of a file, ``-`` for standard output, or the URL of an OTLP receiver.
         follow: True to wait for new entries, and to send to a receiver until it accepts.
         content: True to add content.
+
+    Returns:
+        The number of exported entries, and the place of the next entry.
 
     Raises:
         ConfigError: the target is a URL that is not valid, or OpenTelemetry is not installed.
@@ -49,16 +50,17 @@ def export_by_cursor(
         RemitError: the target or the cursor cannot be written, or the receiver did not accept a
             batch.
     """
-    from remit.ledger import Cursor, entry_id, make_batch
+    from remit.ledger import Cursor, make_batch
 
     is_url = "://" in target
     if not is_url and Path(target).resolve() == place.resolve():
         raise InvalidInputError("The cursor and the output are the same file.")
-    cursor = Cursor.read(place)
-    send = _receiver(target, loaded) if is_url else _writer(target)
-    hide = _hider(loaded) if content else None
+    client, settings, cursor = root.ledger, root.settings, Cursor.read(place)
+    service = settings.telemetry.service_name
+    send = root.log_sender(target, service) if is_url else _writer(target)
+    hide = _hider(root.loaded) if content else None
     first, covered_at = cursor.next, -math.inf
-    every_s = loaded.settings.ledger.checkpoint_every_s
+    every_s = settings.ledger.checkpoint_every_s
     try:
         while True:
             cursor.require_in(client)
@@ -70,9 +72,9 @@ def export_by_cursor(
             while cursor.next < end:
                 batch = make_batch(client, cursor, end, hide)
                 if any(record.startswith(_FORKED) for record in batch.records):
-                    note("The ledger was forked: the lines of earlier batches verify only in a "
-                         "file of their own, with the earlier key.")  # fmt: skip
-                _deliver(send, batch, patient=follow and is_url)
+                    root.note("The ledger was forked: the lines of earlier batches verify only in "
+                              "a file of their own, with the earlier key.")  # fmt: skip
+                _deliver(send, batch, root.note if follow and is_url else None)
                 cursor = batch.cursor
                 with replacing(place) as file:
                     file.write(cursor.to_bytes())
@@ -80,13 +82,13 @@ def export_by_cursor(
                 break
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
-        note("")
+        root.note("")
     except OSError as error:
         raise RemitError(
             f"The lines or the cursor cannot be written: {error}.",
             next_step="Check the paths, the free space and the permissions.",
         ) from error
-    note(f"{cursor.next - first} entries exported; the next one is {entry_id(cursor.next)}.")
+    return cursor.next - first, cursor.next
 
 
 def _covered(client: LedgerClient) -> int:
@@ -94,14 +96,16 @@ def _covered(client: LedgerClient) -> int:
     return latest.checkpoint.size if latest else 0
 
 
-def _deliver(send: Callable[[Batch], None], batch: Batch, *, patient: bool) -> None:
-    """Send a batch; if ``patient``, try again until it is accepted, else raise RemitError."""
+def _deliver(
+    send: Callable[[Batch], None], batch: Batch, note: Callable[[str], None] | None
+) -> None:
+    """Send a batch; with ``note``, try again until it is accepted, else raise RemitError."""
     said = ""
     while True:
         try:
             send(batch)
         except RemitError as error:
-            if not patient:
+            if note is None:
                 raise
             if error.message != said:
                 note(f"{error.message} Trying again every {_RETRY_S:g} s.")
@@ -109,12 +113,6 @@ def _deliver(send: Callable[[Batch], None], batch: Batch, *, patient: bool) -> N
             time.sleep(_RETRY_S)
         else:
             return
-
-
-def _receiver(url: str, loaded: LoadedSettings) -> Callable[[Batch], None]:
-    from remit.server.telemetry import log_sender
-
-    return log_sender(url, loaded.settings.telemetry.service_name)
 
 
 def _hider(loaded: LoadedSettings) -> Callable[[Any], Any]:

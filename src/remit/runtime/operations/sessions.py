@@ -1,0 +1,205 @@
+"""Operations on recorded conversations, as commands show and cancel them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from remit.kernel.errors import InvalidInputError, NotFoundError
+from remit.kernel.words import count, indented
+from remit.operations import Caller, Feed, RootPort, field, limit, verb
+
+if TYPE_CHECKING:
+    from remit.agents.sessions import SessionOverview
+    from remit.ledger import LedgerClient
+
+
+def _cost(one: dict[str, Any]) -> str:
+    from remit.views.wording import cents
+
+    return cents(one["cost_usd"])
+
+
+@verb(
+    "session list", command_member="sessions", nothing="No sessions.",
+    columns=(
+        ("session", lambda one: one["session_id"]), ("started", lambda one: one["started_at"][:10]),
+        ("agent", lambda one: one["agent_id"]), ("calls", lambda one: f"{one['calls']:,}"),
+        ("tokens", lambda one: f"{one['tokens']:,}"), ("cost", _cost),
+        ("turns", lambda one: f"{one['turns']:,}{', ended' if one['ended'] else ''}"),
+    ),
+)  # fmt: skip
+def list_conversations(
+    root: RootPort, caller: Caller, *,
+    limit: int | None = limit(),
+) -> Feed:  # fmt: skip
+    """List sessions of agents and of gateway calls, newest first.
+
+    Gateway calls that name no session have one session for each key and day. The list has the
+    sessions of the latest 10,000 calls.
+    """
+    from remit.agents.sessions import sessions_with_calls
+    from remit.views import UsageRow, instant_of, read_usage
+
+    def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
+        found = sessions_with_calls(root.ledger, limit=most)
+        ids = [item.session_id for item in found]
+        since = instant_of(min(item.started_at for item in found)) if found else None
+        used = read_usage(root.ledger, since=since, by=["session"], where={"session": ids}).rows
+        rows = {row.names["session"]: row for row in used}
+        for item in found:
+            row = rows.get(item.session_id, UsageRow())
+            tokens = row.input_tokens + row.output_tokens
+            yield item.session_id, {**item.to_dict(), "calls": row.calls, "tokens": tokens,
+                                    "cost_usd": row.nano / 1e9}  # fmt: skip
+
+    return Feed(read)
+
+
+def _conversation_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the turns, the models and tools that were set aside, and the unfinished turn."""
+    from remit.views.wording import call_text, failures, set_aside
+
+    name, turns = found["session_id"], count(found["turns"], "turn")
+    yield f"{name}, {turns}, since {found['started_at']}"
+    if found["archived"]:
+        yield f"archived; read it with `remit ledger query --session-id {name} --archive DIR`"
+    for turn in found["turn_list"]:
+        yield from ("", f"[{turn['turn_number']}] {turn['timestamp']} {turn['entry_id']}")
+        yield from indented("user:  ", turn["user_message"])
+        yield from indented("agent: ", turn["response"])
+    for step in found["set_aside"]:
+        over = "" if step["in_force"] else " (no longer set aside)"
+        yield from ("", f"set aside: {set_aside(step)}{over}: {step['entry_id']}")
+        yield f"failed: {', '.join(failures(step))}"
+    unfinished = found["unfinished_turn"]
+    if unfinished is None:
+        return
+    waiting = unfinished["waiting_for"]
+    state = "waiting for approval" if waiting else "unfinished"
+    yield from ("", f"[{unfinished['turn_number']}] {state}")
+    yield from indented("user:  ", unfinished["user_message"])
+    for request in waiting:
+        called = call_text(request["tool_id"], request["arguments"])
+        yield f"waiting: {called}: run `remit approve {request['request_id']}` (--deny to deny)"
+
+
+@verb("session show", lines=_conversation_lines)
+def show_conversation(
+    root: RootPort, caller: Caller, *,
+    session_id: str = field("Id of the session.", "", flag="", metavar="[SESSION_ID]"),
+    last: bool = field("Show the latest session.", False),
+) -> dict[str, Any]:  # fmt: skip
+    """Show the messages of every turn of a session, and the tools and models it set aside.
+
+    Raises:
+        InvalidInputError: neither a session nor the latest one is meant, or both.
+        NotFoundError: the ledger has no such session of an agent.
+    """
+    from remit.agents.sessions import list_sessions
+
+    ledger = root.ledger
+    if bool(session_id) == last:
+        raise InvalidInputError("Give a session id, or --last.")
+    if last:
+        session_id = next(
+            (one.session_id for one in list_sessions(ledger) if not one.caller_session_id), ""
+        )
+    overview = _overview(ledger, session_id)
+    turns = [
+        {
+            "turn_number": entry.metadata["turn_number"],
+            "timestamp": entry.timestamp,
+            "entry_id": entry.id,
+            "user_message": entry.metadata["user_message"],
+            "response": entry.metadata["response"],
+        }
+        for entry in ledger.query(session_id=session_id, event_type="TURN_RECORDED")
+    ]
+    return {
+        **overview.to_dict(), "turn_list": turns, "unfinished_turn": _unfinished(ledger, overview),
+        "set_aside": _set_aside(ledger, session_id),
+    }  # fmt: skip
+
+
+def _cancel_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the outcome."""
+    yield "cancelled" if found["cancelled"] else "This session has no unfinished turn."
+
+
+@verb("session cancel", changes=True, lines=_cancel_lines)
+def cancel_conversation(
+    root: RootPort, caller: Caller, *, session_id: str = field("Id of the session.", flag="")
+) -> dict[str, Any]:
+    """Cancel the running, waiting or interrupted turn of a session.
+
+    Raises:
+        NotFoundError: the ledger has no such session of an agent.
+    """
+    from remit.runtime.runtime import Runtime
+
+    with Runtime.open(root.path, by=caller.name) as runtime:
+        agent_id = _overview(runtime.ledger, session_id).agent_id
+        # As the session's own agent: its entries belong to that agent.
+        is_shell = agent_id == runtime.loaded.settings.chat.agent_id
+        agent = runtime if is_shell else runtime.agent(agent_id)
+        return {"session_id": session_id, "cancelled": agent.session(session_id).cancel()}
+
+
+def _overview(ledger: LedgerClient, session_id: str) -> SessionOverview:
+    from remit.agents.sessions import session_overview
+
+    if not session_id:
+        raise NotFoundError(
+            "The ledger has no session yet.", next_step="`remit chat` starts a session."
+        )
+    if (found := session_overview(ledger, session_id)) is None:
+        raise NotFoundError(
+            f"The ledger has no session {session_id} of an agent.",
+            next_step="`remit session list` lists the sessions, and `remit trace "
+            f"{session_id}` shows one of gateway calls.",
+        )
+    return found
+
+
+def _unfinished(ledger: LedgerClient, overview: SessionOverview) -> dict[str, Any] | None:
+    """Return the session's unfinished turn as JSON, or None."""
+    from remit.agents import ApprovalQueue
+    from remit.agents.supervisor import unfinished_turn
+
+    turn = unfinished_turn(ledger.scoped(tier="ho2"), overview.session_id, overview.turns)
+    if turn is None:
+        return None
+    queue = ApprovalQueue(ledger)
+    return {
+        "turn_number": turn.turn_number,
+        "user_message": turn.message,
+        "work_orders": [
+            {"wo_id": work.order.wo_id, "step": work.step, "state": str(work.order.state)}
+            for work in turn.orders
+        ],
+        "waiting_for": [queue.get(request).to_dict() for request in turn.waiting_for],
+    }
+
+
+def _set_aside(ledger: LedgerClient, session_id: str) -> list[dict[str, Any]]:
+    """Return the models and tools that the session set aside.
+
+    The key ``in_force`` is True if the session has not ended since.
+    """
+    from remit.agents.sessions import latest_of
+    from remit.agents.supervisor import exclusion_entries
+
+    end = latest_of(ledger, session_id, "SESSION_END")
+    ended = -1 if end is None else end.seq
+    names = ("dimension", "name", "instead", "until", "evidence")
+    return [
+        {
+            "entry_id": step.id,
+            "timestamp": step.timestamp,
+            "work_order_id": step.submission_id,
+            **{name: step.metadata.get(name) for name in ("kind", *names)},
+            "in_force": step.seq > ended,
+        }
+        for step in exclusion_entries(ledger, session_id)
+    ]
