@@ -1,4 +1,4 @@
-"""An account: limits, spending and reservations of a budget scope; and the hold of one call."""
+"""The account of a budget scope (limits, spending, reservations), and the hold of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One ledger file that several processes write: their turns, and the detection of a replaced file.
+"""The turns of processes that share a ledger file, and the detection of a replaced file.
 
 SQLite separates the transactions of processes. A process that finds the file locked sleeps longer
 each time, up to 100 ms, so under load one process starves while another writes repeatedly. Polling
