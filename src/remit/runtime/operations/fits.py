@@ -73,19 +73,15 @@ def calibrate_route(
         plan = power_plan(every, candidates, guard=runtime.loaded.settings.routing.guard)
         root.note(plan.text())
         scope = _new_session()
-        limits = BudgetLimits(nano=round(usd * _NANO))
-        runtime.budgeter.allocate(scope, limits=limits, by=by)
+        runtime.budgeter.allocate(scope, limits=BudgetLimits(nano=round(usd * _NANO)), by=by)
         open_account(runtime.budgeter, by)
-        done = run_blocking(
-            calibrate(
-                runtime.gateway, runtime.ledger, candidates,
-                [one for one in every if one.exchange_id in right],
-                lambda one, _, answer: float(is_reference(answer, right[one.exchange_id])),
-                usd=usd, prices=runtime.prices, by=by, max_tokens=max_tokens,
-                charged_to=(*scope.path, *LEARNING.path),
-                progress=root.progress("calibrating"),
-            )
-        )  # fmt: skip
+        done = run_blocking(calibrate(
+            runtime.gateway, runtime.ledger, candidates,
+            [one for one in every if one.exchange_id in right],
+            lambda one, _, answer: float(is_reference(answer, right[one.exchange_id])),
+            usd=usd, prices=runtime.prices, by=by, max_tokens=max_tokens,
+            charged_to=(*scope.path, *LEARNING.path), progress=root.progress("calibrating"),
+        ))  # fmt: skip
     found = {
         "calls": done.calls, "graded": done.graded, "usd": done.usd, "prompts": done.prompts,
         "without_reference": len(every) - len(right), "ended": done.ended,
