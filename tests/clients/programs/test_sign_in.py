@@ -20,7 +20,7 @@ import pytest
 from tests.clients.programs.test_programs import BIN
 from tests.server.console.test_oidc import CALLBACK, PUBLIC, SECRET, settings
 from tests.server.running import serving
-from tests.server.test_device_sign_in import MORE, ROLES, command, decide
+from tests.server.test_device_sign_in import FORM, MORE, ROLES, command, decide
 from tests.support.oidc import ANN, oidc_provider
 from tests.support.strict.running import running
 
@@ -135,3 +135,47 @@ def test_claude_code_signs_in_and_its_person_is_billed(tmp_path: Path) -> None:
             assert ANN["sub"] in billed
             assert list(served.ledger.query(event_type="PROMPT_REJECTED")) == []
             assert "WARNING" not in served.errors.read_text()
+
+
+def test_the_gateway_serves_what_claude_codes_own_contract_describes(tmp_path: Path) -> None:
+    """Claude Code contains a gateway of its own, whose ``GET /protocol`` is the contract."""
+    program = (BIN / "claude").resolve()
+    if not program.exists():
+        pytest.skip("Claude Code is not installed")
+    found = re.search(
+        rb"# Claude Code gateway protocol\n.*?[^\\]`", program.read_bytes(), re.DOTALL
+    )
+    assert found is not None
+    contract = found[0].decode().replace("\\`", "`")
+    asked = {
+        (method, path)
+        for line in re.findall(r"`(?:GET|POST)[^`]+`[^(]*", contract)
+        for method in re.match(r"`([A-Z/]+)", line)[1].split("/")  # type: ignore[index]
+        for path in re.findall(r"(?<=[ `])/[\w./-]+", line)
+    }
+    assert len(asked) >= 8, asked
+    with running() as url, oidc_provider() as provider, serving(
+        tmp_path / "root", url, toml=settings(provider, MORE, ROLES),
+        environment={"REMIT_SERVER__OIDC__CLIENT_SECRET": SECRET},
+    ) as served:  # fmt: skip
+        own = served.ask("GET", "/protocol", token="")[1].decode()
+        for method, path in asked:
+            status, raw, _ = served.ask(method, path, b"{}" if method == "POST" else None,
+                                        token="")  # fmt: skip
+            assert path in own, path
+            assert status == (200 if path.startswith("/.well-known") else 401), (path, status)
+            if status == 401:
+                assert json.loads(raw)["error"]["type"] == "authentication_error"
+        metadata = json.loads(served.ask("GET", "/.well-known/oauth-authorization-server",
+                                         token="")[1])  # fmt: skip
+        assert "authorization_endpoint" not in metadata
+        status, raw, _ = served.ask("POST", "/oauth/device_authorization", b"", token="")
+        issued = json.loads(raw)
+        example = contract.partition("## Device authorization")[2].partition("## ")[0]
+        assert issued.keys() == set(re.findall(r'"(\w+)":', example))
+        assert len(issued["device_code"]) * 6 >= 256
+        assert set(issued["user_code"]) <= set("BCDFGHJKLMNPQRSTVWXZ-")
+        form = "grant_type=urn:ietf:params:oauth:grant-type:device_code&device_code="
+        status, raw, _ = served.ask("POST", "/oauth/token", (form + issued["device_code"]).encode(),
+                                    token="", headers=FORM)  # fmt: skip
+        assert (status, json.loads(raw)["error"]) == (400, "authorization_pending")
