@@ -343,7 +343,9 @@ CONVERSE: dict[str, Any] = {
 CONVERSE_ANSWER: dict[str, Any] = {
     "output": {"message": {"role": "assistant", "content": [
         *CONVERSE["messages"][1]["content"],
-        {"citationsContent": {"content": [{"text": "cited"}], "citations": [{"title": "T"}]}}]}},
+        {"citationsContent": {"content": [{"text": "cited"}], "citations": [{
+            "title": "T", "sourceContent": [{"text": "cited"}],
+            "location": {"documentPage": {"documentIndex": 0, "start": 1, "end": 2}}}]}}]}},
     "stopReason": "tool_use", "metrics": {"latencyMs": 5},
     "usage": {"inputTokens": 30, "outputTokens": 20, "totalTokens": 120,
               "cacheReadInputTokens": 60, "cacheWriteInputTokens": 10},

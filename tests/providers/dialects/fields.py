@@ -28,10 +28,14 @@ from remit.providers.wire.endpoint import (
 
 PAGE = Path(__file__).parents[3] / "docs" / "translation.md"
 ENDPOINTS = {"Chat Completions": CHAT, "Responses": RESPONSES, "Messages": MESSAGES}
-TARGETS = {**ENDPOINTS, "Gemini": GENERATE}
-SOURCES = {**TARGETS, "Converse": CONVERSE}
-MODELS = {CHAT.name: "deepseek-v4", RESPONSES.name: "gpt-5.6", MESSAGES.name: "claude-sonnet-4-5",
-          GENERATE.name: "gemini-2.5-flash"}  # fmt: skip
+ALL_ENDPOINTS = {**ENDPOINTS, "Gemini": GENERATE, "Converse": CONVERSE}
+MODELS = {
+    CHAT.name: "deepseek-v4",
+    RESPONSES.name: "gpt-5.6",
+    MESSAGES.name: "claude-sonnet-4-5",
+    GENERATE.name: "gemini-2.5-flash",
+    CONVERSE.name: "anthropic.claude-sonnet-4-5",
+}
 _TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}
 _BASE: dict[str, dict[str, Any]] = {
     CHAT.name: {
@@ -230,7 +234,7 @@ def sent(
     """The request that a provider of ``target`` gets for a client's body of ``source``."""
     model = model or MODELS[target.name]
     settings = ProviderSettings(
-        kind=target.dialect, base_url="http://x", api_key="k",
+        kind="converse" if target is CONVERSE else target.dialect, base_url="http://x", api_key="k",
         base_url_env="", api_key_env="", default_model=model, send_temperature=True,
         native_tools=True, structured_output=True, api_version=version,
         responses=responses or target is RESPONSES, max_completion_tokens_models=list(reasons),
@@ -265,8 +269,8 @@ def fate(source: Endpoint, target: Endpoint, field: str) -> str:
 def rows() -> list[str]:
     """The tables' lines: for each source, the fields that share their fates."""
     lines = []
-    for title, source in SOURCES.items():
-        others = {name: target for name, target in TARGETS.items() if target is not source}
+    for title, source in ALL_ENDPOINTS.items():
+        others = {name: target for name, target in ALL_ENDPOINTS.items() if target is not source}
         lines += [
             f"| fields of {title} | to {' | to '.join(others)} |",
             "|---" * (len(others) + 1) + "|",

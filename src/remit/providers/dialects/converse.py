@@ -12,7 +12,8 @@ from typing_extensions import override
 
 from remit.kernel.json_text import JsonTextError, load
 from remit.providers.dialects import _checks as checks
-from remit.providers.dialects.errors import DialectError, cannot
+from remit.providers.dialects.citations import message_citation
+from remit.providers.dialects.errors import DialectError, cannot, shaped
 from remit.providers.dialects.messages import request_reader as messages_reader
 from remit.providers.dialects.messages import request_writer as messages_writer
 from remit.providers.dialects.messages.streams import MessagesReader, MessagesWriter
@@ -156,6 +157,9 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
     Raises:
         DialectError: the API cannot express the call.
     """
+    for index, tool in enumerate(call.tools):
+        if tool.get("type") == "web_search" and tool.get("external_web_access") is not False:
+            raise cannot(str(tool.get("at", f"tools[{index}]")), "a search of the web")
     name = model.rpartition("anthropic.")[2]
     given = messages_writer.write_request(call, model=name, max_output_tokens=max_output_tokens)
     writer = _BlockWriter(call, caches="claude" in name or "nova" in name)
@@ -309,6 +313,15 @@ class ConverseReader(MessagesReader):
     @override
     def _feed(self, data: Mapping[str, Any]) -> None:
         super()._feed(message_event(data))
+
+    @override
+    def _block(self, at: int) -> dict[str, Any]:
+        block = super()._block(at)
+        if not (cited := block.get("citations")):
+            return block
+        read = [message_citation(shaped(one, dict, "citation"))
+                for one in shaped(cited, list, "citations")]  # fmt: skip
+        return {**block, "citations": [one for one in read if one is not None]}
 
 
 class ConverseWriter(MessagesWriter):
