@@ -240,6 +240,28 @@ def test_usage_that_cannot_be_true_is_charged_what_was_reserved(
     assert account.reserved_nano == 0
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_budget_holds_calls_of_a_provider_with_converse(
+    served: Served, provider: RawProvider, stream: bool
+) -> None:
+    key = served.key(usd_nano=USD)
+    spent = 0
+    for case in (each for each in CORPUS if each.shape == "converse"):
+        status, said, told = _call(served, provider, case, _reply(case, stream=stream),
+                                   stream=stream, token=key.key)  # fmt: skip
+        assert (status, _nano(told)) == (200, case.nano), said
+        spent += case.nano
+    lie = Case("bedrock", "lie", {"inputTokens": 1, "outputTokens": -1}, 0, "converse")
+    status, said, told = _call(served, provider, lie, _reply(lie, stream=stream), stream=stream,
+                               token=key.key)  # fmt: skip
+    assert (status, told["cost_certainty"]) == (200, "upper_bound"), said
+    [account] = TokenBudgeter(served.ledger).status(BudgetScope(key_id=key.key_id))
+    assert (account.spent_nano, account.reserved_nano) == (spent + _nano(told), 0)
+    poor = served.key(usd_nano=1000)
+    status, said, _ = _call(served, provider, lie, b"", stream=stream, token=poor.key)
+    assert status == 402, said
+
+
 _ERROR = {"message": "no", "type": "overloaded_error", "code": "overloaded"}
 _CHUNK = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 _MESSAGE = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [],
