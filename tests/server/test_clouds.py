@@ -406,6 +406,18 @@ def test_a_client_of_converse_keeps_its_bytes_and_gets_those_of_the_model(
     assert found["outcome"] == "success"
 
 
+def test_only_what_the_server_refuses_is_taken_out_of_the_clients_bytes(
+    served: Served, clouds: Clouds
+) -> None:
+    session = new_session()
+    status, raw, headers = _converse(served, _ASKED, model=f"cool/{_NOVA}", session=session)
+    assert status == 200, raw
+    assert clouds.raw == _ASKED.replace(b',"temperature":0.70', b"")
+    assert headers["x-remit-dropped"] == "inferenceConfig.temperature"
+    paths = [one["path"] for one in served.exchange(session).metadata["changed"]]
+    assert "/inferenceConfig/temperature" in paths
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_tokens_of_the_cache_are_recorded(served: Served, stream: bool) -> None:
     session = new_session()
@@ -467,6 +479,31 @@ def test_only_the_seals_of_the_provider_reach_it(served: Served, clouds: Clouds)
     assert sent(own, f"conversed/{_CLAUDE}") == ["reasoningContent", "text"]
     assert sent(own, f"conversed/{_NOVA}") == ["text"]
     assert sent("remit-openai-reasoning:rs_1:gAAAA", f"conversed/{_CLAUDE}") == ["text"]
+
+
+def test_a_round_of_tools_without_own_thoughts_ends_without_them(
+    served: Served, clouds: Clouds
+) -> None:
+    thinking = {"thinking": {"type": "enabled", "budget_tokens": 2000}}
+    foreign = {"text": "Hm.", "signature": "remit-openai-reasoning:rs_1:gAAAA"}
+    use = {"toolUse": {"toolUseId": "t", "name": "look", "input": {}}}
+    result = {"toolResult": {"toolUseId": "t", "content": [{"text": "sunny"}]}}
+
+    def sent(thought: dict[str, str]) -> dict[str, Any]:
+        block = {"reasoningContent": {"reasoningText": thought}}
+        turns = [
+            {"role": "user", "content": [{"text": "hi"}]},
+            {"role": "assistant", "content": [block, use]},
+            {"role": "user", "content": [result]},
+        ]
+        body = {"messages": turns, "additionalModelRequestFields": {**thinking, "top_k": 5}}
+        status, raw, _ = _converse(served, json.dumps(body).encode(), model=f"conversed/{_CLAUDE}")
+        assert status == 200, raw
+        more: dict[str, Any] = clouds.calls[-1][2]["additionalModelRequestFields"]
+        return more
+
+    assert sent(foreign) == {"top_k": 5}
+    assert sent({**foreign, "signature": "Eg" + "A" * 60}) == {**thinking, "top_k": 5}
 
 
 def test_a_call_of_chat_completions_in_the_words_of_converse(

@@ -8,7 +8,7 @@ from typing import Any
 import botocore.session
 import pytest
 
-from remit.providers import ProviderError, ProviderResponse
+from remit.providers import ProviderError, ProviderRequest, ProviderResponse
 from remit.providers.dialects import (
     read_answer,
     read_request,
@@ -120,6 +120,16 @@ def test_what_a_target_lacks_is_named(
     source: Endpoint, target: Endpoint, body: dict[str, Any], dropped: str
 ) -> None:
     assert dropped in fields.sent(source, target, body).dropped
+
+
+@pytest.mark.parametrize("target", fields.ALL_ENDPOINTS.values(), ids=lambda one: one.name)
+def test_a_contracts_temperature_that_reaches_the_model_is_no_change(target: Endpoint) -> None:
+    said = {"role": "user", "content": "hi"}
+    model = {**fields.MODELS, RESPONSES.name: "gpt-4o"}[target.name]
+    provider = fields.provider(target, model)
+    outgoing = provider.outgoing(ProviderRequest(model, (said,), 50, 0.5, 30))
+    assert b'"temperature":0.5' in outgoing.body.raw
+    assert outgoing.body.changed == []
 
 
 @pytest.mark.parametrize(
