@@ -47,6 +47,7 @@ failure_threshold = 1000
 [model.prefixes]
 "gemini-" = "gemini"
 "anthropic.claude-" = "bedrock"
+"eu.anthropic.claude-" = "converse"
 "claude-sonnet-4-5@" = "vertex"
 [providers.gemini]
 kind = "gemini"
@@ -59,6 +60,11 @@ cloud = "aws"
 base_url = "{url}"
 api_key = "sk-upstream-bedrock"
 default_model = "anthropic.claude-sonnet-4-5-20250929-v1:0"
+[providers.converse]
+kind = "converse"
+base_url = "{url}"
+api_key = "sk-upstream-bedrock"
+default_model = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
 [providers.vertex]
 kind = "anthropic"
 cloud = "google"
@@ -70,6 +76,7 @@ default_model = "claude-sonnet-4-5@20250929"
 _PRICED = (
     ("bedrock", "anthropic.claude-sonnet-4-5-20250929-v1:0"),
     ("bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+    ("converse", "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"),
     ("vertex", "claude-sonnet-4-5@20250929"),
 )
 _QUIET = {"LANGSMITH_TRACING": "false", "OTEL_SDK_DISABLED": "true", "DO_NOT_TRACK": "1",

@@ -87,12 +87,6 @@ def remits_own(task: Any) -> Any:
     return task
 
 
-def translated(task: Any) -> Any:
-    """Marks a task whose requests reach the provider in another form: only answers count."""
-    task.remits_own = True
-    return task
-
-
 def not_bytes(task: Any) -> Any:
     """Marks a task whose requests hold what differs from run to run: only their order counts."""
     task.not_bytes = True
@@ -200,7 +194,7 @@ def _told(seen: dict[str, Any]) -> dict[str, Any]:
     text = base64.b64decode(seen["body"]).decode("utf-8", "surrogateescape")
     if found := _BOUNDARY.search(headers.get("content-type", "")):
         text = text.replace(found[1].strip('"'), "BOUNDARY")
-    if seen["path"].startswith(("/model/", "/v1/projects/")):
+    if seen["path"].startswith(("/model/", "/v1/projects/")) and "/converse" not in seen["path"]:
         # Remit moves the cloud's version out of the body and back, which changes the order.
         text = json.dumps(json.loads(text), sort_keys=True)
         # The clouds read both from the body; Vertex AI alone reads betas from the header.

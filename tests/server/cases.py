@@ -49,6 +49,11 @@ responses = false
 kind = "gemini"
 base_url = "{url}/v1beta"
 api_key = "key"
+
+[providers.converse]
+kind = "converse"
+base_url = "{url}"
+api_key = "key"
 """
 _AT_ONCE = 6
 __all__ = [

@@ -7,12 +7,12 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, quote, unquote
 
 import anthropic
 import jwt
@@ -31,11 +31,19 @@ _REGION = "eu-central-1"
 _SECRETS = Credentials("AKIDEXAMPLE", "aws-secret-key", "aws-session-token")
 _CLAUDE = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
 _VERTEX_CLAUDE = "claude-sonnet-4-5@20250929"
+_REFUSED = {"message": "The model does not support this."}
 _MESSAGE = message("Good day.", input_tokens=20, output_tokens=7)
 _GENERATED = {
     "candidates": [{"content": {"role": "model", "parts": [{"text": "Good day."}]},
                     "finishReason": "STOP", "index": 0}],
     "usageMetadata": {"promptTokenCount": 20, "candidatesTokenCount": 7, "totalTokenCount": 27},
+}  # fmt: skip
+_NOVA = "eu.amazon.nova-pro-v1:0"
+_CONVERSED: dict[str, Any] = {
+    "output": {"message": {"role": "assistant", "content": [{"text": "Good day."}]}},
+    "stopReason": "end_turn", "metrics": {"latencyMs": 5},
+    "usage": {"inputTokens": 5, "outputTokens": 7, "totalTokens": 27, "cacheReadInputTokens": 12,
+              "cacheWriteInputTokens": 3, "cacheDetails": [{"ttl": "1h", "inputTokens": 3}]},
 }  # fmt: skip
 _CHAT = completion("Good day.", prompt_tokens=20, completion_tokens=7)
 
@@ -45,8 +53,10 @@ class Clouds(ThreadingHTTPServer):
 
     Attributes:
         calls: path, headers and body of each call of a model that was let in.
+        raw: the body of the last of them, byte for byte.
         tokens: access tokens in force.
-        is_cut: True to end each stream within a frame.
+        spoil: changes the bytes of each stream.
+        exception: exception that ends each stream of Converse; empty for none.
     """
 
     def __init__(self) -> None:
@@ -54,7 +64,9 @@ class Clouds(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.calls: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         self.tokens: set[str] = set()
-        self.is_cut = False
+        self.raw = b""
+        self.spoil: Callable[[bytes], bytes] = bytes
+        self.exception = ""
         self.account = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
@@ -117,6 +129,7 @@ class _Cloud(BaseHTTPRequestHandler):
         if not is_known:
             said = f"The token {self.headers['authorization']} is invalid."
             return self._send(403, {"message": said}, **{"x-amzn-errortype": "AccessDenied"})
+        self.server.raw = raw
         body = json.loads(raw)
         self.server.calls.append((self.path, {**self.headers}, body))
         path = unquote(self.path)
@@ -137,6 +150,12 @@ class _Cloud(BaseHTTPRequestHandler):
             return self._send(200, _GENERATED)
         if path.endswith(":streamGenerateContent?alt=sse"):
             return self._stream("text/event-stream", *sse([_GENERATED]))
+        if path.endswith("/converse"):
+            if "refused" in raw.decode():
+                return self._send(400, _REFUSED, **{"x-amzn-errortype": "ValidationException"})
+            return self._send(200, _CONVERSED)
+        if path.endswith("/converse-stream"):
+            return self._stream(EVENT_STREAM, *_conversed(self.server.exception))
         return self._send(404, {"message": f"{self.path} is unknown"})
 
     def _send(self, status: int, value: Any, **headers: str) -> None:
@@ -153,8 +172,7 @@ class _Cloud(BaseHTTPRequestHandler):
         self.send_header("content-type", kind)
         self.send_header("connection", "close")
         self.end_headers()
-        wire = b"".join(parts)
-        self.wfile.write(wire[:-7] if self.server.is_cut else wire)
+        self.wfile.write(self.server.spoil(b"".join(parts)))
         self.close_connection = True
 
 
@@ -165,6 +183,26 @@ def _frame(name: str, event: dict[str, Any]) -> bytes:
 
 def _chunk(event: dict[str, Any]) -> bytes:
     return _frame("chunk", {"bytes": base64.b64encode(json.dumps(event).encode()).decode()})
+
+
+def _conversed(exception: str = "") -> list[bytes]:
+    """Return the frames of an answer, or of its beginning and an exception."""
+    frames = [
+        _frame("messageStart", {"role": "assistant", "p": "abc"}),
+        _frame("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "Good "}}),
+    ]
+    if exception:
+        headers = {":exception-type": exception, ":content-type": "application/json",
+                   ":message-type": "exception"}  # fmt: skip
+        return [*frames, frame(headers, b'{"message":"Not now."}')]
+    usage = {name: _CONVERSED[name] for name in ("usage", "metrics")}
+    return [
+        *frames,
+        _frame("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "day."}}),
+        _frame("contentBlockStop", {"contentBlockIndex": 0}),
+        _frame("messageStop", {"stopReason": "end_turn"}),
+        _frame("metadata", usage),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +242,12 @@ def served(clouds: Clouds, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             clouds.url,
             {"kind": "anthropic", "cloud": "aws", "api_key": "wrong-bedrock-key"},
         ),
+        ("conversed", clouds.url, {"kind": "converse", "cloud": "aws"}),
+        (
+            "cool",
+            clouds.url,
+            {"kind": "converse", "api_key": "bedrock-api-key", "send_temperature": False},
+        ),
         ("invoked", clouds.url, {"kind": "anthropic", "cloud": "aws"}),
         ("vertex", vertex, {"kind": "gemini", "cloud": "google"}),
         ("rawpredict", vertex, {"kind": "anthropic", "cloud": "google"}),
@@ -219,6 +263,7 @@ def served(clouds: Clouds, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 _ANSWERS = ("vertex/gemini-2.5-pro", f"rawpredict/{_VERTEX_CLAUDE}",
             f"vertexkey/{_VERTEX_CLAUDE}", f"keyed/{_CLAUDE}", f"invoked/{_CLAUDE}",
+            f"conversed/{_NOVA}", f"cool/{_NOVA}",
             "bedrock/openai.gpt-oss-120b-1:0", "endpoints/google/gemini-2.5-flash")  # fmt: skip
 
 
@@ -305,12 +350,12 @@ def test_a_refused_token_is_not_shown(served: Served, clouds: Clouds) -> None:
 
 
 def test_a_stream_that_ends_within_a_frame_is_a_failure(served: Served, clouds: Clouds) -> None:
-    session, clouds.is_cut = new_session(), True
+    session, clouds.spoil = new_session(), lambda wire: wire[:-7]
     try:
         _, raw, _ = served.call("anthropic", "hi", model="invoked/claude-sonnet-4-5",
                                 session=session, stream=True)  # fmt: skip
     finally:
-        clouds.is_cut = False
+        clouds.spoil = bytes
     assert b"event: error" in raw
     assert served.exchange(session).metadata["outcome"] != "success"
 
@@ -327,3 +372,206 @@ def test_a_cloud_without_credentials_is_an_error_of_this_machine(
         status, raw, _ = served.call("openai", "hi", model="bedrock/openai.gpt-oss-120b-1:0")
     assert status in (500, 502, 503)
     assert b"AWS credentials not found; set AWS_PROFILE" in raw
+
+
+def _converse(
+    served: Served, body: bytes, verb: str = "converse", model: str = f"conversed/{_NOVA}",
+    session: str = "",
+) -> tuple[int, bytes, Any]:  # fmt: skip
+    headers = {"content-type": "application/json", "x-remit-session": session or new_session()}
+    return served.ask("POST", f"/model/{quote(model, safe='')}/{verb}", body, headers=headers)
+
+
+_ASKED = (
+    b'{ "messages":[{"role":"user", "content":[{"text":"hi \\u00e9"}]}],\n'
+    b' "inferenceConfig":{"maxTokens":50,"temperature":0.70},"requestMetadata":{"team":"a"},'
+    b'"guardrailConfig":{"guardrailIdentifier":"g","guardrailVersion":"1"},"n":12345678901234567890}'
+)
+
+
+def test_a_client_of_converse_keeps_its_bytes_and_gets_those_of_the_model(
+    served: Served, clouds: Clouds
+) -> None:
+    status, raw, _ = _converse(served, _ASKED)
+    assert (status, json.loads(raw)) == (200, _CONVERSED)
+    assert clouds.raw == _ASKED
+    assert clouds.calls[-1][0] == f"/model/{quote(_NOVA, safe='')}/converse"
+    session = new_session()
+    status, raw, headers = _converse(served, _ASKED, "converse-stream", session=session)
+    assert (status, headers["content-type"]) == (200, EVENT_STREAM)
+    assert raw == b"".join(_conversed())
+    assert clouds.raw == _ASKED
+    found = served.exchange(session).metadata
+    assert found["wire"] == "bedrock.converse"
+    assert found["outcome"] == "success"
+
+
+def test_only_what_the_server_refuses_is_taken_out_of_the_clients_bytes(
+    served: Served, clouds: Clouds
+) -> None:
+    session = new_session()
+    status, raw, headers = _converse(served, _ASKED, model=f"cool/{_NOVA}", session=session)
+    assert status == 200, raw
+    assert clouds.raw == _ASKED.replace(b',"temperature":0.70', b"")
+    assert headers["x-remit-dropped"] == "inferenceConfig.temperature"
+    paths = [one["path"] for one in served.exchange(session).metadata["changed"]]
+    assert "/inferenceConfig/temperature" in paths
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tokens_of_the_cache_are_recorded(served: Served, stream: bool) -> None:
+    session = new_session()
+    served.call("openai", "hi", model=f"conversed/{_NOVA}", session=session, stream=stream)
+    found = served.exchange(session).metadata
+    assert (found["input_tokens"], found["output_tokens"]) == (20, 7)
+    assert (found["cached_input_tokens"], found["cache_write_tokens"]) == (12, 3)
+
+
+def test_a_refusal_reaches_a_client_of_converse_as_it_came(served: Served) -> None:
+    status, raw, headers = _converse(served, _ASKED.replace(b"hi", b"refused"))
+    assert (status, json.loads(raw)) == (400, _REFUSED)
+    assert headers["x-amzn-errortype"] == "ValidationException"
+
+
+@pytest.mark.parametrize("name", ["throttlingException", "modelStreamErrorException"])
+def test_an_exception_within_a_stream_is_a_failure(
+    served: Served, clouds: Clouds, name: str
+) -> None:
+    session, own, clouds.exception = new_session(), new_session(), name
+    try:
+        _, raw, _ = served.call("anthropic", "hi", model=f"conversed/{_NOVA}", session=session,
+                                stream=True)  # fmt: skip
+        _, frames, _ = _converse(served, _ASKED, "converse-stream", session=own)
+    finally:
+        clouds.exception = ""
+    assert b"event: error" in raw
+    assert b"Not now." in raw
+    assert frames == b"".join(_conversed(name))
+    for one in (session, own):
+        assert served.exchange(one).metadata["outcome"] != "success"
+
+
+def test_a_frame_with_a_wrong_checksum_is_a_failure(served: Served, clouds: Clouds) -> None:
+    session = new_session()
+    clouds.spoil = lambda wire: wire.replace(b"Good ", b"Bood ")
+    try:
+        _, raw, _ = served.call("openai", "hi", model=f"conversed/{_NOVA}", session=session,
+                                stream=True)  # fmt: skip
+    finally:
+        clouds.spoil = bytes
+    assert b"Bood" not in raw
+    assert "checksum" in served.exchange(session).metadata["error_message"]
+
+
+def test_only_the_seals_of_the_provider_reach_it(served: Served, clouds: Clouds) -> None:
+    def sent(signature: str, model: str) -> list[Any]:
+        thought = {"reasoningText": {"text": "Hm.", "signature": signature}}
+        turns = [
+            {"role": "user", "content": [{"text": "hi"}]},
+            {"role": "assistant", "content": [{"reasoningContent": thought}, {"text": "a"}]},
+            {"role": "user", "content": [{"text": "on"}]},
+        ]
+        status, raw, _ = _converse(served, json.dumps({"messages": turns}).encode(), model=model)
+        assert status == 200, raw
+        return [next(iter(block)) for block in clouds.calls[-1][2]["messages"][1]["content"]]
+
+    own = "Eg" + "A" * 60
+    assert sent(own, f"conversed/{_CLAUDE}") == ["reasoningContent", "text"]
+    assert sent(own, f"conversed/{_NOVA}") == ["text"]
+    assert sent("remit-openai-reasoning:rs_1:gAAAA", f"conversed/{_CLAUDE}") == ["text"]
+
+
+def test_a_round_of_tools_without_own_thoughts_ends_without_them(
+    served: Served, clouds: Clouds
+) -> None:
+    thinking = {"thinking": {"type": "enabled", "budget_tokens": 2000}}
+    foreign = {"text": "Hm.", "signature": "remit-openai-reasoning:rs_1:gAAAA"}
+    use = {"toolUse": {"toolUseId": "t", "name": "look", "input": {}}}
+    result = {"toolResult": {"toolUseId": "t", "content": [{"text": "sunny"}]}}
+
+    def sent(thought: dict[str, str]) -> dict[str, Any]:
+        block = {"reasoningContent": {"reasoningText": thought}}
+        turns = [
+            {"role": "user", "content": [{"text": "hi"}]},
+            {"role": "assistant", "content": [block, use]},
+            {"role": "user", "content": [result]},
+        ]
+        body = {"messages": turns, "additionalModelRequestFields": {**thinking, "top_k": 5}}
+        status, raw, _ = _converse(served, json.dumps(body).encode(), model=f"conversed/{_CLAUDE}")
+        assert status == 200, raw
+        more: dict[str, Any] = clouds.calls[-1][2]["additionalModelRequestFields"]
+        return more
+
+    assert sent(foreign) == {"top_k": 5}
+    assert sent({**foreign, "signature": "Eg" + "A" * 60}) == {**thinking, "top_k": 5}
+
+
+def test_a_call_of_chat_completions_in_the_words_of_converse(
+    served: Served, clouds: Clouds
+) -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    body = {
+        "model": f"cool/{_NOVA}", "max_tokens": 50, "temperature": 0.5, "stop": "END", "seed": 1,
+        "reasoning_effort": "low", "user": "ann", "tool_choice": "required",
+        "tools": [{"type": "function", "function": {"name": "look", "parameters": schema}}],
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "text", "text": "hi"}, _PICTURE, _PAGE, _PAGE]},
+            {"role": "assistant", "content": None, "tool_calls": [
+                {"id": "call_1", "type": "function",
+                 "function": {"name": "look", "arguments": '{"city":"Paris"}'}}]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+        ],
+    }  # fmt: skip
+    status, raw, headers = served.ask("POST", "/v1/chat/completions", body)
+    assert status == 200, raw
+    assert headers["x-remit-dropped"].split(", ") == [
+        "seed", "reasoning_effort", "user", "temperature",
+    ]  # fmt: skip
+    page = {"format": "pdf", "source": {"bytes": "JVBERi0="}}
+    call = {"toolUseId": "call_1", "name": "look", "input": {"city": "Paris"}}
+    assert clouds.calls[-1][2] == {
+        "system": [{"text": "Be brief."}],
+        "messages": [
+            {"role": "user", "content": [
+                {"text": "hi"},
+                {"image": {"format": "png", "source": {"bytes": "iVBORw0KGgo="}}},
+                {"document": {"name": "a pdf", **page}},
+                {"document": {"name": "a pdf (2)", **page}}]},
+            {"role": "assistant", "content": [{"toolUse": call}]},
+            {"role": "user", "content": [
+                {"toolResult": {"toolUseId": "call_1", "content": [{"text": "sunny"}]}}]},
+        ],
+        "inferenceConfig": {"maxTokens": 50, "stopSequences": ["END"]},
+        "toolConfig": {
+            "tools": [{"toolSpec": {"name": "look", "inputSchema": {"json": schema}}}],
+            "toolChoice": {"any": {}},
+        },
+    }  # fmt: skip
+
+
+_PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+_PAGE = {"type": "file", "file": {
+    "filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"tool_choice": "none"}, "tool_choice"),
+        ({"messages": [{"role": "user", "content": [
+            {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}]}]},
+         "messages"),
+    ],
+)  # fmt: skip
+def test_what_converse_cannot_express_is_refused(
+    served: Served, clouds: Clouds, more: dict[str, Any], param: str
+) -> None:
+    calls = len(clouds.calls)
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    body = {"model": f"conversed/{_NOVA}", "tools": [tool],
+            "messages": [{"role": "user", "content": "hi"}], **more}  # fmt: skip
+    status, raw, _ = served.ask("POST", "/v1/chat/completions", body)
+    assert status == 400
+    assert json.loads(raw)["error"]["param"].startswith(param)
+    assert len(clouds.calls) == calls

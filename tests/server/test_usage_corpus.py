@@ -10,6 +10,7 @@ import pytest
 
 from remit.gateway.auth import NewKey
 from remit.gateway.budget import BudgetScope, TokenBudgeter
+from remit.providers import EVENT_STREAM, frame
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_root, new_session, serving
 from tests.server.usage_corpus import CORPUS, LIES, Case
@@ -22,23 +23,24 @@ USD = 10**9
 PROVIDERS = sorted({case.provider for case in CORPUS})
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 _MESSAGES = ("anthropic", "bedrock", "zai")
-"""Providers with the Messages API; those in Chat Completions have a second name."""
+"""Providers with the Messages API; those in other dialects have a second name."""
+_OF_MESSAGES = ("output", "stopReason")
+_KINDS = {"messages": "anthropic", "converse": "converse"}
 
 
 def _name(case: Case) -> str:
     other = case.provider in _MESSAGES and case.shape != "messages"
-    return f"{case.provider}-chat" if other else case.provider
+    return f"{case.provider}-{case.shape}" if other else case.provider
 
 
 @pytest.fixture(scope="module")
 def served(provider: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     root = tmp_path_factory.mktemp("corpus") / "root"
     toml = QUICK + "max_retries = 0\nfailure_threshold = 100000\nrecover_every_s = 3600\n"
-    kinds = {_name(case): case.shape == "messages" for case in CORPUS}
-    for name, is_messages in kinds.items():
+    kinds = {_name(case): _KINDS.get(case.shape, "openai") for case in CORPUS}
+    for name, kind in kinds.items():
         if name not in ("openai", "anthropic"):
-            kind = "anthropic" if is_messages else "openai"
-            url = provider.url if is_messages else f"{provider.url}/v1"
+            url = f"{provider.url}/v1" if kind == "openai" else provider.url
             toml += f'[providers.{name}]\nkind = "{kind}"\nbase_url = "{url}"\n'
             toml += 'default_model = "corpus"\n'
     new_root(root, toml)
@@ -75,12 +77,27 @@ def _sse(*events: Any) -> bytes:
 def _answer(case: Case, usage: Any) -> dict[str, Any]:
     members = {name: value for name, value in case.answer.items()
                if name not in ("zeros", "streamed_only")}  # fmt: skip
+    if case.shape == "converse":
+        said = {"message": {"role": "assistant", "content": [{"text": "ok"}]}}
+        return {"output": said, "stopReason": "end_turn", "usage": usage, **members}
     answers = {"messages": wire.message, "responses": wire.response, "chat": wire.completion}
     return {**answers[case.shape]("ok"), "model": case.model, "usage": usage, **members}
 
 
 def _streamed(case: Case, usage: Any) -> bytes:
     answer = _answer(case, usage)
+    if case.shape == "converse":
+        end = {name: value for name, value in answer.items() if name not in _OF_MESSAGES}
+        return whole(b"".join([
+            frame({":event-type": name}, json.dumps(event).encode())
+            for name, event in (
+                ("messageStart", {"role": "assistant"}),
+                ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "ok"}}),
+                ("contentBlockStop", {"contentBlockIndex": 0}),
+                ("messageStop", {"stopReason": "end_turn"}),
+                ("metadata", end),
+            )
+        ]), EVENT_STREAM)  # fmt: skip
     if case.shape == "messages":
         started, *later = [*case.before, usage] if case.before else [usage, usage]
         for name in case.answer.get("zeros", ()):
@@ -128,7 +145,7 @@ def _call(
     """Make one call; return the status, what the client got, and the ``EXCHANGE``."""
     session = new_session()
     provider.answers[session] = says(reply)
-    shape = shape or case.shape
+    shape = shape or ("chat" if case.shape == "converse" else case.shape)
     headers = {"x-remit-session": session, "content-type": "application/json"}
     body = _body(case, shape, session, stream=stream)
     status, said, _ = served.ask("POST", PATHS[shape], body, headers=headers, token=token or None)
@@ -221,6 +238,28 @@ def test_usage_that_cannot_be_true_is_charged_what_was_reserved(
     [account] = TokenBudgeter(served.ledger).status(BudgetScope(key_id=key.key_id))
     assert 0 < account.spent_nano <= 100 * USD
     assert account.reserved_nano == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_budget_holds_calls_of_a_provider_with_converse(
+    served: Served, provider: RawProvider, stream: bool
+) -> None:
+    key = served.key(usd_nano=USD)
+    spent = 0
+    for case in (each for each in CORPUS if each.shape == "converse"):
+        status, said, told = _call(served, provider, case, _reply(case, stream=stream),
+                                   stream=stream, token=key.key)  # fmt: skip
+        assert (status, _nano(told)) == (200, case.nano), said
+        spent += case.nano
+    lie = Case("bedrock", "lie", {"inputTokens": 1, "outputTokens": -1}, 0, "converse")
+    status, said, told = _call(served, provider, lie, _reply(lie, stream=stream), stream=stream,
+                               token=key.key)  # fmt: skip
+    assert (status, told["cost_certainty"]) == (200, "upper_bound"), said
+    [account] = TokenBudgeter(served.ledger).status(BudgetScope(key_id=key.key_id))
+    assert (account.spent_nano, account.reserved_nano) == (spent + _nano(told), 0)
+    poor = served.key(usd_nano=1000)
+    status, said, _ = _call(served, provider, lie, b"", stream=stream, token=poor.key)
+    assert status == 402, said
 
 
 _ERROR = {"message": "no", "type": "overloaded_error", "code": "overloaded"}

@@ -23,7 +23,8 @@ class Case:
         name: what is peculiar about the usage.
         usage: the usage object.
         nano: the bill.
-        shape: the endpoint: ``chat``, ``responses`` or ``messages``.
+        shape: the endpoint: ``chat``, ``responses``, ``messages`` or ``converse``, whose client
+            calls by Chat Completions.
         answer: further members of the answer, as a stream states them in its last event.
         asked: further members of the request.
         place: where the usage stands: ``usage``, ``x_groq`` or ``choice``.
@@ -85,6 +86,7 @@ _anthropic = partial(Case, "anthropic", shape="messages")
 _anthropic_haiku = partial(Case, "anthropic", shape="messages", model="claude-haiku-4-5")
 _bedrock_messages = partial(Case, "bedrock", shape="messages")
 _bedrock = partial(Case, "bedrock")
+_converse = partial(Case, "bedrock", shape="converse")
 _zai_messages = partial(Case, "zai", shape="messages")
 _zai = partial(Case, "zai")
 _deepseek = partial(Case, "deepseek")
@@ -284,6 +286,31 @@ CORPUS: tuple[Case, ...] = (
             "cacheWriteInputTokens": 400,
         },
         _bill(100, 500, written=400),
+    ),
+    _converse(
+        "Converse, reads and writes of two ages",
+        {
+            "inputTokens": 100,
+            "outputTokens": 100,
+            "totalTokens": 1100,
+            "cacheReadInputTokens": 500,
+            "cacheWriteInputTokens": 400,
+            "cacheDetails": [{"ttl": "5m", "inputTokens": 300}, {"ttl": "1h", "inputTokens": 100}],
+        },
+        _bill(100, 500, written=300, kept=100),
+        answer={"serviceTier": {"type": "default"}, "metrics": {"latencyMs": 9}},
+    ),
+    _converse(
+        "Converse, zeros",
+        {
+            "inputTokens": 1000,
+            "outputTokens": 100,
+            "totalTokens": 1100,
+            "cacheReadInputTokens": 0,
+            "cacheWriteInputTokens": 0,
+            "cacheDetails": [],
+        },
+        _FULL,
     ),
     _zai_messages(
         "counted at the end alone", _io(cache_read_input_tokens=0), _FULL, before=(_io(0, 0),)

@@ -19,7 +19,7 @@ from remit.kernel.json_members import remove_member, set_member
 from remit.kernel.json_text import dump
 from remit.providers.protocol import ProviderError
 from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import MESSAGES
+from remit.providers.wire.endpoint import CONVERSE, MESSAGES
 
 __all__ = ["NEW_MESSAGES_VERSION", "Signer", "in_path", "signer"]
 
@@ -38,7 +38,7 @@ def in_path(body: Body, cloud: str, headers: dict[str, str]) -> tuple[Body, str]
     """Return a body without the members that the path states, and this path.
 
     Args:
-        body: a body of Gemini, or of the Messages API for a cloud.
+        body: a body of Gemini or Converse, or of the Messages API for a cloud.
         cloud: ``aws``, ``google``, or empty for Google's own API.
         headers: headers to be sent; a header that the cloud takes in the body moves there.
     """
@@ -59,8 +59,10 @@ def in_path(body: Body, cloud: str, headers: dict[str, str]) -> tuple[Body, str]
         raw = set_member(raw, (name,), dump(each))
     value = {name: each for name, each in body.value.items() if name not in removed}
     sent = Body(body.endpoint, raw, value | added, body.changed)
-    if cloud == "aws":
+    if body.endpoint is CONVERSE or cloud == "aws":
         verb = ("invoke", "invoke-with-response-stream")
+        if body.endpoint is CONVERSE:
+            verb = ("converse", "converse-stream")
         return sent, f"/model/{quote(body.model, safe='')}/{verb[body.stream]}"
     model = quote(body.model.removeprefix("models/"), safe="@")
     if body.endpoint is MESSAGES:

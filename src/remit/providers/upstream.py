@@ -1,4 +1,4 @@
-"""Providers that are reached over HTTP, in the dialect of OpenAI, Anthropic or Gemini."""
+"""Providers that are reached over HTTP, in the dialect of OpenAI, Anthropic, Gemini or Bedrock."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from remit.providers.upstream_http import HttpUpstream, Timeouts
 from remit.providers.upstream_reply import UpstreamReply
 from remit.providers.wire.endpoint import (
     CHAT,
+    CONVERSE,
     COUNT_CONTENT,
     GENERATE,
     MESSAGES,
@@ -37,7 +38,7 @@ PASSED_ON = (
 """Headers that a client receives, in addition to those that begin with :data:`_LIMITS`."""
 
 _KEY_HEADERS = {"anthropic": ("x-api-key", ""), "gemini": ("x-goog-api-key", "")}
-_HOMES = {"anthropic": MESSAGES, "openai": CHAT, "gemini": GENERATE}
+_HOMES = {"anthropic": MESSAGES, "openai": CHAT, "gemini": GENERATE, "converse": CONVERSE}
 _LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
 _NO_SUCH_ENDPOINT = (404, 405, 501)
 _MISSES = 3
@@ -117,7 +118,7 @@ class UpstreamProvider(WireDialect):
         if endpoint is RESPONSES and self._settings.kind == "openai":
             is_there = self._misses < _MISSES or time.monotonic() >= self._probe_at
             return self._settings.responses and is_there
-        return endpoint.dialect == self._settings.kind
+        return endpoint.dialect == self.home.dialect
 
     async def send(self, outgoing: Outgoing, timeouts: Timeouts) -> ProviderReply:
         """Send a request once and return the reply as soon as its headers have come.

@@ -30,6 +30,7 @@ from remit.providers.wire.body import Body
 from remit.providers.wire.endpoint import (
     CHAT,
     COMPLETIONS,
+    CONVERSE,
     GENERATE,
     MESSAGES,
     RESPONSES,
@@ -41,6 +42,10 @@ __all__ = ["MODEL_CHANGED", "WireDialect", "neutral_call"]
 _DEFAULT_OUTPUT_TOKENS = 4096
 MODEL_CHANGED = "the provider's name of the model"
 _VERSION = "anthropic-version"
+_IN_PATH = (GENERATE.dialect, CONVERSE.dialect)
+"""The dialects whose paths name the model."""
+_CONFIGS = {GENERATE.name: "generationConfig", CONVERSE.name: "inferenceConfig"}
+"""The members that hold limits and sampling, by endpoint; other bodies hold them themselves."""
 _BRIDGED = "this model takes tools only on the Responses API"
 
 
@@ -143,8 +148,9 @@ class WireDialect(ABC):
                 home = RESPONSES
                 changed.append({"path": "", "reason": _BRIDGED})
         largest = request.largest_output or self.max_output_tokens
-        if home is MESSAGES and request.largest_output and (call.max_tokens or 0) > largest:
-            call.drop("max_tokens")  # The Messages API refuses more than the model can write.
+        is_limited = home is MESSAGES or home is CONVERSE
+        if is_limited and request.largest_output and (call.max_tokens or 0) > largest:
+            call.drop("max_tokens")  # Both APIs refuse more than the model can write.
             call = replace(call, max_tokens=largest)
         value = write_request(home.name, call, model=model_id, max_output_tokens=largest)
         if target.most_stops is not None and len(call.stop) > target.most_stops:
@@ -184,9 +190,10 @@ class WireDialect(ABC):
             if value.get("stop"):
                 raise cannot(call.own("stop"), "an end at certain texts")
         if reasons or not (target.takes_older_fields and self.send_temperature):
+            sampling = _sampling(home, value)
             for name in ("temperature", "top_p", "top_k"):
                 if (reasons or not target.takes_older_fields or name == "temperature") and (
-                    value.pop(name, None) not in (None, 1)
+                    sampling.pop(name, None) not in (None, 1)
                 ):
                     call.drop(name)
 
@@ -195,10 +202,15 @@ class WireDialect(ABC):
     ) -> Outgoing:
         """Add members that Remit needs; remove members that the server refuses."""
         value = body.value
-        if not self.send_temperature and "temperature" in value:
-            body = body.without_member(("temperature",), "this server takes no temperature")
-            dropped = [*dropped, "temperature"]
-        elif request.body is None and request.temperature not in (None, value.get("temperature")):
+        sampling = _sampling(body.endpoint, value)
+        if not self.send_temperature and "temperature" in sampling:
+            outer = [] if sampling is value else [_CONFIGS[body.endpoint.name]]
+            place = (*outer, "temperature")
+            body = body.without_member(place, "this server takes no temperature")
+            dropped = [*dropped, ".".join(place)]
+        elif request.body is None and request.temperature not in (
+            None, sampling.get("temperature"),
+        ):  # fmt: skip
             # A contract's value, which the model's own form of the request has no place for.
             why = "the model does not take this temperature"
             body.changed.append({"path": "/temperature", "reason": why})
@@ -212,11 +224,17 @@ class WireDialect(ABC):
                 )
                 asks_usage = True
         path = ""
-        if body.endpoint.dialect == GENERATE.dialect or (self.cloud and body.endpoint is MESSAGES):
+        if body.endpoint.dialect in _IN_PATH or (self.cloud and body.endpoint is MESSAGES):
             body, path = in_path(body, self.cloud, headers)
         elif request.query and request.body is not None and request.body.endpoint is body.endpoint:
             path = f"{body.endpoint.path}?{request.query}"
         return Outgoing(body, headers, stream, asks_usage, path=path, dropped=dropped)
+
+
+def _sampling(endpoint: Endpoint, value: dict[str, Any]) -> dict[str, Any]:
+    """Return the object of a body that holds its sampling."""
+    config = value.get(_CONFIGS.get(endpoint.name, ""), value)
+    return config if type(config) is dict else value
 
 
 def _left_out(given: Body | None, sent: Body) -> list[str]:

@@ -11,8 +11,7 @@ from remit.providers.dialects import stream_reader
 from remit.providers.wire import stream_sum
 
 ENDPOINTS = ("openai.chat", "openai.responses", "anthropic.messages")
-PROVIDERS = (*ENDPOINTS, "gemini.generate")
-CLIENTS = (*PROVIDERS, "bedrock.converse")
+ALL_ENDPOINTS = (*ENDPOINTS, "gemini.generate", "bedrock.converse")
 PDF = "data:application/pdf;base64,JVBERi0="
 PNG = "data:image/png;base64,iVBORw0="
 SCHEMA = {
@@ -341,6 +340,16 @@ CONVERSE: dict[str, Any] = {
         "type": "json_schema", "structure": {"jsonSchema": {"schema": '{"type":"object"}'}}}},
     "additionalModelRequestFields": {"thinking": {"type": "enabled", "budget_tokens": 2000}},
 }  # fmt: skip
+CONVERSE_ANSWER: dict[str, Any] = {
+    "output": {"message": {"role": "assistant", "content": [
+        *CONVERSE["messages"][1]["content"],
+        {"citationsContent": {"content": [{"text": "cited"}], "citations": [{
+            "title": "T", "sourceContent": [{"text": "cited"}],
+            "location": {"documentPage": {"documentIndex": 0, "start": 1, "end": 2}}}]}}]}},
+    "stopReason": "tool_use", "metrics": {"latencyMs": 5},
+    "usage": {"inputTokens": 30, "outputTokens": 20, "totalTokens": 120,
+              "cacheReadInputTokens": 60, "cacheWriteInputTokens": 10},
+}  # fmt: skip
 REQUESTS = {"openai.chat": CHAT, "openai.responses": RESPONSES, "anthropic.messages": MESSAGES,
             "gemini.generate": GEMINI, "bedrock.converse": CONVERSE}  # fmt: skip
 
@@ -529,6 +538,7 @@ MESSAGES_ANSWER: dict[str, Any] = {
 }
 
 ANSWERS = {
+    "bedrock.converse": CONVERSE_ANSWER,
     "gemini.generate": GEMINI_ANSWER,
     "openai.chat": CHAT_ANSWER,
     "openai.responses": RESPONSES_ANSWER,

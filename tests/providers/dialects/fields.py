@@ -28,10 +28,14 @@ from remit.providers.wire.endpoint import (
 
 PAGE = Path(__file__).parents[3] / "docs" / "translation.md"
 ENDPOINTS = {"Chat Completions": CHAT, "Responses": RESPONSES, "Messages": MESSAGES}
-TARGETS = {**ENDPOINTS, "Gemini": GENERATE}
-SOURCES = {**TARGETS, "Converse": CONVERSE}
-MODELS = {CHAT.name: "deepseek-v4", RESPONSES.name: "gpt-5.6", MESSAGES.name: "claude-sonnet-4-5",
-          GENERATE.name: "gemini-2.5-flash"}  # fmt: skip
+ALL_ENDPOINTS = {**ENDPOINTS, "Gemini": GENERATE, "Converse": CONVERSE}
+MODELS = {
+    CHAT.name: "deepseek-v4",
+    RESPONSES.name: "gpt-5.6",
+    MESSAGES.name: "claude-sonnet-4-5",
+    GENERATE.name: "gemini-2.5-flash",
+    CONVERSE.name: "anthropic.claude-sonnet-4-5",
+}
 _TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}
 _BASE: dict[str, dict[str, Any]] = {
     CHAT.name: {
@@ -214,6 +218,20 @@ SDK_FIELDS = {
 }  # fmt: skip
 
 
+def provider(
+    target: Endpoint, model: str, name: str = "", *, version: str = "2023-06-01",
+    responses: bool = False, reasons: Sequence[str] = (),
+) -> UpstreamProvider:  # fmt: skip
+    """A provider of the dialect of ``target``, which nothing is sent to."""
+    settings = ProviderSettings(
+        kind="converse" if target is CONVERSE else target.dialect, base_url="http://x", api_key="k",
+        base_url_env="", api_key_env="", default_model=model, send_temperature=True,
+        native_tools=True, structured_output=True, api_version=version,
+        responses=responses or target is RESPONSES, max_completion_tokens_models=list(reasons),
+    )  # fmt: skip
+    return UpstreamProvider("http://localhost", "k", settings, name)
+
+
 def sent(
     source: Endpoint,
     target: Endpoint,
@@ -229,13 +247,9 @@ def sent(
 ) -> Outgoing:
     """The request that a provider of ``target`` gets for a client's body of ``source``."""
     model = model or MODELS[target.name]
-    settings = ProviderSettings(
-        kind=target.dialect, base_url="http://x", api_key="k",
-        base_url_env="", api_key_env="", default_model=model, send_temperature=True,
-        native_tools=True, structured_output=True, api_version=version,
-        responses=responses or target is RESPONSES, max_completion_tokens_models=list(reasons),
+    sender = provider(
+        target, model, name, version=version, responses=responses, reasons=reasons
     )  # fmt: skip
-    provider = UpstreamProvider("http://localhost", "k", settings, name)
     value: dict[str, Any] = {"model": "m", **_BASE[source.name]}
     for name, each in fields.items():
         outer, dot, inner = name.partition(".")
@@ -244,7 +258,7 @@ def sent(
     request = ProviderRequest(
         model, (), None, None, 30, body=body, headers=headers, largest_output=largest
     )
-    return provider.outgoing(request)
+    return sender.outgoing(request)
 
 
 def fate(source: Endpoint, target: Endpoint, field: str) -> str:
@@ -265,8 +279,8 @@ def fate(source: Endpoint, target: Endpoint, field: str) -> str:
 def rows() -> list[str]:
     """The tables' lines: for each source, the fields that share their fates."""
     lines = []
-    for title, source in SOURCES.items():
-        others = {name: target for name, target in TARGETS.items() if target is not source}
+    for title, source in ALL_ENDPOINTS.items():
+        others = {name: target for name, target in ALL_ENDPOINTS.items() if target is not source}
         lines += [
             f"| fields of {title} | to {' | to '.join(others)} |",
             "|---" * (len(others) + 1) + "|",

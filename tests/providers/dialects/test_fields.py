@@ -8,7 +8,7 @@ from typing import Any
 import botocore.session
 import pytest
 
-from remit.providers import ProviderError, ProviderResponse
+from remit.providers import ProviderError, ProviderRequest, ProviderResponse
 from remit.providers.dialects import (
     read_answer,
     read_request,
@@ -42,7 +42,7 @@ def test_the_page_states_the_fate_of_each_field() -> None:
         assert row in page, "python -m tests.providers.dialects.fields"
 
 
-@pytest.mark.parametrize("source", fields.SOURCES.values(), ids=lambda one: one.name)
+@pytest.mark.parametrize("source", fields.ALL_ENDPOINTS.values(), ids=lambda one: one.name)
 def test_every_field_of_the_sdk_has_a_fate(source: Endpoint) -> None:
     if source is CONVERSE:
         service = botocore.session.get_session().get_service_model("bedrock-runtime")
@@ -51,7 +51,7 @@ def test_every_field_of_the_sdk_has_a_fate(source: Endpoint) -> None:
     elif source.name in fields.SDK_FIELDS:
         named = set(fields.SDK_FIELDS[source.name].__annotations__) - {"model"}
         assert named <= set(fields.VALUES[source.name])
-    for target in fields.TARGETS.values():
+    for target in fields.ALL_ENDPOINTS.values():
         for field in fields.VALUES[source.name]:
             if target is not source and field not in REMITS_OWN.get(source.name, ()):
                 assert fields.fate(source, target, field), (field, target.name)
@@ -106,6 +106,11 @@ _CITED = {"type": "text", "text": "a", "citations": [{"type": "char_location"}]}
         (CHAT, GENERATE, {"response_format": {"type": "json_schema", "json_schema": {
             "name": "x", "schema": {}, "description": "d"}}}, "response_format.description"),
         (CHAT, GENERATE, {"parallel_tool_calls": False}, "parallel_tool_calls"),
+        (MESSAGES, CONVERSE, {"messages": [
+            {"role": "assistant", "content": [_USE]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "t", "content": [_CACHED]}]}]},
+         "cache_control"),
         (GENERATE, CHAT, {"generationConfig.topK": 5}, "generationConfig.topK"),
         (CONVERSE, CHAT, {"additionalModelRequestFields.top_k": 5},
          "additionalModelRequestFields.top_k"),
@@ -115,6 +120,16 @@ def test_what_a_target_lacks_is_named(
     source: Endpoint, target: Endpoint, body: dict[str, Any], dropped: str
 ) -> None:
     assert dropped in fields.sent(source, target, body).dropped
+
+
+@pytest.mark.parametrize("target", fields.ALL_ENDPOINTS.values(), ids=lambda one: one.name)
+def test_a_contracts_temperature_that_reaches_the_model_is_no_change(target: Endpoint) -> None:
+    said = {"role": "user", "content": "hi"}
+    model = {**fields.MODELS, RESPONSES.name: "gpt-4o"}[target.name]
+    provider = fields.provider(target, model)
+    outgoing = provider.outgoing(ProviderRequest(model, (said,), 50, 0.5, 30))
+    assert b'"temperature":0.5' in outgoing.body.raw
+    assert outgoing.body.changed == []
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,10 @@ from remit.providers.dialects import (
 from remit.providers.wire import BodyError
 from tests.providers.dialects import fields
 from tests.providers.dialects.bodies import (
+    ALL_ENDPOINTS,
     ANSWERS,
-    CLIENTS,
     ENDPOINTS,
     ODD,
-    PROVIDERS,
     REQUESTS,
     places,
     with_at,
@@ -39,7 +38,7 @@ def _variants(value: Any) -> list[Any]:
     return variants
 
 
-@pytest.mark.parametrize("source", CLIENTS)
+@pytest.mark.parametrize("source", ALL_ENDPOINTS)
 def test_a_request_of_any_shape_is_translated_or_refused(source: str) -> None:
     outcomes = {"translated": 0, "refused": 0}
     for body in [*_variants(REQUESTS[source]), *ODD]:
@@ -49,7 +48,7 @@ def test_a_request_of_any_shape_is_translated_or_refused(source: str) -> None:
             outcomes["refused"] += 1
             assert error.message
             continue
-        for target in PROVIDERS:
+        for target in ALL_ENDPOINTS:
             with contextlib.suppress(DialectError):
                 written = write_request(target, call, model="claude-x", max_output_tokens=64)
                 assert written["model"] == "claude-x"
@@ -57,10 +56,10 @@ def test_a_request_of_any_shape_is_translated_or_refused(source: str) -> None:
     assert min(outcomes.values()) > 100
 
 
-@pytest.mark.parametrize("source", PROVIDERS)
+@pytest.mark.parametrize("source", ALL_ENDPOINTS)
 def test_an_answer_of_any_shape_is_translated_or_refused(source: str) -> None:
     translated = 0
-    calls = [read_request(client, REQUESTS[client]) for client in CLIENTS]
+    calls = [read_request(client, REQUESTS[client]) for client in ALL_ENDPOINTS]
     for body in [*_variants(ANSWERS[source]), *ODD]:
         try:
             answer = read_answer(source, body)

@@ -307,6 +307,36 @@ def test_an_item_that_breaks_the_schema_is_no_answer(wrong: dict[str, Any]) -> N
             read_answer("openai.responses", {**answer, **broken})
 
 
+def test_citations_of_converse_reach_other_clients() -> None:
+    def cited(**location: Any) -> dict[str, Any]:
+        return {"title": "T", "source": "S", "sourceContent": [{"text": "c"}], "location": location}
+
+    listed = [
+        cited(documentPage={"documentIndex": 0, "start": 1, "end": 2}),
+        cited(searchResultLocation={"searchResultIndex": 1, "start": 0, "end": 1}),
+        cited(web={"url": "https://a.example", "domain": "a.example"}),
+        cited(documentChar={"documentIndex": 0}),
+        cited(),
+    ]
+    block = {"citationsContent": {"content": [{"text": "said"}], "citations": listed}}
+    whole = {"output": {"message": {"role": "assistant", "content": [block]}},
+             "stopReason": "end_turn", "usage": {"inputTokens": 3, "outputTokens": 2}}  # fmt: skip
+    answer = read_answer("bedrock.converse", whole)
+    assert answer.content == "said"
+    [text] = _written("anthropic.messages", answer)["content"]
+    assert text["citations"] == [
+        {"type": "page_location", "cited_text": "c", "document_title": "T", "file_id": None,
+         "document_index": 0, "start_page_number": 1, "end_page_number": 2},
+        {"type": "search_result_location", "cited_text": "c", "title": "T", "source": "S",
+         "search_result_index": 1, "start_block_index": 0, "end_block_index": 1},
+        {"type": "web_search_result_location", "cited_text": "c", "title": "T",
+         "url": "https://a.example", "encrypted_index": ""},
+    ]  # fmt: skip
+    [message] = _written("openai.responses", answer)["output"]
+    kinds = [each["type"] for each in message["content"][0]["annotations"]]
+    assert kinds == ["file_citation", "file_citation", "url_citation"]
+
+
 def test_errors_in_each_shape() -> None:
     assert error_body("anthropic.messages", 429, "rate_limited", "Slow.") == {
         "type": "error",

@@ -204,3 +204,34 @@ def gemini_events(whole: dict[str, Any]) -> list[tuple[str, bytes]]:
               for part in parts]  # fmt: skip
     events.append({**whole, "candidates": [{**candidate, "content": {"parts": [last]}}]})
     return [("", json.dumps(event).encode()) for event in events]
+
+
+def converse_events(whole: dict[str, Any], width: int) -> list[tuple[str, bytes]]:
+    """Events of ``ConverseStream``."""
+    message = whole["output"]["message"]
+    events: list[tuple[str, dict[str, Any]]] = [("messageStart", {"role": message["role"]})]
+    for index, block in enumerate(message["content"]):
+        at = {"contentBlockIndex": index}
+        deltas: list[dict[str, Any]] = []
+        if "toolUse" in block:
+            start = {key: block["toolUse"][key] for key in ("toolUseId", "name")}
+            events.append(("contentBlockStart", {"start": {"toolUse": start}, **at}))
+            text = json.dumps(block["toolUse"]["input"])
+            deltas = [{"toolUse": {"input": piece}} for piece in cut(text, width)]
+        elif "text" in block:
+            deltas = [{"text": piece} for piece in cut(block["text"], width)]
+        elif "citationsContent" in block:
+            cited = block["citationsContent"]
+            deltas = [{"text": cited["content"][0]["text"]}, {"citation": cited["citations"][0]}]
+        elif "reasoningText" in block["reasoningContent"]:
+            thought = block["reasoningContent"]["reasoningText"]
+            deltas = [{"reasoningContent": {"text": piece}}
+                      for piece in cut(thought["text"], width)]  # fmt: skip
+            deltas.append({"reasoningContent": {"signature": thought["signature"]}})
+        else:
+            deltas = [block]
+        events += [("contentBlockDelta", {"delta": delta, **at}) for delta in deltas]
+        events.append(("contentBlockStop", at))
+    events.append(("messageStop", {"stopReason": whole["stopReason"]}))
+    events.append(("metadata", {"usage": whole["usage"], "metrics": whole["metrics"]}))
+    return [(name, json.dumps(data).encode()) for name, data in events]

@@ -16,6 +16,7 @@ from tests.providers.dialects.bodies import ANSWERS
 from tests.providers.wire import test_chat, test_messages, test_responses
 from tests.providers.wire.streams import (
     chat_chunks,
+    converse_events,
     gemini_events,
     message_events,
     response_events,
@@ -25,10 +26,10 @@ ENDPOINTS = (
     "openai.chat", "openai.completions", "openai.responses", "anthropic.messages",
     "anthropic.count_tokens", "openai.embeddings", "openai.moderations", "openai.images",
     "openai.rerank", "openai.transcriptions", "openai.speech", "openai.unheard_of",
-    "gemini.generate", "gemini.count_tokens",
+    "gemini.generate", "gemini.count_tokens", "bedrock.converse",
 )  # fmt: skip
 FINISHES = {"stop", "length", "tool_use", "content_filter"}
-GEMINI = {"gemini.generate": ANSWERS["gemini.generate"]}
+OTHERS = {name: ANSWERS[name] for name in ("gemini.generate", "bedrock.converse")}
 
 NAMES = st.sampled_from(
     sorted(
@@ -36,7 +37,8 @@ NAMES = st.sampled_from(
             *test_chat.names(test_chat.ANSWERS),
             *test_chat.names(test_messages.ANSWERS),
             *test_chat.names(test_responses.ANSWERS),
-            *test_chat.names(GEMINI),
+            *test_chat.names(OTHERS),
+            *("contentBlockIndex", "start", "cacheDetails"),
             *("promptFeedback", "blockReason", "metadata"),
             *("delta", "error", "item", "part", "output_index", "content_index", "item_id"),
             *("tool_usage", "web_search", "image_gen", "num_requests", "content_block"),
@@ -158,10 +160,11 @@ STREAMS = [
       for answer in test_messages.ANSWERS.values()),
     *(("openai.responses", response_events(answer, 4))
       for answer in test_responses.ANSWERS.values()),
-    ("gemini.generate", gemini_events(GEMINI["gemini.generate"])),
+    ("gemini.generate", gemini_events(OTHERS["gemini.generate"])),
+    ("bedrock.converse", converse_events(OTHERS["bedrock.converse"], 4)),
 ]  # fmt: skip
 WHOLE = [
-    *GEMINI.items(),
+    *OTHERS.items(),
     *(("openai.chat", answer) for answer in test_chat.ANSWERS.values()),
     *(("anthropic.messages", answer) for answer in test_messages.ANSWERS.values()),
     *(("openai.responses", answer) for answer in test_responses.ANSWERS.values()),

@@ -13,8 +13,10 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter, ValidationError
 
 from remit.kernel.json_text import load
+from remit.providers import EVENT_STREAM, frame
 from remit.providers.sse import SseParser
 from tests.providers.dialects.bodies import ANSWERS, REQUESTS
+from tests.providers.wire.streams import converse_events
 from tests.server.cases import Came, Case, run
 from tests.server.running import Served, new_session
 from tests.support.raw_provider import RawProvider, pieces, says, whole
@@ -125,13 +127,17 @@ def test_odd_bodies_of_dialects_that_name_the_model_in_the_path(
     assert sum(each.status == 200 for each in came) > 50
 
 
+@pytest.mark.parametrize("model", ["gemini/gemini-2.5-%s", "converse/amazon.nova-%s"])
 @pytest.mark.parametrize("asks", ["openai.chat", "bedrock.converse", "gemini.generate"])
-def test_odd_answers_of_gemini(served: Served, provider: RawProvider, asks: str) -> None:
-    good = json.dumps(ANSWERS["gemini.generate"]).encode()
+def test_odd_answers_of_dialects_that_name_the_model_in_the_path(
+    served: Served, provider: RawProvider, asks: str, model: str
+) -> None:
+    speaks = "gemini.generate" if model.startswith("gemini") else "bedrock.converse"
+    good = json.dumps(ANSWERS[speaks]).encode()
     cases = []
     for seed in range(200):
         at, answer = mutated(good, seed) if seed else ("", good)
-        name, model = new_session(), "gemini/gemini-2.5-%s"
+        name = new_session()
         said, about = says(whole(answer)), f"{at} {seed} {answer!r}"
         if asks in _PLAIN:
             body = (_PLAIN[asks] % (model % name, "false")).encode()
@@ -145,6 +151,28 @@ def test_odd_answers_of_gemini(served: Served, provider: RawProvider, asks: str)
             cases.append(_named(asks, model % name, body, about, name=name, answer=said))
     came = run(served, provider, cases, own_errors=False)
     wrong = [str(each) for each in came if each.status not in (200, 502)]
+    assert not wrong, f"{len(wrong)} of {len(came)}:\n" + "\n".join(wrong[:12])
+    assert sum(each.status == 200 for each in came) > 100
+
+
+@pytest.mark.parametrize("asks", ["openai.chat", "anthropic.messages"])
+def test_odd_streams_of_converse(served: Served, provider: RawProvider, asks: str) -> None:
+    events = converse_events(ANSWERS["bedrock.converse"], 20)
+    cases = []
+    for seed in range(200):
+        some = [*events]
+        if place := seed % len(events):
+            _, data = mutated(some[place][1], seed)
+            some[place] = (some[place][0], data)
+        frames = bytearray(b"".join(frame({":event-type": name}, data) for name, data in some))
+        if seed % 5 == 4:
+            frames[seed * 7 % len(frames)] ^= 1 << seed % 8
+        name = new_session()
+        body = (_PLAIN[asks] % (f"converse/amazon.nova-{name}", "true")).encode()
+        said = pieces(_STREAM.replace(b"text/event-stream", EVENT_STREAM.encode()), [bytes(frames)])
+        cases.append(Case(asks, body, f"{seed} {bytes(frames)!r}", said, name=name))
+    came = run(served, provider, cases, own_errors=False)
+    wrong = [f"{problem}: {each}" for each in came for problem in _problems(each)]
     assert not wrong, f"{len(wrong)} of {len(came)}:\n" + "\n".join(wrong[:12])
     assert sum(each.status == 200 for each in came) > 100
 

@@ -253,10 +253,10 @@ def _warn_removed(key: str, source: str) -> None:
 
 def _provider_template(given: Mapping[str, Any], providers: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults of a new provider: those of the shipped one of its kind, without its
-    address and keys. None of the kind ``gemini`` is shipped, so it gets OpenAI's.
+    address and keys. The kinds ``converse`` and ``gemini``, of which none is shipped, get OpenAI's.
     """
     kind = given.get("kind", "")
-    base = providers.get("openai" if kind == "gemini" else kind)
+    base = providers.get("openai" if kind in ("converse", "gemini") else kind)
     if not isinstance(base, dict):
         return {}
     return {**base, "api_key": "", "base_url_env": "", "api_key_env": "", "base_url": ""}

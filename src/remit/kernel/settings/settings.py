@@ -54,7 +54,7 @@ class ModelSettings(Section):
 class ProviderSettings(Section):
     """``[providers.NAME]``: how one provider is reached."""
 
-    kind: Literal["anthropic", "gemini", "openai"] = Field(
+    kind: Literal["anthropic", "converse", "gemini", "openai"] = Field(
         description="wire format of the provider"
     )
     cloud: Literal["", "aws", "google"] = Field(

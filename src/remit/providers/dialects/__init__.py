@@ -3,8 +3,8 @@
 The package owns the neutral form of a call (:class:`ModelCall`), readers and writers of requests,
 answers and streams for OpenAI's Chat Completions (``openai.chat``), OpenAI's Responses
 (``openai.responses``), Anthropic's Messages API (``anthropic.messages``), Gemini's
-``generateContent`` (``gemini.generate``) and, for clients alone, Bedrock's Converse
-(``bedrock.converse``), and the adaptation of bodies to single providers. The package sends nothing.
+``generateContent`` (``gemini.generate``) and Bedrock's Converse (``bedrock.converse``), and the
+adaptation of bodies to single providers. The package sends nothing.
 
 Invariants: a field that a target cannot express is refused by the client's own name for it, or
 changes nothing that was promised; no error quotes the client's text; each translated name of a tool

@@ -1,4 +1,4 @@
-"""Citations of a text: by block in Anthropic's API, as annotations in OpenAI's."""
+"""Citations of a text: by block in Anthropic's and Bedrock's APIs, as annotations in OpenAI's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.providers.dialects.errors import check_members, shaped
+from remit.providers.wire.answer import texts
 
 _OPENAI = ("url_citation", "file_citation", "container_file_citation", "file_path")
 _MEMBERS: dict[str, type] = {
@@ -16,6 +17,41 @@ _MEMBERS: dict[str, type] = {
                      "end_block_index", "start_index", "end_index", "index"), int),
 }  # fmt: skip
 """The members of citations of all types, and their types."""
+
+_PLACES = {
+    "documentChar": ("char_location", "document_index", "start_char_index", "end_char_index"),
+    "documentPage": ("page_location", "document_index", "start_page_number", "end_page_number"),
+    "documentChunk": ("content_block_location", "document_index", "start_block_index",
+                      "end_block_index"),
+    "searchResultLocation": ("search_result_location", "search_result_index", "start_block_index",
+                             "end_block_index"),
+}  # fmt: skip
+"""Locations in Converse → in the Messages API: type, and the members for index, start and end."""
+
+
+def message_citation(citation: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a citation of Converse in the form of the Messages API; None if that API cannot
+    express its location.
+
+    Raises:
+        DialectError: the location is not an object.
+    """
+    location = shaped(citation.get("location") or {}, dict, "citation.location")
+    kind = next(iter(location), "")
+    place = shaped(location.get(kind) or {}, dict, "citation.location")
+    title, said = citation.get("title"), texts(citation.get("sourceContent"))
+    if kind == "web" and (url := place.get("url")) is not None:
+        web = {"type": "web_search_result_location", "url": url, "title": title}
+        return {**web, "cited_text": said, "encrypted_index": ""}
+    name, index, start, end = _PLACES.get(kind, ("", "", "", ""))
+    number = place.get("documentIndex", place.get("searchResultIndex"))
+    at = {index: number, start: place.get("start"), end: place.get("end")}
+    if not name or None in at.values():
+        return None
+    if index == "search_result_index":
+        source = citation.get("source") or ""
+        return {"type": name, "cited_text": said, "title": title, "source": source, **at}
+    return {"type": name, "cited_text": said, "document_title": title, "file_id": None, **at}
 
 
 def read_citations(cited: list[Any]) -> list[dict[str, Any]]:

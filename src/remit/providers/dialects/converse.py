@@ -1,28 +1,32 @@
-"""Bedrock's Converse for clients, by way of the Messages API: requests, answers and streams.
-
-No provider of Remit speaks Converse, so no request is written and no answer is read.
-"""
+"""Requests, answers and streams of Bedrock's Converse, translated by way of the Messages API."""
 
 from __future__ import annotations
 
 import base64
-import binascii
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from typing_extensions import override
 
-from remit.kernel.json_text import JsonTextError, dump, load
+from remit.kernel.json_text import JsonTextError, load
 from remit.providers.dialects import _checks as checks
-from remit.providers.dialects.errors import DialectError
+from remit.providers.dialects.citations import message_citation
+from remit.providers.dialects.errors import DialectError, cannot, shaped
 from remit.providers.dialects.messages import request_reader as messages_reader
-from remit.providers.dialects.messages.streams import MessagesWriter
+from remit.providers.dialects.messages import request_writer as messages_writer
+from remit.providers.dialects.messages.streams import MessagesReader, MessagesWriter
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.tool_calls import json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.answer import texts
+from remit.providers.wire.converse import (
+    DOCUMENTS,
+    converse_block,
+    message_blocks,
+    message_event,
+)
 
 ENDPOINT = "bedrock.converse"
 _CONFIG = {"maxTokens": "max_tokens", "temperature": "temperature", "topP": "top_p",
@@ -43,21 +47,12 @@ _KNOWN = {
     "outputConfig": frozenset(("textFormat", "effort")),
     "messages[]": frozenset(("role", "content")),
 }
-
-
-_DOCUMENTS = {
-    "pdf": "application/pdf", "csv": "text/csv", "html": "text/html", "txt": "text/plain",
-    "md": "text/markdown", "doc": "application/msword", "xls": "application/vnd.ms-excel",
-    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-}  # fmt: skip
-"""Formats of documents and their media types."""
-
-_FOREIGN = "converse"
-"""The type, in place of one of the Messages API, of a block that only Converse has."""
-
+_FORMATS = {media: name for name, media in DOCUMENTS.items()}
+_NOT_OF_TITLES = re.compile(r"[^A-Za-z0-9\-()\[\]]+")
+_LONGEST_TITLE = 180
+_SHOWN = ("text", "thinking", "tool_use", "redacted_thinking")
+"""Types of blocks of the Messages API that answers of Converse have too."""
 _WORDS = {"refusal": "content_filtered"}
-_NOTHING: dict[str, Any] = {}
 
 
 def read_request(body: Any) -> ModelCall:
@@ -72,7 +67,7 @@ def read_request(body: Any) -> ModelCall:
     given = {name: more[name] for name in _OF_MODELS if name in more}
     given |= {name: config[own] for own, name in _CONFIG.items() if own in config}
     given |= {name: body[name] for name in ("model", "stream") if name in body}
-    given["system"] = _message_blocks(body.get("system"))
+    given["system"] = message_blocks(body.get("system"))
     given["messages"] = messages = body.get("messages")
     if type(messages) is list:
         given["messages"] = [_turn(turn) for turn in messages]
@@ -99,7 +94,7 @@ def read_request(body: Any) -> ModelCall:
 def _turn(turn: Any) -> Any:
     if type(turn) is not dict:
         return turn
-    content = _message_blocks(turn.get("content"))
+    content = message_blocks(turn.get("content"))
     return {"role": turn.get("role"), "content": content if type(content) is list else None}
 
 
@@ -153,80 +148,180 @@ def _output(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _message_blocks(blocks: Any) -> Any:
-    """Return blocks of Converse as blocks of the Messages API. A cache point marks the block before
-    it. Values of the wrong type stay, for the reader to refuse.
+def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
+    """Return a call of another dialect as a body of Converse with ``model`` and ``stream``, which
+    the provider's path states.
+
+    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_request`.
+
+    Raises:
+        DialectError: the API cannot express the call.
     """
-    if type(blocks) is not list:
-        return blocks
-    found: list[Any] = []
-    for block in blocks:
-        point = block.get("cachePoint") if type(block) is dict else None
-        if type(point) is not dict:
-            found.append(_message_block(block))
-        elif found and type(found[-1]) is dict:
-            ttl = {"ttl": point["ttl"]} if point.get("ttl") else {}
-            found[-1]["cache_control"] = {"type": "ephemeral", **ttl}
-    return found
+    for index, tool in enumerate(call.tools):
+        if tool.get("type") == "web_search" and tool.get("external_web_access") is not False:
+            raise cannot(str(tool.get("at", f"tools[{index}]")), "a search of the web")
+    name = model.rpartition("anthropic.")[2]
+    given = messages_writer.write_request(call, model=name, max_output_tokens=max_output_tokens)
+    writer = _BlockWriter(call, caches="claude" in name or "nova" in name)
+    body: dict[str, Any] = {"model": model}
+    body["messages"] = [
+        {"role": turn["role"], "content": writer.blocks(turn["content"])}
+        for turn in given["messages"]
+    ]
+    if system := given.get("system"):
+        body["system"] = writer.blocks(system)
+    config = {own: given[name] for own, name in _CONFIG.items() if name in given}
+    body["inferenceConfig"] = config
+    body |= _tool_config(call, given, writer)
+    output = given.get("output_config", {})
+    wanted: dict[str, Any] = {}
+    if (form := output.get("format")) is not None:
+        schema = {"jsonSchema": {"schema": json_text(form["schema"])}}
+        wanted["textFormat"] = {"type": "json_schema", "structure": schema}
+    more = {name: given[name] for name in ("thinking", "top_k") if name in given}
+    if "claude" not in name:  # These are Anthropic's own fields.
+        for field in more:
+            call.drop("reasoning" if field == "thinking" else field)
+        more = {}
+    elif "effort" in output:
+        wanted["effort"] = output["effort"]
+    if wanted:
+        body["outputConfig"] = wanted
+    if more:
+        body["additionalModelRequestFields"] = more
+    if call.user:
+        call.drop("user")
+    if call.stream:
+        body["stream"] = True
+    return body
 
 
-def _message_block(block: Any) -> Any:
-    if type(block) is not dict:
-        return block
-    if "text" in block:
-        return {"type": "text", "text": block["text"]}
-    kind = next((name for name, value in block.items() if type(value) is dict), "")
-    value: dict[str, Any] = block.get(kind, _NOTHING)
-    if kind == "toolUse" and "type" not in value:
-        names = {"id": "toolUseId", "name": "name", "input": "input"}
-        return {"type": "tool_use"} | {to: value[own] for to, own in names.items() if own in value}
-    if kind == "toolResult" and "type" not in value:
-        found = {"type": "tool_result", "tool_use_id": value.get("toolUseId")}
-        found["content"] = _message_blocks(value.get("content"))
-        return found | ({"is_error": True} if value.get("status") == "error" else {})
-    if kind == "json" or "json" in block:
-        return {"type": "text", "text": dump(block["json"]).decode()}
-    if kind == "reasoningContent":
-        return _thought(value) or {"type": _FOREIGN, "value": block}
-    source = value.get("source")
-    source = source if type(source) is dict else _NOTHING
-    if kind == "image" and "bytes" in source:
-        media = f"image/{value.get('format')}"
-        return {"type": kind, "source": _base64(media, source["bytes"])}
-    if kind == "document" and not source.keys().isdisjoint(("bytes", "text", "content")):
-        if "bytes" in source:
-            given = _base64(_DOCUMENTS.get(str(value.get("format")), "?"), source["bytes"])
-        elif "text" in source:
-            given = {"type": "text", "media_type": "text/plain", "data": source["text"]}
+class _BlockWriter:
+    """Writes blocks of the Messages API as blocks of Converse.
+
+    Args:
+        call: the request.
+        caches: True if the model accepts cache points.
+    """
+
+    def __init__(self, call: ModelCall, *, caches: bool) -> None:
+        self._call = call
+        self._caches = caches
+        self._titles: set[str] = set()
+
+    def blocks(self, content: Any, *, in_result: bool = False) -> list[dict[str, Any]]:
+        """Return the blocks, each hint as a cache point.
+
+        Args:
+            content: a text, or blocks.
+            in_result: True for the content of a tool's result, which has no cache points.
+        """
+        if isinstance(content, str):
+            return [{"text": content}]
+        found: list[dict[str, Any]] = []
+        for block in content:
+            kind = block["type"]
+            if kind in ("image", "document"):
+                found.append(self._media(block))
+            elif kind == "tool_result":
+                inner = self.blocks(block["content"], in_result=True)
+                result = {"toolUseId": block["tool_use_id"], "content": inner}
+                if block.get("is_error"):
+                    result["status"] = "error"
+                found.append({"toolResult": result})
+            else:
+                found.append(converse_block(block))
+            found += self.cache_point(block, in_result=in_result)
+        return found
+
+    def cache_point(
+        self, hinted: dict[str, Any], *, in_result: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return the cache point for the hint of a block or tool; nothing without one."""
+        hint = hinted.get("cache_control")
+        if hint is None:
+            return []
+        if in_result or not self._caches:
+            self._call.drop("cache_control")
+            return []
+        ttl = {"ttl": hint["ttl"]} if hint.get("ttl") else {}
+        return [{"cachePoint": {"type": "default", **ttl}}]
+
+    def _media(self, block: dict[str, Any]) -> dict[str, Any]:
+        kind, source = block["type"], block["source"]
+        form = source["type"]
+        if form == "url":
+            what = f"{'an' if kind == 'image' else 'a'} {kind} by its URL"
+            raise cannot(str(block.get("at", "messages")), what)
+        if kind == "image":
+            media = source["media_type"].partition("/")[2]
+            return {kind: {"format": media, "source": {"bytes": source["data"]}}}
+        value: dict[str, Any] = {"name": self._title(block)}
+        if form == "base64":
+            value["format"] = _FORMATS.get(str(source["media_type"]), "pdf")
+            value["source"] = {"bytes": source["data"]}
+        elif form == "text":
+            data = base64.b64encode(source["data"].encode("utf-8", "replace")).decode()
+            value |= {"format": "txt", "source": {"bytes": data}}
         else:
-            given = {"type": "content", "content": _message_blocks(source["content"])}
-        more = {name: value[name] for name in ("context", "citations") if name in value}
-        return {"type": kind, "source": given, "title": value.get("name"), **more}
-    if kind == "citationsContent":
-        text = texts(value.get("content"))
-        return {"type": "text", "text": text, "citations": value.get("citations")}
-    if kind == "searchResult":
-        return {**value, "type": "search_result", "content": _message_blocks(value.get("content"))}
-    return {"type": _FOREIGN, "value": block}
+            value["source"] = {"content": self.blocks(source["content"])}
+        for name in ("context", "citations"):
+            if block.get(name):
+                value[name] = block[name]
+        return {kind: value}
+
+    def _title(self, block: dict[str, Any]) -> str:
+        """Return the name of a document, in the API's letters and unlike all earlier names."""
+        plain = " ".join(_NOT_OF_TITLES.sub(" ", str(block.get("title") or "")).split())
+        title = plain[:_LONGEST_TITLE] or "document"
+        if title in self._titles:
+            title = f"{title} ({len(self._titles) + 1})"
+        self._titles.add(title)
+        return title
 
 
-def _base64(media_type: str, data: Any) -> dict[str, Any]:
-    return {"type": "base64", "media_type": media_type, "data": data}
+def _tool_config(call: ModelCall, given: dict[str, Any], writer: _BlockWriter) -> dict[str, Any]:
+    """Return ``toolConfig``; nothing without tools.
+
+    Raises:
+        DialectError: a tool is run by a provider, or no tool may be called.
+    """
+    tools: list[dict[str, Any]] = []
+    for tool in given.get("tools", ()):
+        if "input_schema" not in tool:
+            raise cannot("tools", "a tool that the provider runs")
+        spec = {name: tool[name] for name in ("name", "description", "strict") if name in tool}
+        tools.append({"toolSpec": {**spec, "inputSchema": {"json": tool["input_schema"]}}})
+        tools += writer.cache_point(tool)
+    if not tools:
+        return {}
+    choice = given.get("tool_choice", {"type": "auto"})
+    kind = choice["type"]
+    if kind == "none":
+        raise cannot(call.own("tool_choice"), "that no tool is called")
+    if choice.get("disable_parallel_tool_use"):
+        call.drop("parallel_tool_calls")
+    config: dict[str, Any] = {"tools": tools}
+    if kind != "auto":
+        config["toolChoice"] = {kind: {"name": choice["name"]} if kind == "tool" else {}}
+    return {"toolConfig": config}
 
 
-def _thought(value: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a thought as a block; None for one without the form of the API."""
-    text, data = value.get("reasoningText"), value.get("redactedContent")
-    if type(text) is dict:
-        seal = {"signature": text["signature"]} if text.get("signature") else {}
-        return {"type": "thinking", "thinking": text.get("text"), **seal}
-    if type(data) is not str:
-        return None
-    try:
-        plain = base64.b64decode(data, validate=True).decode()
-    except (binascii.Error, ValueError):
-        return None
-    return {"type": "redacted_thinking", "data": plain}
+class ConverseReader(MessagesReader):
+    """Reader of a stream of Converse, with the additions of each event."""
+
+    @override
+    def _feed(self, data: Mapping[str, Any]) -> None:
+        super()._feed(message_event(data))
+
+    @override
+    def _block(self, at: int) -> dict[str, Any]:
+        block = super()._block(at)
+        if not (cited := block.get("citations")):
+            return block
+        read = [message_citation(shaped(one, dict, "citation"))
+                for one in shaped(cited, list, "citations")]  # fmt: skip
+        return {**block, "citations": [one for one in read if one is not None]}
 
 
 class ConverseWriter(MessagesWriter):
@@ -266,12 +361,12 @@ class ConverseWriter(MessagesWriter):
     def _started(self, block: dict[str, Any], at: dict[str, Any]) -> bytes:
         """Return the beginning of a block; a text or a thought begins with its first piece."""
         kind = block["type"]
-        self._shown = kind in ("text", "thinking", "tool_use", "redacted_thinking")
+        self._shown = kind in _SHOWN
         if kind == "tool_use":
             start = {"toolUse": {"toolUseId": block["id"], "name": block["name"]}}
             return _event("contentBlockStart", {"start": start, **at})
         if kind == "redacted_thinking":
-            return _event("contentBlockDelta", {"delta": _redacted(block["data"]), **at})
+            return _event("contentBlockDelta", {"delta": converse_block(block), **at})
         return b""
 
 
@@ -299,7 +394,10 @@ def whole(message: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
         message: the answer of the Messages API.
         answer: the answer in neutral form.
     """
-    content = [found for block in message["content"] if (found := _converse_block(block))]
+    shown = [block for block in message["content"] if block["type"] in _SHOWN]
+    # The places of citations differ from API to API.
+    plain = ({**block, "citations": None} for block in shown if block.get("text") != "")
+    content = [converse_block(block) for block in plain]
     word = message["stop_reason"]
     return {
         "output": {"message": {"role": "assistant", "content": content}},
@@ -307,22 +405,3 @@ def whole(message: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
         "usage": usage_of("bedrock.converse", answer),
         "metrics": {"latencyMs": 0},
     }
-
-
-def _converse_block(block: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a block of the Messages API as one of Converse; None if Converse has none like it."""
-    kind = block["type"]
-    if kind == "text":
-        return {"text": block["text"]} if block["text"] else None
-    if kind == "tool_use":
-        named = {"toolUseId": block["id"], "name": block["name"]}
-        return {"toolUse": {**named, "input": block["input"]}}
-    if kind == "thinking":
-        seal = {"signature": block["signature"]} if block.get("signature") else {}
-        return {"reasoningContent": {"reasoningText": {"text": block["thinking"], **seal}}}
-    return _redacted(block["data"]) if kind == "redacted_thinking" else None
-
-
-def _redacted(data: str) -> dict[str, Any]:
-    encoded = base64.b64encode(data.encode("utf-8", "replace")).decode()
-    return {"reasoningContent": {"redactedContent": encoded}}

@@ -50,10 +50,11 @@ _WRITERS: dict[str, Callable[..., dict[str, Any]]] = {
     _RESPONSES: responses_writer.write_request,
     _MESSAGES: messages_writer.write_request,
     _GEMINI: gemini_writer.write_request,
+    _CONVERSE: converse.write_request,
 }
 _STREAM_READERS: dict[str, Callable[[Any], StreamReader]] = {
     _CHAT: ChatReader, _RESPONSES: ResponsesReader, _MESSAGES: MessagesReader,
-    _GEMINI: GeminiReader,
+    _GEMINI: GeminiReader, _CONVERSE: converse.ConverseReader,
 }  # fmt: skip
 _STREAM_WRITERS: dict[str, Callable[..., StreamWriter]] = {
     _CHAT: chat_streams.ChatWriter, _RESPONSES: ResponsesWriter,

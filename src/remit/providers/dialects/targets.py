@@ -25,7 +25,8 @@ from remit.providers.dialects.messages.request_writer import in_plain_round
 from remit.providers.dialects.schemas import TOP_GROUPS, flat_schema, without_words
 from remit.providers.dialects.seals import google_extra, is_marked, is_marked_gemini, thought_seal
 from remit.providers.dialects.tool_calls import json_text, read_arguments, wire_id
-from remit.providers.wire.body import Body
+from remit.providers.wire.body import Body, member_at
+from remit.providers.wire.converse import message_block, message_of
 
 _NINE = re.compile("[A-Za-z0-9]{9}")
 _MISTRAL = re.compile("(^|/)(mistral|devstral|codestral|magistral|ministral|pixtral)")
@@ -200,11 +201,16 @@ def fitted_body(body: Body, target: Target) -> Body:
             if one is not before
         }
         body = body.with_elements(name, changed, _SCHEMA if name == "tools" else _REASON)
-    thinking, messages = given.get("thinking"), body.value.get("messages")
-    enabled = type(thinking) is dict and thinking.get("type") == "enabled"
-    may_be_plain = target.needs_signature or messages is not given.get("messages")
-    if enabled and may_be_plain and in_plain_round(messages or ()):
-        body = body.without_member(("thinking",), _PLAIN_ROUND)
+    path: tuple[str, ...] = ("thinking",)
+    turns = body.value.get("messages")
+    may_be_plain = target.needs_signature or turns is not given.get("messages")
+    if body.endpoint.name == "bedrock.converse":
+        path = ("additionalModelRequestFields", "thinking")
+        listed = turns if type(turns) is list else ()
+        turns = [message_of({"output": {"message": turn}}) for turn in listed]
+    enabled = member_at(given, ".".join((*path, "type"))) == "enabled"
+    if enabled and may_be_plain and in_plain_round(turns or ()):
+        body = body.without_member(path, _PLAIN_ROUND)
     return body
 
 
@@ -359,6 +365,20 @@ def _message(message: dict[str, Any], target: Target) -> dict[str, Any] | None:
     return {**message, "content": kept} if kept else None
 
 
+def _turn(turn: dict[str, Any], target: Target) -> dict[str, Any] | None:
+    """Return a turn of Converse without thoughts of other providers; None if nothing is left."""
+    content = turn.get("content")
+    if type(content) is not list:
+        return turn
+    kept = [
+        block for block, read in zip(content, map(message_block, content), strict=True)
+        if read is None or _block(read, target, said=False) is not None
+    ]  # fmt: skip
+    if len(kept) == len(content):
+        return turn
+    return {**turn, "content": kept} if kept else None
+
+
 def _newer(message: Any) -> Any:
     """Return a message as the Messages API takes it since 2026-10-21; None if nothing is left.
 
@@ -468,6 +488,7 @@ _MESSAGES = {
     "openai.responses": ("input", _item),
     "anthropic.messages": ("messages", _message),
     "gemini.generate": ("contents", _content),
+    "bedrock.converse": ("messages", _turn),
 }
 """For each endpoint, the member with the conversation, and the function that fits a part of it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from remit.providers.wire import chat, gemini, messages, responses, simple
+from remit.providers.wire import chat, converse, gemini, messages, responses, simple
 from remit.providers.wire.answer import AnswerFacts, StreamSum
 
 _Readers = tuple[Callable[[Any], AnswerFacts], Callable[[Any], bool], Callable[[], StreamSum]]
@@ -18,6 +18,7 @@ _READERS: dict[str, _Readers] = {
     "anthropic.count_tokens": (simple.count_facts, simple.is_token_count, simple.EventSum),
     "gemini.generate": (gemini.facts, gemini.is_answer, gemini.GenerateSum),
     "gemini.count_tokens": (simple.count_facts, simple.is_token_count, simple.EventSum),
+    "bedrock.converse": (converse.facts, converse.is_answer, converse.ConverseSum),
     "openai.input_tokens": (simple.count_facts, simple.is_token_count, simple.EventSum),
     "openai.compact": (responses.facts, responses.is_compaction, simple.EventSum),
     "openai.embeddings": (simple.facts, simple.is_listing, simple.EventSum),

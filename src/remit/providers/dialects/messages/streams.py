@@ -111,11 +111,15 @@ class MessagesReader(StreamReader):
     def _end(self, at: int) -> None:
         del self._open[at]
         self._out.close()
-        block = _read(self._sum.whole(at), self._queries)
+        block = _read(self._block(at), self._queries)
         if block is not None and block["type"] == "tool_use":
             self._out.end_call(at, block)
         elif block is not None:
             self._out.end(block)
+
+    def _block(self, at: int) -> dict[str, Any]:
+        """Return the ended block at a place of the sum, in the form of the Messages API."""
+        return self._sum.whole(at)
 
 
 def _check(kind: Any, data: Mapping[str, Any]) -> None:

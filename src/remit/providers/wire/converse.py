@@ -1,0 +1,268 @@
+"""Answers of Bedrock's Converse, whole and streamed, read as answers of the Messages API."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import Any, ClassVar
+
+from remit.kernel.json_text import dump
+from remit.providers.wire import messages
+from remit.providers.wire.answer import AnswerFacts, read_event, texts
+from remit.providers.wire.messages import MessageSum
+from remit.providers.wire.usage import Usage, continued, read_usage
+
+DOCUMENTS = {
+    "pdf": "application/pdf", "csv": "text/csv", "html": "text/html", "txt": "text/plain",
+    "md": "text/markdown", "doc": "application/msword", "xls": "application/vnd.ms-excel",
+    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}  # fmt: skip
+"""Formats of documents and their media types."""
+
+_FOREIGN = "converse"
+"""The type, in place of one of the Messages API, of a block that only Converse has."""
+
+_OF_EVENTS = frozenset(("output", "role", "start", "delta", "contentBlockIndex", "p", "type"))
+"""Members of events that are part of the message, and ``p``, which only fills up a frame."""
+
+_NOTHING: dict[str, Any] = {}
+
+
+def message_blocks(blocks: Any) -> Any:
+    """Return blocks of Converse as blocks of the Messages API. A cache point marks the block before
+    it. Values of the wrong type stay, for the reader to refuse.
+    """
+    if type(blocks) is not list:
+        return blocks
+    found: list[Any] = []
+    for block in blocks:
+        point = block.get("cachePoint") if type(block) is dict else None
+        if type(point) is not dict:
+            found.append(message_block(block))
+        elif found and type(found[-1]) is dict:
+            ttl = {"ttl": point["ttl"]} if point.get("ttl") else {}
+            found[-1]["cache_control"] = {"type": "ephemeral", **ttl}
+    return found
+
+
+def message_block(block: Any) -> Any:
+    """Return a block of Converse as one of the Messages API; any other value itself."""
+    if type(block) is not dict:
+        return block
+    if "text" in block:
+        return {"type": "text", "text": block["text"]}
+    kind = next((name for name, value in block.items() if type(value) is dict), "")
+    value: dict[str, Any] = block.get(kind, _NOTHING)
+    if kind == "toolUse" and "type" not in value:
+        names = {"id": "toolUseId", "name": "name", "input": "input"}
+        return {"type": "tool_use"} | {to: value[own] for to, own in names.items() if own in value}
+    if kind == "toolResult" and "type" not in value:
+        found = {"type": "tool_result", "tool_use_id": value.get("toolUseId")}
+        found["content"] = message_blocks(value.get("content"))
+        return found | ({"is_error": True} if value.get("status") == "error" else {})
+    if kind == "json" or "json" in block:
+        return {"type": "text", "text": dump(block["json"]).decode()}
+    if kind == "reasoningContent":
+        return _thought(value) or {"type": _FOREIGN, "value": block}
+    source = value.get("source")
+    source = source if type(source) is dict else _NOTHING
+    if kind == "image" and "bytes" in source:
+        media = f"image/{value.get('format')}"
+        return {"type": kind, "source": _base64(media, source["bytes"])}
+    if kind == "document" and not source.keys().isdisjoint(("bytes", "text", "content")):
+        if "bytes" in source:
+            given = _base64(DOCUMENTS.get(str(value.get("format")), "?"), source["bytes"])
+        elif "text" in source:
+            given = {"type": "text", "media_type": "text/plain", "data": source["text"]}
+        else:
+            given = {"type": "content", "content": message_blocks(source["content"])}
+        more = {name: value[name] for name in ("context", "citations") if name in value}
+        return {"type": kind, "source": given, "title": value.get("name"), **more}
+    if kind == "citationsContent":
+        text = texts(value.get("content"))
+        return {"type": "text", "text": text, "citations": value.get("citations")}
+    if kind == "searchResult":
+        return {**value, "type": "search_result", "content": message_blocks(value.get("content"))}
+    return {"type": _FOREIGN, "value": block}
+
+
+def _base64(media_type: str, data: Any) -> dict[str, Any]:
+    return {"type": "base64", "media_type": media_type, "data": data}
+
+
+def _thought(value: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a thought as a block; None for one without the form of the API."""
+    text, data = value.get("reasoningText"), value.get("redactedContent")
+    if type(text) is dict:
+        seal = {"signature": text["signature"]} if text.get("signature") else {}
+        return {"type": "thinking", "thinking": text.get("text"), **seal}
+    if type(data) is not str:
+        return None
+    try:
+        plain = base64.b64decode(data, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return None
+    return {"type": "redacted_thinking", "data": plain}
+
+
+def converse_block(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a block of the Messages API as one of Converse; itself if there is none like it."""
+    kind = block.get("type")
+    if kind == "text":
+        if block.get("citations"):
+            cited = {"content": [{"text": block.get("text", "")}], "citations": block["citations"]}
+            return {"citationsContent": cited}
+        return {"text": block.get("text", "")}
+    if kind == "tool_use":
+        names = {"toolUseId": "id", "name": "name", "input": "input"}
+        return {"toolUse": {own: block[name] for own, name in names.items() if name in block}}
+    if kind == "thinking":
+        seal = {"signature": block["signature"]} if block.get("signature") else {}
+        return {"reasoningContent": {"reasoningText": {"text": block.get("thinking", ""), **seal}}}
+    if kind == "redacted_thinking":
+        data = base64.b64encode(str(block.get("data", "")).encode("utf-8", "replace")).decode()
+        return {"reasoningContent": {"redactedContent": data}}
+    value = block.get("value")
+    return value if kind == _FOREIGN and type(value) is dict else block
+
+
+def message_event(event: Any) -> Any:
+    """Return an event, or a whole answer, as one of the Messages API.
+
+    An event does not name its kind in its data; the kind follows from its members.
+    """
+    if type(event) is not dict or event.get("type") == "error":
+        return event
+    if type(event.get("output")) is dict:
+        return message_of(event)
+    index = event.get("contentBlockIndex")
+    if "start" in event:
+        start = event["start"]
+        begun = message_block(start) if type(start) is dict else None
+        if type(begun) is dict and begun["type"] == "tool_use":
+            begun["input"] = {}
+        return {"type": "content_block_start", "index": index, "content_block": begun}
+    if "delta" in event:
+        return _message_delta(index, event["delta"])
+    if "stopReason" in event:
+        return {"type": "message_delta", "delta": {"stop_reason": event["stopReason"]}}
+    if "contentBlockIndex" in event:
+        return {"type": "content_block_stop", "index": index}
+    if "role" in event:
+        return {"type": "message_start", "message": {"role": event["role"], "content": []}}
+    return {"type": "metadata"}
+
+
+def _message_delta(index: Any, delta: Any) -> dict[str, Any]:
+    found: Any = delta
+    if type(delta) is dict:
+        thought, call = delta.get("reasoningContent"), delta.get("toolUse")
+        if "text" in delta:
+            found = {"type": "text_delta", "text": delta["text"]}
+        elif type(call) is dict:
+            found = {"type": "input_json_delta", "partial_json": call.get("input")}
+        elif type(thought) is dict and "text" in thought:
+            found = {"type": "thinking_delta", "thinking": thought["text"]}
+        elif type(thought) is dict and "signature" in thought:
+            found = {"type": "signature_delta", "signature": thought["signature"]}
+        elif type(thought) is dict and (block := _thought(thought)) is not None:
+            return {"type": "content_block_start", "index": index, "content_block": block}
+        elif "citation" in delta:
+            found = {"type": "citations_delta", "citation": delta["citation"]}
+    return {"type": "content_block_delta", "index": index, "delta": found}
+
+
+def message_of(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return a whole answer as an answer of the Messages API, with the usage in any words."""
+    output = answer.get("output")
+    message = output.get("message") if type(output) is dict else None
+    content = message.get("content") if type(message) is dict else None
+    role = message.get("role") if type(message) is dict else None
+    found = {"type": "message", "role": role, "content": message_blocks(content),
+             "stop_reason": answer.get("stopReason"), "usage": _usage(answer)}  # fmt: skip
+    if (tier := answer.get("serviceTier")) is not None:
+        found["serviceTier"] = tier
+    return found
+
+
+def _usage(answer: dict[str, Any]) -> Any:
+    """Return the usage; tokens written to a cache for each time are in Anthropic's words too."""
+    usage = answer.get("usage")
+    if type(usage) is not dict or type(details := usage.get("cacheDetails")) is not list:
+        return usage
+    kept: dict[str, Any] = {}
+    for each in details:
+        if type(each) is dict and each.get("ttl") in ("5m", "1h"):
+            kept[f"ephemeral_{each['ttl']}_input_tokens"] = each.get("inputTokens")
+    return {**usage, "cache_creation": kept}
+
+
+def is_answer(answer: Any) -> bool:
+    """Return True if the answer has a message."""
+    output = answer.get("output") if type(answer) is dict else None
+    message = output.get("message") if type(output) is dict else None
+    return type(message) is dict and type(message.get("content")) is list
+
+
+def facts(answer: Any) -> AnswerFacts:
+    """Return the facts of an answer; see :func:`remit.providers.wire.answers.answer_facts`."""
+    if type(answer) is not dict:
+        return AnswerFacts(more_than_text=answer is not None)
+    return messages.facts(message_of(answer))
+
+
+class ConverseSum(MessageSum):
+    """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`.
+
+    The stream ends with ``messageStop``; an event ``metadata`` with the usage follows.
+    """
+
+    at_once: ClassVar[re.Pattern[bytes] | None] = None
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rest: dict[str, Any] = {}
+
+    def add(self, name: str, data: bytes, value: Any = None) -> Any:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        event = read_event(data) if value is None else value
+        super().add("", b"", message_event(event))
+        self.is_last = False
+        if type(event) is not dict or event.get("type") == "error":
+            return event
+        for key, each in event.items():
+            if key == "usage":
+                self._rest[key] = continued(self._rest.get(key), each, cache_apart=True)
+            elif key not in _OF_EVENTS:
+                self._rest[key] = each
+        self._ended = self._ended or ("stopReason" in event and self.error is None)
+        self.is_last = self._ended and "usage" in self._rest
+        return event
+
+    @property
+    def usage(self) -> Usage | None:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        if self.ended:
+            return facts(self.answer()).usage
+        return read_usage(_usage(self._rest), cache_apart=True)
+
+    def facts(self) -> AnswerFacts:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        return facts(self.answer())
+
+    def answer(self) -> dict[str, Any]:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        found = super().answer()
+        answer: dict[str, Any] = {}
+        if "content" in found:
+            content = [converse_block(block) for block in found["content"]]
+            role = found.get("role") or "assistant"
+            answer["output"] = {"message": {"role": role, "content": content}}
+        answer |= self._rest
+        if self.error is not None:
+            answer.setdefault("error", self.error)
+        return answer
