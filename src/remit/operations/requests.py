@@ -50,7 +50,7 @@ def request_model(
     }
     base = Page if is_query and kind.member else None
     config = None if base else ConfigDict(extra="forbid", strict=not is_query)
-    text = owner.__doc__ if kind.form else kind.__doc__
+    text = kind.form_doc or kind.__doc__
     _MODELS[place] = create_model(name, __base__=base, __config__=config, __doc__=text, **fields)
     return _MODELS[place]
 
