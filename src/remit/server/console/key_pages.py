@@ -19,8 +19,6 @@ from remit.server.refusals import HttpError
 from remit.server.replies import Answer
 from remit.views import wording
 
-__all__ = ["PATH", "VIEWS"]
-
 PATH = "/console/keys"
 
 _LISTED = 50
