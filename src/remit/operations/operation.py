@@ -318,15 +318,11 @@ class Operation:
 
     @classmethod
     def _declared(cls) -> dict[str, Field]:
-        """Return the fields by name, those of a base class after the others."""
-        found: dict[str, Any] = {}
-        for base in cls.__mro__:  # A constant of a class hides the field of its base.
-            found |= {name: item for name, item in vars(base).items() if name not in found}
-        return {name: item for name, item in found.items() if isinstance(item, Field)}
+        return {name: item for name, item in vars(cls).items() if isinstance(item, Field)}
 
     @classmethod
     def fields(cls, door: str) -> list[Field]:
-        """Return the fields of the request on a door, those of a base class after the others.
+        """Return the fields of the request on a door.
 
         Args:
             door: ``command`` or ``route``.
