@@ -20,8 +20,6 @@ from remit.gateway.values import Call, Refusal, RefusedError
 from remit.kernel.budget import path_of as scopes_of
 from remit.kernel.errors import InvalidInputError, RemitError
 
-__all__ = ["Admission"]
-
 _MAX_KNOWN = 4_096  # Clients name sessions and orders, so the cache has a limit.
 
 

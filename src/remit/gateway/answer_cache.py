@@ -27,8 +27,6 @@ from remit.kernel.json_text import dump
 from remit.ledger import CACHED, LedgerClient, Transaction, call_answer, call_body
 from remit.providers import ProviderResponse
 
-__all__ = ["AnswerCache"]
-
 _ENDS = ("stop", "tool_use")
 _REMEMBER = (
     "INSERT INTO idempotency (caller, idempotency_key, owner, token, exchange_entry_id, until_ms) "

@@ -52,8 +52,6 @@ from remit.providers import ProviderResponse, Timeouts
 if TYPE_CHECKING:
     from remit.gateway.answer_cache import AnswerCache
 
-__all__ = ["Attempts"]
-
 _log = logging.getLogger("remit.gateway")
 
 _MS_PER_HOUR = 3_600_000

@@ -14,8 +14,6 @@ from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.prices import Price
 from remit.providers.wire import CANDIDATES, ENDPOINTS, NESTED, member_at
 
-__all__ = ["IMAGE_TOKENS", "SERVER_TOOL_USES", "Bound", "bound_of", "call_bound"]
-
 IMAGE_TOKENS = 49_152
 """The most that one image can count for."""
 

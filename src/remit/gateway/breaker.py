@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from remit.gateway.config import CircuitBreakerConfig
 
-__all__ = ["Circuit", "CircuitState", "Outcome", "Permit"]
-
 Outcome = Literal["ok", "bad", "nothing"]
 """What a call says of its provider's health."""
 

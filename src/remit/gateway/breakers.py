@@ -16,8 +16,6 @@ from remit.gateway.config import CircuitBreakerConfig
 from remit.kernel.errors import RemitError
 from remit.ledger import Clock, LedgerClient, Transaction
 
-__all__ = ["Breakers", "CircuitBreaker"]
-
 _log = logging.getLogger("remit.gateway")
 
 _MS_PER_HOUR = 3_600_000

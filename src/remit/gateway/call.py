@@ -62,8 +62,6 @@ from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.ledger import LedgerClient, LedgerError
 
-__all__ = ["CallPath"]
-
 _log = logging.getLogger("remit.gateway")
 
 

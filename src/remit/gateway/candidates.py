@@ -27,8 +27,6 @@ from remit.providers import Body, ProviderError, ProviderRequest, WireProvider
 from remit.providers.dialects import DialectError
 from remit.providers.wire import member_at
 
-__all__ = ["Candidates", "needs_reading", "speaks"]
-
 
 class Candidates:
     """Makes candidates of models.

@@ -11,8 +11,6 @@ from remit.gateway.config import RouterConfig
 from remit.gateway.values import Call, Choice, Model
 from remit.kernel.exchange import ModelCapabilities, PromptRequest
 
-__all__ = ["Chooser", "Names", "candidates", "owner_by_prefix", "resolve", "split_name"]
-
 _BEFORE = re.compile(r"^[\W_]+")
 _BETWEEN = re.compile(r"[.:/]")
 _MAX_NAMES = 1024  # clients name models: what is remembered of them has an end

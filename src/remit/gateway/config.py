@@ -8,8 +8,6 @@ from typing import Literal
 
 from remit.kernel.settings import Settings, default_settings
 
-__all__ = ["CircuitBreakerConfig", "RouterConfig"]
-
 
 @dataclass(frozen=True, slots=True)
 class CircuitBreakerConfig:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from remit.ledger import LedgerClient, LedgerEntry, entry_id
 
-__all__ = ["entries_of_batch", "entries_of_call"]
-
 
 def entries_of_call(ledger: LedgerClient, exchange: LedgerEntry) -> list[str]:
     """Return the ids of the entries that show the content of a call, sorted. Blocks.

@@ -15,8 +15,6 @@ from remit.gateway.values import Attempt, Failure, Refusal
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.providers import CODES, ProviderError
 
-__all__ = ["failure_of", "refusal_of_budget", "refusal_of_failure"]
-
 _log = logging.getLogger("remit.gateway")
 
 

@@ -28,8 +28,6 @@ from remit.gateway.values import Claim
 from remit.kernel.exchange import WritesAhead
 from remit.ledger import LedgerClient, LedgerUnavailableError, Transaction
 
-__all__ = ["InFlightCalls"]
-
 _log = logging.getLogger("remit.gateway")
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0

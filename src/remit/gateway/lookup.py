@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 from remit.ledger import CACHED, Transaction
 from remit.providers import ProviderResponse
 
-__all__ = ["FIND_CACHED", "HIDDEN", "CachedAnswer", "hidden_name", "select_in"]
-
 _MAX_ENTRIES = 256
 HIDDEN = "sha256:"
 """Before the names that :func:`hidden_name` makes."""

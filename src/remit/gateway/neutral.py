@@ -21,8 +21,6 @@ from remit.providers import MAX_BODY_BYTES, ProviderError, ProviderRequest, Prov
 from remit.providers.dialects import SoundStream, read_request, sound_answer
 from remit.providers.wire import ended_by
 
-__all__ = ["finite", "in_neutral_form", "send"]
-
 
 def in_neutral_form(request: PromptRequest) -> PromptRequest:
     """Return a copy of a request with messages, tools and limits in place of its body.

@@ -23,8 +23,6 @@ from remit.ledger import (
 )
 from remit.providers.wire import kinds_made
 
-__all__ = ["OWNERSHIP"]
-
 _CALLS = ("EXCHANGE", "EXCHANGE_ORPHANED")
 _LOCAL = {"local": "user:local-operator"}  # Over stdio there is no virtual key.
 _KEY_IN_FLIGHT = "SELECT key_id FROM in_flight WHERE dispatch_entry_id = ?"

@@ -22,12 +22,6 @@ from remit.kernel.json_text import JsonTextError, load, sound_text
 from remit.ledger import EXACT, Content, LedgerClient, LedgerEntry, Prepared, content, utc_now
 from remit.providers import Body, Outgoing, ProviderResponse
 
-__all__ = [
-    "bill_of", "dispatch_entry", "exchange_entry", "prepare_exchange", "prepare_refusal",
-    "prepare_warning", "refused_response",
-]  # fmt: skip
-
-
 _PARTS = (
     "cached_input_tokens", "cache_write_tokens", "reasoning_tokens", "audio_input_tokens",
     "audio_output_tokens", "audio_seconds",

@@ -35,8 +35,6 @@ from remit.ledger import LedgerEntry
 from remit.providers import EventSink, Outgoing, ProviderError, Timeouts, UpstreamReply
 from remit.providers.sse import SseParser
 
-__all__ = ["ReplayGateway"]
-
 _TIMEOUTS = Timeouts(30.0, 30.0, 30.0)
 
 

@@ -11,8 +11,6 @@ from remit.kernel.exchange import PromptRequest, PromptResponse, Reply, RouteOut
 from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerClient, LedgerEntry, call_answer
 
-__all__ = ["asked_hash", "recorded_answer", "recorded_response"]
-
 _MISMATCH = "IDEMPOTENCY_MISMATCH"
 _DELIVERY = ("stream", "stream_options")
 

@@ -12,8 +12,6 @@ from remit.gateway.neutral import finite
 from remit.gateway.values import Call, Candidate, Choice
 from remit.providers import ProviderError
 
-__all__ = ["next_attempt"]
-
 
 async def next_attempt(
     config: RouterConfig,

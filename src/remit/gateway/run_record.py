@@ -24,8 +24,6 @@ from remit.kernel.json_text import JsonTextError, dump, load, load_exact
 from remit.ledger import Erased, LedgerClient, LedgerEntry, call_body
 from remit.providers.wire import ENDPOINTS
 
-__all__ = ["RecordedCall", "Recording", "ReplayDifference", "neutral_text"]
-
 ANY_MODEL = "*"
 _LABELS = {"user", "safety_identifier", "prompt_cache_key"}
 _LISTS = ("input", "messages")

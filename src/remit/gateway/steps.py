@@ -22,11 +22,6 @@ from remit.gateway.values import Claim, DecisionStep
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerError, Prepared, Transaction
 
-__all__ = [
-    "FIELDS", "Calls", "CircuitChangedError", "FinishCall", "FinishedCall",
-    "IdempotencyKeyUsedError", "StartCall", "Step",
-]  # fmt: skip
-
 _log = logging.getLogger("remit.gateway")
 
 FIELDS = (

@@ -24,10 +24,6 @@ from remit.providers.dialects import StreamReader, stream_reader
 from remit.providers.sse import SseParser
 from remit.providers.wire import Repeats, StreamSum, read_event
 
-__all__ = [
-    "ENDED_BY", "KEY_ENDED", "SHUTTING_DOWN", "STOPPED_READING", "TOO_LATE", "StreamTap", "weight",
-]  # fmt: skip
-
 STOPPED_READING = "the caller stopped reading the answer"
 SHUTTING_DOWN = "the server shut down before the answer ended"
 KEY_ENDED = "the caller's key was revoked or has expired"

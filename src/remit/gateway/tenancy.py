@@ -12,18 +12,6 @@ from remit.gateway.lookup import select_in
 from remit.kernel.errors import RemitError
 from remit.ledger import Transaction
 
-__all__ = [
-    "ORDER_ROW",
-    "NotYoursError",
-    "Ownership",
-    "Sessions",
-    "check_session",
-    "default_session",
-    "note_owned",
-    "owner_of",
-    "ownership_of",
-]
-
 _SESSIONS_ORDER = "WO-SES-"
 _DEFAULT_SESSION = re.compile(r"SES-([A-Z0-9]{16})20\d{6}")
 ORDER_ROW = "order:"

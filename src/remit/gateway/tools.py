@@ -12,8 +12,6 @@ from msgspec import Struct
 from remit.providers.prices import Price
 from remit.providers.wire import member_at
 
-__all__ = ["NO_LIMITS", "SCHEMAS", "ToolLimits", "Tools", "count_of", "tools_of"]
-
 SCHEMAS = ("functions", "response_format", "output_config", "output_format", "text",
            "generationConfig", "generation_config", "outputConfig")  # fmt: skip
 """Fields that hold schemas, which providers may put into the prompt in words of their own."""

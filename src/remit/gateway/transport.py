@@ -41,14 +41,6 @@ from remit.providers.wire import (
     stream_sum,
 )
 
-__all__ = [
-    "AnyProvider",
-    "raise_if_failed",
-    "read_result",
-    "send_body",
-    "too_long",
-]  # fmt: skip
-
 _EVENTS_AT_ONCE = 256  # After this many events of one piece other calls get a turn.
 _NULL = b',"usage":null'
 _NO_USAGE = re.compile(rb',\s*"usage":\s*null')

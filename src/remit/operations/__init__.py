@@ -1,8 +1,8 @@
 """Each verb once: its request, its result, its permission, and how it runs.
 
-An operation is a function that :func:`verb` declares, or a class derived from :class:`Operation` if
-the output needs more than the result. Its fields have types, limits and descriptions. The doors
-derive the rest: ``remit.cli`` the command, ``remit.server.api`` the route and its OpenAPI entry,
+An operation is a function that :func:`verb` declares; a few of the longest are classes derived from
+:class:`Operation`. Its fields have types, limits and descriptions. The doors derive the rest:
+``remit.cli`` the command, ``remit.server.api`` the route and its OpenAPI entry,
 ``remit.server.mcp`` the permissions of its tools, the console a form. Verbs that need tenants or a
 runtime are declared in :mod:`remit.runtime.operations`, whose catalogue contains all verbs. The
 room owns no rule of keys, budgets or owners; an operation calls the room that does.

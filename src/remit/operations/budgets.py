@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.words import count
 from remit.operations import limits as limits_
-from remit.operations.operation import Feed, Note, Operation, feed_of, field, limit, verb
+from remit.operations.operation import Answer, Feed, Field, Note, feed_of, field, limit, verb
 from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
@@ -18,120 +18,122 @@ if TYPE_CHECKING:
 _OWNERS = ("key", "session", "user", "team", "organisation")
 
 
-def _owner(text: str) -> Any:
-    return field(text, None, is_name=True)
+def _owner(text: str, **traits: Any) -> Any:
+    return field(text, None, is_name=True, **traits)
 
 
-class _Scoped(Operation):
-    key: str | None = _owner("A virtual key, by name or id.")
-    session: str | None = _owner("A session.")
-    user: str | None = _owner("A user.")
-    team: str | None = _owner("A team.")
-    organisation: str | None = _owner("An organisation.")
-    agent: str | None = _owner("An agent of the session; requires session.")
-
-    def scope(self, root: RootPort) -> BudgetScope | None:
-        """Return the named scope, or None if no owner is named.
-
-        Raises:
-            InvalidInputError: several owners are named, or an agent without a session.
-            NotFoundError: no such key exists.
-        """
-        given = {name: getattr(self, name) for name in _OWNERS if getattr(self, name)}
-        if len(given) > 1:
-            raise InvalidInputError(f"Name only one of {', '.join(_OWNERS)}.")
-        if self.agent and not self.session:
-            raise InvalidInputError(
-                "The budget of an agent belongs to a session.", next_step="Name the session too."
-            )
-        return root.keys.budget_scope(*given.popitem(), agent=self.agent or "") if given else None
+_OWNER_FIELDS: dict[str, Field] = {
+    "key": _owner("A virtual key, by name or id.", type=str | None),
+    "session": _owner("A session.", type=str | None),
+    "user": _owner("A user.", type=str | None),
+    "team": _owner("A team.", type=str | None),
+    "organisation": _owner("An organisation.", type=str | None),
+}
 
 
-class ShowBudget(_Scoped):
+def _scope(root: RootPort, agent: str | None, owners: Mapping[str, Any]) -> BudgetScope | None:
+    """Return the named scope, or None if no owner is named.
+
+    Raises:
+        InvalidInputError: several owners are named, or an agent without a session.
+        NotFoundError: no such key exists.
+    """
+    given = {name: owners[name] for name in _OWNERS if owners[name]}
+    if len(given) > 1:
+        raise InvalidInputError(f"Name only one of {', '.join(_OWNERS)}.")
+    if agent and not owners["session"]:
+        raise InvalidInputError(
+            "The budget of an agent belongs to a session.", next_step="Name the session too."
+        )
+    return root.keys.budget_scope(*given.popitem(), agent=agent or "") if given else None
+
+
+def _show_budget_lines(
+    found: dict[str, Any], limit: int | None, *, with_sessions: bool
+) -> Iterator[str]:
+    """Yield a line for each budget; budgets of sessions only if they were requested."""
+    most, states = limit or 50, found["scopes"]
+    if not with_sessions:
+        states = [one for one in states if not one["scope"].startswith("session:")]
+    if hidden := len(found["scopes"]) - len(states):
+        text = count(hidden, "budget")
+        yield Note(f"{text} of sessions left out; --sessions shows all.")
+    for state in states[:most]:
+        yield limits_.state_line(state, state["name"] or "")
+    if len(states) > most:
+        yield Note(f"Only the first {most} are shown; raise --limit to see more.")
+
+
+@verb("budget show", more=_OWNER_FIELDS)
+def show_budget(
+    root: RootPort, caller: Caller, *,
+    agent: str | None = _owner("An agent, in all sessions or in the named one."),
+    sessions: bool = field("Show the budgets of sessions too (always with --json).", False),
+    limit: int | None = limit(),
+    **owners: Any,
+) -> Answer:  # fmt: skip
     """Show limits, spending and reservations of one owner, or of all owners.
 
     The spending of an owner without a budget is shown too, as is that of an agent in all sessions.
+
+    Raises:
+        InvalidInputError: several owners are named, or the owner has no budget and no calls.
+        NotFoundError: no such key exists.
     """
+    from remit.gateway.budget import usd_of
 
-    command = "budget show"
+    session = owners["session"]
+    is_agent = bool(agent and not session)
+    scope = None if is_agent else _scope(root, agent, owners)
+    if scope is None and not is_agent:
+        states = root.budgeter.list("")
+        # Each call counts once: by its key where there is one, else by its session.
+        shown = [
+            state
+            for state in states
+            if "/" not in state.scope and state.scope.startswith(("key:", "session:"))
+        ]
+    else:
+        name = f"agent:{agent}" if scope is None else scope.key
+        stored = [] if is_agent else root.budgeter.list(name)
+        states = [state for state in stored if f"{state.scope}/".startswith(f"{name}/")]
+        states = states or [_spending(root, name, session or "", agent)]
+        shown = [state for state in states if state.scope == name]
+    limits = [state.nano_limit for state in shown if state.nano_limit is not None]
+    found = {
+        "scopes": _named(root, states[:limit]),
+        "spent_usd": usd_of(sum(state.spent_nano for state in shown)),
+        "reserved_usd": usd_of(sum(state.reserved_nano for state in shown)),
+        "limit_usd": usd_of(sum(limits)) if limits else None,
+        "spent_tokens": sum(state.spent_tokens for state in shown),
+    }
+    lines = _show_budget_lines(found, limit, with_sessions=bool(sessions or session))
+    return Answer(found, lines)
 
-    agent: str | None = _owner("An agent, in all sessions or in the named one.")
-    sessions: bool = field("Show the budgets of sessions too (always with --json).", False)
-    limit: int | None = limit()
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the budgets and their sums.
+def _spending(root: RootPort, name: str, session: str, agent: str | None) -> BudgetStatus:
+    """Return the spending of an owner without a budget.
 
-        Raises:
-            InvalidInputError: several owners are named, or the owner has no budget and no calls.
-            NotFoundError: no such key exists.
-        """
-        from remit.gateway.budget import usd_of
+    Raises:
+        InvalidInputError: the owner made no call.
+    """
+    from remit.gateway.budget import BudgetStatus
+    from remit.views import read_usage
 
-        is_agent = bool(self.agent and not self.session)
-        scope = None if is_agent else self.scope(root)
-        if scope is None and not is_agent:
-            states = root.budgeter.list("")
-            # Each call counts once: by its key where there is one, else by its session.
-            shown = [
-                state
-                for state in states
-                if "/" not in state.scope and state.scope.startswith(("key:", "session:"))
-            ]
-        else:
-            name = f"agent:{self.agent}" if scope is None else scope.key
-            found = [] if is_agent else root.budgeter.list(name)
-            states = [state for state in found if f"{state.scope}/".startswith(f"{name}/")]
-            states = states or [self._spending(root, name)]
-            shown = [state for state in states if state.scope == name]
-        limits = [state.nano_limit for state in shown if state.nano_limit is not None]
-        return {
-            "scopes": _named(root, states[: self.limit]),
-            "spent_usd": usd_of(sum(state.spent_nano for state in shown)),
-            "reserved_usd": usd_of(sum(state.reserved_nano for state in shown)),
-            "limit_usd": usd_of(sum(limits)) if limits else None,
-            "spent_tokens": sum(state.spent_tokens for state in shown),
-        }
-
-    def _spending(self, root: RootPort, name: str) -> BudgetStatus:
-        """Return the spending of an owner without a budget.
-
-        Raises:
-            InvalidInputError: the owner made no call.
-        """
-        from remit.gateway.budget import BudgetStatus
-        from remit.views import read_usage
-
-        owner, _, value = name.partition(":")
-        if owner == "session" and self.agent:
-            value, owners = self.session or "", {"agent": self.agent}
-        else:
-            owners = {}
-        [used] = read_usage(root.ledger, where={owner: value, **owners}).rows
-        if not used.calls:
-            raise InvalidInputError(
-                f"{name} has no budget and made no call.",
-                next_step="`remit budget set` creates a budget.",
-            )
-        return BudgetStatus(
-            name, None, None, used.input_tokens + used.output_tokens, 0, used.calls,
-            spent_nano=used.nano, unpriced_calls=used.unpriced_calls,
-        )  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield a line for each budget; budgets of sessions only if they were requested."""
-        from remit.kernel.words import count
-
-        most, states = self.limit or 50, found["scopes"]
-        if not (self.sessions or self.session):
-            states = [one for one in states if not one["scope"].startswith("session:")]
-        if hidden := len(found["scopes"]) - len(states):
-            text = count(hidden, "budget")
-            yield Note(f"{text} of sessions left out; --sessions shows all.")
-        for state in states[:most]:
-            yield limits_.state_line(state, state["name"] or "")
-        if len(states) > most:
-            yield Note(f"Only the first {most} are shown; raise --limit to see more.")
+    owner, _, value = name.partition(":")
+    where = {owner: value}
+    if owner == "session" and agent:
+        where = {owner: session, "agent": agent}
+    [used] = read_usage(root.ledger, where=where).rows
+    if not used.calls:
+        raise InvalidInputError(
+            f"{name} has no budget and made no call.",
+            next_step="`remit budget set` creates a budget.",
+        )
+    return BudgetStatus(
+        name, None, None, used.input_tokens + used.output_tokens, 0, used.calls,
+        spent_nano=used.nano, unpriced_calls=used.unpriced_calls,
+    )  # fmt: skip
 
 
 @verb(
@@ -153,120 +155,118 @@ def list_budgets(
     )
 
 
-class SetBudget(_Scoped, limits_.Limited):
+def _set_budget_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the new state, and a note on the earlier limits."""
+    yield limits_.state_line(found["scope"], found["scope"]["name"] or "")
+    before = found["before"]
+    was = "no budget" if before is None else limits_.limits_line(before)
+    yield Note(f"Before: {was}. Set by {found['by']}, recorded as {found['entry']}.")
+
+
+@verb(
+    "budget set", "PUT /budgets", summary="Set limits", needs="manage_budgets", form="BudgetChange",
+    result="BudgetSet", fails=(404,), endpoint="change", lines=_set_budget_lines,
+    more={
+        **_OWNER_FIELDS,
+        "agent": _owner("An agent of the session; requires session.", type=str | None),
+        **limits_.RATES,
+    },
+)  # fmt: skip
+def set_budget(
+    root: RootPort, caller: Caller, *,
+    usd: float | None = limits_.usd(),
+    tokens: int | None = limits_.count("Limit of tokens, input and output together."),
+    turns: int | None = limits_.count("Limit of model calls."),
+    unlimited: bool = field("Have no limits; usage is still counted.", False),
+    **shared: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Set the limits of a budget; they replace all earlier limits.
 
     With a window, the dollar, token and call limits apply to each day, week or month. A change of
     the window starts a new window; any other change keeps what was spent.
+
+    Raises:
+        InvalidInputError: the scope or the limits are missing or contradict each other.
+        NotFoundError: no such key exists.
     """
+    from remit.gateway.budget import BudgetLimits
 
-    command, route, summary, needs = "budget set", "PUT /budgets", "Set limits", "manage_budgets"
-    form, result, fails, endpoint = "BudgetChange", "BudgetSet", (404,), "change"
-
-    usd: float | None = limits_.usd()
-    tokens: int | None = limits_.count("Limit of tokens, input and output together.")
-    turns: int | None = limits_.count("Limit of model calls.")
-    unlimited: bool = field("Have no limits; usage is still counted.", False)
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Set the limits, and return them with the earlier ones.
-
-        Raises:
-            InvalidInputError: the scope or the limits are missing or contradict each other.
-            NotFoundError: no such key exists.
-        """
-        limits = limits_.limits_of(self)
-        if limits.any == self.unlimited:
-            raise InvalidInputError(
-                "unlimited removes all limits and cannot be combined with a limit."
-                if self.unlimited
-                else "No limit was given.",
-                next_step="Give usd, tokens, turns, rpm or tpm, which replace all limits, or "
-                "unlimited alone, which removes them.",
-            )
-        if (scope := self.scope(root)) is None:
-            raise InvalidInputError(f"Name one of {', '.join(_OWNERS)}.")
-        entry_id = root.budgeter.allocate(scope, limits=limits, by=caller.name)
-        (state,) = [one for one in root.budgeter.status(scope) if one.scope == scope.key]
-        said = root.ledger.read(entry_id).metadata
-        (shown,) = _named(root, [state])
-        return {"entry": entry_id, "by": said["by"], "before": said.get("before"), "scope": shown}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the new state, and a note on the earlier limits."""
-        yield limits_.state_line(found["scope"], found["scope"]["name"] or "")
-        before = found["before"]
-        was = "no budget" if before is None else limits_.limits_line(before)
-        yield Note(f"Before: {was}. Set by {found['by']}, recorded as {found['entry']}.")
+    rates = {name: shared[name] for name in limits_.RATES}
+    limits = BudgetLimits.of(usd=usd, tokens=tokens, turns=turns, **rates)
+    if limits.any == unlimited:
+        raise InvalidInputError(
+            "unlimited removes all limits and cannot be combined with a limit."
+            if unlimited
+            else "No limit was given.",
+            next_step="Give usd, tokens, turns, rpm or tpm, which replace all limits, or "
+            "unlimited alone, which removes them.",
+        )
+    if (scope := _scope(root, shared["agent"], shared)) is None:
+        raise InvalidInputError(f"Name one of {', '.join(_OWNERS)}.")
+    entry_id = root.budgeter.allocate(scope, limits=limits, by=caller.name)
+    (state,) = [one for one in root.budgeter.status(scope) if one.scope == scope.key]
+    said = root.ledger.read(entry_id).metadata
+    (shown,) = _named(root, [state])
+    return {"entry": entry_id, "by": said["by"], "before": said.get("before"), "scope": shown}
 
 
-class CheckBudgets(Operation):
+def _check_budgets_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the differences, the problems and the verdict."""
+    for place, rows in (("scope", found["differences"]), ("row", found["usage"])):
+        for row in rows:
+            yield (f"{row[place]}  {row['field']}: stored {row['live']}, "
+                   f"ledger {row['ledger']}")  # fmt: skip
+    yield from found["problems"]
+    verdict = "match" if found["equal"] else "repaired" if found["repaired"] else "MISMATCH"
+    scopes, calls = count(found["scopes"], "scope"), count(found["held_calls"], "call")
+    tokens = count(found["held_tokens"], "token")
+    yield f"{verdict}: {scopes}; {calls} in flight, {tokens} reserved"
+
+
+@verb(
+    "budget check", "GET /budgets/check", summary="Compare budgets with the ledger",
+    needs="manage_budgets", result="Audit", lines=_check_budgets_lines, writes_with=("repair",),
+    has_failed=lambda found: not (found["equal"] or found["repaired"]),
+)  # fmt: skip
+def check_budgets(
+    root: RootPort, caller: Caller, *,
+    repair: bool = field(
+        "Set the stored balances to the sums of the ledger.", False, door="command"
+    ),
+    full: bool = field("Add up the whole ledger, whatever its size.", False, door="command"),
+) -> dict[str, Any]:  # fmt: skip
     """Compare the stored balances with the ledger; exit 1 if they differ.
 
     In a large ledger ([gates] full_entries) the check continues from the last one.
+
+    Raises:
+        LedgerError: the ledger cannot be read, and the caller is not at the command line.
     """
+    from remit.gateway.budget import BudgetAudit, audit_budgets
+    from remit.ledger import LedgerError, reason_of
 
-    command, route = "budget check", "GET /budgets/check"
-    summary, needs, result = "Compare budgets with the ledger", "manage_budgets", "Audit"
-
-    repair: bool = field(
-        "Set the stored balances to the sums of the ledger.", False, door="command"
-    )
-    full: bool = field("Add up the whole ledger, whatever its size.", False, door="command")
-
-    def writes(self, root: RootPort) -> bool:
-        """Return True for a repair."""
-        return self.repair
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the differences, with money in US dollars.
-
-        Raises:
-            LedgerError: the ledger cannot be read, and the caller is not at the command line.
-        """
-        from remit.gateway.budget import BudgetAudit, audit_budgets
-        from remit.ledger import LedgerError, reason_of
-
-        try:
-            great = root.ledger.count() > root.settings.gates.full_entries
-            audit = audit_budgets(
-                root.ledger, repair=self.repair,
-                since_mark=great and not (self.full or self.repair),
-                progress=root.progress("adding up"),
-            )  # fmt: skip
-        except Exception as error:
-            # Whatever is stored, the command prints its report; other errors are not the ledger's.
-            is_other = isinstance(error, RemitError) and not isinstance(error, LedgerError)
-            if self.repair or is_other or not caller.is_local:
-                raise
-            audit = BudgetAudit(0, [], 0, 0, unread=[(None, reason_of(error))])
-        found = asdict(audit)
-        del found["calls"], found["unread"]
-        return {
-            "equal": audit.equal,
-            **found,
-            "repaired": self.repair and not audit.equal,
-            "problems": [said if seq is None else f"seq {seq}: {said}"
-                         for seq, said in audit.unread],
-            "usage": [one._asdict() for one in audit.usage],
-            "differences": [_in_usd(difference) for difference in found["differences"]],
-        }  # fmt: skip
-
-    def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if the balances differ and were not repaired."""
-        return not (found["equal"] or found["repaired"])
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the differences, the problems and the verdict."""
-        for place, rows in (("scope", found["differences"]), ("row", found["usage"])):
-            for row in rows:
-                yield (f"{row[place]}  {row['field']}: stored {row['live']}, "
-                       f"ledger {row['ledger']}")  # fmt: skip
-        yield from found["problems"]
-        verdict = "match" if found["equal"] else "repaired" if found["repaired"] else "MISMATCH"
-        scopes, calls = count(found["scopes"], "scope"), count(found["held_calls"], "call")
-        tokens = count(found["held_tokens"], "token")
-        yield f"{verdict}: {scopes}; {calls} in flight, {tokens} reserved"
+    try:
+        great = root.ledger.count() > root.settings.gates.full_entries
+        audit = audit_budgets(
+            root.ledger, repair=repair, since_mark=great and not (full or repair),
+            progress=root.progress("adding up"),
+        )  # fmt: skip
+    except Exception as error:
+        # Whatever is stored, the command prints its report; other errors are not the ledger's.
+        is_other = isinstance(error, RemitError) and not isinstance(error, LedgerError)
+        if repair or is_other or not caller.is_local:
+            raise
+        audit = BudgetAudit(0, [], 0, 0, unread=[(None, reason_of(error))])
+    found = asdict(audit)
+    del found["calls"], found["unread"]
+    return {
+        "equal": audit.equal,
+        **found,
+        "repaired": repair and not audit.equal,
+        "problems": [said if seq is None else f"seq {seq}: {said}" for seq, said in audit.unread],
+        "usage": [one._asdict() for one in audit.usage],
+        "differences": [_in_usd(difference) for difference in found["differences"]],
+    }
 
 
 def _named(root: RootPort, states: list[BudgetStatus]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations.files import read_table
-from remit.operations.operation import Feed, Operation, Table, field, limit, verb
+from remit.operations.operation import Answer, Feed, Table, field, limit, verb
 from remit.operations.ports import Caller, RootPort
 
 
@@ -83,91 +83,83 @@ def list_feedback(
     return Feed(read)
 
 
-class RateAnswer(Operation):
+def _line(item: dict[str, Any]) -> str:
+    """Return target, grade and author, and the feedback that this one replaces."""
+    score = "" if item["score"] is None else f"{item['score']:g}"
+    said = " ".join(word for word in (score, item["label"]) if word)
+    target = f"{item['target_type'].replace('_', ' ')} {item['target_entry_id']}"
+    line = f"{item['entry_id']}  {target}: {said} ({item['source']}: {item['by']})"
+    if item["reason"]:
+        line += f"  {item['reason']}"
+    if item["again"]:
+        line += "  already recorded under this idempotency key"
+    elif item["replaces"]:
+        line += f"  replaces {item['replaces']}"
+    return line + ("  UNCALIBRATED" if item.get("uncalibrated") else "")
+
+
+def _shares(root: RootPort, limit: int | None) -> Answer:
+    """Return the share of feedback of each author."""
+    from remit.learning import rater_shares, read_samples
+
+    raters = [asdict(one) for one in rater_shares(read_samples(root.ledger))[:limit]]
+    rows = [(one["rater"], str(one["graded"]), f"{one['weight']:.3f}",
+             f"{100 * one['share']:.1f} %") for one in raters]  # fmt: skip
+    table = Table(("who", "exchanges", "weight of each", "of a signal"), rows, limit or 50)
+    return Answer({"raters": raters}, [table])
+
+
+@verb(
+    "feedback", command_member="feedback", changes=True, line=_line,
+    lines=lambda found: iter([_line(found)]),
+    writes_with=("score", "label", "reference", "json_schema"),
+)  # fmt: skip
+def rate_answer(
+    root: RootPort, caller: Caller, *,
+    target: str | None = field("Id of the target.", None, flag="", metavar="[ID]"),
+    score: float | None = field("Score from 0 (bad) to 1 (good).", None),
+    label: str = field("Label to count by, such as wrong_unit.", ""),
+    reason: str = field("Reason; erased together with its subject.", ""),
+    by: str | None = field("Author of the feedback (default: the current user).", None),
+    reference: str | None = field("Grade the answer by this reference: 1 if equal, else 0.", None),
+    json_schema: dict[str, Any] | None = field(
+        "Grade the answer by this JSON Schema: 1 if valid, else 0.", None, flag="--schema",
+        metavar="FILE", read=read_table,
+    ),
+    idempotency_key: str = field(
+        "Idempotency key: repeated feedback with the same key is recorded once.", ""
+    ),
+    shares: bool = field("Show the share of feedback of each author.", False),
+    limit: int | None = limit(),
+) -> dict[str, Any] | Answer | Feed:  # fmt: skip
     """Rate an answer. Without a score or label, list the recorded feedback.
 
     ID is an entry (LED-…) of an exchange, turn or work order, a work order (WO-…), a routing
     decision (DEC-…), a turn of a session (SES-…/3), or a session (SES-…) for its latest turn.
+
+    Raises:
+        InvalidInputError: several kinds of grade are given, or none but a reason.
+        NotFoundError: the target does not exist.
     """
+    from remit.learning import grade_by_reference, grade_by_schema
 
-    command, command_member, changes = "feedback", "feedback", True
-
-    target: str | None = field("Id of the target.", None, flag="", metavar="[ID]")
-    score: float | None = field("Score from 0 (bad) to 1 (good).", None)
-    label: str = field("Label to count by, such as wrong_unit.", "")
-    reason: str = field("Reason; erased together with its subject.", "")
-    by: str | None = field("Author of the feedback (default: the current user).", None)
-    reference: str | None = field("Grade the answer by this reference: 1 if equal, else 0.", None)
-    json_schema: dict[str, Any] | None = field(
-        "Grade the answer by this JSON Schema: 1 if valid, else 0.", None, flag="--schema",
-        metavar="FILE", read=read_table,
+    if shares:
+        return _shares(root, limit)
+    ways = {"reference": reference, "schema": json_schema, "score": score, "label": label or None}
+    grades = [name for name, one in ways.items() if one is not None]
+    if len(grades) > 1 and grades != ["score", "label"]:
+        raise InvalidInputError("Give --score and --label, or --reference, or --schema.")
+    if not grades:
+        if reason or idempotency_key:
+            raise InvalidInputError("Give --score, --label, --reference or --schema.")
+        return list_feedback(root, caller, target=target)
+    if target is None:
+        raise InvalidInputError("Give the ID that the feedback is about.")
+    if reference is not None:
+        return asdict(grade_by_reference(root.ledger, target, reference, by=caller.name))
+    if json_schema is not None:
+        return asdict(grade_by_schema(root.ledger, target, json_schema, by=caller.name))
+    return grade(
+        root, caller, target=target, score=score, label=label, reason=reason, source="person",
+        idempotency_key=idempotency_key,
     )  # fmt: skip
-    idempotency_key: str = field(
-        "Idempotency key: repeated feedback with the same key is recorded once.", ""
-    )
-    shares: bool = field("Show the share of feedback of each author.", False)
-    limit: int | None = limit()
-
-    def writes(self, root: RootPort) -> bool:
-        """Return True if feedback is given."""
-        return bool(self._grades())
-
-    def _grades(self) -> list[str]:
-        """Return the ways in which the request grades; none if it lists."""
-        ways = {"reference": self.reference, "schema": self.json_schema, "score": self.score,
-                "label": self.label or None}  # fmt: skip
-        return [] if self.shares else [name for name, one in ways.items() if one is not None]
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any] | Feed:
-        """Record the feedback, or return the recorded feedback or its shares.
-
-        Raises:
-            InvalidInputError: several kinds of grade are given, or none but a reason.
-            NotFoundError: the target does not exist.
-        """
-        from remit.learning import grade_by_reference, grade_by_schema, rater_shares, read_samples
-
-        if self.shares:
-            found = rater_shares(read_samples(root.ledger))
-            return {"raters": [asdict(one) for one in found[: self.limit]]}
-        grades = self._grades()
-        if len(grades) > 1 and grades != ["score", "label"]:
-            raise InvalidInputError("Give --score and --label, or --reference, or --schema.")
-        if not grades:
-            if not self.given.isdisjoint(("reason", "idempotency_key")):
-                raise InvalidInputError("Give --score, --label, --reference or --schema.")
-            return list_feedback(root, caller, target=self.target)
-        if self.target is None:
-            raise InvalidInputError("Give the ID that the feedback is about.")
-        ledger, target, by = root.ledger, self.target, caller.name
-        if self.reference is not None:
-            return asdict(grade_by_reference(ledger, target, self.reference, by=by))
-        if self.json_schema is not None:
-            return asdict(grade_by_schema(ledger, target, self.json_schema, by=by))
-        return grade(
-            root, caller, target=target, score=self.score, label=self.label, reason=self.reason,
-            source="person", idempotency_key=self.idempotency_key,
-        )  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
-        """Yield the feedback, or the table of shares."""
-        if not self.shares:
-            yield self.line(found)
-            return
-        rows = [(one["rater"], str(one["graded"]), f"{one['weight']:.3f}",
-                 f"{100 * one['share']:.1f} %") for one in found["raters"]]  # fmt: skip
-        yield Table(("who", "exchanges", "weight of each", "of a signal"), rows, self.limit or 50)
-
-    def line(self, item: dict[str, Any]) -> str:
-        """Return target, grade and author, and the feedback that this one replaces."""
-        score = "" if item["score"] is None else f"{item['score']:g}"
-        said = " ".join(word for word in (score, item["label"]) if word)
-        target = f"{item['target_type'].replace('_', ' ')} {item['target_entry_id']}"
-        line = f"{item['entry_id']}  {target}: {said} ({item['source']}: {item['by']})"
-        if item["reason"]:
-            line += f"  {item['reason']}"
-        if item["again"]:
-            line += "  already recorded under this idempotency key"
-        elif item["replaces"]:
-            line += f"  replaces {item['replaces']}"
-        return line + ("  UNCALIBRATED" if item.get("uncalibrated") else "")

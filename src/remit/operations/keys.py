@@ -48,65 +48,61 @@ def _secret(found: dict[str, Any]) -> Iterator[str]:
     )
 
 
-class CreateKey(limits_.Limited):
-    """Create a key, whose secret is shown only once.
-
-    Over HTTP, a key can have at most the permissions of its creator.
-    """
-
-    command, route, summary, needs = "key create", "POST /keys", "Create a key", "manage_keys"
-    form, result, status, fails = "KeyRequest", "KeyMade", 201, (409,)
-
-    name: str = field("Display name.")
-    role: Literal["admin", "operator", "agent", "auditor"] = field("Role of the key.", "agent")
-    budget_usd: float | None = limits_.usd()
-    budget_tokens: int | None = limits_.count("Limit of tokens, input and output together.")
-    budget_turns: int | None = limits_.count("Limit of model calls.")
-    rpm: int | None = limits_.count("Limit of calls per minute.", 1)
-    tpm: int | None = limits_.count("Limit of tokens per minute.", 1)
-    models: list[str] = _list("Models that the key may call; gpt-4o* is a pattern (default: all).")
-    agents: list[str] = _list("Agents that the key may act for (default: all).")
+@verb(
+    "key create", "POST /keys", summary="Create a key", needs="manage_keys", form="KeyRequest",
+    result="KeyMade", status=201, fails=(409,), lines=_secret, more=limits_.PERIOD,
+)  # fmt: skip
+def create_key(
+    root: RootPort, caller: Caller, *,
+    name: str = field("Display name."),
+    role: Literal["admin", "operator", "agent", "auditor"] = field("Role of the key.", "agent"),
+    budget_usd: float | None = limits_.usd(),
+    budget_tokens: int | None = limits_.count("Limit of tokens, input and output together."),
+    budget_turns: int | None = limits_.count("Limit of model calls."),
+    rpm: int | None = limits_.count("Limit of calls per minute.", 1),
+    tpm: int | None = limits_.count("Limit of tokens per minute.", 1),
+    models: list[str] = _list("Models that the key may call; gpt-4o* is a pattern (default: all)."),
+    agents: list[str] = _list("Agents that the key may act for (default: all)."),
     tiers: list[Literal["hot", "ho2", "ho1"]] = _list(
         "Tiers that the key may act in: hot, ho2, ho1 (default: all)."
-    )
-    pass_through: list[str] = _patterns(_PASSED)
-    pass_through_unpriced: list[str] = _patterns(_UNPRICED)
+    ),
+    pass_through: list[str] = _patterns(_PASSED),
+    pass_through_unpriced: list[str] = _patterns(_UNPRICED),
     expires: str | None = field(
         "Expiry: a duration such as 30d, 12h, 15m or 90s, or a time in ISO 8601 (UTC if no zone is "
         "given).", None,
-    )  # fmt: skip
-    user: str | None = field("Id of the user that the key belongs to.", None)
-    team: str | None = field("Id of the team that the key belongs to.", None)
-    organisation: str | None = field("Id of the organisation that the key belongs to.", None)
+    ),
+    user: str | None = field("Id of the user that the key belongs to.", None),
+    team: str | None = field("Id of the team that the key belongs to.", None),
+    organisation: str | None = field("Id of the organisation that the key belongs to.", None),
+    **period: Any,
+) -> dict[str, str]:  # fmt: skip
+    """Create a key, whose secret is shown only once.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, str]:
-        """Create the key and its budget in one transaction.
+    Over HTTP, a key can have at most the permissions of its creator.
 
-        Raises:
-            ForbiddenError: the key would have more permissions than its creator.
-            InvalidInputError: a value cannot be used.
-            ConflictError: the name is taken.
-        """
-        from remit.gateway.auth import VirtualKey, expiry_of
+    Raises:
+        ForbiddenError: the key would have more permissions than its creator.
+        InvalidInputError: a value cannot be used.
+        ConflictError: the name is taken.
+    """
+    from remit.gateway.auth import VirtualKey, expiry_of
+    from remit.gateway.budget import BudgetLimits
 
-        lists: dict[str, Any] = {
-            name: tuple(getattr(self, name))
-            for name in ("models", "agents", "tiers", "pass_through", "pass_through_unpriced")
-        }
-        _require_no_more(caller, VirtualKey(self.name, self.role, **lists))
-        limits = limits_.limits_of(self, "budget_")
-        made = root.keys.create(
-            self.name, role=self.role, **lists,
-            user_id=self.user or "", team_id=self.team or "",
-            organisation_id=self.organisation or "",
-            expires=None if self.expires is None else expiry_of(self.expires),
-            requested_by=caller.id, in_transaction=root.budgeter.for_new_key(limits, caller.id),
-        )  # fmt: skip
-        return _made(made)
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the secret alone, so that a script can read it, and a note."""
-        return _secret(found)
+    lists: dict[str, Any] = {
+        "models": tuple(models), "agents": tuple(agents), "tiers": tuple(tiers),
+        "pass_through": tuple(pass_through),
+        "pass_through_unpriced": tuple(pass_through_unpriced),
+    }  # fmt: skip
+    _require_no_more(caller, VirtualKey(name, role, **lists))
+    limits = BudgetLimits.of(
+        usd=budget_usd, tokens=budget_tokens, turns=budget_turns, rpm=rpm, tpm=tpm, **period
+    )
+    return _made(root.keys.create(
+        name, role=role, **lists, user_id=user or "", team_id=team or "",
+        organisation_id=organisation or "", expires=None if expires is None else expiry_of(expires),
+        requested_by=caller.id, in_transaction=root.budgeter.for_new_key(limits, caller.id),
+    ))  # fmt: skip
 
 
 def _set_key_lines(found: dict[str, Any]) -> Iterator[str]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.words import count, cut
 from remit.operations.learning_text import canary_lines, report_lines
 from remit.operations.operation import (
+    Answer,
     Document,
     Feed,
     Note,
-    Operation,
     Table,
     feed_of,
     field,
@@ -24,7 +25,8 @@ from remit.operations.orders import by
 from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
-    from remit.learning.proposals import Governance, Proposal, Proposals
+    from remit.learning.meta import Report
+    from remit.learning.proposals import Proposal, Proposals
 
 _LISTED = 50
 _REASON_CHARS = 60
@@ -134,268 +136,252 @@ def show_proposal(
     }  # fmt: skip
 
 
-class _Decide(Operation):
-    """The decision of a person on a proposal."""
-
-    tag, needs, changes, form = "learning", "adopt", True, "ProposalDecision"
-    result = "ProposalShape"
-    fails: ClassVar[tuple[int, ...]] = (409,)
-    verb: ClassVar[str]
-
-    reason: str = field("Reason, recorded permanently.", least=1, most=1000, pattern=r"\S")
-    by: str | None = by()
-    proposal_id: str = _proposal_id()
-
-    def decide(self, governance: Governance, proposal_id: str) -> Proposal:
-        """Decide on the proposal, and return it."""
-        decided: Proposal = getattr(governance, self.verb)(proposal_id, reason=self.reason)
-        return decided
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Decide on the proposal.
-
-        Raises:
-            NotFoundError: no such proposal exists.
-            ProposalError: the state of the proposal, or a gate, does not permit the decision.
-        """
-        _, one = _found(root, self.proposal_id)
-        return self.decide(root.governance(caller), one.proposal_id).to_dict()
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the new state, and a note on the policy epoch that began."""
-        decision = f" ({found['decision']})" if found["decision"] else ""
-        yield f"{found['proposal_id']} {found['state'].replace('_', ' ')}{decision}"
-        if found["epoch"]:
-            yield Note(f"Policy epoch {found['epoch']}. Restart programs that have this root open; "
-                       "servers reload it themselves.")  # fmt: skip
+def _decision_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the new state, and notes on the policy epoch or the canary that began."""
+    decision = f" ({found['decision']})" if found["decision"] else ""
+    yield f"{found['proposal_id']} {found['state'].replace('_', ' ')}{decision}"
+    if found["epoch"]:
+        yield Note(f"Policy epoch {found['epoch']}. Restart programs that have this root open; "
+                   "servers reload it themselves.")  # fmt: skip
 
 
-class AdoptProposal(_Decide):
+def _adoption_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the new state, or a note on the canary."""
+    yield from _decision_lines(found)
+    if found["state"] == "open":
+        yield Note("The canary has begun; `remit learn show` shows the comparison.")
+
+
+def _reason() -> Any:
+    return field("Reason, recorded permanently.", least=1, most=1000, pattern=r"\S")
+
+
+@verb(
+    "learn adopt", "POST /learn/proposals/{proposal_id}/adopt", summary="Adopt a proposal",
+    tag="learning", needs="adopt", form="ProposalAdoption", result="ProposalShape", fails=(409,),
+    lines=_adoption_lines,
+)  # fmt: skip
+def adopt_proposal(
+    root: RootPort, caller: Caller, *,
+    share: float = field("Share of the calls that take the proposed route, below 1.", 0.0, least=0,
+                         most=1),
+    usd: float = field(
+        "Most that the canary may cost in US dollars: calls for which both routes choose "
+        "different models.", 0.0, least=0,
+    ),
+    shadow: bool = field(
+        "Record the choices of the proposed route, and use the current one.", False
+    ),
+    key: str = field("Id of the only key whose calls count.", "", most=128),
+    task: str = field("The only task whose calls count, such as `code`.", "", most=64),
+    reason: str = _reason(),
+    by: str | None = by(),
+    proposal_id: str = _proposal_id(),
+) -> dict[str, Any]:  # fmt: skip
     """Adopt a proposal, or try its route on a share of the calls (canary). Running servers apply
     it within seconds.
 
     With --share, the proposed route answers a share of the calls until the comparison of the
     rewards decides: Remit then adopts the proposal, or stops the canary. With --shadow, the
     proposed route chooses, and the current route answers.
+
+    Raises:
+        NotFoundError: no such proposal exists.
+        InvalidInputError: the options contradict each other.
+        ProposalError: the state of the proposal, or a gate, does not permit the decision.
     """
+    _, one = _found(root, proposal_id)
+    governance = root.governance(caller)
+    if not (share or shadow):
+        if usd or key or task:
+            raise InvalidInputError(
+                "A budget, a key and a task belong to a canary.",
+                next_step="Give --share or --shadow too.",
+            )
+        return governance.adopt(one.proposal_id, reason=reason).to_dict()
+    if shadow and (share or usd):
+        raise InvalidInputError("A shadow has neither a share nor a budget.",
+                                next_step="Leave out --share and --usd.")  # fmt: skip
+    return governance.start_canary(
+        one.proposal_id, reason=reason, share=share, usd=usd, for_key=key, task=task
+    ).to_dict()
 
-    command, route = "learn adopt", "POST /learn/proposals/{proposal_id}/adopt"
-    summary, form = "Adopt a proposal", "ProposalAdoption"
 
-    share: float = field("Share of the calls that take the proposed route, below 1.", 0.0, least=0,
-                         most=1)  # fmt: skip
-    usd: float = field(
-        "Most that the canary may cost in US dollars: calls for which both routes choose "
-        "different models.", 0.0, least=0,
+def _declare_decision(name: str, method: str, summary: str, doc: str) -> None:
+    @verb(
+        f"learn {name}", f"POST /learn/proposals/{{proposal_id}}/{name}", summary=summary,
+        tag="learning", needs="adopt", form="ProposalDecision", result="ProposalShape",
+        fails=(409,), lines=_decision_lines, doc=doc,
     )  # fmt: skip
-    shadow: bool = field(
-        "Record the choices of the proposed route, and use the current one.", False
-    )
-    key: str = field("Id of the only key whose calls count.", "", most=128)
-    task: str = field("The only task whose calls count, such as `code`.", "", most=64)
-
-    def decide(self, governance: Governance, proposal_id: str) -> Proposal:
-        """Adopt the proposal or start its canary; return the proposal.
+    def decide(
+        root: RootPort, caller: Caller, *, reason: str = _reason(), by: str | None = by(),
+        proposal_id: str = _proposal_id(),
+    ) -> dict[str, Any]:  # fmt: skip
+        """The decision of a person on a proposal.
 
         Raises:
-            InvalidInputError: the options contradict each other.
+            NotFoundError: no such proposal exists.
+            ProposalError: the state of the proposal, or a gate, does not permit the decision.
         """
-        if not (self.share or self.shadow):
-            if self.usd or self.key or self.task:
-                raise InvalidInputError(
-                    "A budget, a key and a task belong to a canary.",
-                    next_step="Give --share or --shadow too.",
-                )
-            return governance.adopt(proposal_id, reason=self.reason)
-        if self.shadow and (self.share or self.usd):
-            raise InvalidInputError("A shadow has neither a share nor a budget.",
-                                    next_step="Leave out --share and --usd.")  # fmt: skip
-        return governance.start_canary(
-            proposal_id, reason=self.reason, share=self.share, usd=self.usd, for_key=self.key,
-            task=self.task,
-        )  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the new state, or a note on the canary."""
-        yield from super().lines(found)
-        if found["state"] == "open":
-            yield Note("The canary has begun; `remit learn show` shows the comparison.")
+        _, one = _found(root, proposal_id)
+        decided: Proposal = getattr(root.governance(caller), method)(one.proposal_id, reason=reason)
+        return decided.to_dict()
 
 
-for _verb, _method, _summary, _meaning in (
+for _decision in (
     ("reject", "reject", "Reject a proposal", "Reject a proposal."),
     ("rollback", "rollback", "Roll back a proposal", "Roll back an adopted proposal."),
     ("stop", "stop_canary", "Stop a canary", "Stop the canary of a proposal, which stays open."),
 ):
-    type(f"{_verb.capitalize()}Proposal", (_Decide,), {
-        "__doc__": _meaning, "__module__": __name__, "verb": _method, "command": f"learn {_verb}",
-        "route": f"POST /learn/proposals/{{proposal_id}}/{_verb}", "summary": _summary,
-    })  # fmt: skip
+    _declare_decision(*_decision)
 
 
-class SettleCanary(Operation):
+def _settle_canary_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the verdict and its reason."""
+    yield f"{found['verdict'] or 'undecided'}: {found['reason']}"
+
+
+@verb("learn settle", changes=True, lines=_settle_canary_lines)
+def settle_canary(root: RootPort, caller: Caller) -> dict[str, Any]:
     """End the canary in force if the comparison of both routes has decided.
 
     Running servers do this themselves.
+
+    Returns:
+        The comparison; ``verdict`` is empty if no canary is in force.
+
+    Raises:
+        ProposalError: another process decided meanwhile.
+        PackageError: the package cannot be installed now.
     """
-
-    command, changes = "learn settle", True
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the comparison; ``verdict`` is empty if no canary is in force.
-
-        Raises:
-            ProposalError: another process decided meanwhile.
-            PackageError: the package cannot be installed now.
-        """
-        found = root.governance(caller).settle_canary()
-        nothing = {"verdict": "", "reason": "No canary is in force."}
-        return nothing if found is None else found.to_dict()
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the verdict and its reason."""
-        yield f"{found['verdict'] or 'undecided'}: {found['reason']}"
+    found = root.governance(caller).settle_canary()
+    nothing = {"verdict": "", "reason": "No canary is in force."}
+    return nothing if found is None else found.to_dict()
 
 
-class ReadReport(Operation):
-    """Report proposals, whether adopted changes had the predicted effect, and whether contracts
-    ask the right question."""
-
-    command, route, summary = "learn report", "GET /learn/report", "Report of learning"
-    tag, form, result = "learning", "ReportQuery", "LearningReport"
-    instead_of_json = ("page",)
-
-    latest: int = _latest(door="route")
+@verb(
+    "learn report", "GET /learn/report", summary="Report of learning", tag="learning",
+    form="ReportQuery", result="LearningReport", instead_of_json=("page",),
+    writes_with=("propose",),
+)  # fmt: skip
+def report_learning(
+    root: RootPort, caller: Caller, *,
+    latest: int = _latest(door="route"),
     propose: bool = field(
         "Propose a rollback of changes that made answers significantly worse.", False,
         door="command",
-    )  # fmt: skip
+    ),
     page: Path | None = field(
         "Write a self-contained HTML page with charts; - is standard output.", None,
         flag="--html", metavar="FILENAME", door="command",
-    )  # fmt: skip
+    ),
+) -> Answer | Document:  # fmt: skip
+    """Report proposals, whether adopted changes had the predicted effect, and whether contracts
+    ask the right question."""
+    from remit.contracts import ContractLoader
+    from remit.kernel.installation import InstalledFiles
+    from remit.learning.meta import read_report
+    from remit.learning.proposals import Proposals
+    from remit.views import learning_page
 
-    def writes(self, root: RootPort) -> bool:
-        """Return True if rollbacks are proposed."""
-        return self.propose
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any] | Document:
-        """Return the report, for a command perhaps as a page; a command reads every exchange."""
-        from remit.contracts import ContractLoader
-        from remit.kernel.installation import InstalledFiles
-        from remit.learning.meta import read_report
-        from remit.learning.proposals import Proposals
-        from remit.views import learning_page
-
-        installed, known = InstalledFiles(root.place.path), Proposals(root.place, root.ledger)
-        contracts = ContractLoader(root.place.tier("ho1"), installed=installed)
-        latest = None if caller.is_local else self.latest
-        self.report = read_report(root.ledger, known, contracts, latest=latest)
-        value = self.report.to_dict()
-        self.proposed: list[str] = []
-        if self.propose:
-            value |= self._propose(root, caller)
-        if self.page is None:
-            return value
-        for line in self.proposed:
-            root.note(line)
-        note = f"written to {self.page}" if str(self.page) != "-" else ""
-        return Document(learning_page(value), self.page, note)
-
-    def _propose(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Propose rollbacks, and return them with the refused ones."""
-        from remit.gateway.auth import Identity
-        from remit.learning.meta import propose_rollbacks
-        from remit.learning.proposals import Learner
-
-        learner = Learner(root.place, root.ledger, root.loaded, Identity(caller.name, "operator"))
-        made, refused = propose_rollbacks(learner, self.report.effects)
-        self.proposed = [
-            f"Proposed: roll back {one.rolls_back[:12]}. `remit learn show "
-            f"{one.proposal_id[:12]}`, then `remit learn adopt`."
-            for one in made
-        ]
-        self.proposed += refused
-        if not self.proposed:
-            self.proposed = ["No adopted change made answers significantly worse, so no rollback "
-                             "was proposed."]  # fmt: skip
-        return {"proposed": [one.to_dict() for one in made], "refused": refused}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the lines of all sections of the report, and the proposals."""
-        yield from report_lines(self.report)
-        yield from self.proposed
+    installed, known = InstalledFiles(root.place.path), Proposals(root.place, root.ledger)
+    contracts = ContractLoader(root.place.tier("ho1"), installed=installed)
+    report = read_report(root.ledger, known, contracts, latest=None if caller.is_local else latest)
+    value, notes = report.to_dict(), list[str]()
+    if propose:
+        more, notes = _rollbacks(root, caller, report)
+        value |= more
+    if page is None:
+        return Answer(value, chain(report_lines(report), notes))
+    for line in notes:
+        root.note(line)
+    note = f"written to {page}" if str(page) != "-" else ""
+    return Document(learning_page(value), page, note)
 
 
-class ListSignals(Operation):
+def _rollbacks(root: RootPort, caller: Caller, report: Report) -> tuple[dict[str, Any], list[str]]:
+    """Propose rollbacks; return them with the refused ones, and the lines for people."""
+    from remit.gateway.auth import Identity
+    from remit.learning.meta import propose_rollbacks
+    from remit.learning.proposals import Learner
+
+    learner = Learner(root.place, root.ledger, root.loaded, Identity(caller.name, "operator"))
+    made, refused = propose_rollbacks(learner, report.effects)
+    lines = [
+        f"Proposed: roll back {one.rolls_back[:12]}. `remit learn show "
+        f"{one.proposal_id[:12]}`, then `remit learn adopt`."
+        for one in made
+    ]
+    lines = [*lines, *refused] or [
+        "No adopted change made answers significantly worse, so no rollback was proposed."
+    ]
+    return {"proposed": [one.to_dict() for one in made], "refused": refused}, lines
+
+
+def _signal_lines(found: dict[str, Any], limit: int | None) -> Iterator[str | Table]:
+    """Yield the table of the signals, and notes on the exchanges and the recorded signals."""
+    heads = ("of", "name", "metric", "baseline", "live", "95 % interval", "samples", "")
+    rows = []
+    for one in sorted(found["signals"], key=lambda one: not one["crossed"]):
+        metric, live, base = one["metric"], one["live"], one["baseline"]
+        if live["samples"]:
+            low, high = _value(metric, live["low"]), _value(metric, live["high"])
+            judged = ["WORSE"] * one["crossed"] + ["UNCALIBRATED judge"] * bool(one["uncalibrated"])
+            rows.append((
+                one["dimension"], one["name"], metric, _value(metric, base["value"]),
+                _value(metric, live["value"]), f"{low} to {high}",
+                f"{base['samples']}, {live['samples']}", ", ".join(judged),
+            ))  # fmt: skip
+    yield Table(heads, rows, limit or _LISTED) if rows else "No signals."
+    read = "all" if found["complete"] else "the latest"
+    yield Note(f"Based on {read} {count(found['exchanges'], 'exchange')}; live window: "
+               f"{found['window']}.")  # fmt: skip
+    for entry_id in found["written"]:
+        yield Note(f"{entry_id} SIGNAL_OBSERVED")
+
+
+@verb(
+    "learn signals", "GET /learn/signals", summary="Signals", tag="learning", form="SignalsQuery",
+    result="Signals", writes_with=("observe",),
+)  # fmt: skip
+def list_signals(
+    root: RootPort, caller: Caller, *,
+    since: str | None = field(
+        "Compare samples since this time (ISO 8601) with earlier ones.", None, most=64
+    ),
+    latest: int = _latest(
+        flag_default="20000", flag_help="Number of latest exchanges to read (default: 20000)."
+    ),
+    crossed: bool = field("Show only signals past their threshold.", False),
+    observe: bool = field(
+        "Read every exchange, and record signals past their threshold (SIGNAL_OBSERVED).", False,
+        door="command",
+    ),
+    limit: int | None = limit(),
+) -> Answer:  # fmt: skip
     """Compare models, contracts, tools, routes and agents with a baseline.
 
     Without a start, the baseline is the time before the current policy epoch; before the first
     epoch, it is the first samples of each. The intervals stay valid under repeated checks.
+
+    Raises:
+        InvalidInputError: the start is not a time.
     """
+    from remit.kernel.installation import InstalledFiles
+    from remit.learning import SignalPolicy, current_signals
+    from remit.learning import observe as record
 
-    command, route, summary, tag = "learn signals", "GET /learn/signals", "Signals", "learning"
-    form, result = "SignalsQuery", "Signals"
-
-    since: str | None = field(
-        "Compare samples since this time (ISO 8601) with earlier ones.", None, most=64
+    policy = SignalPolicy.installed(InstalledFiles(root.place.path))
+    signals, window, exchanges, is_complete = current_signals(
+        root.ledger, policy, since=since, latest=None if observe else latest
     )
-    latest: int = _latest(
-        flag_default="20000", flag_help="Number of latest exchanges to read (default: 20000)."
-    )
-    crossed: bool = field("Show only signals past their threshold.", False)
-    observe: bool = field(
-        "Read every exchange, and record signals past their threshold (SIGNAL_OBSERVED).", False,
-        door="command",
-    )  # fmt: skip
-    limit: int | None = limit()
-
-    def writes(self, root: RootPort) -> bool:
-        """Return True if signals are recorded."""
-        return self.observe
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the signals; for a command also the ids of recorded ones.
-
-        Raises:
-            InvalidInputError: the start is not a time.
-        """
-        from remit.kernel.installation import InstalledFiles
-        from remit.learning import SignalPolicy, current_signals, observe
-
-        policy = SignalPolicy.installed(InstalledFiles(root.place.path))
-        signals, window, exchanges, is_complete = current_signals(
-            root.ledger, policy, since=self.since, latest=None if self.observe else self.latest
-        )
-        written = observe(root.ledger, signals, window=window) if self.observe else []
-        shown = [one.to_dict() for one in signals if one.crossed or not self.crossed]
-        return {
-            "signals": shown[: self.limit], "window": window, "exchanges": exchanges,
-            "complete": is_complete, **({"written": written} if caller.is_local else {}),
-        }  # fmt: skip
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
-        """Yield the table of the signals, and notes on the exchanges and the recorded signals."""
-        heads = ("of", "name", "metric", "baseline", "live", "95 % interval", "samples", "")
-        rows = []
-        for one in sorted(found["signals"], key=lambda one: not one["crossed"]):
-            metric, live, base = one["metric"], one["live"], one["baseline"]
-            if live["samples"]:
-                low, high = _value(metric, live["low"]), _value(metric, live["high"])
-                judged = ["WORSE"] * one["crossed"] + ["UNCALIBRATED judge"] * bool(
-                    one["uncalibrated"]
-                )
-                rows.append((
-                    one["dimension"], one["name"], metric, _value(metric, base["value"]),
-                    _value(metric, live["value"]), f"{low} to {high}",
-                    f"{base['samples']}, {live['samples']}", ", ".join(judged),
-                ))  # fmt: skip
-        yield Table(heads, rows, self.limit or _LISTED) if rows else "No signals."
-        read = "all" if found["complete"] else "the latest"
-        yield Note(f"Based on {read} {count(found['exchanges'], 'exchange')}; live window: "
-                   f"{found['window']}.")  # fmt: skip
-        for entry_id in found["written"]:
-            yield Note(f"{entry_id} SIGNAL_OBSERVED")
+    written = record(root.ledger, signals, window=window) if observe else []
+    shown = [one.to_dict() for one in signals if one.crossed or not crossed]
+    found = {
+        "signals": shown[:limit], "window": window, "exchanges": exchanges,
+        "complete": is_complete, **({"written": written} if caller.is_local else {}),
+    }  # fmt: skip
+    return Answer(found, _signal_lines(found, limit))
 
 
 def _value(metric: str, value: float) -> str:

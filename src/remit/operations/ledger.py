@@ -14,7 +14,7 @@ import orjson
 from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError, nearest
 from remit.kernel.words import count, cut
 from remit.operations.files import archives
-from remit.operations.operation import Answer, Document, Feed, Note, Operation, field, limit, verb
+from remit.operations.operation import Answer, Document, Feed, Note, field, limit, verb
 from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
@@ -59,92 +59,95 @@ def _entry_line(entry: LedgerEntry) -> str:
     return text if len(text) <= 2 * _LINE_CHARS else f"{text[: 2 * _LINE_CHARS - 1]}…"
 
 
-class QueryLedger(Operation):
+@verb(
+    "ledger query", "GET /ledger/entries", summary="Query entries", form="EntryQuery",
+    result="EntryPage", member="entries", endpoint="entries", tools=("query_ledger",),
+    line=_entry_line,
+)  # fmt: skip
+def query_ledger(
+    root: RootPort, caller: Caller, *,
+    event_type: str | None = _only("Event type, such as `EXCHANGE`."),
+    submission_id: str | None = _only("Contract, session or work order of the entry."),
+    session_id: str | None = _only("Session of the entry."),
+    work_order_id: str | None = _only("Work order of the entry."),
+    agent_id: str | None = _only("Agent of the entry."),
+    tier: str | None = _only("Tier: `hot`, `ho2` or `ho1`."),
+    framework_id: str | None = _only("Framework of the entry."),
+    contract_id: str | None = _only("Contract of the entry."),
+    model_id: str | None = _only("Model of the entry."),
+    outcome: str | None = _only("Outcome of the exchange: `success`, `error` or `timeout`."),
+    since: str | None = _only("Start of the range, inclusive, in ISO 8601."),
+    until: str | None = _only("End of the range, exclusive, in ISO 8601."),
+    after: str | None = field("Only entries after this entry id.", None, door="command"),
+    text: str | None = _only(
+        "Words that the content must contain; write a phrase in double quotes."
+    ),
+    order: Literal["asc", "desc"] = field(
+        "Order by time: `asc` is oldest first, `desc` newest first.", "asc"
+    ),
+    content: bool = field("Return the content instead of its commitments.", False, door="route"),
+    archives: list[Path] = archives(),
+    limit: int | None = limit(),
+) -> Feed:  # fmt: skip
     """List entries that match all filters, in ledger order.
 
     Over HTTP, content is omitted unless it is requested.
+
+    Raises:
+        InvalidInputError: a filter cannot be used, or a command's event type is misspelt.
     """
+    ledger = root.ledger
+    conditions: dict[str, Any] = {
+        "event_type": event_type, "submission_id": submission_id, "session_id": session_id,
+        "work_order_id": work_order_id, "agent_id": agent_id, "tier": tier,
+        "framework_id": framework_id, "contract_id": contract_id, "model_id": model_id,
+        "outcome": outcome, "since": since, "until": until, "text": text, "order": order,
+        "with_content": caller.is_local or content,
+    }  # fmt: skip
+    if archives:
+        ledger.attach(archives)
+    note = _query_notes(root, event_type, text, archives) if caller.is_local else ""
 
-    command, route, summary = "ledger query", "GET /ledger/entries", "Query entries"
-    form, result, member, endpoint = "EntryQuery", "EntryPage", "entries", "entries"
-    tools = ("query_ledger",)
+    def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, LedgerEntry]]:
+        # Content streams in small batches, so that a page may be full before its number is.
+        for entry in ledger.query(
+            **conditions, after=cursor or after, limit=None if content else most
+        ):
+            yield entry.id, entry
 
-    event_type: str | None = _only("Event type, such as `EXCHANGE`.")
-    submission_id: str | None = _only("Contract, session or work order of the entry.")
-    session_id: str | None = _only("Session of the entry.")
-    work_order_id: str | None = _only("Work order of the entry.")
-    agent_id: str | None = _only("Agent of the entry.")
-    tier: str | None = _only("Tier: `hot`, `ho2` or `ho1`.")
-    framework_id: str | None = _only("Framework of the entry.")
-    contract_id: str | None = _only("Contract of the entry.")
-    model_id: str | None = _only("Model of the entry.")
-    outcome: str | None = _only("Outcome of the exchange: `success`, `error` or `timeout`.")
-    since: str | None = _only("Start of the range, inclusive, in ISO 8601.")
-    until: str | None = _only("End of the range, exclusive, in ISO 8601.")
-    after: str | None = field("Only entries after this entry id.", None, door="command")
-    text: str | None = _only(
-        "Words that the content must contain; write a phrase in double quotes."
-    )
-    order: Literal["asc", "desc"] = field(
-        "Order by time: `asc` is oldest first, `desc` newest first.", "asc"
-    )
-    content: bool = field("Return the content instead of its commitments.", False, door="route")
-    archives: list[Path] = archives()
-    limit: int | None = limit()
+    return Feed(read, note=note)
 
-    def run(self, root: RootPort, caller: Caller) -> Feed:
-        """Return the entries.
 
-        Raises:
-            InvalidInputError: a filter cannot be used, or a command's event type is misspelt.
-        """
-        ledger, fields = root.ledger, self.fields("route")
-        names = {item.name for item in fields} - {"content"}
-        conditions = {name: getattr(self, name) for name in names}
-        if self.archives:
-            ledger.attach(self.archives)
-        notes = []
-        if caller.is_local:
-            notes.append(self._check_event_type(root))
-            if self.text is not None:
-                ledger.index_text(root.progress("indexing"))
-            if (end := ledger.archived_to) and not self.archives:
-                notes.append(f"Entries before LED-{end:08x} may be in a segment; add --archive DIR "
-                             "to read them.")  # fmt: skip
-        is_whole = caller.is_local or self.content
+def _query_notes(
+    root: RootPort, event_type: str | None, text: str | None, archives: list[Path]
+) -> str:
+    """Return notes on an unknown event type and on archived entries, after indexing the text.
 
-        def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, LedgerEntry]]:
-            # Content streams in small batches, so that a page may be full before its number is.
-            limit = None if self.content else most
-            for entry in ledger.query(
-                **conditions, after=cursor or self.after, limit=limit, with_content=is_whole
-            ):
-                yield entry.id, entry
+    Raises:
+        InvalidInputError: a similar event type exists.
+    """
+    notes = [] if event_type is None else [_check_event_type(root.ledger, event_type)]
+    if text is not None:
+        root.ledger.index_text(root.progress("indexing"))
+    if (end := root.ledger.archived_to) and not archives:
+        notes.append(f"Entries before LED-{end:08x} may be in a segment; add --archive DIR to read "
+                     "them.")  # fmt: skip
+    return "\n".join(filter(None, notes))
 
-        return Feed(read, note="\n".join(filter(None, notes)))
 
-    def line(self, item: Any) -> str:
-        """Return the entry as one line."""
-        return _entry_line(item)
+def _check_event_type(ledger: LedgerClient, name: str) -> str:
+    """Return a note if neither Remit nor the ledger has the event type; else an empty text.
 
-    def _check_event_type(self, root: RootPort) -> str:
-        """Return a note if neither Remit nor the ledger has the event type; else an empty text.
+    Raises:
+        InvalidInputError: a similar event type exists.
+    """
+    from remit.ledger import EVENTS
 
-        Raises:
-            InvalidInputError: a similar event type exists.
-        """
-        from remit.ledger import EVENTS
-
-        name, ledger = self.event_type, root.ledger
-        if name is None or name in EVENTS or any(
-            ledger.query(event_type=name, limit=1, with_content=False)
-        ):  # fmt: skip
-            return ""
-        if near := nearest(name, {*EVENTS, *ledger.count_by_event()}):
-            raise InvalidInputError(
-                f"Unknown event type {name!r}.", next_step=f"Did you mean {near}?"
-            )
-        return f"Unknown event type {name!r}: Remit does not write it, and no entry has it."
+    if name in EVENTS or any(ledger.query(event_type=name, limit=1, with_content=False)):
+        return ""
+    if near := nearest(name, {*EVENTS, *ledger.count_by_event()}):
+        raise InvalidInputError(f"Unknown event type {name!r}.", next_step=f"Did you mean {near}?")
+    return f"Unknown event type {name!r}: Remit does not write it, and no entry has it."
 
 
 @verb("ledger tail", command_member="entries", line=_entry_line)
@@ -171,57 +174,57 @@ def tail_ledger(
     return Feed(read, is_endless=follow)
 
 
-class ShowEntry(Operation):
+def _show_entry_lines(found: LedgerEntry) -> Iterator[str]:
+    """Yield each field, then the metadata."""
+    for key, value in found.to_dict().items():
+        if key != "metadata":
+            yield f"{key}: {value}"
+    for key, value in found.metadata.items():
+        yield f"  {key}: {value}"
+
+
+@verb(
+    "ledger show", "GET /ledger/entries/{entry_id}", summary="One entry", result="EntryShape",
+    endpoint="entry", tools=("query_ledger_full",), instead_of_json=("record", "body", "answer"),
+    lines=_show_entry_lines,
+)  # fmt: skip
+def show_entry(
+    root: RootPort, caller: Caller, *,
+    entry_id: str = _entry_id(),
+    content: bool = field("Return the content; if false, its commitments.", True, door="route"),
+    record: bool = field("Write the canonical record's exact bytes.", False, door="command"),
+    body: bool = field("Write the exact request body of a call.", False, door="command"),
+    answer: bool = field("Write the exact response body of a call.", False, door="command"),
+    archives: list[Path] = archives(),
+) -> LedgerEntry | Document:  # fmt: skip
     """Show an entry with its content, or write one of its exact byte strings.
 
     For a stream, the answer is the combined response.
+
+    Raises:
+        InvalidInputError: several byte strings are requested.
+        EntryNotFoundError: the ledger has no such entry, or no such bytes of the entry.
     """
+    from remit.ledger import call_answer, call_body
 
-    command, route, summary = "ledger show", "GET /ledger/entries/{entry_id}", "One entry"
-    result, endpoint, tools = "EntryShape", "entry", ("query_ledger_full",)
-    instead_of_json = ("record", "body", "answer")
-
-    entry_id: str = _entry_id()
-    content: bool = field("Return the content; if false, its commitments.", True, door="route")
-    record: bool = field("Write the canonical record's exact bytes.", False, door="command")
-    body: bool = field("Write the exact request body of a call.", False, door="command")
-    answer: bool = field("Write the exact response body of a call.", False, door="command")
-    archives: list[Path] = archives()
-
-    def run(self, root: RootPort, caller: Caller) -> LedgerEntry | Document:
-        """Return the entry, or the exact bytes.
-
-        Raises:
-            InvalidInputError: several byte strings are requested.
-            EntryNotFoundError: the ledger has no such entry, or no such bytes of the entry.
-        """
-        from remit.ledger import call_answer, call_body
-
-        ledger, entry_id = root.ledger, self.entry_id
-        exact: dict[str, Callable[[str], bytes]] = {
-            "record": ledger.read_record, "body": partial(call_body, ledger),
-            "answer": partial(call_answer, ledger),
-        }  # fmt: skip
-        wanted = [name for name in exact if getattr(self, name)]
-        if len(wanted) > 1:
-            raise InvalidInputError(f"--{' and --'.join(wanted)} cannot be written to one output.")
-        if self.archives:
-            ledger.attach(self.archives)
-        if wanted:
-            return Document(exact[wanted[0]](entry_id))
-        if self.content:
-            return ledger.read(entry_id)
-        ledger.read_record(entry_id)  # raises if the entry does not exist
-        before = int(entry_id[4:], 16) - 1
-        return next(ledger.query(after=before, limit=1, with_content=False))
-
-    def lines(self, found: Any) -> Iterator[str]:
-        """Yield each field, then the metadata."""
-        for key, value in found.to_dict().items():
-            if key != "metadata":
-                yield f"{key}: {value}"
-        for key, value in found.metadata.items():
-            yield f"  {key}: {value}"
+    ledger = root.ledger
+    exact: dict[str, tuple[bool, Callable[[str], bytes]]] = {
+        "record": (record, ledger.read_record), "body": (body, partial(call_body, ledger)),
+        "answer": (answer, partial(call_answer, ledger)),
+    }  # fmt: skip
+    wanted = [name for name, (is_wanted, _) in exact.items() if is_wanted]
+    if len(wanted) > 1:
+        raise InvalidInputError(f"--{' and --'.join(wanted)} cannot be written to one output.")
+    if archives:
+        ledger.attach(archives)
+    if wanted:
+        _, read = exact[wanted[0]]
+        return Document(read(entry_id))
+    if content:
+        return ledger.read(entry_id)
+    ledger.read_record(entry_id)  # raises if the entry does not exist
+    before = int(entry_id[4:], 16) - 1
+    return next(ledger.query(after=before, limit=1, with_content=False))
 
 
 @verb(

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from remit.kernel import words
-from remit.operations.operation import Operation, field
-
-if TYPE_CHECKING:
-    from remit.gateway.budget import BudgetLimits
+from remit.operations.operation import Field, field
 
 
 def usd(**traits: Any) -> Any:
@@ -28,43 +25,28 @@ def count(text: str, least: int = 0, **traits: Any) -> Any:
     return field(text, None, least=least, **traits)
 
 
-class Limited(Operation):
-    """A request with limits per minute, and with a period of the other limits."""
-
-    rpm: int | None = count("Limit of calls per minute.")
-    tpm: int | None = count("Limit of tokens per minute.")
-    window: Literal["day", "week", "month"] | None = field(
-        "Period of the dollar, token and call limits (default: no period; they never reset).", None
-    )
-    time_zone: str | None = field(
+PERIOD: dict[str, Field] = {
+    "window": field(
+        "Period of the dollar, token and call limits (default: no period; they never reset).", None,
+        type=Literal["day", "week", "month"] | None,
+    ),
+    "time_zone": field(
         "Time zone in which a window begins at midnight, such as Europe/Berlin (default: UTC).",
-        None,
-    )
-    on_short: Literal["refuse", "clamp"] = field(
+        None, type=str | None,
+    ),
+    "on_short": field(
         "If a call may exceed the remaining budget: refuse it, or lower its output limit (clamp).",
-        "refuse",
-    )
+        "refuse", type=Literal["refuse", "clamp"],
+    ),
+}  # fmt: skip
+"""The fields that say for which period amounts hold, and how a call near a limit is treated."""
 
-
-def limits_of(request: Limited, prefix: str = "") -> BudgetLimits:
-    """Return the limits of a request.
-
-    Args:
-        request: the request.
-        prefix: the start of the names of the amounts, such as ``budget_``.
-
-    Raises:
-        InvalidInputError: a value cannot be a limit, or a time zone is given without a window.
-    """
-    from remit.gateway.budget import BudgetLimits
-
-    amounts: dict[str, Any] = {
-        name: getattr(request, f"{prefix}{name}") for name in ("usd", "tokens", "turns")
-    }
-    others: dict[str, Any] = {
-        name: getattr(request, name) for name in ("rpm", "tpm", "window", "time_zone", "on_short")
-    }
-    return BudgetLimits.of(**amounts, **others)
+RATES: dict[str, Field] = {
+    "rpm": count("Limit of calls per minute.", type=int | None),
+    "tpm": count("Limit of tokens per minute.", type=int | None),
+    **PERIOD,
+}
+"""The fields of limits per minute, then those of :data:`PERIOD`."""
 
 
 def limits_line(stated: Mapping[str, Any]) -> str:

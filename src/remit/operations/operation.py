@@ -255,6 +255,7 @@ class Operation:
         changes: whether the operation writes to the ledger; by default, True for a route that is
             not a GET.
         form: name of the request in the OpenAPI document.
+        form_doc: description of the request there; by default that of the operation.
         result: name of the result's form in :mod:`remit.operations.results`.
         media_type: type of a result that is a text or bytes; empty for JSON.
         status: HTTP status of success.
@@ -269,6 +270,8 @@ class Operation:
         nothing: for a list, the line that the command prints if there is no item.
         prints: the line that the command prints, with the members of the result in braces; by
             default a line for each member.
+        writes_with: names of fields; only a request that sets one of them writes to the ledger.
+            Empty if ``changes`` says so for all requests.
     """
 
     command: ClassVar[str] = ""
@@ -280,6 +283,7 @@ class Operation:
     needs: ClassVar[str] = "read"
     changes: ClassVar[bool] = False
     form: ClassVar[str] = ""
+    form_doc: ClassVar[str] = ""
     result: ClassVar[str] = ""
     media_type: ClassVar[str] = ""
     status: ClassVar[int] = 200
@@ -292,6 +296,7 @@ class Operation:
     columns: ClassVar[tuple[Column, ...]] = ()
     nothing: ClassVar[str] = ""
     prints: ClassVar[str] = ""
+    writes_with: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         own = vars(cls)
@@ -313,15 +318,11 @@ class Operation:
 
     @classmethod
     def _declared(cls) -> dict[str, Field]:
-        """Return the fields by name, those of a base class after the others."""
-        found: dict[str, Any] = {}
-        for base in cls.__mro__:  # A constant of a class hides the field of its base.
-            found |= {name: item for name, item in vars(base).items() if name not in found}
-        return {name: item for name, item in found.items() if isinstance(item, Field)}
+        return {name: item for name, item in vars(cls).items() if isinstance(item, Field)}
 
     @classmethod
     def fields(cls, door: str) -> list[Field]:
-        """Return the fields of the request on a door, those of a base class after the others.
+        """Return the fields of the request on a door.
 
         Args:
             door: ``command`` or ``route``.
@@ -334,12 +335,15 @@ class Operation:
         ]
 
     def writes(self, root: RootPort) -> bool:
-        """Return True if this request writes to the ledger; by default ``changes``.
+        """Return True if this request writes to the ledger.
 
         Args:
             root: the open root, whose ledger is not used yet.
         """
-        return self.changes
+        if not self.writes_with:
+            return self.changes
+        fields = self._declared()
+        return any(getattr(self, name) != fields[name].default for name in self.writes_with)
 
     def run(self, root: RootPort, caller: Caller) -> Any:
         """Carry out the operation.
@@ -349,13 +353,26 @@ class Operation:
             caller: the caller, whose permission ``needs`` has been checked.
 
         Returns:
-            JSON data in the form ``result``, a :class:`Feed`, a :class:`Document`, or a generator
-            of the pieces of a text.
+            JSON data in the form ``result``, an :class:`Answer` with them, a :class:`Feed`, a
+            :class:`Document`, or a generator of the pieces of a text.
 
         Raises:
             RemitError: the operation is refused.
         """
         raise NotImplementedError
+
+    def value(self, root: RootPort, caller: Caller) -> Any:
+        """Carry out the operation, and return the result as :meth:`run`, without lines for people.
+
+        Args:
+            root: the open root.
+            caller: the caller, whose permission ``needs`` has been checked.
+
+        Raises:
+            RemitError: the operation is refused.
+        """
+        found = self.run(root, caller)
+        return found.value if isinstance(found, Answer) else found
 
     def has_failed(self, found: dict[str, Any]) -> bool:
         """Return True if the command exits with 1 after it prints the result.
@@ -387,30 +404,44 @@ _METHODS = ("lines", "line", "has_failed", "writes")
 _SECTION = re.compile(r"\n\s*(?:Raises|Returns|Yields):\n")
 
 
-def verb(command: str = "", route: str = "", **traits: Any) -> Callable[[_Verb], _Verb]:
+def verb(
+    command: str = "", route: str = "", *, doc: str = "", more: Mapping[str, Field] | None = None,
+    **traits: Any,
+) -> Callable[[_Verb], _Verb]:  # fmt: skip
     """Return the decorator that declares an operation by a function, and returns the function.
 
     The function takes the root, the caller, and the fields by name, whose defaults :func:`field`
-    declares. The docstring up to its first section is the description on all doors.
+    declares.
 
     Args:
         command: words of the command.
         route: method and path below ``/api``.
+        doc: description on all doors; by default the docstring up to its first section, which
+            then only describes the form of the request.
+        more: fields that several verbs share, each with its type. They follow the other fields, and
+            the function takes them as ``**`` arguments.
         traits: further attributes of :class:`Operation`; its methods as functions without ``self``.
     """
+    shared = more or {}
 
     def declared(function: _Verb) -> _Verb:
-        fields: dict[str, Field] = function.__kwdefaults__ or {}
+        own: dict[str, Field] = function.__kwdefaults__ or {}
+        fields = {**own, **shared}
 
         def run(self: Operation, root: RootPort, caller: Caller) -> Any:
             return function(root, caller, **{name: getattr(self, name) for name in fields})
 
         name = "".join(map(str.capitalize, function.__name__.split("_")))
         stated = {"command": command, "route": route}
+        text = _SECTION.split(function.__doc__ or "")[0]
         type(name, (Operation,), {
-            "__doc__": _SECTION.split(function.__doc__ or "")[0],
+            "__doc__": doc or text,
+            "form_doc": text,
             "__module__": function.__module__,
-            "__annotations__": {name: function.__annotations__[name] for name in fields},
+            "__annotations__": {
+                **{name: function.__annotations__[name] for name in own},
+                **{name: item.type for name, item in shared.items()},
+            },
             "run": run,
             **fields,
             **{name: words for name, words in stated.items() if words},

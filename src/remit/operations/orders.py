@@ -194,51 +194,50 @@ def show_order(root: RootPort, caller: Caller, *, order_id: str = _order_id()) -
     return _detail(root, _found(root, caller, order_id, "read"))
 
 
-class ChangeOrder(Operation):
+def _change_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the new state."""
+    stopping = ", stopping" if found["stopping"] and found["state"] in ("running", "ready") else ""
+    yield f"{found['order_id']} is {found['state']}{stopping}"
+
+
+@verb(
+    route="POST /orders/{order_id}/{verb}", summary="Change an order",
+    needs=f"{_OPERATES} or call", result="OrderStatus", fails=(409,), endpoint="change",
+)  # fmt: skip
+def change_order(
+    root: RootPort, caller: Caller, *,
+    verb: Literal["cancel", "pause", "resume", "retry"] = field("The change."),
+    order_id: str = _order_id(),
+) -> dict[str, Any]:  # fmt: skip
     """Cancel, pause, resume or retry an order.
 
     With the permission `call` alone, only cancelling an order of the caller's key is allowed.
+
+    Raises:
+        ForbiddenError: the caller may only cancel.
+        NotFoundError: the order does not exist, or belongs to another key.
+        ConflictError: the state of the order does not permit the change.
     """
-
-    route, summary = "POST /orders/{order_id}/{verb}", "Change an order"
-    needs, result, fails, endpoint = f"{_OPERATES} or call", "OrderStatus", (409,), "change"
-
-    verb: Literal["cancel", "pause", "resume", "retry"] = field("The change.", door="route")
-    by: str | None = by()
-    order_id: str = _order_id()
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Change the order.
-
-        Raises:
-            ForbiddenError: the caller may only cancel.
-            NotFoundError: the order does not exist, or belongs to another key.
-            ConflictError: the state of the order does not permit the change.
-        """
-        _found(root, caller, self.order_id, _OPERATES)
-        if self.verb != "cancel" and not caller.may(_OPERATES):
-            raise ForbiddenError(f"The role {caller.identity.role} may only cancel its orders.")
-        changed: OrderStatus = getattr(root.orders, self.verb)(self.order_id, by=caller.name)
-        return changed.to_dict()
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the new state."""
-        stopping = (
-            ", stopping" if found["stopping"] and found["state"] in ("running", "ready") else ""
-        )
-        yield f"{found['order_id']} is {found['state']}{stopping}"
+    _found(root, caller, order_id, _OPERATES)
+    if verb != "cancel" and not caller.may(_OPERATES):
+        raise ForbiddenError(f"The role {caller.identity.role} may only cancel its orders.")
+    changed: OrderStatus = getattr(root.orders, verb)(order_id, by=caller.name)
+    return changed.to_dict()
 
 
-for _verb, _meaning in {
-    "cancel": "Cancel an order; a running order stops shortly.",
-    "retry": "Retry a failed order.",
-    "pause": "Pause an order that has not started.",
-    "resume": "Release a paused order.",
-}.items():
-    type(f"{_verb.capitalize()}Order", (ChangeOrder,), {
-        "__doc__": _meaning, "__module__": __name__, "command": f"order {_verb}", "route": "",
-        "verb": _verb,
-    })  # fmt: skip
+def _declare_change(name: Literal["cancel", "pause", "resume", "retry"], doc: str) -> None:
+    @verb(f"order {name}", changes=True, doc=doc, lines=_change_lines)
+    def change(
+        root: RootPort, caller: Caller, *, by: str | None = by(), order_id: str = _order_id()
+    ) -> dict[str, Any]:
+        """Change the order, as :func:`change_order` does."""
+        return change_order(root, caller, verb=name, order_id=order_id)
+
+
+_declare_change("cancel", "Cancel an order; a running order stops shortly.")
+_declare_change("retry", "Retry a failed order.")
+_declare_change("pause", "Pause an order that has not started.")
+_declare_change("resume", "Release a paused order.")
 
 
 @verb("order fork", changes=True, prints="{order_id}")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.extensions import INDEX, load_extension
 from remit.kernel.words import count
-from remit.operations.operation import Answer, Note, Operation, field, verb
+from remit.operations.operation import Answer, Note, field, verb
 from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
-    from remit.packages import IncomingArchive, InstalledPackage, PackageManager
+    from remit.kernel.settings import PackageSettings
+    from remit.packages import IncomingArchive, InstalledPackage
 
 _OF_MANIFEST = (
     "package_id", "version", "title", "package_type", "plane_id", "layer", "spec_id",
@@ -27,68 +28,74 @@ def _approve() -> Any:
     return field("Approve the requested permissions; the approval is recorded.", False)
 
 
-class _Install(Operation):
-    repairs, changes = True, True
+def _install_lines(found: dict[str, Any], before: Collection[str]) -> Iterator[str]:
+    """Yield a line for each package, and notes on unsigned ones.
 
-    archives: list[str] = field(
-        "Archives, or ids of packages of an index.", flag="", metavar="ARCHIVE…"
-    )
-    package_id: str = field("Refuse anything but this package.", "", flag="--id")
-    index: str | None = field("Use only this index.", None)
-    version: str = field("From an index: this version instead of the newest.", "")
-    dev: bool = field("Accept unsigned packages; the waiver is recorded.", False)
-    approve: bool = _approve()
+    Args:
+        found: the JSON object.
+        before: entries of the packages that were installed before.
+    """
+    for one in found["packages"]:
+        name, version, entry = one["package_id"], one["version"], one["entry_id"]
+        if entry in before:
+            yield f"{name} {version} is already installed ({entry})"
+            continue
+        did = "upgraded to {}" if one["operation"] == "upgrade" else "{} installed"
+        yield f"{name} {did.format(version)} ({entry})"
+        if one["signature"]["waived"]:
+            yield Note(f"{name} is not signed. The waiver is recorded.")
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
+
+def _declare_install(name: str, doc: str, *, only_upgrade: bool) -> None:
+    @verb(f"package {name}", repairs=True, changes=True, doc=doc)
+    def install(
+        root: RootPort, caller: Caller, *,
+        archives: list[str] = field(
+            "Archives, or ids of packages of an index.", flag="", metavar="ARCHIVE…"
+        ),
+        package_id: str = field("Refuse anything but this package.", "", flag="--id"),
+        index: str | None = field("Use only this index.", None),
+        version: str = field("From an index: this version instead of the newest.", ""),
+        dev: bool = field("Accept unsigned packages; the waiver is recorded.", False),
+        approve: bool = _approve(),
+    ) -> Answer:  # fmt: skip
         """Install all packages or none.
 
         Raises:
             PackageError: a package is refused; the message says why.
         """
         manager = root.packages(caller)
-        incoming = [self._archive(root, manager, one) for one in self.archives]
-        self.before = {one.entry_id for one in manager.registry().packages.values()}
-        is_upgrade = isinstance(self, UpgradePackages)
-        now = manager.install(incoming, dev=self.dev, approve=self.approve, only_upgrade=is_upgrade)
-        return {"packages": [_plain(one) for one in now]}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield a line for each package, and notes on unsigned ones."""
-        for one in found["packages"]:
-            name, version, entry = one["package_id"], one["version"], one["entry_id"]
-            if entry in self.before:
-                yield f"{name} {version} is already installed ({entry})"
-                continue
-            did = "upgraded to {}" if one["operation"] == "upgrade" else "{} installed"
-            yield f"{name} {did.format(version)} ({entry})"
-            if one["signature"]["waived"]:
-                yield Note(f"{name} is not signed. The waiver is recorded.")
-
-    def _archive(self, root: RootPort, manager: PackageManager, given: str) -> IncomingArchive:
-        """Return the archive in a file, or of the package with that id if there is no such file."""
-        from remit.packages import IncomingArchive
-
-        file, limits = Path(given), manager.settings
-        if file.exists() or given.endswith(".tar.gz") or not given.startswith("PKG-"):
-            wanted = self.package_id
-            return IncomingArchive.from_file(file, limits.compressed_bytes, expected_id=wanted)
-        find_in_indexes = load_extension(INDEX, "remit.package_sources", "index")
-        found: IncomingArchive = find_in_indexes(
-            root.place.path, given, self.version or None, limits, index=self.index
-        )
-        return found
+        incoming = [
+            _archive(root, manager.settings, one, package_id, index, version) for one in archives
+        ]
+        before = {one.entry_id for one in manager.registry().packages.values()}
+        now = manager.install(incoming, dev=dev, approve=approve, only_upgrade=only_upgrade)
+        found = {"packages": [_plain(one) for one in now]}
+        return Answer(found, _install_lines(found, before))
 
 
-class InstallPackages(_Install):
-    """Install archives, or packages of an index by id; all of them or none."""
+def _archive(
+    root: RootPort, limits: PackageSettings, given: str, package_id: str, index: str | None,
+    version: str,
+) -> IncomingArchive:  # fmt: skip
+    """Return the archive in a file, or of the package with that id if there is no such file."""
+    from remit.packages import IncomingArchive
 
-    command = "package install"
+    file = Path(given)
+    if file.exists() or given.endswith(".tar.gz") or not given.startswith("PKG-"):
+        return IncomingArchive.from_file(file, limits.compressed_bytes, expected_id=package_id)
+    find_in_indexes = load_extension(INDEX, "remit.package_sources", "index")
+    found: IncomingArchive = find_in_indexes(
+        root.place.path, given, version or None, limits, index=index
+    )
+    return found
 
 
-class UpgradePackages(_Install):
-    """Upgrade installed packages."""
-
-    command = "package upgrade"
+_declare_install(
+    "install", "Install archives, or packages of an index by id; all of them or none.",
+    only_upgrade=False,
+)  # fmt: skip
+_declare_install("upgrade", "Upgrade installed packages.", only_upgrade=True)
 
 
 @verb(

@@ -22,7 +22,7 @@ def request_model(
 ) -> type[BaseModel]:
     """Return the model of an operation's request, which refuses unknown fields.
 
-    Operations that inherit their request share one model, and so one form in the OpenAPI document.
+    Operations that one function declares share one model, and so one form in the OpenAPI document.
 
     Args:
         kind: the operation.
@@ -35,9 +35,8 @@ def request_model(
 
     from remit.operations.results.page import Page
 
-    owner = next(base for base in kind.__mro__ if "form" in vars(base))
     name = kind.form or kind.__name__
-    place = f"{owner.__module__}.{owner.__qualname__}.{name}", door
+    place = f"{kind.__module__}.{kind.__name__}", door
     if place in _MODELS:
         return _MODELS[place]
     fields: dict[str, Any] = {
@@ -50,7 +49,7 @@ def request_model(
     }
     base = Page if is_query and kind.member else None
     config = None if base else ConfigDict(extra="forbid", strict=not is_query)
-    text = owner.__doc__ if kind.form else kind.__doc__
+    text = kind.form_doc or kind.__doc__
     _MODELS[place] = create_model(name, __base__=base, __config__=config, __doc__=text, **fields)
     return _MODELS[place]
 

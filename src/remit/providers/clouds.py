@@ -21,8 +21,6 @@ from remit.providers.protocol import ProviderError
 from remit.providers.wire.body import Body
 from remit.providers.wire.endpoint import CONVERSE, MESSAGES
 
-__all__ = ["NEW_MESSAGES_VERSION", "Signer", "in_path", "signer"]
-
 Signer = Callable[[str, str, bytes], "tuple[Mapping[str, str], str]"]
 """Returns headers for a request's method, URL and body, and the secret in them. May block."""
 

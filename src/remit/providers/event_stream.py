@@ -17,8 +17,6 @@ from remit.kernel.json_text import JsonTextError, dump, load
 from remit.providers.protocol import ProviderError
 from remit.providers.sse import MAX_EVENT_BYTES, SseEvent
 
-__all__ = ["EVENT_STREAM", "FrameParser", "exception_of", "frame"]
-
 EVENT_STREAM = "application/vnd.amazon.eventstream"
 _HEAD = struct.Struct(">II")
 _CRC = struct.Struct(">I")

@@ -26,8 +26,6 @@ from remit.providers.wire.answers import stream_sum
 from remit.providers.wire.endpoint import CHAT, MESSAGES, RESPONSES, Endpoint
 from remit.providers.wire_dialect import WireDialect, neutral_call
 
-__all__ = ["LocalProvider"]
-
 _LONGEST_STEP_S = 60.0  # Reading a full context window cannot be interrupted.
 _IN_TURN: Any = object()
 """The item that a reply receives before its first chunk, when the model is free."""

@@ -8,8 +8,6 @@ from typing import Any
 from remit.providers.dialects import ModelCall
 from remit.providers.protocol import ProviderError
 
-__all__ = ["refuse_unable"]
-
 _CANNOT = {
     "audio": "speaks no audio",
     "prediction": "takes no predicted output",

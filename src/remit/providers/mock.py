@@ -8,8 +8,6 @@ from collections.abc import Iterable
 
 from remit.providers.protocol import ProviderRequest, ProviderResponse
 
-__all__ = ["MockProvider"]
-
 
 class MockProvider:
     """A provider that answers without a model.

@@ -18,23 +18,6 @@ if TYPE_CHECKING:
     from remit.providers.upstream_http import Timeouts
     from remit.providers.wire.answer import StreamSum
 
-__all__ = [
-    "AsyncProvider",
-    "Dispatched",
-    "EventSink",
-    "NeutralSink",
-    "Outgoing",
-    "Provider",
-    "ProviderError",
-    "ProviderReply",
-    "ProviderRequest",
-    "ProviderResponse",
-    "StreamingProvider",
-    "Upload",
-    "WireChunk",
-    "WireProvider",
-]
-
 CODES = (
     "TIMEOUT",
     "RATE_LIMITED",

@@ -28,8 +28,6 @@ from remit.providers.wire.endpoint import (
 )
 from remit.providers.wire_dialect import WireDialect
 
-__all__ = ["PASSED_ON", "UpstreamProvider"]
-
 PASSED_ON = (
     "content-type", "request-id", "x-request-id", "retry-after", "retry-after-ms",
     "x-should-retry", "openai-processing-ms", "openai-version", "openai-organization",

@@ -19,8 +19,6 @@ import orjson
 
 from remit.providers.protocol import ProviderError
 
-__all__ = ["error_of", "error_of_event", "hide", "is_shortage", "own_cause"]
-
 _MESSAGE_CHARS = 500
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 # Failures to connect that this machine causes, whatever the provider.

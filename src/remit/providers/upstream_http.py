@@ -31,8 +31,6 @@ from remit.providers.upstream_reply import UpstreamReply
 if TYPE_CHECKING:
     from remit.providers.proxied_http import ProxiedAnswer
 
-__all__ = ["HttpUpstream", "Timeouts"]
-
 _STALE_S = 0.25
 _RETRY_AFTER_S = 1.0
 _NEXT_ADDRESS_S = 0.25

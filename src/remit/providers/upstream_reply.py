@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from remit.providers.http_connection import HttpConnection
     from remit.providers.proxied_http import ProxiedAnswer
 
-__all__ = ["MAX_BODY_BYTES", "UpstreamReply"]
-
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _EVENTS = "text/event-stream"
 _EVENT_NOTICE_BYTES = 64 * 1024

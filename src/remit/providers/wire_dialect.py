@@ -37,8 +37,6 @@ from remit.providers.wire.endpoint import (
     Endpoint,
 )
 
-__all__ = ["MODEL_CHANGED", "WireDialect", "neutral_call"]
-
 _DEFAULT_OUTPUT_TOKENS = 4096
 MODEL_CHANGED = "the provider's name of the model"
 _VERSION = "anthropic-version"

@@ -27,7 +27,7 @@ from remit.routing.decision import (
     new_decision_id,
 )
 from remit.routing.emitters import NO_OP_DECISION_EMITTER, ThoughtRecordEmitter, emit
-from remit.routing.errors import FallbackChainExhaustedError, ModelCallError, RouteAttempt
+from remit.routing.errors import FallbackChainExhaustedError, RouteAttempt, RoutingError
 from remit.routing.exploration import Drawn
 from remit.routing.options import RouteOptions
 from remit.routing.request import Asked, as_it_came
@@ -196,7 +196,7 @@ class RouteChoice(_Routed):
         if refusal.code == "CIRCUIT_OPEN" and not response.dispatch_entry_id:
             self.note_open(model, refusal.retry_after_s)
             return
-        error = ModelCallError(refusal.code or "ERROR", _plain(refusal.message))
+        error = RoutingError(_plain(refusal.message), code=refusal.code or "ERROR")
         self.fail(model, error, None if model.obstacle is not None else response)
         if response.outcome is RouteOutcome.REJECTED and refusal.code in _FINAL:
             self.final = refusal
@@ -214,7 +214,7 @@ class RouteChoice(_Routed):
             self.pass_over(model or self.models[0], refusal, response)
 
     def fail(
-        self, model: Model, error: ModelCallError, response: PromptResponse | None = None
+        self, model: Model, error: RoutingError, response: PromptResponse | None = None
     ) -> None:
         """Note a candidate that did not answer or was skipped."""
         self.failed.append(RouteAttempt(model.name, model.provider_id, error, response))
@@ -223,9 +223,8 @@ class RouteChoice(_Routed):
         """Note a candidate that is skipped because its circuit is open."""
         if retry_after_s is not None:
             self.retry_after_s = min(self.retry_after_s or retry_after_s, retry_after_s)
-        self.fail(
-            model, ModelCallError("CIRCUIT_OPEN", self.circuit_open_text(model, retry_after_s))
-        )
+        text = self.circuit_open_text(model, retry_after_s)
+        self.fail(model, RoutingError(text, code="CIRCUIT_OPEN"))
 
     def answered(self, candidate: Candidate, response: PromptResponse) -> PromptResponse:
         """Note the answer of a request that several calls were made for; return its response."""
@@ -455,7 +454,7 @@ class PartChoice(_Routed):
         Args:
             timeout_s: the limit in seconds.
         """
-        error = ModelCallError("TIMEOUT", f"no answer within {timeout_s:g} s")
+        error = RoutingError(f"no answer within {timeout_s:g} s", code="TIMEOUT")
         failed: dict[str, Any] = {"error_code": error.code, "error_message": error.message}
         response = None
         for noted, recorded in zip(self.whole.made, self.whole.responses, strict=True):

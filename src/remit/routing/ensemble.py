@@ -17,7 +17,7 @@ from remit.kernel.exchange import PromptRequest
 from remit.kernel.json_text import JsonTextError, load_answer
 from remit.routing.candidate import Candidate
 from remit.routing.choice import Answer, PartChoice, RouteChoice
-from remit.routing.errors import ModelCallError
+from remit.routing.errors import RoutingError
 from remit.routing.intent import text_asked
 
 JUDGE_CONTRACT = "PRC-JUDGE-001"
@@ -112,7 +112,8 @@ def _members(
         if len(found) >= options.size:
             break
         if model.obstacle is not None:
-            choice.fail(model, ModelCallError(*model.obstacle))
+            code, message = model.obstacle
+            choice.fail(model, RoutingError(message, code=code))
             continue
         if candidate.model_id in open_circuits:
             choice.note_open(model, open_circuits[candidate.model_id])
@@ -124,7 +125,7 @@ def _members(
                     f"it may cost {bound / 1e9:.6f} USD, and {left / 1e9:.6f} are left"
                 )  # fmt: skip
                 message = f"{candidate.model_id} is left out: {why}"
-                choice.fail(model, ModelCallError("ENSEMBLE_BUDGET", message))
+                choice.fail(model, RoutingError(message, code="ENSEMBLE_BUDGET"))
                 continue
             left -= bound
         found.append(candidate)

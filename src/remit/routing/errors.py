@@ -10,7 +10,26 @@ from remit.kernel.exchange import PromptResponse
 
 
 class RoutingError(RemitError):
-    """A model could not be chosen."""
+    """A model could not be chosen, or a model of the chain gave no answer.
+
+    Args:
+        message: the fault, as a sentence.
+        next_step: advice; empty if there is none.
+        code: as the attribute.
+
+    Attributes:
+        code: if a model gave no answer, the gateway's error code, such as ``TIMEOUT`` or
+            ``BUDGET_EXHAUSTED``; ``CIRCUIT_OPEN`` if the model failed repeatedly; ``NO_ADAPTER`` if
+            its provider is not registered or it lacks a needed capability. Empty otherwise.
+    """
+
+    def __init__(self, message: str, *, next_step: str = "", code: str = "") -> None:
+        super().__init__(message, next_step=next_step)
+        self.code = code
+
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+ModelCallError = CircuitOpenError = NoAdapterError = RoutingError
 
 
 class WeightsError(RoutingError, ValueError):
@@ -19,24 +38,6 @@ class WeightsError(RoutingError, ValueError):
 
 class ErasedHeadError(WeightsError):
     """The learned head of a decision was erased, because it was learned from erased content."""
-
-
-class ModelCallError(RoutingError):
-    """A model gave no answer, or the call could not be made.
-
-    Attributes:
-        code: the gateway's error code, such as ``TIMEOUT`` or ``BUDGET_EXHAUSTED``;
-            ``CIRCUIT_OPEN`` if the model failed repeatedly; ``NO_ADAPTER`` if its provider is not
-            registered or it lacks a needed capability.
-    """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-# Earlier names, for programs that catch them; they end with version 1.0.
-CircuitOpenError = NoAdapterError = ModelCallError
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class RouteAttempt:
 
     model_id: str
     provider_id: str
-    error: ModelCallError
+    error: RoutingError
     response: PromptResponse | None = None
 
     @property

@@ -11,7 +11,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse
 from remit.routing.candidate_order import Ranking
 from remit.routing.choice import Answer, PartChoice, RouteChoice
-from remit.routing.errors import ModelCallError
+from remit.routing.errors import RoutingError
 from remit.routing.intent import text_asked
 from remit.routing.options import Stage
 
@@ -80,7 +80,7 @@ def _request(
         return choice.options.prompts.request(request, stage.contract_id, variables)
     except RemitError as error:
         message = f"stage {stage.name}: {error.message}"
-        choice.fail(own.models[0], ModelCallError("CONTRACT_ERROR", message))
+        choice.fail(own.models[0], RoutingError(message, code="CONTRACT_ERROR"))
         return None
 
 

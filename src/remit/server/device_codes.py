@@ -16,8 +16,6 @@ import re
 import secrets
 import time
 
-__all__ = ["LASTS_S", "DeviceCodes", "is_device_key", "key_name"]
-
 LASTS_S = 600
 """The lifetime of a device code, in seconds; a user code is accepted for up to twice as long."""
 

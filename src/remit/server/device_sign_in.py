@@ -45,8 +45,6 @@ from remit.server.replies import (
     reply,
 )
 
-__all__ = ["PAGE", "DeviceSignIn"]
-
 PAGE = "/console/device"
 """Path of the page on which a person approves a device."""
 

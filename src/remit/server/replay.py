@@ -36,8 +36,6 @@ from remit.server.sockets import most_connections
 from remit.server.telemetry import CallMetrics
 from remit.server.websocket import WebSocket, refuse_socket
 
-__all__ = ["ReplayServer"]
-
 _KEY = "recorded"  # In place of each provider's key, which no request contains.
 
 

@@ -18,8 +18,6 @@ from remit.ledger import LedgerClient, LedgerEntry, Transaction, content, is_aut
 if TYPE_CHECKING:
     from remit.gateway.budget import TokenBudgeter
 
-__all__ = ["Directory", "Owner", "OwnerKind", "id_of", "scope_of", "shown_keys"]
-
 OwnerKind = Literal["user", "team", "organisation"]
 """Whose budgets a key's calls also count in."""
 

@@ -21,8 +21,6 @@ from remit.ledger import (
     folded_rows,
 )
 
-__all__ = ["KEYS", "check_epoch", "record_change", "recorded_keys"]
-
 _OWNERS = ("user_id", "team_id", "organisation_id")
 _STATED = ("name", "role", "prefix", "user_id", "team_id", "organisation_id", "expires", "hash")
 _NOTHING = dict.fromkeys(("rotated", "old_until", "old_hash", "revoked", "revoked_entry"), "")

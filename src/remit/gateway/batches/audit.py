@@ -14,8 +14,6 @@ from remit.gateway.budget import Hold
 from remit.kernel.budget import path_of
 from remit.ledger import Finding, LedgerClient, Select, entries_of, parse_entry_id, readable
 
-__all__ = ["check_batches"]
-
 _STATED = ("contract_id", "agent_id", "framework_id", "work_order_id", "session_id", "tier")
 _OF_KEY = ("name", "role", "user_id", "team_id", "organisation_id")
 

@@ -13,10 +13,6 @@ from remit.ledger import is_plain_text
 from remit.providers import Body, ProviderError, ProviderResponse, error_of
 from remit.providers.wire import ENDPOINTS, MESSAGES, BodyError, Dialect, Endpoint, object_in
 
-__all__ = [
-    "Place", "answer_of", "id_of", "identified", "is_name", "object_of", "place", "read_line",
-]  # fmt: skip
-
 
 class Place(NamedTuple):
     """The place of a request in a batch: ``said`` for people, ``prefix`` for field names."""

@@ -32,8 +32,6 @@ from remit.ledger import Content, LedgerClient, Transaction, is_plain_text
 from remit.providers import Body, ProviderResponse
 from remit.providers.wire import RESPONSES, BodyError, Dialect, is_reference
 
-__all__ = ["BatchPlan", "BatchRefusedError", "Planner"]
-
 _MAX_LINES = 100_000
 
 

@@ -27,8 +27,6 @@ from remit.ledger import Content, LedgerClient, Transaction
 from remit.providers import Body, Outgoing, ProviderResponse
 from remit.providers.wire import ENDPOINTS, Dialect, ObjectBody
 
-__all__ = ["GROUP", "Results"]
-
 GROUP = 25
 """Results that are recorded in one transaction: other calls wait for it."""
 

@@ -10,10 +10,6 @@ from remit.gateway.auth import Identity
 from remit.gateway.lookup import hidden_name
 from remit.kernel.exchange import PromptRequest
 
-__all__ = [
-    "BOUNDS", "NO_PRICE", "LineRow", "Row", "caller_of", "caller_text", "hold_name", "line_name",
-]  # fmt: skip
-
 _CALLER = (
     "contract_id", "agent_id", "framework_id", "work_order_id", "session_id", "tier",
 )  # fmt: skip

@@ -24,8 +24,6 @@ from remit.ledger import (
     readable,
 )
 
-__all__ = ["BudgetAudit", "Difference", "audit_budgets", "carried_accounts", "check_holds"]
-
 _TABLES = (*MONEY, *USAGE_TABLES)
 _ACCOUNTS = ("budgets", "raised_bounds")
 _USAGE = tuple(one.table for one in USAGE_TABLES)

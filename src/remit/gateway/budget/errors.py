@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["BUSY_S", "BudgetRefusedError", "busy"]
-
 BUSY_S = 1.0
 """When a call that other calls are in the way of may come again, in seconds."""
 

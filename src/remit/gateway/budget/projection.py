@@ -21,8 +21,6 @@ from remit.ledger import (
     parse_entry_id,
 )
 
-__all__ = ["BUDGETS", "HOLDS", "MONEY", "OWNERS", "carried_marks", "carried_of"]
-
 _REPAIR = "remit budget check --repair"
 _OF_A_MINUTE = ("minute", "minute_requests", "minute_tokens")
 _COLUMNS = tuple(name for name in FIELDS if name not in ("scope", *_OF_A_MINUTE))

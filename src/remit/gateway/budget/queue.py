@@ -13,8 +13,6 @@ from typing import TypeVar
 
 from remit.gateway.budget.errors import BudgetRefusedError
 
-__all__ = ["WaitingRoom"]
-
 _T = TypeVar("_T")
 _FIRST_POLL_S = 0.05
 _LONGEST_POLL_S = 0.5

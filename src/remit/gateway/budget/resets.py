@@ -8,8 +8,6 @@ from typing import Any
 from remit.kernel.budget import BudgetStatus, usd_of
 from remit.ledger import LedgerEntry
 
-__all__ = ["reset_metadata", "window_entry"]
-
 
 def reset_metadata(period: str, time_zone: str, end: int) -> dict[str, str]:
     """Return the metadata that describes a window: period, time zone and end.

@@ -15,8 +15,6 @@ from remit.gateway.steps import FIELDS
 from remit.kernel.budget import charged_beside
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 
-__all__ = ["Policy", "Recovery"]
-
 Policy = Literal["charge", "release"]
 """What the reservation of an unanswered call becomes: its bound is charged, or nothing."""
 

@@ -10,8 +10,6 @@ import weakref
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerClosedError, Transaction
 
-__all__ = ["Renewal", "is_out"]
-
 _log = logging.getLogger("remit.gateway")
 
 _SHORTEST_WAIT_S = 0.02

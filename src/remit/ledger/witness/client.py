@@ -12,7 +12,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import call_in_thread
 from remit.ledger.tlog import Note, SignedCheckpoint, TlogError, VerifierKey
 from remit.ledger.tlog.note import COSIGNATURE, parse_decimal
-from remit.ledger.witness.state import WitnessConflictError, WitnessError
+from remit.ledger.witness.state import WitnessError
 from remit.ledger.witness.witness import SIZE_TYPE, Answer, Request
 
 _MAX_ANSWER_BYTES = 64 * 1024
@@ -53,11 +53,11 @@ async def request_cosignature(
 
     Raises:
         InvalidInputError: the URL or the key cannot be used.
-        WitnessConflictError: the witness has cosigned a tree that this checkpoint does not extend:
-            the log was cut off, rewritten or forked. If several processes write one log, a newer
-            checkpoint of another process can be the cause: compare ``witness_size`` with the log.
-        WitnessError: there is no cosignature for another reason: the witness cannot be reached in
-            time, refuses the checkpoint, or answers incorrectly.
+        WitnessError: there is no cosignature: the witness cannot be reached in time, refuses the
+            checkpoint, or answers incorrectly. With ``witness_size``, the witness has cosigned a
+            tree that this checkpoint does not extend: the log was cut off, rewritten or forked. If
+            several processes write one log, a newer checkpoint of another process can be the
+            cause: compare ``witness_size`` with the log.
         LedgerError, TlogError: ``prove`` failed; its error is raised unchanged.
     """
     if key.kind != COSIGNATURE:
@@ -138,14 +138,13 @@ class _Exchange:
         """Return the size in a 409 answer.
 
         Raises:
-            WitnessConflictError: the size is greater than this log's.
-            WitnessError: the answer is not a size.
+            WitnessError: the size is greater than this log's, or the answer is not a size.
         """
         held = parse_decimal(answer.body.removesuffix(b"\n").decode("latin-1"))
         if held is None:
             raise self.failed("names a size that is not a number")
         if held > self.size:
-            raise WitnessConflictError(
+            raise WitnessError(
                 f"This ledger was cut off or rewritten: the witness {self.key.name} has seen "
                 f"{held} entries of {self.signed.checkpoint.origin!r}, this ledger has "
                 f"{self.size}.",
@@ -205,8 +204,8 @@ class _Exchange:
             _ADVICE.get(status, retry),
         )
 
-    def _conflict(self, what: str, held: int) -> WitnessConflictError:
-        return WitnessConflictError(
+    def _conflict(self, what: str, held: int) -> WitnessError:
+        return WitnessError(
             f"This ledger was rewritten: the witness {self.key.name} {what}.",
             next_step=f"{_KEEP}`remit ledger verify --checkpoint` with a checkpoint held outside "
             "shows where they part.",

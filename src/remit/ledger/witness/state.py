@@ -59,25 +59,30 @@ _CREATE = f"""
 
 
 class WitnessError(RemitError):
-    """A witness cannot run, cannot be reached, or does not answer correctly."""
-
-
-class WitnessConflictError(WitnessError):
-    """A witness has cosigned a tree that this log's tree does not extend.
+    """A witness cannot run, cannot be reached, does not answer correctly, or contradicts this log.
 
     Args:
         message: the fault, as a sentence.
-        next_step: advice.
+        next_step: advice; empty if there is none.
+        witness_size: as the attribute.
+        size: as the attribute.
 
     Attributes:
-        witness_size: number of entries that the witness has seen.
-        size: number of entries in this log's checkpoint.
+        witness_size: number of entries that the witness has seen, if it has cosigned a tree that
+            this log's tree does not extend; None for every other fault.
+        size: number of entries in this log's checkpoint; None without ``witness_size``.
     """
 
-    def __init__(self, message: str, *, next_step: str, witness_size: int, size: int) -> None:
+    def __init__(
+        self, message: str, *, next_step: str = "", witness_size: int | None = None,
+        size: int | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(message, next_step=next_step)
         self.witness_size = witness_size
         self.size = size
+
+
+WitnessConflictError = WitnessError  # The earlier name, until 1.0.
 
 
 @dataclass(frozen=True, slots=True)

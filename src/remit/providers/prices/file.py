@@ -26,8 +26,6 @@ from pydantic_core import PydanticCustomError
 from remit.kernel.errors import RemitError
 from remit.providers.prices.price import RATES, Price, Rates, Tier
 
-__all__ = ["SNAPSHOT_FORMS", "Limits", "Model", "TableFile", "parse"]
-
 SNAPSHOT_FORMS = {
     "YYYY-MM-DD": (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), "%Y-%m-%d"),
     "YYYYMMDD": (re.compile(r"[0-9]{8}"), "%Y%m%d"),

@@ -20,8 +20,6 @@ from remit.providers.prices.overlay import Overlay
 from remit.providers.prices.price import RATES, rate_data
 from remit.providers.prices.table import PriceTable
 
-__all__ = ["is_litellm", "read_litellm"]
-
 _FIGURES = {
     "input": ("input_cost_per_token",),
     "output": ("output_cost_per_token",),

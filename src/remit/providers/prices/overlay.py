@@ -14,8 +14,6 @@ from remit.kernel.errors import RemitError
 from remit.providers.prices.price import Price
 from remit.providers.prices.table import PriceTable
 
-__all__ = ["Overlay", "parse_decimal"]
-
 _HEAD = """\
 # The operator's prices, which override those that come with Remit (`remit price`, docs/prices.md).
 # After an edit, record the file with `remit price import`; until then gate G3 fails.

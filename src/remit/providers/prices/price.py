@@ -12,11 +12,6 @@ from msgspec import Struct
 
 from remit.kernel.errors import InvalidInputError
 
-__all__ = [
-    "RATES", "Price", "Rates", "Tier", "Usage", "charge_data", "price_data", "rate_data",
-    "usd_text",
-]  # fmt: skip
-
 RATES = ("input", "output", "cached_input", "cache_write", "cache_write_long", "reasoning")
 
 _MILLION = 1_000_000  # Providers quote prices for a million tokens.

@@ -14,8 +14,6 @@ from remit.kernel.installation import InstalledFiles, shipped_file
 from remit.providers.prices.file import SNAPSHOT_FORMS, Model, TableFile, parse
 from remit.providers.prices.price import Price, charge_data
 
-__all__ = ["PriceTable", "differences"]
-
 _INSTALLED = "HOT/prices/prices.toml"
 _Key = tuple[str, str]
 """A provider, and a name or key of one of its models."""

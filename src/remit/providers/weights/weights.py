@@ -19,8 +19,6 @@ from typing import BinaryIO
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["KnownModel", "WeightStore", "file_sha256", "known_models"]
-
 _MAGIC = b"GGUF"
 _BLOCK = 1 << 20
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")

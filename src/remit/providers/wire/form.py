@@ -17,8 +17,6 @@ from remit.providers.wire.body import Body, BodyError, Cut, object_in, require_m
 from remit.providers.wire.endpoint import TRANSCRIPTIONS, TRANSLATIONS, Endpoint
 from remit.providers.wire.sound import longest_seconds
 
-__all__ = ["ArrivingForm", "FormBody", "ObjectBody"]
-
 _MAX_PARTS = 256
 _MAX_HEADER_BYTES = 16_384
 _MAX_TEXT_BYTES = 1 << 20

@@ -16,8 +16,6 @@ from typing import Any, Literal, NamedTuple
 
 from remit.providers.wire.endpoint import Endpoint
 
-__all__ = ["PASSED_PATHS", "PassedPath", "find_passed", "is_refused", "kinds_made", "matches"]
-
 _ID = "{id}"
 _IDS = re.compile(r"[A-Za-z0-9_.:@~+=-]{1,512}")
 """The form of ids. A slash or a percent sign could lead to another path of the provider."""

@@ -12,8 +12,6 @@ import re
 import struct
 from collections.abc import Iterator
 
-__all__ = ["longest_seconds"]
-
 _UNKNOWN = "the length is unknown"
 _MAX_FRAMES = 500_000  # the work is bounded: three hours of MP3 at 48 kHz
 _MAX_SEGMENTS = 2_000_000

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
-from remit.operations import Caller, Operation, RootPort, field
+from remit.operations import Answer, Caller, Operation, RootPort, field, verb
 from remit.operations.files import note_unused, read_references, read_table, require_exchanges
 from remit.runtime.operations.fits import proposed, require_reason
 
 if TYPE_CHECKING:
-    from remit.learning import Estimate
+    from remit.learning import Estimate, ReplayResult
     from remit.learning.judges import JudgeReport
+    from remit.learning.meta import Attribution
     from remit.learning.prompts import Found, Measured, PromptLoop
     from remit.ledger import LedgerClient
     from remit.runtime.runtime import Runtime
@@ -53,80 +55,70 @@ def _references() -> Any:
     )  # fmt: skip
 
 
-class JudgeAnswers(Operation):
+@verb("learn judge", changes=True, writes=lambda root: False)  # The runtime opens the ledger.
+def judge_answers(
+    root: RootPort, caller: Caller, *,
+    exchange_ids: list[str] = field("Ids of exchanges.", [], flag="", metavar="[ID]..."),
+    contract_id: str | None = field("Grade the latest answers under this contract.", None,
+                                    flag="--contract"),
+    latest: int = field("Number of answers to grade.", 20, least=1),
+    model: str | None = field("The model that judges (default: the configured one).", None),
+    usd: float | None = _usd(None),
+    calls: int | None = field("Limit of model calls.", None, least=1),
+    width: float = field(
+        "Wanted width of the confidence interval; the report says how many labels it needs.", 0.1,
+        least=0, is_open=True,
+    ),
+) -> Answer:  # fmt: skip
     """Have a model grade answers under PRC-JUDGE-001, within a budget. Without IDs or --contract,
     show how reliable each judge's grades are.
 
     ID is the id of an exchange. A grade is feedback with the source `judge`; it is used if no
     person or program graded the answer. Answers that this judge already graded are skipped.
+
+    Raises:
+        InvalidInputError: ids and a contract are given.
+        RemitError: an id names no exchange, or no model is reachable.
     """
+    from remit.learning import open_account
+    from remit.learning.judges import Judge, read_judges
+    from remit.runtime.runtime import Runtime
 
-    command, changes = "learn judge", True
+    if not exchange_ids and contract_id is None:
+        return _judges(read_judges(root.ledger, width=width), {})
+    if exchange_ids and contract_id is not None:
+        raise InvalidInputError("Give IDs, or --contract.")
+    with Runtime.open(root.path, model=model, by=caller.name) as runtime:
+        runtime.require_model()
+        open_account(runtime.budgeter, caller.name)
+        made = Judge(
+            runtime.gateway, runtime.ledger, runtime.contracts, runtime.provider_id,
+            runtime.model_id,
+        )  # fmt: skip
+        chosen = tuple(exchange_ids) or _latest(runtime.ledger, contract_id or "", latest)
+        done = made.run(
+            chosen, usd=usd, calls=calls,
+            progress=lambda number: root.note(f"{number} of {len(chosen)}"),
+        )  # fmt: skip
+        found = read_judges(runtime.ledger, width=width)
+    if done.ended == "budget":
+        root.note("The budget was spent before all answers were graded. Run the command again "
+                  "to continue.")  # fmt: skip
+    own = [one for one in found if one.judge == made.name]
+    return _judges(own, {"judge": made.name, **asdict(done)})
 
-    exchange_ids: list[str] = field("Ids of exchanges.", [], flag="", metavar="[ID]...")
-    contract_id: str | None = field("Grade the latest answers under this contract.", None,
-                                    flag="--contract")  # fmt: skip
-    latest: int = field("Number of answers to grade.", 20, least=1)
-    model: str | None = field("The model that judges (default: the configured one).", None)
-    usd: float | None = _usd(None)
-    calls: int | None = field("Limit of model calls.", None, least=1)
-    width: float = field(
-        "Wanted width of the confidence interval; the report says how many labels it needs.", 0.1,
-        least=0, is_open=True,
-    )  # fmt: skip
 
-    def writes(self, root: RootPort) -> bool:
-        """Return False: grades are written by the runtime, which opens the ledger itself."""
-        return False
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Grade answers, and return the numbers and the judge's reliability.
-
-        Raises:
-            InvalidInputError: ids and a contract are given.
-            RemitError: an id names no exchange, or no model is reachable.
-        """
-        from remit.learning import open_account
-        from remit.learning.judges import Judge, read_judges
-        from remit.runtime.runtime import Runtime
-
-        if not self.exchange_ids and self.contract_id is None:
-            self.judges = read_judges(root.ledger, width=self.width)
-            return {"judges": [one.to_dict() for one in self.judges]}
-        if self.exchange_ids and self.contract_id is not None:
-            raise InvalidInputError("Give IDs, or --contract.")
-        with Runtime.open(root.path, model=self.model, by=caller.name) as runtime:
-            runtime.require_model()
-            open_account(runtime.budgeter, caller.name)
-            made = Judge(
-                runtime.gateway, runtime.ledger, runtime.contracts, runtime.provider_id,
-                runtime.model_id,
-            )  # fmt: skip
-            chosen = tuple(self.exchange_ids) or _latest(
-                runtime.ledger, self.contract_id or "", self.latest
-            )
-            done = made.run(
-                chosen, usd=self.usd, calls=self.calls,
-                progress=lambda number: root.note(f"{number} of {len(chosen)}"),
-            )  # fmt: skip
-            found = read_judges(runtime.ledger, width=self.width)
-        self.judges = [one for one in found if one.judge == made.name]
-        if done.ended == "budget":
-            root.note("The budget was spent before all answers were graded. Run the command again "
-                      "to continue.")  # fmt: skip
-        judges = [one.to_dict() for one in self.judges]
-        return {"judge": made.name, **asdict(done), "judges": judges}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the numbers, and the reliability of each judge."""
-        if "judge" in found:
-            calls = count(found["calls"], "call")
-            yield (f"{len(found['graded'])} graded, {found['passed_over']} skipped, "
-                   f"{found['failed']} failed; {calls} for {found['usd']:.6f} USD")  # fmt: skip
-        elif not self.judges:
-            yield "No judge has graded any answer yet."
-        for one in self.judges:
-            yield from _judge_lines(one)
+def _judges(judges: Sequence[JudgeReport], done: dict[str, Any]) -> Answer:
+    """Return the numbers of a run, if there was one, and the reliability of each judge."""
+    lines: list[str] = []
+    if done:
+        lines = [f"{len(done['graded'])} graded, {done['passed_over']} skipped, "
+                 f"{done['failed']} failed; {count(done['calls'], 'call')} for "
+                 f"{done['usd']:.6f} USD"]  # fmt: skip
+    elif not judges:
+        lines = ["No judge has graded any answer yet."]
+    value = {**done, "judges": [one.to_dict() for one in judges]}
+    return Answer(value, chain(lines, *map(_judge_lines, judges)))
 
 
 def _latest(ledger: LedgerClient, contract_id: str, number: int) -> tuple[str, ...]:
@@ -346,95 +338,93 @@ def _name(schema: Any, references: Any) -> str:
     return sha256_hex(canonical_json(schema if references is None else references))[:16]
 
 
-class ReplayChange(Operation):
+def _replay_lines(
+    found: dict[str, Any], sides: Sequence[ReplayResult], cause: Attribution | None
+) -> Iterator[str]:
+    """Yield the effect, or the cause of bad answers."""
+    if cause is None:
+        effect, gate = found["effect"], found["gate"]
+        for name, item in found.items():
+            if name not in ("effect", "gate", "kept"):
+                yield f"{name}  {item}"
+        yield (f"effect  {effect['value']:+.4f} [{effect['low']:+.4f}, {effect['high']:+.4f}] "
+               f"n={effect['samples']}")  # fmt: skip
+        yield f"always valid  [{gate['low']:+.4f}, {gate['high']:+.4f}]"
+        return
+    question, model = sides
+    yield f"{_CAUSES[cause.cause]} ({cause.cause})"
+    yield f"asked again under both  {len(cause.exchanges)} of {question.wanted}"
+    yield f"spent  ${(question.spent_nano + model.spent_nano) / 1e9:.6f}"
+    yield f"question changed  {_interval(cause.question)}"
+    yield f"model changed  {_interval(cause.model)}"
+    yield f"difference  {_interval(cause.advantage)}"
+
+
+@verb("learn replay", changes=True)
+def replay_change(
+    root: RootPort, caller: Caller, *,
+    contract_id: str = field("Contract whose exchanges are replayed.", flag="--contract"),
+    change: dict[str, Any] | None = field(
+        "A change of the contract's prompt or boundary, as JSON or TOML.", None, metavar="FILE",
+        read=read_table,
+    ),
+    proposal: str | None = field("Replay the change of this proposal: an id, or `last`.", None),
+    model: str | None = field(
+        "The model that answers (default: the contract's, else the recorded one).", None
+    ),
+    usd: float = _usd(),
+    json_schema: dict[str, Any] | None = _schema(),
+    references: dict[str, str] | None = _references(),
+    both: bool = field(
+        "Test the change alone and the model alone, to find out which one matters.", False,
+        flag="--attribute",
+    ),
+    queue: str | None = field("Submit the replay as an order to this queue, for a worker.", None),
+) -> Answer:  # fmt: skip
     """Ask held-out exchanges again under a change, and grade both answers by the same rule.
 
     If the budget runs out or the process is killed, run the command again to continue; no call is
     paid for twice.
+
+    Raises:
+        InvalidInputError: the change or the model is missing, or they contradict each other.
+        RemitError: the contract or the proposal is unknown, or no model is reachable.
     """
+    from remit.agents.queue import Submission
+    from remit.runtime.replays import REPLAY, Replays, ReplayWanted, replay_report
+    from remit.runtime.runtime import Runtime
 
-    command, changes = "learn replay", True
+    _check_change(is_changed=[change is not None, proposal is not None], model=model, both=both)
+    with Runtime.open(root.path, model=model, by=caller.name) as runtime:
+        require_exchanges(runtime.ledger, references or ())
+        wanted = ReplayWanted(
+            contract_id=contract_id, usd=usd, change=change, proposal=proposal or "",
+            schema=json_schema, references=references, both=both,
+            model=(runtime.provider_id, runtime.model_id) if model else None,
+        )  # fmt: skip
+        made = Replays(runtime, wanted, caller.name)
+        note_unused(root, references or {}, made.exchanges)
+        if queue is not None:
+            order = Submission(agent_id=REPLAY, kind=REPLAY, task=wanted.task, queue=queue)
+            order_id = runtime.orders.submit(order, by=caller.name)
+            return Answer({"order_id": order_id}, [order_id])
+        sides, cause = made.run(lambda done, total: root.note(f"{done} of {total}"))
+    if any(one.ended == "budget" for one in sides):
+        root.note("The budget was spent before all exchanges were asked. Run the command again "
+                  "with a larger --usd to continue.")  # fmt: skip
+    report = replay_report(sides, cause)
+    found = report if cause is not None else {**report, "kept": str(made.file)}
+    return Answer(found, _replay_lines(found, sides, cause))
 
-    contract_id: str = field("Contract whose exchanges are replayed.", flag="--contract")
-    change: dict[str, Any] | None = field(
-        "A change of the contract's prompt or boundary, as JSON or TOML.", None, metavar="FILE",
-        read=read_table,
-    )  # fmt: skip
-    proposal: str | None = field("Replay the change of this proposal: an id, or `last`.", None)
-    model: str | None = field(
-        "The model that answers (default: the contract's, else the recorded one).", None
-    )
-    usd: float = _usd()
-    json_schema: dict[str, Any] | None = _schema()
-    references: dict[str, str] | None = _references()
-    both: bool = field(
-        "Test the change alone and the model alone, to find out which one matters.", False,
-        flag="--attribute",
-    )  # fmt: skip
-    queue: str | None = field("Submit the replay as an order to this queue, for a worker.", None)
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Ask and grade, or submit the order.
-
-        Raises:
-            InvalidInputError: the change or the model is missing, or they contradict each other.
-            RemitError: the contract or the proposal is unknown, or no model is reachable.
-        """
-        from remit.agents.queue import Submission
-        from remit.runtime.replays import REPLAY, Replays, ReplayWanted, replay_report
-        from remit.runtime.runtime import Runtime
-
-        changed = sum(one is not None for one in (self.change, self.proposal))
-        if changed > 1 or not (changed or self.model):
-            raise InvalidInputError("Give --change, --proposal or --model; --model can be combined "
-                                    "with either of the others.")  # fmt: skip
-        if self.both and not (changed and self.model):
-            raise InvalidInputError(
-                "--attribute requires --model and one of --change and --proposal."
-            )
-        with Runtime.open(root.path, model=self.model, by=caller.name) as runtime:
-            require_exchanges(runtime.ledger, self.references or ())
-            wanted = ReplayWanted(
-                contract_id=self.contract_id, usd=self.usd, change=self.change,
-                proposal=self.proposal or "", schema=self.json_schema, references=self.references,
-                both=self.both,
-                model=(runtime.provider_id, runtime.model_id) if self.model else None,
-            )  # fmt: skip
-            made = Replays(runtime, wanted, caller.name)
-            note_unused(root, self.references or {}, made.exchanges)
-            if self.queue is not None:
-                order = Submission(agent_id=REPLAY, kind=REPLAY, task=wanted.task, queue=self.queue)
-                return {"order_id": runtime.orders.submit(order, by=caller.name)}
-            sides, self.cause = made.run(lambda done, total: root.note(f"{done} of {total}"))
-        self.sides = sides
-        if any(one.ended == "budget" for one in sides):
-            root.note("The budget was spent before all exchanges were asked. Run the command again "
-                      "with a larger --usd to continue.")  # fmt: skip
-        report = replay_report(sides, self.cause)
-        return report if self.cause is not None else {**report, "kept": str(made.file)}
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the id of the order, the effect, or the cause of bad answers."""
-        if self.queue is not None:
-            yield found["order_id"]
-            return
-        cause = self.cause
-        if cause is None:
-            effect, gate = found["effect"], found["gate"]
-            for name, item in found.items():
-                if name not in ("effect", "gate", "kept"):
-                    yield f"{name}  {item}"
-            yield (f"effect  {effect['value']:+.4f} [{effect['low']:+.4f}, {effect['high']:+.4f}] "
-                   f"n={effect['samples']}")  # fmt: skip
-            yield f"always valid  [{gate['low']:+.4f}, {gate['high']:+.4f}]"
-            return
-        question, model = self.sides
-        yield f"{_CAUSES[cause.cause]} ({cause.cause})"
-        yield f"asked again under both  {len(cause.exchanges)} of {question.wanted}"
-        yield f"spent  ${(question.spent_nano + model.spent_nano) / 1e9:.6f}"
-        yield f"question changed  {_interval(cause.question)}"
-        yield f"model changed  {_interval(cause.model)}"
-        yield f"difference  {_interval(cause.advantage)}"
+def _check_change(*, is_changed: Sequence[bool], model: str | None, both: bool) -> None:
+    """Raise InvalidInputError if a replay has no change or model, or contradictory ones."""
+    changed = sum(is_changed)
+    if changed > 1 or not (changed or model):
+        raise InvalidInputError("Give --change, --proposal or --model; --model can be combined "
+                                "with either of the others.")  # fmt: skip
+    if both and not (changed and model):
+        raise InvalidInputError("--attribute requires --model and one of --change and --proposal.")
 
 
 def _interval(one: Estimate) -> str:

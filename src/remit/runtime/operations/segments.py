@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
-from remit.operations import Caller, Note, Operation, RootPort, field, verb
+from remit.operations import Answer, Caller, Note, RootPort, field, verb
 from remit.operations.files import archives
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient
-    from remit.ledger.segments import Guard
+    from remit.ledger.segments import Guard, SegmentReport
 
 
 @contextlib.contextmanager
@@ -73,92 +73,86 @@ def require_archive(ledger: LedgerClient, folders: list[Path], what: str) -> Non
         )
 
 
-class MoveToSegment(Operation):
+def _moved_lines(done: SegmentReport) -> Iterator[str]:
+    """Yield the numbers of entries, and notes on remaining copies and backups."""
+    if done.archived_id:
+        yield (f"{done.entries} of the entries {done.first} to {done.end - 1} were moved to "
+               f"{done.directory} ({done.archived_id})")  # fmt: skip
+        yield f"{count(done.stayed, 'entry')} from before {done.end} left in the database"
+    else:
+        yield f"Nothing to move: all entries before entry {done.end} are archived."
+    if done.remainder:
+        yield Note(done.remainder)
+    if done.archived_id:
+        yield Note("Back up the segment like the ledger: it holds the only copy of these entries.")
+
+
+def _finished_lines(found: dict[str, Any], archives: list[Path]) -> Iterator[str]:
+    """Yield the numbers of removed entries and deleted values, and a note on remaining copies."""
+    yield f"{count(found['removed'], 'archived entry')} removed from the database"
+    if archives:
+        yield f"{count(found['purged'], 'erased value')} deleted from the segments"
+    if found["remainder"]:
+        yield Note(found["remainder"])
+
+
+@verb("ledger archive", changes=True, doc="Move entries as `segment` does, until version 1.0.")
+@verb("ledger segment", changes=True)
+def move_to_segment(
+    root: RootPort, caller: Caller, *,
+    before: str | None = field("Move entries before this time or entry.", None,
+                               metavar="WHEN|SEQ|ID"),
+    folder: Path | None = field("Directory of the new segment.", None, flag="--out",
+                                place="folder"),
+    format: str | None = field("Ignored: archives of earlier versions had a format.", None,
+                               is_hidden=True),
+    jobs: int | None = field("Processes (default: one per core).", None, least=1),
+    finish: bool = field("Only complete an interrupted run or erasure.", False),
+    convert: Path | None = field(
+        "Only replace the archives that an earlier version wrote here by segments.", None,
+        metavar="DIR", place="input folder",
+    ),
+    archives: list[Path] = archives(),
+) -> Answer:  # fmt: skip
     """Move old entries of ended sessions from the database to a segment.
 
     A segment is a ledger file of its own. Remit copies the entries, verifies the copy, records an
     ARCHIVED entry, compares the rows with the copy, and deletes them. Proofs keep working.
+
+    Raises:
+        InvalidInputError: the options contradict each other, or nothing is requested.
+        LedgerError: the segment cannot be written, or differs from the rows.
+        LeaseBusyError: another process changes the segments.
     """
+    from remit.ledger import segments
+    from remit.runtime.state import carried_state
 
-    command, changes = "ledger segment", True
-
-    before: str | None = field("Move entries before this time or entry.", None,
-                               metavar="WHEN|SEQ|ID")  # fmt: skip
-    folder: Path | None = field("Directory of the new segment.", None, flag="--out",
-                                place="folder")  # fmt: skip
-    format: str | None = field("Ignored: archives of earlier versions had a format.", None,
-                               is_hidden=True)  # fmt: skip
-    jobs: int | None = field("Processes (default: one per core).", None, least=1)
-    finish: bool = field("Only complete an interrupted run or erasure.", False)
-    convert: Path | None = field(
-        "Only replace the archives that an earlier version wrote here by segments.", None,
-        metavar="DIR", place="input folder",
-    )  # fmt: skip
-    archives: list[Path] = archives()
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Move the entries, or only finish or convert.
-
-        Raises:
-            InvalidInputError: the options contradict each other, or nothing is requested.
-            LedgerError: the segment cannot be written, or differs from the rows.
-            LeaseBusyError: another process changes the segments.
-        """
-        from remit.ledger import segments
-        from remit.runtime.state import carried_state
-
-        wanted = bool(self.before or self.folder) + self.finish + (self.convert is not None)
-        is_half = bool(self.before) != bool(self.folder)
-        if wanted != 1 or (self.archives and not self.finish) or is_half:
-            raise InvalidInputError("Give --before and --out, or --finish, or --convert.")
-        ledger = root.ledger
-        with exclusive(root) as guard:
-            if self.finish:
-                purged = segments.purge_all(ledger, self.archives) if self.archives else 0
-                removed, remainder = segments.finish(
-                    ledger, self.archives, guard=guard, progress=root.progress
-                )
-                return {"removed": removed, "purged": purged, "remainder": remainder or None}
-            if self.convert is not None:
-                return {"converted": segments.convert(ledger, self.convert)}
-            assert self.before is not None
-            assert self.folder is not None
-            self.done = segments.move_to_segment(
-                ledger, segments.cut_at(ledger, self.before), self.folder, by=caller.name,
-                carry=carried_state, guard=guard, jobs=self.jobs or os.cpu_count() or 1,
-                progress=root.progress,
-            )  # fmt: skip
-        for path in segments.interrupted_copies(self.folder):
-            root.note(f"{path} is left over from an interrupted run. Keep a copy, then remove it.")
-        return asdict(self.done)
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the numbers of entries, and notes on remaining copies and backups."""
-        if self.convert is not None:
-            yield f"{count(found['converted'], 'archive')} replaced by segments"
-            return
-        if self.finish:
-            yield f"{count(found['removed'], 'archived entry')} removed from the database"
-            if self.archives:
-                yield f"{count(found['purged'], 'erased value')} deleted from the segments"
-        elif not self.done.archived_id:
-            yield f"Nothing to move: all entries before entry {self.done.end} are archived."
-        else:
-            done = self.done
-            yield (f"{done.entries} of the entries {done.first} to {done.end - 1} were moved to "
-                   f"{done.directory} ({done.archived_id})")  # fmt: skip
-            yield f"{count(done.stayed, 'entry')} from before {done.end} left in the database"
-        if found["remainder"]:
-            yield Note(found["remainder"])
-        if not self.finish and self.done.archived_id:
-            yield Note("Back up the segment like the ledger: it holds the only copy of these "
-                       "entries.")  # fmt: skip
-
-
-class Archive(MoveToSegment):
-    """Move entries as `segment` does, until version 1.0."""
-
-    command = "ledger archive"
+    wanted = bool(before or folder) + finish + (convert is not None)
+    if wanted != 1 or (archives and not finish) or bool(before) != bool(folder):
+        raise InvalidInputError("Give --before and --out, or --finish, or --convert.")
+    ledger = root.ledger
+    with exclusive(root) as guard:
+        if finish:
+            purged = segments.purge_all(ledger, archives) if archives else 0
+            removed, remainder = segments.finish(
+                ledger, archives, guard=guard, progress=root.progress
+            )
+            found = {"removed": removed, "purged": purged, "remainder": remainder or None}
+            return Answer(found, _finished_lines(found, archives))
+        if convert is not None:
+            converted = segments.convert(ledger, convert)
+            text = f"{count(converted, 'archive')} replaced by segments"
+            return Answer({"converted": converted}, [text])
+        assert before is not None
+        assert folder is not None
+        done = segments.move_to_segment(
+            ledger, segments.cut_at(ledger, before), folder, by=caller.name,
+            carry=carried_state, guard=guard, jobs=jobs or os.cpu_count() or 1,
+            progress=root.progress,
+        )  # fmt: skip
+    for path in segments.interrupted_copies(folder):
+        root.note(f"{path} is left over from an interrupted run. Keep a copy, then remove it.")
+    return Answer(asdict(done), _moved_lines(done))
 
 
 def _import_ledger_lines(found: dict[str, Any]) -> Iterator[str]:

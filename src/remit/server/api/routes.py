@@ -78,8 +78,7 @@ def _add(router: APIRouter, kind: type[Operation], root: RootPort) -> None:
         page = {name: getattr(request, name) for name in _PAGE} if kind.member else {}
         stated = {name: value for name, value in given.items() if name not in page}
         by = operations.Caller(caller, subject_id=context.subject_id)
-        found = kind(**stated, **named).run(root, by)
-        found = found.value if isinstance(found, operations.Answer) else found
+        found = kind(**stated, **named).value(root, by)
         if isinstance(found, Generator):
             return Streamed(found, kind.media_type, f"remit-{name}")
         if kind.media_type:

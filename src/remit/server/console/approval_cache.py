@@ -7,8 +7,6 @@ import time
 from remit.agents import Approval, ApprovalQueue
 from remit.ledger import LedgerClient
 
-__all__ = ["WaitingApprovals"]
-
 _READ = 100  # requests that are read; older ones that still wait are on the page of approvals
 _LASTS_S = 10.0  # A request can expire without an event.
 _EVENTS = (

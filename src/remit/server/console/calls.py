@@ -21,8 +21,6 @@ from remit.views import wording
 from remit.views.entries import place_of
 from remit.views.periods import instant_of
 
-__all__ = ["PATH", "VIEWS"]
-
 PATH = "/console/calls"
 
 _LISTED = 50

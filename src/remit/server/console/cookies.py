@@ -96,6 +96,3 @@ class SignedCookie:
 
 def _text(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-__all__ = ["SignedCookie"]

@@ -13,8 +13,6 @@ from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.device_codes import DeviceCodes, key_name
 from remit.server.device_sign_in import PAGE
 
-__all__ = ["VIEWS"]
-
 _TEMPLATE = "device.html.j2"
 _DENIED_S = 1.0  # lifetime of the key of a denied device, which is revoked at once
 

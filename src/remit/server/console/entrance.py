@@ -155,6 +155,3 @@ class Entrance:
             return page._replace(headers=(sign_in.cookie_ended(),))
         login = self._logins.begin(person, secure=sign_in.is_secure or is_secure(scope))
         return see(following, login, sign_in.cookie_ended())
-
-
-__all__ = ["LOGIN", "Entrance"]

@@ -108,9 +108,3 @@ def _is_own(headers: Headers) -> bool:
     except ValueError:
         return False
     return from_host == named.get(b"host", b"").decode("latin-1").lower()
-
-
-__all__ = [
-    "MAX_LOGIN_BYTES", "PREFIX", "is_secure", "not_own", "own_path", "read_form", "read_query",
-    "see",
-]  # fmt: skip

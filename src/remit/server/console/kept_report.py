@@ -14,8 +14,6 @@ from remit.learning.meta import read_report
 from remit.learning.proposals import ProposalError, Proposals
 from remit.ledger import LedgerClient
 
-__all__ = ["LATEST", "KeptReport"]
-
 LATEST = 2_000
 """The largest number of exchanges that a report reads."""
 

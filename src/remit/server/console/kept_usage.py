@@ -15,8 +15,6 @@ from remit.ledger.usage import QUARTER_S
 from remit.views.periods import Period, periods_of
 from remit.views.usage import UsageRow, quarters_between, read_usage
 
-__all__ = ["KeptUsage", "Window", "added_up"]
-
 _MAX_ROWS = 50_000  # A cached row takes half a kilobyte.
 _GRACE = 2  # Quarter hours: clocks of several machines may differ, and a commit may be late.
 _SUMS = (

@@ -19,8 +19,6 @@ from remit.server.refusals import HttpError
 from remit.server.replies import Answer
 from remit.views import wording
 
-__all__ = ["PATH", "VIEWS"]
-
 PATH = "/console/keys"
 
 _LISTED = 50
@@ -121,7 +119,7 @@ def change(sources: Sources, asked: Asked) -> Page | Answer:
     elif name:
         fixed = {"name_or_id" if kind == "key" else "id": name}
     request = read_operation(operation, asked.form, **fixed)
-    found = request.run(sources.writes, Caller(asked.identity))
+    found = request.value(sources.writes, Caller(asked.identity))
     if "key" in found:
         return Page(
             "key_made.html.j2",

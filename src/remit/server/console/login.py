@@ -112,6 +112,3 @@ def _digest(oidc: OidcSettings) -> str:
     fields = oidc.model_dump(include=named)
     ordered = {name: [*getattr(oidc, name).items()] for name in ("roles", "teams")}
     return sha256_hex(canonical_json({**fields, **ordered}))
-
-
-__all__ = ["COOKIE", "LASTS_S", "Login", "Logins", "login_cookie"]

@@ -34,8 +34,6 @@ from remit.kernel.settings import OidcSettings
 from remit.server.console.cookies import SignedCookie
 from remit.server.replies import Headers
 
-__all__ = ["SignIn", "SignInError", "person_of"]
-
 ALGORITHMS = ("RS256", "ES256", "EdDSA")
 
 _SIGN_IN_AGAIN = "Sign in again."

@@ -11,8 +11,6 @@ from pydantic import ValidationError
 from remit.kernel.errors import InvalidInputError
 from remit.operations import Field, Operation, request_model
 
-__all__ = ["form_of", "read_operation"]
-
 _UNITS = {"usd": "US dollars", "rpm": "Calls per minute", "tpm": "Tokens per minute"}
 
 

@@ -22,8 +22,6 @@ from remit.server.telemetry.tracing import INSTALL, made_resource, signal_url
 if TYPE_CHECKING:
     from requests import Response
 
-__all__ = ["log_sender"]
-
 _NAMES = {"session_id": "gen_ai.conversation.id", "agent_id": "gen_ai.agent.id",
           "model_id": "gen_ai.response.model"}  # fmt: skip
 """Columns with a name in OpenTelemetry's GenAI conventions; the others are ``remit.NAME``."""

@@ -43,8 +43,6 @@ from remit.server.sockets import Options
 from remit.server.tenants.open_tenants import OpenTenant, OpenTenants
 from remit.server.websocket import WebSocket
 
-__all__ = ["Dispatcher", "has_tenants"]
-
 _POLL_S = 1.0  # Pause between checks for idle, moved and changed tenants.
 _HEADS_S = 10.0  # Pause between readings of the heads of tenants' logs.
 _PROCESS_PATHS = ("/healthz", "/readyz")

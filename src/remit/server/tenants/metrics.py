@@ -9,8 +9,6 @@ from typing_extensions import override
 from remit.gateway import CallReport, CircuitBreaker
 from remit.server.telemetry import CallMetrics
 
-__all__ = ["TenantMetrics"]
-
 
 class TenantMetrics(CallMetrics):
     """A view of one tenant's series in the host's metrics; counts nothing itself.

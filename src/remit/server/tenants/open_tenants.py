@@ -34,8 +34,6 @@ from remit.server.shares import Shares
 from remit.server.telemetry import CallMetrics
 from remit.server.tenants.metrics import TenantMetrics
 
-__all__ = ["OpenTenant", "OpenTenants"]
-
 _log = logging.getLogger("remit.server.tenants")
 
 _IDLE_S = 900.0
