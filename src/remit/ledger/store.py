@@ -257,6 +257,7 @@ class Store(Reader):
             undid this unit alone.
 
         Raises:
+            LedgerClosedError: the store is closed.
             LedgerRollbackError: the database lacks entries that this store has seen.
             RemitError: the whole transaction failed; nothing of it is recorded.
         """
@@ -443,7 +444,10 @@ class Store(Reader):
 
     @abstractmethod
     def close(self) -> None:
-        """Close all connections. Closing twice is harmless."""
+        """Close all connections. Closing twice is harmless.
+
+        Later calls of :meth:`run` and later reads raise LedgerClosedError.
+        """
 
 
 def transact(store: Store, call: Callable[[Any], Any]) -> Any:
