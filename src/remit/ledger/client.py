@@ -282,7 +282,8 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         """Return the result of a full :meth:`verify` as ``(verified, problems)``.
 
         Each problem is a text; at most 100 are listed, in ledger order. A sound result writes a
-        mark. Damage is a problem in the result, not an error.
+        mark. No error is raised: damage is a problem in the result, and so is a check that cannot
+        be finished because the ledger is closed or cannot be read.
         """
         report = self.verify()
         return report.verified, [str(problem) for problem in report.problems]

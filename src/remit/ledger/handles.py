@@ -28,13 +28,14 @@ class LedgerReader(Protocol):
     """
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """Return the entry with that id, with content.
+        """Return the entry with that id, with content; Erased stands for an erased value.
 
         Args:
             entry_id: id of the entry.
 
         Raises:
-            EntryNotFoundError: there is no such entry; EntryArchivedError if it was archived.
+            EntryNotFoundError: there is no such entry, or this reader may not see it;
+                EntryArchivedError if it was archived.
             LedgerError: the entry cannot be read.
         """
         ...
@@ -118,7 +119,7 @@ class LedgerPort(Protocol):
         ...
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """Return the entry with that id, with content.
+        """Return the entry with that id, with content; Erased stands for an erased value.
 
         Args:
             entry_id: id of the entry.
@@ -255,13 +256,14 @@ class ScopedLedger:
         return self._ledger.prepare(self._owned(entry), subject_id=subject_id)
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """Return the entry with that id if this tier may see it.
+        """Return the entry with that id, with content, if this tier may see it.
 
         Args:
             entry_id: id of the entry.
 
         Raises:
-            EntryNotFoundError: there is no such entry, or this tier may not see it.
+            EntryNotFoundError: there is no such entry, or this tier may not see it;
+                EntryArchivedError if it was archived.
             LedgerError: the entry cannot be read.
         """
         entry = self._ledger.read(entry_id)

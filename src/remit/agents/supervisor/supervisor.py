@@ -180,14 +180,15 @@ class HO2Supervisor:
             return True
 
     async def aconsolidate(self) -> None:
-        """Record the threads that the session leaves open, by a model call.
+        """Have a model read the latest turns; record the threads that they open and close.
 
-        Does nothing unless ``[supervisor] consolidate`` is set. See
-        :func:`remit.agents.supervisor.attention.consolidate`.
+        Does nothing unless ``[supervisor] consolidate`` is set. Repeated without a new turn, the
+        call asks no model again. See :func:`remit.agents.supervisor.attention.consolidate`.
 
         Raises:
-            LedgerError: the ledger cannot be written.
+            LedgerError: the ledger cannot be read or written.
             LeaseBusyError: another process works on the same order.
+            LeaseLostError: another process took the order over.
             OrderRecordError: the recorded input of the interrupted order was erased.
         """
         if self._services.config.consolidate:

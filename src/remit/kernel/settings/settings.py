@@ -350,7 +350,10 @@ class SupervisorSettings(Section):
 
 
 class PackageIndexSettings(Section):
-    """``[packages.index]``: bounds on package indexes, and lifetimes of their signatures."""
+    """``[packages.index]``: limits of reading a package index; lifetimes of what publishers sign.
+
+    The limits apply to one refresh or download.
+    """
 
     metadata_bytes: int = Field(ge=1, description="maximum size of a metadata file of an index")
     root_rotations: int = Field(
