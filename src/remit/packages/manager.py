@@ -146,14 +146,14 @@ class PackageManager:
             PackageError: a package cannot be installed; no package was changed. By ``code``: an
                 error of :func:`sync_trust`, of :func:`admit`, of ``planned_installation`` or of
                 ``make_plan``; ``offered_twice``: two archives have one package id; ``learned``: a
-                package is learned, and ``extra_entries`` is ``None``; ``gate_failed``: installed files were
-                changed, or a gate refuses the planned packages; ``registry_moved``: another machine
-                changed packages of this ledger; ``busy``: another process holds the lock;
-                ``unwritable``: the disk does not accept a change; ``registry_damaged``: an entry of
-                the ledger does not describe a package; ``journal_damaged``: the journal contains
-                something that no operation left. ``unfinished``: this or an interrupted operation
-                is recorded, but its files could not be written; the next command on packages writes
-                them.
+                package is learned, and ``extra_entries`` is ``None``; ``gate_failed``: installed
+                files were changed, or a gate refuses the planned packages; ``registry_moved``:
+                another machine changed packages of this ledger; ``busy``: another process holds the
+                lock; ``unwritable``: the disk does not accept a change; ``registry_damaged``: an
+                entry of the ledger does not describe a package; ``journal_damaged``: the journal
+                contains something that no operation left. ``unfinished``: this or an interrupted
+                operation is recorded, but its files could not be written; the next command on
+                packages writes them.
             LedgerError: the ledger cannot be read or written. If the outcome of the write is
                 unknown, the next command on packages finishes or undoes the operation.
         """
