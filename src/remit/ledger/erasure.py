@@ -413,6 +413,9 @@ def delete_contents(tx: Any, index: TextIndex, ids: list[int]) -> None:
         tx: the transaction, which also inserts the rows of ``erasures``.
         index: the text index of the database.
         ids: content ids of the values; unknown ids are ignored.
+
+    Raises:
+        LedgerError: the database refuses a statement; the transaction then fails.
     """
     index.forget(tx, ids)
     for chunk in chunks(ids):

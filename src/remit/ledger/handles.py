@@ -132,8 +132,7 @@ class LedgerPort(Protocol):
         ...
 
     def exact(self, entry_id: str) -> dict[str, ExactText]:
-        """Return the entry's content as bytes, by metadata key; ``reason`` is a key too if it is
-        content.
+        """Return the entry's content as bytes, by metadata key, as :meth:`LedgerClient.exact` does.
 
         Args:
             entry_id: id of the entry.
@@ -278,7 +277,8 @@ class ScopedLedger:
             entry_id: id of the entry.
 
         Raises:
-            EntryNotFoundError: there is no such entry, or this tier may not see it.
+            EntryNotFoundError: there is no such entry, or this tier may not see it;
+                EntryArchivedError if it was archived.
             LedgerError: the entry cannot be read.
         """
         self.read(entry_id)
