@@ -195,7 +195,12 @@ class HO2Supervisor:
             await consolidate(self._services, self.orders)
 
     def unfinished(self) -> UnfinishedTurn | None:
-        """Return the session's unfinished turn as recorded now; None if there is none."""
+        """Return the session's unfinished turn as recorded now; None if there is none.
+
+        Raises:
+            OrderRecordError: the entries of an order are not valid.
+            LedgerError: the ledger cannot be read.
+        """
         ledger = self._services.ledger
         return unfinished_turn(ledger, self._session.session_id, self._session.turn_count)
 
