@@ -65,6 +65,7 @@ class Request(Protocol):
         Raises:
             HttpError: 413, the body is too long; 408, too slow; 429 or 503, memory is short; 499,
                 the client disconnected.
+            CancelledError: the client disconnected; raised in place of 499 by Remit's own server.
         """
         ...
 
