@@ -350,9 +350,9 @@ class SupervisorSettings(Section):
 
 
 class PackageIndexSettings(Section):
-    """``[packages.index]``: limits of reading a package index; lifetimes of what publishers sign.
+    """``[packages.index]``: limits of one refresh or download, and lifetimes of signed metadata.
 
-    The limits apply to one refresh or download.
+    Publishers sign the lifetimes; readers of an index use the limits only.
     """
 
     metadata_bytes: int = Field(ge=1, description="maximum size of a metadata file of an index")
