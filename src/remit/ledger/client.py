@@ -358,6 +358,7 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
                 ones; tiles are requested and not all segments are attached; the extra is not
                 installed; the ledger is damaged; or content was erased during the export.
             InvalidInputError: there is no such format.
+            OSError: an open file cannot be written.
         """
         if self._segments:
             self._require_segments()

@@ -134,7 +134,7 @@ class TextIndex:
                 later.
 
         Raises:
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         if not self._store.has_text_index():
             return
@@ -169,7 +169,7 @@ class TextIndex:
             tx: the transaction that deleted the rows.
 
         Raises:
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         rows = tx.execute("SELECT max(content_id) FROM contents")
         greatest = rows[0][0] or 0

@@ -40,7 +40,7 @@ def session_of(tx: Transaction, seq: int) -> str:
         seq: sequence number of the entry.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     rows = tx.execute("SELECT session_id FROM entries WHERE seq = ?", (seq,))
     return str(rows[0][0] or "") if rows else ""
@@ -60,7 +60,7 @@ def withdrawn_from(tx: Transaction, session_id: str) -> set[int]:
         The sequence numbers; empty for none.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     found: set[int] = set()
     for (record,) in tx.execute(
@@ -82,7 +82,7 @@ def feedback_on(tx: Transaction, seqs: Collection[int]) -> set[int]:
         seqs: sequence numbers of the entries.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     found: set[int] = set()
     for part in chunks([entry_id(seq) for seq in seqs]):
@@ -115,7 +115,7 @@ def erasable(
         The content ids; messages of lists that another entry of the session shows are left out.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     wanted = _directly_shown(tx, seqs) | _in_lists(tx, _list_ends(tx, seqs))
     if digests is not None:

@@ -228,6 +228,7 @@ class ReportEntries:
                 that is not attached.
             TlogError: the checkpoint does not cover the entry.
             LedgerFormatError: tree hashes or leaves are missing.
+            ValueError: the record is damaged.
         """
         data = self._ledger.read_record(entry_id(seq))
         record = orjson.loads(data)

@@ -122,7 +122,7 @@ class Seats:
             worker: the dead worker's lease name.
 
         Raises:
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         if self._leases.is_held(worker, tx):
             return []
