@@ -262,7 +262,9 @@ class TurnRun:
 
         Raises:
             LedgerError: an entry could not be written.
-            RemitError: the guard's error, if this process has lost the turn.
+            OrderRecordError: the entries of an order do not form an order.
+            UnknownToolError: a tool of the agent no longer exists.
+            ToolError: a tool of the agent cannot be used.
         """
         code, message = loop_failure(error)
         self._degraded = True
