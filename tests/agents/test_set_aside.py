@@ -20,7 +20,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.installation import InstalledFiles, shipped_file
 from remit.learning import SignalPolicy
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient, LedgerEntry, LedgerError
 from remit.routing import find_decision, replay
 from remit.runtime import Runtime
 from tests.support.agents import Scripted
@@ -212,6 +212,27 @@ def test_what_was_never_written_is_not_in_force(ledger: LedgerClient) -> None:
     assert aside.names == ()
     aside.observe("WO-1", "model")
     assert len(held) == 2  # said again, for the first time on record
+
+
+def test_names_that_could_not_be_read_are_read_again(ledger: LedgerClient, tmp_path: Path) -> None:
+    def exclude(name: str) -> Marks:
+        data = {"session_id": "SES-1", "tier": "ho2", "kind": "set_aside", "name": name}
+        written = ledger.write(LedgerEntry("SIGNAL_OBSERVED", "WO-1", "X", "", metadata=data))
+        return Marks(None, None, None, None, None, signal=int(written[4:], 16))
+
+    journal = _journal(ledger, [])
+    aside = Exclusions(journal, {}, lambda: 3)
+    aside.refresh(exclude("p/a"))
+    assert aside.names == ("p/a",)
+    latest = exclude("p/b")
+    with LedgerClient(tmp_path / "closed.db") as closed:
+        journal.ledger = closed
+    with pytest.raises(LedgerError):
+        aside.refresh(latest)
+    assert aside.names == ("p/a",)
+    journal.ledger = ledger
+    aside.refresh(latest)
+    assert aside.names == ("p/a", "p/b")
 
 
 class _Process:

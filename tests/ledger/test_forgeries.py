@@ -362,11 +362,53 @@ def test_broken_tiles_are_written_again_and_foreign_ones_refused(tmp_path: Path)
         "postgresql://user@host/db?PASSWORD=SECRET",
         "postgresql://user@host/db?passwo%72d=SECRET",
         "postgresql://user@host/db?sslpassword=SECRET",
+        "postgresql://user:one@SECRET@host/db",
+        "postgresql://user:SECRET@host/db#part",
+        "postgresql://user@host/db?password=SECRET@x",
     ],
 )
 def test_no_password_is_ever_shown(url: str) -> None:
     assert "SECRET" not in masked(url)
-    assert masked(url).startswith("postgresql://u")
+    assert masked(url).startswith("postgresql://")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://host/db?password=p@SECRET",
+        "postgresql:///db?user=u&password=SECRET@x",
+        "postgresql://host/db?user=u&x=1&password=SECRET@x#y@z",
+        "postgresql://host/db#SECRET@x",
+        "postgresql://user:SECRET?p@host/db",
+        "postgresql://user:SECRET?x=1@host/db",
+        "postgresql://user:SECRET?password=1@host/db",
+        "postgresql://host/db;password=SECRET",
+        "postgresql://host/db password=SECRET",
+        "postgresql://host/db?x=1 password=SECRET",
+        "host=h password=SECRET",
+        "host=h password=SECRET@x",
+        "host=h password=SECRET://x",
+        "user:SECRET@host/db",
+        "SECRET",
+        "",
+    ],
+)
+def test_a_text_that_is_no_clear_url_is_hidden(url: str) -> None:
+    assert "SECRET" not in masked(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:p@h:5432/db?x=1&password=s", "postgresql://u@h:5432/db?x=1"),
+        ("postgres://h1:1,h2:2/db", "postgres://h1:1,h2:2/db"),
+        ("postgresql://u@[::1]:5432/db", "postgresql://u@[::1]:5432/db"),
+        ("postgresql://h/db?password=p@x", "postgresql://h/db"),
+        ("postgresql:///db?host=/run&options=a%20b", "postgresql:///db?host=/run&options=a%20b"),
+    ],
+)
+def test_the_rest_of_a_database_url_is_shown(url: str, shown: str) -> None:
+    assert masked(url) == shown
 
 
 def test_reading_damaged_rows_raises_our_own_errors(tmp_path: Path) -> None:

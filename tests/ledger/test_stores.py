@@ -15,6 +15,7 @@ from remit.ledger import (
     LAYOUT_VERSION,
     Erased,
     LedgerClient,
+    LedgerClosedError,
     LedgerEntry,
     LedgerError,
     LedgerFormatError,
@@ -24,6 +25,7 @@ from remit.ledger import (
     Transaction,
     content,
 )
+from remit.ledger.stores import open_store
 from remit.ledger.tlog import Signer
 from tests.support.postgres import PostgresServer
 from tests.support.stores import SIGNER, conversation, outside
@@ -257,6 +259,17 @@ def test_readers_end_when_the_ledger_is_closed_under_them(target: str) -> None:
         for reader in readers:
             reader.join(60)
         assert not any(reader.is_alive() for reader in readers)
+
+
+def test_a_closed_store_refuses_to_write_and_to_read(target: str) -> None:
+    store = open_store(target, _settings(), create=True)
+    store.close()
+    with pytest.raises(LedgerClosedError):
+        store.run([lambda tx: tx.append(_note(1))])
+    with pytest.raises(LedgerClosedError):
+        store.select("SELECT 1")
+    with LedgerClient(target) as client:
+        assert client.count() == 0
 
 
 def _read_until_it_fails(client: LedgerClient) -> None:

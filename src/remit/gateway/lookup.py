@@ -61,7 +61,7 @@ def select_in(
         keys: texts, or tuples of equal length; may be empty.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     found: list[Iterable[tuple[Any, ...]]] = []
     left = list(keys)

@@ -369,7 +369,7 @@ def keep(tx: Transaction, objects: Iterable[KeptObject]) -> None:
         objects: the objects.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     tx.execute_many(_KEEP, [tuple(kept) for kept in objects if _is_id(kept.object_id)])
 

@@ -200,7 +200,7 @@ class Calls:
         waiting_room: the calls that wait for money; woken if some becomes free.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class Calls:
             IdempotencyKeyUsedError, BudgetRefusedError, CircuitChangedError: the call is not begun.
             LeaseLostError: the call to finish was settled as an orphan.
             InvalidInputError: an entry cannot be recorded.
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         if isinstance(step, StartCall):
             return self._start(step)
@@ -420,7 +420,7 @@ class Calls:
         See :class:`~remit.ledger.Stage`. A second call writes only what changed since.
 
         Raises:
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         if self._begun:
             self._tx.execute_many(_INSERT, self._begun)

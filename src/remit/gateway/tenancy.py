@@ -69,7 +69,7 @@ def check_session(tx: Transaction, identity: Identity, session_id: str) -> None:
     Raises:
         NotYoursError: the session belongs to another caller, or the caller's token is for another
             session.
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     if identity.session_id and identity.session_id != session_id:
         raise NotYoursError(_NOT_YOUR_SESSION)
@@ -173,7 +173,7 @@ class Sessions:
             must be read.
 
         Raises:
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         missing = {own[1] for named in asked for own in named.owned if own not in self._known}
         missing -= self._owners.keys()
@@ -205,7 +205,7 @@ class Sessions:
             NotYoursError: another caller owns one of them, the session's name is reserved for
                 another key, or the order has a ``WO_PLANNED`` entry. The message does not name the
                 owner.
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         order, owned = named.order, named.owned
         known = self._known.issuperset(owned)

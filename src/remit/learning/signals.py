@@ -180,9 +180,10 @@ class Signal:
         name: name of the object; a contract with its version.
         metric: `failure|retry|rejection|repair` or `reward` (means), `cost` in nano-dollars or
             `latency` in ms (geometric means).
-        baseline: the metric in the reference window.
-        live: the metric since then.
-        crossed: True if live is worse than the baseline by more than the policy's margin.
+        baseline: estimate of the metric in the reference window, with its interval.
+        live: estimate of the metric since then, with its interval.
+        crossed: True if both have enough samples and ``live`` is worse than ``baseline``, with the
+            policy's confidence, by more than the policy's margin.
         evidence: ids of the latest exchanges behind the signal, at most 50.
         uncalibrated: judges that alone gave some of the rewards, and that too few grades of people
             confirm.
@@ -360,6 +361,7 @@ def current_signals(
 
     Raises:
         InvalidInputError: ``since`` is not a time.
+        LedgerError: the ledger cannot be read.
     """
     before = instant(since) or ""
     epoch = 0 if before else policy_epoch(ledger)
@@ -380,7 +382,15 @@ def current_signals(
 
 
 def before_latest(ledger: LedgerReader, latest: int) -> str | None:
-    """Return the id of the exchange before the latest ones; ``None`` if there is none."""
+    """Return the id of the exchange before the latest ones; ``None`` if there is none.
+
+    Args:
+        ledger: the ledger.
+        latest: number of the latest exchanges.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
     rows = ledger.select(
         "SELECT id FROM entries WHERE event_type = 'EXCHANGE' ORDER BY seq DESC LIMIT 1 OFFSET ?",
         (latest,),
@@ -397,6 +407,9 @@ def observe(ledger: LedgerClient, signals: Iterable[Signal], *, window: str) -> 
         signals: all signals; those that are not crossed are ignored.
         window: the baseline, such as ``epoch 3`` or ``first 200``. Each signal is written once for
             each window.
+
+    Raises:
+        LedgerError: the ledger cannot be written; no entry was appended.
     """
     entries = [_entry(signal, window) for signal in signals if signal.crossed]
     prepared = [(entry.submission_id, ledger.prepare(entry)) for entry in entries]

@@ -282,7 +282,8 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         """Return the result of a full :meth:`verify` as ``(verified, problems)``.
 
         Each problem is a text; at most 100 are listed, in ledger order. A sound result writes a
-        mark. Damage is a problem in the result, not an error.
+        mark. No error is raised: damage is a problem in the result, and so is a check that cannot
+        be finished because the ledger is closed or cannot be read.
         """
         report = self.verify()
         return report.verified, [str(problem) for problem in report.problems]
@@ -357,6 +358,7 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
                 ones; tiles are requested and not all segments are attached; the extra is not
                 installed; the ledger is damaged; or content was erased during the export.
             InvalidInputError: there is no such format.
+            OSError: an open file cannot be written.
         """
         if self._segments:
             self._require_segments()

@@ -177,7 +177,8 @@ class GroupCommitter:
         Raises:
             LedgerClosedError: the committer is closed, or belongs to another process.
             LedgerError: called inside a transaction.
-            LedgerWriteError: the store failed; nothing of the unit is recorded.
+            LedgerWriteError: the store failed; nothing of the unit is recorded, unless a
+                LedgerConnectionError says that the outcome is unknown.
             Exception: an error of the unit's own call, step or entries.
         """
         waiter = _Waiter()

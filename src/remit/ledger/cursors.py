@@ -133,7 +133,9 @@ class Batch:
 def make_batch(
     ledger: LedgerClient, cursor: Cursor, end: int, hide: Callable[[Any], Any] | None = None
 ) -> Batch:
-    """Return the next batch of an export.
+    """Return the next batch of an export, at most 200 entries.
+
+    If no stored checkpoint covers the batch, a new one is signed and stored.
 
     Args:
         ledger: the ledger; its segments have to be attached if the entries were archived.

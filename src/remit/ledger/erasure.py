@@ -203,7 +203,7 @@ class Eraser:
             A report for each ``ERASURE`` entry that was written, by group and session.
 
         Raises:
-            LedgerError: the ledger cannot be written; earlier groups stay erased.
+            LedgerError: the ledger cannot be written or compacted; earlier groups stay erased.
         """
         reports: list[ErasureReport] = []
         groups = [seqs[at : at + _MAX_ENTRIES] for at in range(0, len(seqs), _MAX_ENTRIES)]
@@ -413,6 +413,9 @@ def delete_contents(tx: Any, index: TextIndex, ids: list[int]) -> None:
         tx: the transaction, which also inserts the rows of ``erasures``.
         index: the text index of the database.
         ids: content ids of the values; unknown ids are ignored.
+
+    Raises:
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     index.forget(tx, ids)
     for chunk in chunks(ids):

@@ -123,7 +123,8 @@ class LedgerErasures(LedgerQueries):
             ErasureError: some of the content may be in a segment. Nothing was erased.
             EntryNotFoundError: there is no such entry.
             EntryArchivedError: an entry is in a segment that is not attached.
-            LedgerWriteError: the ledger cannot be written.
+            LedgerWriteError: the ledger cannot be written; earlier groups of 1,000 entries stay
+                erased.
             LedgerError: the files cannot be compacted. The content is erased from the tables.
         """
         seqs = [self._row(entry_id).seq for entry_id in entry_ids]
@@ -177,7 +178,8 @@ class LedgerErasures(LedgerQueries):
         Raises:
             InvalidInputError: an event type is named whose content may not be erased by age:
                 ``INSTALLED`` or ``ARCHIVED``.
-            LedgerWriteError: the ledger cannot be written.
+            LedgerWriteError: the ledger cannot be written. After this and the next error, erasures
+                of earlier types stay.
             LedgerError: attached segments are not all of them, or one cannot be written; or the
                 files cannot be compacted.
         """

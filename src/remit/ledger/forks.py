@@ -39,7 +39,7 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> dict[
         continue; the new ``verifier_key``; and the first ``checkpoint`` of the new origin.
 
     Raises:
-        LedgerError: the ledger extends its head, so that nothing is lost; or there is no head.
+        LedgerError: the ledger contains all entries that its key signed, or cannot be read.
         LedgerKeyError: the key files or the stored head cannot be read.
         LedgerWriteError: the key files or the ledger cannot be written.
         InvalidInputError: there is no reason.

@@ -28,13 +28,14 @@ class LedgerReader(Protocol):
     """
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """Return the entry with that id, with content.
+        """Return the entry with that id, with content; Erased stands for an erased value.
 
         Args:
             entry_id: id of the entry.
 
         Raises:
-            EntryNotFoundError: there is no such entry; EntryArchivedError if it was archived.
+            EntryNotFoundError: there is no such entry, or this reader may not see it;
+                EntryArchivedError if it was archived.
             LedgerError: the entry cannot be read.
         """
         ...
@@ -118,7 +119,7 @@ class LedgerPort(Protocol):
         ...
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """Return the entry with that id, with content.
+        """Return the entry with that id, with content; Erased stands for an erased value.
 
         Args:
             entry_id: id of the entry.
@@ -131,8 +132,7 @@ class LedgerPort(Protocol):
         ...
 
     def exact(self, entry_id: str) -> dict[str, ExactText]:
-        """Return the entry's content as bytes, by metadata key; ``reason`` is a key too if it is
-        content.
+        """Return the entry's content as bytes, by metadata key, as :meth:`LedgerClient.exact` does.
 
         Args:
             entry_id: id of the entry.
@@ -255,13 +255,14 @@ class ScopedLedger:
         return self._ledger.prepare(self._owned(entry), subject_id=subject_id)
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """Return the entry with that id if this tier may see it.
+        """Return the entry with that id, with content, if this tier may see it.
 
         Args:
             entry_id: id of the entry.
 
         Raises:
-            EntryNotFoundError: there is no such entry, or this tier may not see it.
+            EntryNotFoundError: there is no such entry, or this tier may not see it;
+                EntryArchivedError if it was archived.
             LedgerError: the entry cannot be read.
         """
         entry = self._ledger.read(entry_id)
@@ -276,7 +277,8 @@ class ScopedLedger:
             entry_id: id of the entry.
 
         Raises:
-            EntryNotFoundError: there is no such entry, or this tier may not see it.
+            EntryNotFoundError: there is no such entry, or this tier may not see it;
+                EntryArchivedError if it was archived.
             LedgerError: the entry cannot be read.
         """
         self.read(entry_id)

@@ -122,6 +122,9 @@ class LedgerQueries:
     def now_ms(self) -> int:
         """The shared clock of all writers in milliseconds, see
         :attr:`~remit.ledger.store.Clock.now_ms`; from the database server if there is one.
+
+        Raises:
+            LedgerError: the server cannot be reached.
         """
         return self._store.now_ms
 
@@ -129,6 +132,9 @@ class LedgerQueries:
     def wall_ms(self) -> int:
         """The wall clock in milliseconds since 1970, see :attr:`~remit.ledger.store.Clock.wall_ms`;
         from the database server if there is one.
+
+        Raises:
+            LedgerError: the server cannot be reached.
         """
         return self._store.wall_ms
 
@@ -144,6 +150,7 @@ class LedgerQueries:
             EntryNotFoundError: there is no such entry.
             EntryArchivedError: the entry is in a segment that is not attached.
             LedgerFormatError: the record or a content value cannot be read.
+            LedgerError: the ledger cannot be read.
         """
         store, row = self._locate(entry_id)
         return store.entries([row], with_content)[0]
@@ -199,20 +206,33 @@ class LedgerQueries:
             EntryNotFoundError: there is no such entry.
             EntryArchivedError: the entry is in a segment that is not attached.
             LedgerFormatError: the record or a content value cannot be read.
+            LedgerError: the ledger cannot be read.
         """
         store, row = self._locate(entry_id)
         return store.exact(row, names)
 
     def read_all(self) -> list[LedgerEntry]:
-        """Return all entries in the database with content, in ledger order, in one list."""
+        """Return all entries in the database with content, in ledger order, in one list.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         return list(self.query())
 
     def read_by_event_type(self, event_type: str) -> list[LedgerEntry]:
-        """Return the entries of an event type with content, in ledger order; empty for none."""
+        """Return the entries of an event type with content, in ledger order; empty for none.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         return list(self.query(event_type=event_type))
 
     def read_by_submission(self, submission_id: str) -> list[LedgerEntry]:
-        """Return the entries of a submission with content, in ledger order; empty for none."""
+        """Return the entries of a submission with content, in ledger order; empty for none.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         return list(self.query(submission_id=submission_id))
 
     def query(
@@ -311,7 +331,11 @@ class LedgerQueries:
         self._index.catch_up(progress)
 
     def count(self) -> int:
-        """Return the number of entries, archived ones included; fast, as only the last is read."""
+        """Return the number of entries, archived ones included; fast, as only the last is read.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         return self._store.count()
 
     def count_by_event(self) -> dict[str, int]:
@@ -326,7 +350,11 @@ class LedgerQueries:
         return self._store.count_by_event()
 
     def head(self) -> tuple[int, str] | None:
-        """Return ``(seq, entry_hash)`` of the last entry; ``None`` for an empty ledger."""
+        """Return ``(seq, entry_hash)`` of the last entry; ``None`` for an empty ledger.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         return self._store.head()
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

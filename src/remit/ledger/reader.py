@@ -98,7 +98,11 @@ class Reader(ABC):
         return EntryRow(rows[0][0], rows[0][1], as_bytes(rows[0][2])) if rows else None
 
     def head(self) -> tuple[int, str] | None:
-        """Return ``(seq, entry_hash)`` of the last entry; ``None`` for an empty ledger."""
+        """Return ``(seq, entry_hash)`` of the last entry; ``None`` for an empty ledger.
+
+        Raises:
+            LedgerError: the database cannot be read.
+        """
         rows = self.select("SELECT seq, entry_hash FROM entries ORDER BY seq DESC LIMIT 1")
         return (rows[0][0], rows[0][1]) if rows else None
 

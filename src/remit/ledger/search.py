@@ -132,6 +132,9 @@ class TextIndex:
             content_ids: ids of the values.
             merge: True to remove the words from the files too; else the caller calls :meth:`merge`
                 later.
+
+        Raises:
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         if not self._store.has_text_index():
             return
@@ -164,6 +167,9 @@ class TextIndex:
 
         Args:
             tx: the transaction that deleted the rows.
+
+        Raises:
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         rows = tx.execute("SELECT max(content_id) FROM contents")
         greatest = rows[0][0] or 0

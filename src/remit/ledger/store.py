@@ -35,8 +35,10 @@ class Clock(Protocol):
     def now_ms(self) -> int:
         """Milliseconds since 1970 by the clock that all writers of the ledger share.
 
-        No process can set this clock; leases and limits use it (see :mod:`remit.ledger.clock`). The
-        value is not that of the wall clock, and not for dates.
+        Leases and limits use this clock (see :mod:`remit.ledger.clock`); for dates use
+        :attr:`wall_ms`. On PostgreSQL the clock is the server's, and steps if that is set. On
+        SQLite it is a clock of the machine's boot, which stops while the machine sleeps and can
+        step at a boot.
         """
         ...
 
@@ -257,6 +259,7 @@ class Store(Reader):
             undid this unit alone.
 
         Raises:
+            LedgerClosedError: the store is closed.
             LedgerRollbackError: the database lacks entries that this store has seen.
             RemitError: the whole transaction failed; nothing of it is recorded.
         """
@@ -443,7 +446,10 @@ class Store(Reader):
 
     @abstractmethod
     def close(self) -> None:
-        """Close all connections. Closing twice is harmless."""
+        """Close all connections. Closing twice is harmless.
+
+        Later calls of :meth:`run` and later reads raise LedgerClosedError.
+        """
 
 
 def transact(store: Store, call: Callable[[Any], Any]) -> Any:

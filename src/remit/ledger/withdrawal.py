@@ -38,6 +38,9 @@ def session_of(tx: Transaction, seq: int) -> str:
     Args:
         tx: the transaction.
         seq: sequence number of the entry.
+
+    Raises:
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     rows = tx.execute("SELECT session_id FROM entries WHERE seq = ?", (seq,))
     return str(rows[0][0] or "") if rows else ""
@@ -55,6 +58,9 @@ def withdrawn_from(tx: Transaction, session_id: str) -> set[int]:
 
     Returns:
         The sequence numbers; empty for none.
+
+    Raises:
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     found: set[int] = set()
     for (record,) in tx.execute(
@@ -74,6 +80,9 @@ def feedback_on(tx: Transaction, seqs: Collection[int]) -> set[int]:
     Args:
         tx: the transaction that erases the content.
         seqs: sequence numbers of the entries.
+
+    Raises:
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     found: set[int] = set()
     for part in chunks([entry_id(seq) for seq in seqs]):
@@ -104,6 +113,9 @@ def erasable(
 
     Returns:
         The content ids; messages of lists that another entry of the session shows are left out.
+
+    Raises:
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     wanted = _directly_shown(tx, seqs) | _in_lists(tx, _list_ends(tx, seqs))
     if digests is not None:

@@ -44,7 +44,8 @@ class LedgerWrites:
         Raises:
             InvalidInputError: the entry cannot be recorded (NaN, a lone surrogate, a key that is no
                 text, an over-long record). Nothing was written.
-            LedgerWriteError: the store refused the entry. Nothing was written.
+            LedgerWriteError: the store refused the entry. Nothing was written, unless a
+                LedgerConnectionError says that the outcome is unknown.
             LedgerClosedError: the client is closed, or was opened before a fork.
             LedgerError: called inside a transaction.
         """
@@ -62,8 +63,9 @@ class LedgerWrites:
             subject_id: the person that the content of all entries is about; ``None`` for none.
 
         Raises:
-            InvalidInputError: an entry cannot be recorded.
-            LedgerWriteError: the store refused the transaction.
+            InvalidInputError: an entry cannot be recorded. Nothing was written.
+            LedgerWriteError: the store refused the transaction. Nothing was written, unless a
+                LedgerConnectionError says that the outcome is unknown.
             LedgerClosedError: the client is closed, or was opened before a fork.
             LedgerError: called inside a transaction.
         """

@@ -162,6 +162,8 @@ def disk_errors() -> Iterator[None]:
 def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
     """Write a file durably, or make it: after a crash it has the old content or the new.
 
+    A pipe or device is written in place. Only one process may write a path at a time.
+
     Args:
         path: the file, in an existing folder.
         data: the new content.

@@ -123,8 +123,9 @@ class PackageManager:
     ) -> list[InstalledPackage]:
         """Install packages together: all of them or none.
 
-        A package that is installed with the same bytes stays; its missing files are written again
-        once all other packages have passed their checks. If the stored signatures of such a package
+        An interrupted operation and an unfinished change of ``trust.json`` are completed first. A
+        package that is installed with the same bytes stays; its missing files are written again
+        once the operation is planned, before the gates. If the stored signatures of such a package
         are lost, as after an import of the ledger, the package is installed again. The call writes
         the packages' files, archives, receipts and the registries, and appends one ``INSTALLED``
         entry per package. A shipped package that supersedes others removes them.
@@ -142,16 +143,19 @@ class PackageManager:
             after its dependencies.
 
         Raises:
-            PackageError: a package cannot be installed; nothing was changed. By ``code``: an error
-                of :func:`admit`, of ``planned_installation`` or of ``make_plan``;
-                ``offered_twice``: two archives have one package id; ``learned``: a package is
-                learned, and ``extra_entries`` is ``None``; ``gate_failed``: installed files were
-                changed, or a gate refuses the planned packages; ``registry_moved``: another machine
-                changed packages of this ledger; ``busy``: another process holds the lock;
-                ``unwritable``: the disk does not accept a change; ``registry_damaged``: an entry of
-                the ledger does not describe a package; ``journal_damaged``: the journal contains
-                something that no operation left. ``unfinished``: the operation is recorded, but its
-                files could not be written; the next command on packages writes them.
+            PackageError: a package cannot be installed; no package was changed. By ``code``: an
+                error of :func:`sync_trust`, of :func:`admit`, of ``planned_installation`` or of
+                ``make_plan``; ``offered_twice``: two archives have one package id; ``learned``: a
+                package is learned, and ``extra_entries`` is ``None``; ``gate_failed``: installed
+                files were changed, or a gate refuses the planned packages; ``registry_moved``:
+                another machine changed packages of this ledger; ``busy``: another process holds the
+                lock; ``unwritable``: the disk does not accept a change; ``registry_damaged``: an
+                entry of the ledger does not describe a package; ``journal_damaged``: the journal
+                contains something that no operation left. ``unfinished``: this or an interrupted
+                operation is recorded, but its files could not be written; the next command on
+                packages writes them.
+            LedgerError: the ledger cannot be read or written. If the outcome of the write is
+                unknown, the next command on packages finishes or undoes the operation.
         """
         with self._locked() as registry:
             policy = sync_trust(self._path / TrustPolicy.FILE, self._ledger)

@@ -141,6 +141,8 @@ def change_trust(
     Raises:
         PackageError: as :func:`sync_trust`, or from ``change``; ``trust_moved``: another change was
             recorded at the same time; ``too_many_keys``: the policy does not fit into an entry.
+            After ``trust_unwritable`` the new policy may be recorded already; a recorded policy
+            counts, and the next change or :func:`sync_trust` writes the file.
         LedgerError: the ledger cannot be read or written. If the outcome of the write is unknown,
             the next change writes the file.
     """

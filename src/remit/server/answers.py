@@ -160,6 +160,7 @@ def answer_of(response: PromptResponse) -> ProviderResponse:
 
     Raises:
         DialectError: the provider's reply cannot be read.
+        ProviderError: the reply reports an error, which the reply of a successful call does not.
         InvalidInputError: the reply is not JSON, or its counts contradict each other.
     """
     came = response.reply

@@ -274,7 +274,8 @@ class Authenticator:
             The authenticated request, with its share if the scope has one.
 
         Raises:
-            HttpError: as :meth:`authenticate`; 429, the key has too many requests in flight.
+            HttpError: as :meth:`authenticate`; 429, the key or its tenant has too many requests in
+                flight.
         """
         found = await self.authenticate(scope["headers"])
         if PROVE in scope:

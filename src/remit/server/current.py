@@ -154,9 +154,11 @@ class Current:
         self._app.ready = False
 
     def drain(self) -> None:
-        """Refuse new calls with 503 and end the console's live pages; calls in flight are finished.
+        """Report not ready, refuse new requests with 503 and end the console's live pages.
 
-        Can be called again without effect, and cannot be undone.
+        Requests for health and metrics are still answered, and calls in flight are finished. Later
+        calls of :meth:`reload` change nothing. Can be called again without effect, and cannot be
+        undone.
         """
         self.leave()
         self._draining = True

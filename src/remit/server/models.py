@@ -84,6 +84,7 @@ class ModelListing:
         Raises:
             HttpError: the caller is refused, as by :meth:`Authenticator.caller`; 404, there is no
                 such model, or the caller may not use it.
+            LedgerError: the ledger cannot be read.
         """
         wanted = unquote(scope["path"].partition("/models/")[2]).removeprefix(_PREFIX)
         caller = await self._authenticator.caller(scope)

@@ -20,9 +20,10 @@ def own_key_routes(
     """Return the handler that shows callers their own key, keyed by ``GET`` and each path of
     ``/key`` (see :func:`paths_of`).
 
-    Any valid key may read itself, whatever its role; a refused caller gets the HttpError of
-    :meth:`Authenticator.caller`. The answer has its rights, owners and
-    accounts, the widest account last. Reading records nothing.
+    Any valid key may read itself, whatever its role. The answer has the key's rights, owners and
+    accounts, the widest account last. Reading records nothing. The handler raises the HttpError of
+    :meth:`Authenticator.caller` for a refused caller, and LedgerError if the accounts cannot be
+    read.
 
     Args:
         budgeter: reads the accounts that pay for the key's calls.

@@ -56,7 +56,8 @@ class Request(Protocol):
         """Return the whole body. Call it once.
 
         Args:
-            length: value of the ``content-length`` header; ``None`` without it.
+            length: value of the ``content-length`` header; ``None`` without it. A value that is no
+                number counts as none.
             most: longest body, in bytes.
             timeout_s: longest time for the body to arrive, in seconds.
             share: counts the bytes of the body.
@@ -64,6 +65,7 @@ class Request(Protocol):
         Raises:
             HttpError: 413, the body is too long; 408, too slow; 429 or 503, memory is short; 499,
                 the client disconnected.
+            CancelledError: the client disconnected; raised in place of 499 by Remit's own server.
         """
         ...
 
@@ -181,13 +183,15 @@ class AsgiRequest:
         From then on the call is cancelled if the client disconnects, unless it is detached.
 
         Args:
-            length: value of the ``content-length`` header; ``None`` for a chunked body.
+            length: value of the ``content-length`` header; ``None`` for a chunked body. A value
+                that is no number counts as none.
             most: largest size of the body in bytes.
             timeout_s: longest time for the body, in seconds.
             share: the caller's share of memory, which counts the body.
 
         Raises:
-            HttpError: as for :meth:`Request.read`.
+            HttpError: 413, the body is too long; 408, too slow; 429 or 503, memory is short; 499,
+                the client disconnected.
         """
         body = await read_body(self._receive, length, most, timeout_s, share)
         task = asyncio.current_task()

@@ -72,7 +72,7 @@ class Share:
     def begin(self, key_id: str) -> None:
         """Count the request under a key, and under its tenant; a repeated call has no effect.
 
-        A refusal counts nothing for the key.
+        A refusal counts nothing for the key; a place under the tenant stays until :meth:`end`.
 
         Args:
             key_id: id of the caller's key.

@@ -49,9 +49,10 @@ _FORGOTTEN = (200, 204, 404, 405, 501)
 class StoredChats:
     """The endpoints of stored chat completions.
 
-    Completions are read from the record, never from the provider. A deletion is passed on to the
-    provider first, and erases the recorded content. The handlers raise HttpError for refusals,
-    which the application answers.
+    Completions are read from the record, never from the provider. A deletion erases the recorded
+    content. A configured provider of this dialect is first asked to delete its copy; if the
+    provider fails, the client gets 502 and nothing is erased. The handlers raise HttpError for
+    refusals, which the application answers.
 
     Args:
         ledger: holds the completions.

@@ -119,9 +119,10 @@ class Places:
         return [place for place in self._turns if place.number == number]
 
     def of_entry(self, entry: LedgerEntry) -> list[Place]:
-        """Return the turn that an entry belongs to, as a list of one; empty if no turn has it.
+        """Return the place of an entry, as a list of one; empty if the entry has none.
 
-        The turn is that of the entry's work order, else the one whose range contains the entry.
+        The place is the turn or lone order of the entry's work order, else the turn or call whose
+        range contains the entry.
 
         Args:
             entry: an entry of the session.

@@ -44,6 +44,7 @@ def public_receipts(
 
     Raises:
         EntryArchivedError: an entry is in a segment that is not attached.
+        LedgerError: the ledger cannot be read.
     """
     made: dict[str, Any] | None = None
     for receipt in receipts:

@@ -172,6 +172,9 @@ class ReportEntries:
 
         Args:
             section: a section of the report.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         limits = [("timestamp >= ?", self._since), ("timestamp < ?", self._until)]
         given = [(clause, value) for clause, value in limits if value is not None]
@@ -199,6 +202,9 @@ class ReportEntries:
 
         Args:
             event: the event type.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return self._ledger.query(
             event_type=event, since=self._since, until=self._until, after=self._size,
@@ -222,6 +228,7 @@ class ReportEntries:
                 that is not attached.
             TlogError: the checkpoint does not cover the entry.
             LedgerFormatError: tree hashes or leaves are missing.
+            ValueError: the record is damaged.
         """
         data = self._ledger.read_record(entry_id(seq))
         record = orjson.loads(data)

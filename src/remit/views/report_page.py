@@ -73,7 +73,7 @@ def report_parts(ledger: LedgerClient, report: Mapping[str, Any]) -> Iterator[st
         report: the result of :func:`remit.views.audit_report`; its entries are read anew.
 
     Raises:
-        LedgerError: an entry cannot be read; raised while the pieces are read.
+        LedgerError: the ledger cannot be read; raised by the call, or while the pieces are read.
     """
     first, end = report["range"]["first_seq"], report["range"]["end_seq"]
     size = report["log"]["size"]

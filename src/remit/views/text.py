@@ -29,7 +29,7 @@ def journey_text(
 ) -> Iterator[str]:
     r"""Yield the lines of a journey as a tree for the terminal, without line ends.
 
-    Control characters from the ledger are written out as ``\\x1b``, so they have no effect. The
+    Control characters from the ledger are written out as ``\x1b``, so they have no effect. The
     requested order or entry is marked.
 
     Args:

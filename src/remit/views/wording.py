@@ -352,12 +352,13 @@ _IN_JSON = {code: f"\\u{code:04x}" for code in _SEEN if code >= 127}
 def visible(text: str, *, lines: bool = False) -> str:
     """Return ``text`` with control characters written out, as ``\\x1b``.
 
-    Characters of text direction, other invisible characters and lone surrogates are written out
-    too, so text of a record cannot act on a terminal.
+    Characters of text direction, U+2028, U+2029, U+FEFF, U+FFFE, U+FFFF and lone surrogates are
+    written out too, so text of a record cannot act on a terminal. Other invisible characters, such
+    as zero-width spaces, are unchanged.
 
     Args:
         text: the text.
-        lines: True to leave tabs and line ends unchanged.
+        lines: True to leave tabs and line feeds unchanged; a carriage return is still written out.
     """
     return text.translate(_LINES if lines else _SEEN)
 

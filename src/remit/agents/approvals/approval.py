@@ -440,8 +440,8 @@ class Permit:
         Raises:
             InvalidInputError: the arguments of ``intent`` cannot be expressed as JSON, or the entry
                 cannot be recorded.
-            LedgerError: raised by the function: the database refuses a statement; the transaction
-                then fails.
+            LedgerWriteError: a statement of the function is refused; raised to the submitter of the
+                transaction.
         """
         request_id = self.request.id
         intent.metadata["approval"] = request_id

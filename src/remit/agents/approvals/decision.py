@@ -161,7 +161,7 @@ def append_decision(
 
     Raises:
         ApprovalError: the work order has ended, and the request is not about an unknown outcome.
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     for entry_id, record in tx.execute(_ANSWERS, (approval.request_id,)):
         if entry_id not in seen and _is_valid(record):

@@ -176,7 +176,7 @@ def set_aside(tx: Transaction, row: Row, code: str, message: str) -> None:
         message: the failure in words; content.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     tx.append(entries.ended(row, "FAILED", error_code=code, error_message=message))
     rows.change(tx, row, state="failed", worker="", held_by="")

@@ -92,7 +92,7 @@ class DbosEngine:
             row: the order's row.
 
         Raises:
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         if not self._has_schema:
             (found,) = tx.execute(

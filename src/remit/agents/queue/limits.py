@@ -50,7 +50,7 @@ class Lanes:
         engine: receives the orders that a lane releases.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Lanes:
             row: the order's row; nothing is counted.
 
         Raises:
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         return next((lane for lane in self._lanes(row) if not self._room_of(lane)), "")
 
@@ -96,7 +96,7 @@ class Lanes:
             row: the order's row.
 
         Raises:
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         for lane in ("all", f"key:{row.key_id}", f"model:{row.model_id}"):
             self._running[lane] += 1
@@ -114,7 +114,7 @@ class Lanes:
         Call it once, after the last :meth:`take`; nothing is stored without a started order.
 
         Raises:
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         self._tx.execute_many(_SET_NEXT_START, list(self._started.items()))
 

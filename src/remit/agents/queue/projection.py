@@ -43,7 +43,11 @@ def row_matches_ledger(ledger: LedgerClient, claim: Row) -> bool:
 
 
 def stated(entry: LedgerEntry, seq: int) -> dict[str, Any]:
-    """Return the columns of an order's row that its ``ORDER_SUBMITTED`` at ``seq`` states.
+    """Return the columns of an order's row that follow from its ``ORDER_SUBMITTED`` alone.
+
+    The columns are ``order_id``, ``seq``, ``queue``, ``kind``, ``agent_id``, ``session_id``,
+    ``priority``, ``max_attempts``, ``key_id``, ``model_id``, and ``stop``, which is 0. A field that
+    the entry lacks is empty.
 
     Args:
         entry: the ``ORDER_SUBMITTED``.

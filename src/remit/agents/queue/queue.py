@@ -39,10 +39,11 @@ _DEFAULT_LIMIT = 100
 
 
 class OrderQueue:
-    """The orders of a ledger.
+    """The orders of a ledger: submits, copies, reads, cancels, pauses, resumes and retries them.
 
-    Every method that changes an order writes its entry and its row in one transaction and returns
-    the id or the new status. An object may be used by several threads.
+    Workers take and end orders through ``engine``. Every method that changes an order writes its
+    entry and its row in one transaction and returns the id or the new status. An object may be used
+    by several threads.
 
     Args:
         ledger: the ledger, with the queue's tables in its database.

@@ -106,7 +106,7 @@ def promote(tx: Transaction, engine: Engine) -> None:
         engine: receives the announcements.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     for row in rows_of(tx.execute(_DUE, (tx.now_ms,))):
         engine.announce(tx, change(tx, row, state="ready"))
@@ -120,7 +120,7 @@ def insert(tx: Transaction, row: Row) -> None:
         row: the row; its id must be new.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     tx.execute_many(_INSERT, [row])
 
@@ -133,7 +133,7 @@ def delete(tx: Transaction, order_id: str) -> None:
         order_id: id of the order.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     tx.execute_many("DELETE FROM orders WHERE order_id = ?", [(order_id,)])
 
@@ -147,7 +147,7 @@ def change(tx: Transaction, row: Row, **values: Any) -> Row:
         values: new values, keyed by column.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     sets = ", ".join(f"{name} = ?" for name in values)
     tx.execute_many(
@@ -169,7 +169,7 @@ def read_row(tx: Transaction, order_id: str) -> Row | None:
         order_id: id of the order.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     found = rows_of(tx.execute(f"SELECT {COLUMNS} FROM orders WHERE order_id = ?", (order_id,)))
     return found[0] if found else None
@@ -185,7 +185,7 @@ def claimed_row(tx: Transaction, claim: Row) -> Row | None:
         claim: the row as the worker claimed it.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     row = read_row(tx, claim.order_id)
     is_claimed = row is not None and (row.state, row.worker, row.attempts) == (
@@ -202,7 +202,7 @@ def session_started(tx: Transaction, session_id: str) -> bool:
         session_id: id of the session.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     return bool(tx.execute(_SESSION_START, (session_id,)))
 
@@ -215,7 +215,7 @@ def any_decided(tx: Transaction, request_ids: Sequence[str]) -> bool:
         request_ids: ids of the ``APPROVAL_REQUESTED`` entries.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     return any(tx.execute(_DECISION, (name,)) for name in request_ids)
 
@@ -231,7 +231,7 @@ def wake(tx: Transaction, request_id: str) -> None:
         request_id: id of the request for approval.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     tx.execute_many(_WAKE, [(f"%{request_id}%",)])
 

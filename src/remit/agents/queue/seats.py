@@ -102,7 +102,11 @@ class Seats:
         return [name for (name,) in self._ledger.select(_STOP_REQUESTS, (seat,))]
 
     def abandoned(self) -> list[str]:
-        """Return the lease names of workers without a lease that have running orders. Read-only."""
+        """Return the lease names of workers without a lease that have running orders. Read-only.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         workers = [name for (name,) in self._ledger.select(_WORKERS)]
         return [name for name in workers if not self._leases.is_held(name)]
 
@@ -118,7 +122,7 @@ class Seats:
             worker: the dead worker's lease name.
 
         Raises:
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         if self._leases.is_held(worker, tx):
             return []

@@ -132,7 +132,7 @@ class TableEngine:
             limit: maximum number of orders.
 
         Raises:
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         rows.promote(tx, self)
         taken: list[Row] = []

@@ -263,7 +263,7 @@ class SessionManager:
             tx: that transaction.
 
         Raises:
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         return Marks(*tx.execute(_SELECT_MARKS, (self.session_id,) * 4)[0])
 

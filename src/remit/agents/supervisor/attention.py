@@ -348,7 +348,7 @@ async def consolidate(services: Services, orders: StandaloneOrders) -> WorkOrder
     Raises:
         LeaseBusyError: another process works on the same order.
         OrderRecordError: the recorded input of the interrupted order was erased.
-        LedgerError: an entry could not be written.
+        LedgerError: the ledger cannot be read or written.
         LeaseLostError: another process took the order over.
     """
     session, journal = services.session, services.journal

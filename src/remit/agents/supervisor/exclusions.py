@@ -98,9 +98,11 @@ class Exclusions:
         self.names: tuple[str, ...] = ()
 
     def refresh(self, marks: Marks) -> None:
-        """Read the excluded names again if the session has a new signal or end.
+        """Read the excluded models, tools and contract versions again if the session has a new
+        signal or end.
 
-        Signals before the session's latest end no longer count.
+        Signals before the session's latest end no longer count. If the read fails, :attr:`names`
+        stays as before, and the next call reads again.
 
         Args:
             marks: the session's latest sequence numbers.
@@ -112,11 +114,12 @@ class Exclusions:
         ended = -1 if marks.ended is None else marks.ended
         if (signal, ended) == self._read:
             return
-        self._read, self._ended, self.names = (signal, ended), ended, ()
+        names: tuple[str, ...] = ()
         if signal > ended:
             entries = exclusion_entries(self._journal.ledger, self._journal.session_id)
             present = (entry for entry in entries if entry.seq > ended)
-            self.names = tuple(dict.fromkeys(entry.metadata["name"] for entry in present))
+            names = tuple(dict.fromkeys(entry.metadata["name"] for entry in present))
+        self._read, self._ended, self.names = (signal, ended), ended, names
 
     def observe(self, work_order_id: str, *dimensions: str) -> None:
         """Exclude names that keep failing; hold the ``SIGNAL_OBSERVED`` in the journal for its next

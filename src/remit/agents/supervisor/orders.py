@@ -88,8 +88,10 @@ class StandaloneOrders:
         Raises:
             InvalidInputError: the key is invalid or belongs to other work.
             OrderRecordError: the recorded input of the order was erased.
+            UnknownToolError: ``retry_failed`` is True, and a tool that the earlier attempt used no
+                longer exists.
             LeaseBusyError: another process works on the order.
-            LedgerError: an entry could not be written.
+            LedgerError: the ledger cannot be read or written.
             LeaseLostError: another process took the order over in the meantime.
         """
         step = self._without_handoffs(step)
@@ -128,7 +130,7 @@ class StandaloneOrders:
         Raises:
             InvalidInputError: the key is invalid, belongs to other work, or its order has ended.
             LeaseBusyError: another process works on the order.
-            LedgerError: the ledger cannot be written.
+            LedgerError: the ledger cannot be read or written.
             OrderRecordError: the recorded input of the order was erased, or its entries form no
                 order.
             LeaseLostError: another process took the order over in the meantime.
@@ -186,7 +188,7 @@ class StandaloneOrders:
         Raises:
             InvalidInputError: this session has no such standalone order.
             LeaseBusyError: another process works on the order.
-            LedgerError: the ledger cannot be written.
+            LedgerError: the ledger cannot be read or written.
             OrderRecordError: the recorded input was erased, or the entries form no order.
             LeaseLostError: another process took the order over in the meantime.
         """
@@ -204,7 +206,7 @@ class StandaloneOrders:
         Raises:
             InvalidInputError: this session has no such standalone order.
             LeaseBusyError: another process works on the order.
-            LedgerError: the ledger cannot be written.
+            LedgerError: the ledger cannot be read or written.
             OrderRecordError: the entries form no order.
         """
         async with self._services.alone(f"order:{wo_id}"):

@@ -110,7 +110,7 @@ class Plan:
     Raises:
         InvalidInputError: there is no step; two steps have the same name; a name is reserved;
             ``answer`` names no step; a step depends on a missing step or, indirectly, on itself; or
-            a criterion is unknown.
+            a criterion is refused by :func:`~remit.agents.supervisor.quality.check_criteria`.
     """
 
     steps: tuple[PlanStep, ...]
@@ -236,7 +236,7 @@ def for_another_attempt(
         step: the step.
         context: context of the earlier attempt.
         before: entries of the earlier attempt.
-        repeatable: returns True for a tool that may run twice.
+        repeatable: returns True for a tool that may run twice; its errors are raised.
 
     Returns:
         The step, and a new context with the results under ``prior_results``.

@@ -92,8 +92,8 @@ def unsourced(text: str, sources: str, data: Any = None) -> list[str]:
     Args:
         text: the answer.
         sources: everything that the model was shown, as text.
-        data: results of tools. If there are any, every figure needs a source; otherwise only
-            figures stated as facts do.
+        data: results of tools. If there are any, every figure of two or more digits needs a source;
+            otherwise only figures stated as facts do.
 
     Returns:
         The values in the form of the answer, each once: ids and dates first, then figures.
@@ -259,7 +259,7 @@ def check_criteria(criteria: Mapping[str, Any], tools: Collection[str]) -> None:
 
     Raises:
         InvalidInputError: a criterion is unknown or of another type; ``tools_used`` names another
-            tool; the schema is not valid; or the criteria contradict each other.
+            tool; the schema is not valid; or no answer can meet the criteria.
     """
     for name, value in criteria.items():
         kind = _KINDS.get(name)

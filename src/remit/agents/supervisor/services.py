@@ -182,8 +182,8 @@ class Services:
     ) -> AsyncIterator[Lease]:
         """Hold the lease ``name`` while the block runs, and yield it.
 
-        Waits for the session to begin first. The lease is released at the end. The block's errors
-        are let through, and so are errors of the write that begins the session.
+        Once the lease is held, waits for the session to begin. The lease is released at the end.
+        The block's errors are let through, and so are errors of the write that begins the session.
 
         Args:
             name: the lease, such as ``session:SES-…``.

@@ -180,21 +180,27 @@ class HO2Supervisor:
             return True
 
     async def aconsolidate(self) -> None:
-        """Record the threads that the session leaves open, by a model call.
+        """Have a model read the latest turns; record the threads that they open and close.
 
-        Does nothing unless ``[supervisor] consolidate`` is set. See
-        :func:`remit.agents.supervisor.attention.consolidate`.
+        Does nothing unless ``[supervisor] consolidate`` is set. Repeated without a new turn, the
+        call asks no model again. See :func:`remit.agents.supervisor.attention.consolidate`.
 
         Raises:
-            LedgerError: the ledger cannot be written.
+            LedgerError: the ledger cannot be read or written.
             LeaseBusyError: another process works on the same order.
+            LeaseLostError: another process took the order over.
             OrderRecordError: the recorded input of the interrupted order was erased.
         """
         if self._services.config.consolidate:
             await consolidate(self._services, self.orders)
 
     def unfinished(self) -> UnfinishedTurn | None:
-        """Return the session's unfinished turn as recorded now; None if there is none."""
+        """Return the session's unfinished turn as recorded now; None if there is none.
+
+        Raises:
+            OrderRecordError: the entries of an order are not valid.
+            LedgerError: the ledger cannot be read.
+        """
         ledger = self._services.ledger
         return unfinished_turn(ledger, self._session.session_id, self._session.turn_count)
 

@@ -64,8 +64,9 @@ _DIRECT = "direct"
 class TurnRun:
     """A turn in progress and its intermediate results.
 
-    :meth:`run` answers; if it raises, :meth:`degrade` answers without the plan. :meth:`result` is
-    valid afterwards. The caller records the turn and sets ``entry_id``. Events go to the listener
+    :meth:`run` answers; if it raises, the caller may have :meth:`degrade` answer without the plan.
+    The supervisor does not do so after a LedgerError. :meth:`result` is valid afterwards. The
+    caller records the turn and sets ``entry_id``. Events go to the listener
     as they happen; its errors are logged and ignored.
 
     Args:
@@ -261,7 +262,9 @@ class TurnRun:
 
         Raises:
             LedgerError: an entry could not be written.
-            RemitError: the guard's error, if this process has lost the turn.
+            OrderRecordError: the entries of an order do not form an order.
+            UnknownToolError: a tool of the agent no longer exists.
+            ToolError: a tool of the agent cannot be used.
         """
         code, message = loop_failure(error)
         self._degraded = True

@@ -488,7 +488,7 @@ def trace_hash_of(tx: Transaction, work_order_ids: Sequence[str]) -> str:
         work_order_ids: the orders.
 
     Raises:
-        LedgerError: the database refuses a statement; the transaction then fails.
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     marks = ", ".join("?" * len(work_order_ids))
     rows = tx.execute(

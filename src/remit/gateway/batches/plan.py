@@ -102,7 +102,7 @@ class BatchPlan:
             answer: the provider's answer.
 
         Raises:
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         batch_id = id_of(answer)
         if not batch_id:

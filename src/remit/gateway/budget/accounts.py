@@ -345,7 +345,7 @@ class Accounts:
         Does nothing without a change. A second call writes only later changes.
 
         Raises:
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         if not self._changed and not self._to_raise:
             return

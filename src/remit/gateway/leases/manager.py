@@ -89,7 +89,7 @@ class Lease:
             tx: the transaction.
 
         Raises:
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         tx.execute_many(_RELEASE, [(self.name, self.owner)])
 
@@ -101,7 +101,7 @@ class Lease:
 
         Raises:
             LeaseLostError: another process took the lease, or the row is gone.
-            LedgerError: the database refuses a statement; the transaction then fails.
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         if not tx.execute(
             "SELECT 1 FROM leases WHERE name = ? AND owner = ?", (self.name, self.owner)

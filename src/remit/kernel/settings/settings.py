@@ -350,7 +350,10 @@ class SupervisorSettings(Section):
 
 
 class PackageIndexSettings(Section):
-    """``[packages.index]``: bounds on package indexes, and lifetimes of their signatures."""
+    """``[packages.index]``: limits of one refresh or download, and lifetimes of signed metadata.
+
+    Publishers sign the lifetimes; readers of an index use the limits only.
+    """
 
     metadata_bytes: int = Field(ge=1, description="maximum size of a metadata file of an index")
     root_rotations: int = Field(

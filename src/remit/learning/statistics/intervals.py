@@ -43,8 +43,10 @@ def skewed_interval(
     symmetric interval then misses on one side. Both ends are the mean if all values are equal.
 
     Args:
-        values: at least two values; ZeroDivisionError is raised for fewer.
-        weights: weight of each value, above 0; ``None`` for equal weights.
+        values: at least one value; ZeroDivisionError is raised for none.
+        confidence: probability that the interval contains the mean, above 0 and below 1.
+        weights: weight of each value, above 0; ``None`` for equal weights. ValueError is raised if
+            their number is another one.
     """
     given = [1.0] * len(values) if weights is None else weights
     total = math.fsum(given)

@@ -41,6 +41,7 @@ _SETTINGS = {"synchronous_commit": "on", "timezone": "UTC", "bytea_output": "hex
 _LIBPQ = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
 _LIBPQ_NAMES = {"database": "dbname", "ssl": "sslmode"}
 _SOCKETS = "/run/postgresql,/var/run/postgresql,/tmp,localhost"
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _QUOTED_OR_MARK = re.compile(r"'(?:[^']|'')*'|\?")
 _UNAVAILABLE = {
     "57P01",
@@ -86,25 +87,35 @@ def reason(error: BaseException) -> str:
 
 
 def masked(url: str) -> str:
-    """Return a database URL without passwords, whether with the user or in the query.
+    """Return a database URL for people: without passwords, and without the fragment.
 
-    Query parameters with ``pass`` in their name are dropped, and the fragment too.
+    The password after the user's name is left out, and each query parameter with ``pass`` in its
+    name. If a part can be a password because the URL is ambiguous, as with a ``?`` in a password,
+    ``…`` replaces all text after the scheme. ``…`` alone replaces a text that is no URL.
 
     Args:
-        url: the URL.
+        url: the URL, or any other text.
     """
-    scheme, _, rest = url.partition("://")
-    userinfo, at, place = rest.rpartition("@")
-    place, question, query = place.partition("?")
-    kept = [
+    scheme = _SCHEME.match(url)
+    if not scheme:
+        return "…"
+    place, _, query = url[scheme.end() :].partition("?")
+    userinfo, at, hosts = place.rpartition("@")
+    user, hosts = re.split("[:#]", userinfo)[0], hosts.partition("#")[0]
+    items = [
         item
         for item in query.partition("#")[0].split("&")
-        if "pass" not in unquote(item.partition("=")[0]).casefold()
+        if item and "pass" not in unquote(item.partition("=")[0]).casefold()
     ]
-    user = userinfo.partition(":")[0]
-    return f"{scheme}://{user}{at}{place.partition('#')[0]}" + (
-        question + "&".join(kept) if any(kept) else ""
-    )
+    # A "?" in a password makes the rest of the password a query, and its beginning a port.
+    is_split_password = not at and ":" in hosts and "@" in query
+    if (
+        is_split_password
+        or re.search(r"[\s=]", user + hosts)
+        or re.search(r"[\s@]", "".join(items))
+    ):
+        return f"{scheme[0]}…"
+    return f"{scheme[0]}{user}{at}{hosts}" + ("?" + "&".join(items) if items else "")
 
 
 @functools.lru_cache(maxsize=1024)

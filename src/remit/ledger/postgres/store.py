@@ -147,6 +147,7 @@ class PostgresStore(Store):
             a statement counts for all later units too.
 
         Raises:
+            LedgerClosedError: the store is closed; nothing was recorded.
             LedgerRollbackError: the database lacks entries that this store has seen.
             LedgerLayoutError: the database has another layout.
             LedgerConnectionError: the server cannot be reached; if a commit was under way, the
@@ -156,6 +157,8 @@ class PostgresStore(Store):
             LedgerWriteError: the server refused a statement; nothing was recorded.
             RemitError: the guard refused the database.
         """
+        if self._closed:
+            raise LedgerClosedError
         end = time.monotonic() + self._timeout
         delay = _RETRY_S
         sent: _Attempt | None = None  # whose commit went out

@@ -125,13 +125,16 @@ class SqliteStore(Store):
             a statement counts for all later units too.
 
         Raises:
+            LedgerClosedError: the store is closed. After this and each error below, nothing was
+                recorded.
             LedgerRollbackError: the file was replaced, or lacks entries that this store has seen.
-                After this and each error below, nothing was recorded.
             LedgerLayoutError: another program changed the layout.
             LedgerUnavailableError: the disk is full, the file is locked, or the like.
             LedgerWriteError: SQLite refused a statement.
             RemitError: the guard refused the database.
         """
+        if self._closed:
+            raise LedgerClosedError
         writer = self._writer
         results: list[Any] = []
         is_shared, before = False, writer.total_changes
@@ -434,7 +437,7 @@ class SqliteStore(Store):
     def close(self) -> None:
         """Close all connections; a running query is waited for. Closing twice is harmless.
 
-        Later reads raise LedgerClosedError.
+        Later reads and calls of :meth:`run` raise LedgerClosedError.
         """
         self._closed = True
         with self._read_lock:

@@ -191,9 +191,10 @@ class Distribution:
 
 
 def project_of(info: Path) -> Path | None:
-    """Return the source directory of an editable installation; ``None`` if it is not stated.
+    """Return the source directory that ``direct_url.json`` states; ``None`` if it states none.
 
-    ``direct_url.json`` is read; a missing or malformed file states nothing.
+    The installation need not be editable, and the directory need not exist. A missing or malformed
+    file states nothing.
 
     Args:
         info: the ``.dist-info`` directory.

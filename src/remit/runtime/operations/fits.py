@@ -121,6 +121,7 @@ def fit_route(
     """Fit a route to graded answers, and estimate its effect by cross-fitting.
 
     The route in use does not change. --propose creates a proposal; `remit learn adopt` adopts it.
+    If no proposal can be created, --propose makes the command exit with 1.
 
     Raises:
         InvalidInputError: a proposal has no reason.

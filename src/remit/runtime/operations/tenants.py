@@ -206,7 +206,13 @@ def verify_tenant_proof(
 ) -> dict[str, Any]:  # fmt: skip
     """Verify a proof of `remit tenant prove` with the host's key; no root is needed.
 
+    Returns:
+        ``verified``, which is True; ``host`` and ``origin``, the names of the host's log and the
+        tenant's; ``host_entries`` and ``entries``, their sizes; ``index``, the number of the proven
+        entry in the tenant's log.
+
     Raises:
+        OSError: the file cannot be read.
         TlogError: the proof or the key cannot be read, or the proof does not hold.
     """
     from remit.ledger.log_of_logs import TenantProof

@@ -342,7 +342,8 @@ class ResponseCall:
     def unfinished(self, status: str, error: dict[str, Any] | None = None) -> bytes:
         """Return the JSON text of a ``response`` object without an answer.
 
-        Values of the client's request are repeated in it, as far as Remit can read them.
+        Values of the client's request are repeated in it. If Remit cannot read the request, only
+        its model and ``background`` are repeated, and the other members have their defaults.
 
         Args:
             status: status of the object, such as ``queued``.

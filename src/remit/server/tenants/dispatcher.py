@@ -276,7 +276,10 @@ class Dispatcher:
         await self._host.stop(at_once=at_once)
 
     def is_behind(self) -> bool:
-        """Return :meth:`App.is_behind` of the host; changed tenants are reopened here.
+        """Return True if the policy or the prices of the host's root changed after it was opened.
+
+        Tenants are not examined: a background task closes changed ones, and their next request
+        opens them again. Reads the ledger. Blocks.
 
         Raises:
             LedgerError: the ledger cannot be read.

@@ -40,8 +40,9 @@ class Connection:
     """A session with a server. Its start begins when the object is created.
 
     A thread-safe handle: :meth:`submit` runs work in the session, :meth:`retire` and :meth:`stop`
-    end it, :meth:`join` waits. A session that ended is not opened again. A server that sends 10,000
-    messages without an answer is disconnected. Questions of the server to a person are declined.
+    end it, :meth:`join` waits. A session that ended is not opened again. A server that sends more
+    than 10,000 messages without an answer is disconnected. Questions of the server to a person are
+    declined.
 
     Args:
         name: the server's name, for messages.
@@ -49,7 +50,7 @@ class Connection:
 
     Attributes:
         process_id: the process whose background loop runs the session.
-        ready: future of the initialized client.
+        ready: future of the initialized client; raises the error of a failed start.
         changed: True if the server announced changed tools since this was last set to False.
     """
 
@@ -77,8 +78,9 @@ class Connection:
     ) -> Future[_T]:
         """Run work with the session; return its future. Cancelling the future cancels the work.
 
-        The future raises ToolUnavailableError if the session has ended, and otherwise the work's
-        error. The work is submitted even if the session is retired.
+        Wait for :attr:`ready` first: the future raises TimeoutError if the client is not
+        initialized. It raises ToolUnavailableError if the session has ended, and otherwise the
+        work's error. The work is submitted even if the session is retired.
 
         Args:
             work: takes the client; runs in the background loop.
@@ -88,7 +90,7 @@ class Connection:
         return start_background(self._call(work, questions))
 
     def retire(self) -> None:
-        """Accept no more calls, and end after the last running one; do not wait."""
+        """Set :attr:`over`, and end after the last running call; do not wait."""
         self._is_retired = True
         start_background(self._end(unless_busy=True))
 

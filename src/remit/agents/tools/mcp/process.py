@@ -102,7 +102,7 @@ class ServerProcess:
 
         Args:
             ended: called once when no more messages will come, with the reason; empty if the server
-                closed its stdout.
+                closed its stdout, or the context ended.
 
         Raises:
             ToolError: the program cannot be started.

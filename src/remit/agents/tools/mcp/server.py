@@ -126,8 +126,9 @@ class McpServer(Closeable):
         schema is not valid, are left out. Opens a closed server again.
 
         Raises:
-            ToolError: the server does not start or answer in time, or two tools would have the same
-                id.
+            ToolError: the server does not start or answer in time, its program or an environment
+                variable is missing, it offers more than 1,000 tools, or two tools would have the
+                same id.
             LedgerError: the ledger cannot be read or written.
         """
         self._closed = False
@@ -140,7 +141,7 @@ class McpServer(Closeable):
         :meth:`tools`. Empty without pins. Opens a closed server again.
 
         Raises:
-            ToolError: as for :meth:`tools`.
+            ToolError: as for :meth:`tools`, or a list of texts is malformed.
             LedgerError: the ledger cannot be read or written.
         """
         self._closed = False
@@ -152,8 +153,8 @@ class McpServer(Closeable):
         """End the connection and wait for the end.
 
         A server that was started here is ended with all its children. Calls are refused until
-        :meth:`tools` is called again. Does nothing if no server runs. Blocks at most about eight
-        times ``stop_timeout_s``.
+        :meth:`tools` or :meth:`refused` is called again. Does nothing if no server runs. Blocks at
+        most about eight times ``stop_timeout_s``.
         """
         self._end()
         self._join()

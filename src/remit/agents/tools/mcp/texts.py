@@ -34,9 +34,9 @@ class PinnedTexts:
     """The texts of one server other than tools: instructions, prompts, resources and templates.
 
     A text is pinned at its first use. A later difference is refused until a person accepts it: a
-    list shows the pinned text, a changed prompt or resource raises ToolError. Every method blocks.
-    :meth:`refused` names the texts that differed at their last comparison; the object remembers
-    them.
+    list shows the pinned text, a changed prompt or resource raises ToolError. Methods that compare
+    texts read the ledger and block. :meth:`refused` names the texts that differed at their last
+    comparison; the object remembers them.
 
     Args:
         server: name of the server in the configuration.
@@ -63,7 +63,7 @@ class PinnedTexts:
 
         Raises:
             ToolError: the items are not a list, or an item has no key.
-            LedgerError: a pin cannot be recorded.
+            LedgerError: a pin cannot be read or recorded.
         """
         _, kind, key = MCP_LISTS[request]
         # If several items have one key, the last is shown, as for tools with one name.
@@ -105,7 +105,7 @@ class PinnedTexts:
             result: the server's answer; not modified.
 
         Raises:
-            LedgerError: a pin cannot be recorded.
+            LedgerError: a pin cannot be read or recorded.
         """
         instructions = result.get("instructions")
         server_info = result.get("serverInfo")
@@ -139,7 +139,7 @@ class PinnedTexts:
 
         Raises:
             ToolError: the prompt or its text waits for a person's acceptance.
-            LedgerError: a pin cannot be recorded.
+            LedgerError: a pin cannot be read or recorded.
         """
         definition = self._id("prompt", name)
         identity = self._id("prompt_text", name, arguments)

@@ -45,18 +45,17 @@ async def web_streams(
 ) -> AsyncIterator[Any]:
     """Open the message streams to an MCP endpoint; close them at the end of the context.
 
-    There is no time limit for an answer; the caller sets it. A longer or compressed answer ends
-    with an error of the HTTP client. Nothing is sent before the first message.
+    There is no time limit for an answer; the caller sets it. In place of an answer longer than
+    ``limit``, the reader gets a JSON-RPC error. Nothing is sent before the first message.
 
     Args:
         url: the endpoint.
         headers: headers of every request.
         limit: maximum size of a message in bytes.
-        connect_s: time limit for connecting, seconds.
+        connect_s: time limit for connecting, and for sending, in seconds.
 
     Raises:
-        httpx2.StreamError: an answer is longer than ``limit``, or compressed; raised where the
-            stream is read.
+        ExceptionGroup: of httpx2.StreamError: an answer is compressed; raised out of the context.
     """
 
     async def bound(response: httpx2.Response) -> None:
