@@ -289,14 +289,6 @@ def test_the_tables_of_errors_are_those_in_the_code(
             assert body["error"]["type"] == kind, (code, endpoint)
 
 
-def test_the_limits_are_the_shipped_ones() -> None:
-    settings = default_settings()
-    for name, shown, *_ in _rows("Settings").values():
-        section, _, key = name.partition(".")
-        value = getattr(getattr(settings, section), key)
-        assert shown == (str(value).lower() if isinstance(value, bool) else str(value)), name
-
-
 def test_the_headers_are_those_that_the_server_reads() -> None:
     from remit.server import authentication
 

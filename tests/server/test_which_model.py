@@ -1,4 +1,4 @@
-"""What the field ``model`` means, in the order of docs/server.md ("Which model is asked")."""
+"""What the field ``model`` means, in the order of docs/server.md ("Which model answers")."""
 
 from __future__ import annotations
 
