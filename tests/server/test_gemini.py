@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from tests.server.running import Served, new_session
 from tests.support.raw_provider import RawProvider, replying, whole
 from tests.support.wire import completion, completion_stream
@@ -351,3 +352,103 @@ def test_vertex_spells_the_same_calls(served: Served, provider: RawProvider) -> 
     assert sent == {name: value for name, value in body.items() if name != "anthropic_version"}
     status, raw, _ = served.ask("POST", path, b"{")
     assert (status, json.loads(raw)["type"]) == (400, "error")
+
+
+def _config(**members: Any) -> dict[str, Any]:
+    return {"contents": _CONTENTS, **members}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        _config(generationConfig={"maxOutputTokens": 8000, "candidateCount": 8}),
+        _config(generationConfig={"maxOutputTokens": 8000, "candidate_count": 8}),
+        _config(generation_config={"maxOutputTokens": 8000, "candidateCount": 8}),
+        _config(generation_config={"max_output_tokens": 8000, "candidateCount": 8}),
+        _config(generationConfig={"max_output_tokens": 65536, "temperature": 1}),
+    ],
+)
+def test_either_spelling_of_a_field_bounds_a_call(
+    served: Served, provider: RawProvider, body: dict[str, Any]
+) -> None:
+    key, before = served.key(usd_nano=30_000_000), len(provider.seen)
+    status, raw, _, _ = _ask(served, "generateContent", body, token=key.key)
+    assert (status, json.loads(raw)["error"]["details"][0]["reason"]) == (402, "BUDGET_EXHAUSTED")
+    assert len(provider.seen) == before
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (_config(generationConfig={"maxOutputTokens": 1, "max_output_tokens": 9}),
+         "generationConfig.maxOutputTokens"),
+        (_config(generationConfig={"topP": 1}, generation_config={"maxOutputTokens": 9}),
+         "generationConfig"),
+        (_config(systemInstruction={"parts": []}, system_instruction={"parts": []}),
+         "systemInstruction"),
+        (_config(tools=[{"googleSearch": {}, "google_search": {}}]), "tools[0].googleSearch"),
+        ({"contents": [{"parts": [{"inlineData": {}, "inline_data": {}}]}]},
+         "contents[0].parts[0].inlineData"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("model", [f"gemini/{_MODEL}", "claude-sonnet-4-5"])
+def test_a_field_in_two_spellings_is_refused_by_its_name(
+    served: Served, provider: RawProvider, body: dict[str, Any], field: str, model: str
+) -> None:
+    before = len(provider.seen)
+    status, raw, _, _ = _ask(served, "generateContent", body, model=model)
+    assert (status, json.loads(raw)["error"]["details"][0]["metadata"]["param"]) == (400, field)
+    assert len(provider.seen) == before
+
+
+def test_names_that_a_client_chose_may_be_alike(served: Served, provider: RawProvider) -> None:
+    args = {"a_b": 1, "aB": 2}
+    call = {"functionCall": {"name": "look", "args": args}}
+    result = {"functionResponse": {"name": "look", "response": args}}
+    body = {"contents": [*_CONTENTS, {"role": "model", "parts": [call]}, {"parts": [result]}]}
+    status, _, _, _ = _ask(served, "generateContent", body)
+    assert status == 200
+    assert json.loads(_last(provider)[1]) == body
+
+
+@pytest.mark.parametrize("config", ["generationConfig", "generation_config"])
+@pytest.mark.parametrize("limit", ["maxOutputTokens", "max_output_tokens"])
+def test_a_lowered_limit_replaces_the_clients_in_its_spelling(
+    served: Served, provider: RawProvider, config: str, limit: str
+) -> None:
+    key = served.key()
+    limits = BudgetLimits(None, 3_000_000, on_short="clamp")
+    TokenBudgeter(served.ledger).allocate(BudgetScope(key_id=key.key_id), limits=limits)
+    body = {"contents": _CONTENTS, config: {limit: 60_000}}
+    status, _, _, session = _ask(served, "generateContent", body, token=key.key)
+    assert status == 200
+    sent = json.loads(_last(provider)[1])
+    assert sent.keys() == body.keys()
+    assert sent[config].keys() == {limit}
+    assert 0 < sent[config][limit] < 60_000
+    changed = served.exchange(session).metadata["changed"]
+    assert f"/{config}/{limit}" in [change["path"] for change in changed]
+
+
+@pytest.mark.parametrize("member", [{"stream": True}, {"stream_format": "sse"}])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (f"/v1beta/models/gemini%2F{_MODEL}:generateContent", {"contents": _CONTENTS}),
+        ("/v1/projects/p/locations/l/publishers/anthropic/models/claude-sonnet-4-5:rawPredict",
+         {"max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}),
+        ("/model/claude-sonnet-4-5/invoke",
+         {"max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}),
+        ("/model/claude-sonnet-4-5/converse",
+         {"messages": [{"role": "user", "content": [{"text": "hi"}]}]}),
+    ],
+)  # fmt: skip
+def test_only_the_path_asks_for_a_stream(
+    served: Served, provider: RawProvider, path: str, body: dict[str, Any], member: dict[str, Any]
+) -> None:
+    _, _, headers = served.ask("POST", path, body | member)
+    assert headers["content-type"] == "application/json"
+    sent = json.loads(_last(provider)[1])
+    assert sent.get("stream", False) is False
+    if "contents" in sent:
+        assert "stream" not in sent

@@ -12,7 +12,7 @@ from remit.gateway.tools import NO_LIMITS, SCHEMAS, ToolLimits, count_of, tools_
 from remit.kernel.budget import Amount
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.prices import Price
-from remit.providers.wire import CANDIDATES, ENDPOINTS, NESTED, member_at
+from remit.providers.wire import ENDPOINTS, NESTED, member_at
 
 IMAGE_TOKENS = 49_152
 """The most that one image can count for."""
@@ -41,8 +41,7 @@ _UNLIMITED = frozenset({"openai.speech", "openai.transcriptions", "openai.transl
 """Endpoints whose calls cannot say how long an answer may be."""
 
 _FREE = frozenset({"openai.moderations", "anthropic.count_tokens", "gemini.count_tokens"})
-_BY_REFERENCE = ("previous_response_id", "conversation", "container", "cachedContent",
-                 "cached_content")  # fmt: skip
+_BY_REFERENCE = ("previous_response_id", "conversation", "container", "cachedContent")
 _OTHER_MODELS = ("models", "provider", "route", "plugins", "fallbacks", "search_parameters",
                  "enable_search")  # fmt: skip
 """By these, servers let a call choose another model than the one that is priced, or search."""
@@ -316,7 +315,7 @@ def _limit(endpoint: str, body: Mapping[str, Any]) -> int:
 def _answers(endpoint: str, body: Mapping[str, Any]) -> tuple[int, str]:
     """Return how many answers a call asks for, and the field that states no whole number."""
     answers, odd = 1, ""
-    for name in ("n", "best_of", *CANDIDATES):
+    for name in ("n", "best_of", "generationConfig.candidateCount"):
         value = member_at(body, name)
         for each in value if type(value) is list else [value]:  # a form may hold it twice
             count = 1 if each is None else count_of(each)

@@ -91,8 +91,8 @@ def _parts(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _look_at(part: Mapping[str, Any], where: str, found: Media) -> None:
     for name, value in part.items():
-        if name in ("inlineData", "inline_data") and isinstance(value, Mapping):
-            kind = value.get("mimeType", value.get("mime_type"))
+        if name == "inlineData" and isinstance(value, Mapping):
+            kind = value.get("mimeType")
             if isinstance(kind, str) and kind.lower().startswith("image/"):
                 data = value.get("data")
                 found.images += 1
@@ -102,11 +102,11 @@ def _look_at(part: Mapping[str, Any], where: str, found: Media) -> None:
             found.other = found.other or f"{where}.{name[:40]}"
 
 
-_HOLDERS = ("parts", "content", "functionResponse", "function_response")
+_HOLDERS = ("parts", "content", "functionResponse")
 _PARTS_OF_TEXT = frozenset(
-    {"text", "thought", "thoughtSignature", "thought_signature", "functionCall", "function_call",
-     "executableCode", "executable_code", "codeExecutionResult", "code_execution_result", "role",
-     "id", "name", "response", "model", "taskType", "title", "outputDimensionality"}
+    {"text", "thought", "thoughtSignature", "functionCall", "executableCode",
+     "codeExecutionResult", "role", "id", "name", "response", "model", "taskType", "title",
+     "outputDimensionality"}
 )  # fmt: skip
 
 

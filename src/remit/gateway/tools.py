@@ -13,7 +13,7 @@ from remit.providers.prices import Price
 from remit.providers.wire import member_at
 
 SCHEMAS = ("functions", "response_format", "output_config", "output_format", "text",
-           "generationConfig", "generation_config", "outputConfig")  # fmt: skip
+           "generationConfig", "outputConfig")  # fmt: skip
 """Fields that hold schemas, which providers may put into the prompt in words of their own."""
 
 _MAX_DIGITS = 16
@@ -25,7 +25,7 @@ _CLIENT_TOOLS = frozenset(
     {
         None, "function", "custom", "bash", "text_editor", "computer", "memory", "computer_use",
         "computer_use_preview", "local_shell", "apply_patch",
-        "functionDeclarations", "function_declarations",
+        "functionDeclarations",
     }
 )  # fmt: skip
 """Types of tools, without their dates, that the client runs: they cost tokens and no more."""

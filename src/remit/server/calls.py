@@ -60,6 +60,7 @@ _Answer = Callable[[AuthenticatedRequest, Body, PromptRequest, Request], Awaitab
 _IMAGE_MODEL = "gpt-image-2.5-flare"
 """The model of images whose client named none. OpenAI recommends it."""
 
+_AZURE = "/openai/deployments/"
 _INVOKE = re.compile("/model/.+/invoke")
 _DATED_VERSION = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
@@ -359,6 +360,7 @@ def _sent_query(query: str) -> str:
 def _with_path(raw: bytes, path: str, model: str, headers: dict[bytes, bytes]) -> bytes:
     """Return a body's text with the members ``model`` and ``stream`` as the path states them.
 
+    The client's own ``stream`` counts on Azure's paths alone; all others say whether they stream.
     Text that is no JSON object is returned unchanged, to be refused by its reader.
 
     Args:
@@ -381,8 +383,10 @@ def _with_path(raw: bytes, path: str, model: str, headers: dict[bytes, bytes]) -
                 raw = remove_member(raw, ("anthropic_beta",))
                 named = ",".join(beta for beta in betas if isinstance(beta, str))
                 headers[b"anthropic-beta"] = named.encode("ascii", "replace")
-        if ":stream" in path or path.endswith("-stream"):
-            raw = set_member(raw, ("stream",), b"true")
+        if not path.startswith(_AZURE):
+            streams = path.rpartition(":")[2].startswith("stream") or path.endswith("-stream")
+            if streams or "stream" in value:
+                raw = set_member(raw, ("stream",), b"true" if streams else b"false")
         return set_member(raw, ("model",), dump(model)) if model else raw
     except JsonTextError:
         return raw

@@ -275,7 +275,7 @@ GEMINI: dict[str, Any] = {
         {"role": "user", "parts": [
             {"text": "Look."},
             {"inlineData": {"mimeType": "image/png", "data": "iVBORw0="}},
-            {"inline_data": {"mime_type": "application/pdf", "data": "JVBERi0="}},
+            {"inlineData": {"mimeType": "application/pdf", "data": "JVBERi0="}},
             {"fileData": {"mimeType": "image/png", "fileUri": "https://example.org/a.png"}}]},
         {"role": "model", "parts": [
             {"text": "Hm.", "thought": True, "thoughtSignature": "c2lnbmVk"},

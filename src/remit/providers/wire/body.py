@@ -18,8 +18,9 @@ from remit.kernel.json_text import (
     load,
     load_unique,
 )
-from remit.providers.wire.endpoint import NESTED, Endpoint
+from remit.providers.wire.endpoint import NESTED, SPEECH, Endpoint
 
+_LONGEST_PLACE = 200  # characters of a place in a message
 _LONGEST_WAS = 256  # bytes of a replaced value that the record repeats
 # What one body may hold: in memory a value takes up to a hundred bytes, though on the wire two.
 _MAX_VALUES = 500_000
@@ -33,13 +34,21 @@ _DECISIVE = frozenset(
         "previous_response_id", "conversation", "container", "background", "store", "models",
         "provider", "route", "plugins", "fallbacks", "search_parameters", "enable_search",
         "response_format", "output_config", "output_format", "text", "contents",
-        "systemInstruction", "generationConfig", "generation_config", "toolConfig",
-        "cachedContent", "requests", *NESTED,
+        "systemInstruction", "system_instruction", "generationConfig", "generation_config",
+        "cachedContent", "cached_content", "requests", *NESTED,
     }
 )  # fmt: skip
 """Members on which money, the model or the way of a call rests."""
 _LIST = re.compile(rb"\[[ \t\n\r]*[^ \t\n\r0-9-]")  # a list of tokens is one text
 _MAX_INPUT_ITEMS = 20_000  # messages, or items of the input: each is a value of its own on record
+_SNAKE_CASE = re.compile("[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
+_UNDERSCORE = re.compile("_([a-z0-9])")
+_CAPITAL = re.compile("[A-Z]")
+_CLIENT_OBJECTS = frozenset(
+    {"args", "response", "labels", "headers", "parameters", "parametersJsonSchema",
+     "responseSchema", "responseJsonSchema"}
+)  # fmt: skip
+"""Members of Gemini's bodies whose objects have names of the client's choice."""
 
 
 class BodyError(InvalidInputError):
@@ -81,6 +90,54 @@ def member_at(value: Any, path: str) -> Any:
     """
     for name in path.split("."):
         value = value.get(name) if type(value) is dict else None
+    return value
+
+
+def camel_case(name: str) -> str:
+    """Return a name in camel case if it is in snake case, else the name itself."""
+    if "_" not in name or _SNAKE_CASE.fullmatch(name) is None:
+        return name
+    return _UNDERSCORE.sub(lambda found: found[1].upper(), name)
+
+
+def read_either_spelling(body: dict[str, Any]) -> None:
+    """Rename the members of a body of Gemini, at all levels, to camel case.
+
+    Google accepts each name in camel case and in snake case. Objects whose names the client chose,
+    such as arguments of functions, stay as they are.
+
+    Args:
+        body: the parsed body, which is changed.
+
+    Raises:
+        BodyError: an object has a member in both spellings, since servers may differ which of the
+            two counts.
+    """
+    left: list[tuple[str, Any]] = [("", body)]
+    while left:
+        place, value = left.pop()
+        if type(value) is list:
+            left += [(f"{place}[{at}]", each) for at, each in enumerate(value)
+                     if type(each) in (dict, list)]  # fmt: skip
+        elif type(value) is dict:
+            for name in [name for name in value if "_" in name]:
+                if (renamed := camel_case(name)) == name:
+                    continue
+                if renamed in value:
+                    at = f"{place}.{renamed}".lstrip(".")[:_LONGEST_PLACE]
+                    raise BodyError(f"{at} is there in two spellings; send one of them.", at)
+                value[renamed] = value.pop(name)
+            left += [
+                (f"{place}.{name}" if place else name, each)
+                for name, each in value.items()
+                if name not in _CLIENT_OBJECTS and type(each) in (dict, list)
+            ]
+
+
+def _value_of(endpoint: Endpoint, raw: bytes) -> dict[str, Any]:
+    value = object_in(raw)
+    if endpoint.dialect == "gemini":
+        read_either_spelling(value)
     return value
 
 
@@ -135,7 +192,7 @@ class Body(Struct, gc=False):
     Attributes:
         endpoint: the endpoint whose form the body has.
         raw: the exact text.
-        value: the parsed text.
+        value: the parsed text; names of Gemini's members are in camel case.
         changed: the changes to the client's text: JSON pointer, reason, and the old text if short.
         content_type: the type of the text.
         digest: SHA-256 of the text, hex; empty if unknown.
@@ -166,17 +223,17 @@ class Body(Struct, gc=False):
         Raises:
             BodyError: the text is not a JSON object of bounded size with a model and a prompt, an
                 output limit is not a positive integer, ``stream`` is not a boolean, ``tools`` is
-                ambiguous, or a member that costs depend on occurs twice, since servers differ which
-                of the two counts.
+                ambiguous, or a member that costs depend on occurs twice or in two spellings, since
+                servers differ which of the two counts.
         """
-        value = object_in(raw)
+        value = _value_of(endpoint, raw)
         try:
             places = spans(raw, _DECISIVE, unique=True)
         except RepeatedNameError as error:
             raise BodyError(error.message, error.message.partition(" ")[0]) from None
-        for name in endpoint.read_once:
-            if value.get(name):
-                _require_unique(name, raw[slice(*places[name])])
+        for name, (start, end) in places.items():
+            if camel_case(name) in endpoint.read_once:
+                _require_unique(name, raw[start:end])
         model = value.get("model")
         if type(model) is not str or not model.strip():
             require_model(value, endpoint)
@@ -199,8 +256,8 @@ class Body(Struct, gc=False):
     def stream(self) -> bool:
         """True if the body asks for a stream."""
         value = self.value
-        asked = value.get("stream") is True or value.get("stream_format") == "sse"
-        return self.endpoint.streams and asked
+        as_events = self.endpoint is SPEECH and value.get("stream_format") == "sse"
+        return self.endpoint.streams and (value.get("stream") is True or as_events)
 
     @property
     def output_limit(self) -> int | None:
@@ -215,10 +272,11 @@ class Body(Struct, gc=False):
         """Return a copy with one value set and the change noted.
 
         Args:
-            path: names of the nested members.
+            path: names of the nested members; Gemini's names are in camel case.
             text: the new value as JSON.
             reason: the reason in the record.
         """
+        path = self._as_spelled(path)
         name, raw = path[0], self.raw
         if len(path) == 1 and name in self.value:  # found in one pass, and nothing read again
             known = self.places or {}
@@ -282,6 +340,8 @@ class Body(Struct, gc=False):
         (start, end), raw = spans(self.raw, (name,))[name], self.raw
         listed = b"[%b]" % b",".join(parts)
         value = {**self.value, name: load(listed)}
+        if self.endpoint.dialect == "gemini":
+            read_either_spelling(value)
         return Body(self.endpoint, raw[:start] + listed + raw[end:], value, changed)
 
     def without_member(self, path: tuple[str, ...], reason: str) -> Body:
@@ -298,14 +358,24 @@ class Body(Struct, gc=False):
 
     def _changed(self, raw: bytes, path: tuple[str, ...], reason: str) -> Body:
         """Return the body with another text, and note the change of the topmost new value."""
-        inner: Any = self.value
+        inner: Any = load(self.raw) if self.endpoint.dialect == "gemini" else self.value
         for depth, name in enumerate(path):
             if type(inner) is not dict or name not in inner:
                 path = path[: depth + (type(inner) is dict)]
                 break
             inner = inner[name]
         change = _change(path, reason, value_at(self.raw, path))
-        return Body(self.endpoint, raw, load(raw), [*self.changed, change])
+        return Body(self.endpoint, raw, _value_of(self.endpoint, raw), [*self.changed, change])
+
+    def _as_spelled(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a path with the names that the text has, if Gemini accepts two spellings."""
+        found: tuple[str, ...] = ()
+        for name in path:
+            snake = _CAPITAL.sub(lambda letter: f"_{letter[0].lower()}", name)
+            is_snake = snake != name and self.endpoint.dialect == "gemini"
+            there = is_snake and value_at(self.raw, (*found, snake)) is not None
+            found += (snake if there else name,)
+        return found
 
     def cut(self) -> Cut:
         """Return the body cut into the pieces that are recorded. The body does not change."""

@@ -128,7 +128,7 @@ IMAGE_VARIATIONS = Endpoint(
 GENERATE = Endpoint(
     "gemini.generate", "gemini", "/models:generateContent", "contents",
     parts={"system": "systemInstruction", "tools": "tools"},
-    output_limit=("generationConfig.maxOutputTokens", "generation_config.max_output_tokens"),
+    output_limit=("generationConfig.maxOutputTokens",),
     streams=True,
 )  # fmt: skip
 """The client names model and verb in the path, from where Remit sets ``model`` and ``stream`` in

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict, deque
 from typing import Any
 
@@ -12,6 +11,7 @@ from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFo
 from remit.providers.dialects.seals import read_gemini_seal
 from remit.providers.dialects.tool_calls import json_text
 from remit.providers.dialects.tool_choice import read_stop
+from remit.providers.wire.body import camel_case
 
 ENDPOINT = "gemini.generate"
 _ROLES = {None: "user", "": "user", "user": "user", "function": "user", "model": "assistant"}
@@ -38,9 +38,6 @@ _KNOWN = {
         ("name", "description", "parameters", "parametersJsonSchema")
     ),
 }  # fmt: skip
-_SCHEMAS = ("parameters", "parametersJsonSchema", "responseSchema", "responseJsonSchema")
-_OPAQUE = frozenset(("args", "response", "labels", *_SCHEMAS))
-_SNAKE = re.compile("_([a-z0-9])")
 _ONE_ANSWER = {"candidateCount": (1,), "responseModalities": (["TEXT"], ["text"], [])}
 _SCHEMA_HINTS = ("propertyOrdering", "nullable", "example")
 
@@ -48,12 +45,12 @@ _SCHEMA_HINTS = ("propertyOrdering", "nullable", "example")
 def read_request(body: Any) -> ModelCall:
     """Return a body of ``generateContent``, with ``model`` and ``stream`` set, in neutral form.
 
-    Names may be in camel case or snake case, as Google accepts both.
+    Names are in camel case, as in the value of every :class:`~remit.providers.wire.body.Body`.
 
     Raises:
         DialectError: the body is invalid.
     """
-    body = _camel(checks.checked_body(body))
+    body = checks.checked_body(body)
     config = checks.optional(body, "generationConfig", dict) or {}
     flat = {name: value for name, value in body.items() if name not in _TOP}
     for name, value in config.items():
@@ -77,21 +74,6 @@ def read_request(body: Any) -> ModelCall:
         top_k=checks.number(sampled, "top_k"),
         reasoning=_reasoning(config),
     )
-
-
-def _camel(value: Any) -> Any:
-    """Return a value with the names of its members in camel case, save those of the client's own
-    objects.
-    """
-    if type(value) is list:
-        return [_camel(each) for each in value]
-    if type(value) is not dict:
-        return value
-    found = {}
-    for name, each in value.items():
-        name = _SNAKE.sub(lambda letter: letter[1].upper(), name)
-        found[name] = each if name in _OPAQUE else _camel(each)
-    return found
 
 
 def _messages(body: dict[str, Any]) -> list[Message]:
@@ -250,7 +232,7 @@ def _schema(given: Any) -> Any:
         return given
     found: dict[str, Any] = {}
     for name, value in given.items():
-        name = _SNAKE.sub(lambda letter: letter[1].upper(), name)
+        name = camel_case(name)
         if name == "type" and type(value) is str:
             value = value.lower()
         elif name == "properties" and type(value) is dict:
