@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -46,7 +46,7 @@ class Clouds(ThreadingHTTPServer):
     Attributes:
         calls: path, headers and body of each call of a model that was let in.
         tokens: access tokens in force.
-        is_cut: True to end each stream within a frame.
+        spoil: returns the bytes to send in place of those of a stream.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Clouds(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.calls: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         self.tokens: set[str] = set()
-        self.is_cut = False
+        self.spoil: Callable[[bytes], bytes] = bytes
         self.account = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
@@ -153,8 +153,7 @@ class _Cloud(BaseHTTPRequestHandler):
         self.send_header("content-type", kind)
         self.send_header("connection", "close")
         self.end_headers()
-        wire = b"".join(parts)
-        self.wfile.write(wire[:-7] if self.server.is_cut else wire)
+        self.wfile.write(self.server.spoil(b"".join(parts)))
         self.close_connection = True
 
 
@@ -209,7 +208,7 @@ def served(clouds: Clouds, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         ("rawpredict", vertex, {"kind": "anthropic", "cloud": "google"}),
         ("endpoints", f"{vertex}/endpoints/openapi", {"kind": "openai", "cloud": "google"}),
     ]
-    toml = "[gateway]\nmax_retries = 0\nfailure_threshold = 1000\n"
+    toml = "[gateway]\nretry_base_ms = 1\nfailure_threshold = 1000\n"
     for name, url, more in rows:
         toml += f'[providers.{name}]\nbase_url = "{url}"\n'
         toml += "".join(f"{key} = {json.dumps(each)}\n" for key, each in more.items())
@@ -304,15 +303,47 @@ def test_a_refused_token_is_not_shown(served: Served, clouds: Clouds) -> None:
     assert "google-token-" not in str(served.ledger.query(session_id=session, limit=None))
 
 
-def test_a_stream_that_ends_within_a_frame_is_a_failure(served: Served, clouds: Clouds) -> None:
-    session, clouds.is_cut = new_session(), True
+_AT_END = -len(b"".join(map(_chunk, message_events(_MESSAGE)[-2:])))
+"""Where the frames that end an answer begin, counted from its last byte."""
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda wire: wire[:-7],
+        lambda wire: wire[:_AT_END] + b"\0" * 12 + wire[_AT_END:],
+        lambda wire: wire[:_AT_END] + _chunk({})[:-1] + b"?" + wire[_AT_END:],
+        lambda wire: wire[:_AT_END] + _frame("chunk", {"bytes": "?"}),
+    ],
+    ids=["cut", "zeros", "checksum", "base64"],
+)
+def test_the_good_frames_before_a_bad_one_are_the_answer_so_far(
+    served: Served, clouds: Clouds, spoil: Callable[[bytes], bytes]
+) -> None:
+    session, clouds.spoil = new_session(), spoil
     try:
-        _, raw, _ = served.call("anthropic", "hi", model="invoked/claude-sonnet-4-5",
-                                session=session, stream=True)  # fmt: skip
+        status, raw, _ = served.call("anthropic", "hi", model=f"invoked/{_CLAUDE}",
+                                     session=session, stream=True)  # fmt: skip
     finally:
-        clouds.is_cut = False
+        clouds.spoil = bytes
+    assert status == 200
     assert b"event: error" in raw
-    assert served.exchange(session).metadata["outcome"] != "success"
+    assert "".join(re.findall(r'"text": ?"([^"]+)"', raw.decode())) == "Good day."
+    told = served.exchange(session).metadata
+    assert (told["outcome"], told["response"]) == ("error", "Good day.")
+
+
+def test_bytes_after_the_end_of_an_answer_change_nothing(served: Served, clouds: Clouds) -> None:
+    session, clouds.spoil = new_session(), lambda wire: wire + b"\0" * 12
+    try:
+        status, raw, _ = served.call("anthropic", "hi", model=f"invoked/{_CLAUDE}",
+                                     session=session, stream=True)  # fmt: skip
+    finally:
+        clouds.spoil = bytes
+    assert status == 200
+    assert b"message_stop" in raw
+    told = served.exchange(session).metadata
+    assert (told["outcome"], told["output_tokens"]) == ("success", 7)
 
 
 def test_a_cloud_without_credentials_is_an_error_of_this_machine(
