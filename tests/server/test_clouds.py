@@ -25,6 +25,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from remit.providers import EVENT_STREAM, frame
 from tests.server.running import Served, new_session, serving
+from tests.support.commands import run_remit
+from tests.support.roots import new_root
 from tests.support.wire import completion, message, message_events, sse
 
 _REGION = "eu-central-1"
@@ -166,6 +168,12 @@ def _chunk(event: dict[str, Any]) -> bytes:
     return _frame("chunk", {"bytes": base64.b64encode(json.dumps(event).encode()).decode()})
 
 
+_ENCODERS = {
+    f"invoked/{_CLAUDE}": lambda events: b"".join(map(_chunk, events)),
+    f"rawpredict/{_VERTEX_CLAUDE}": lambda events: b"".join(sse(events)),
+}
+
+
 @pytest.fixture(scope="module")
 def clouds() -> Iterator[Clouds]:
     with Clouds() as running:
@@ -212,7 +220,14 @@ def served(clouds: Clouds, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     for name, url, more in rows:
         toml += f'[providers.{name}]\nbase_url = "{url}"\n'
         toml += "".join(f"{key} = {json.dumps(each)}\n" for key, each in more.items())
-    with serving(directory / "root", clouds.url, toml=toml, environment=environment) as running:
+    root = new_root(directory / "root", toml)
+    for model in _ENCODERS:
+        provider, _, name = model.partition("/")
+        done = run_remit("price", "set", name, "--provider", provider, "--input", "3", "--output",
+                         "15", "--context-window", "200000", "--max-output-tokens", "64000",
+                         "--root", root)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    with serving(root, clouds.url, environment=environment) as running:
         yield running
 
 
@@ -331,6 +346,29 @@ def test_the_good_frames_before_a_bad_one_are_the_answer_so_far(
     assert "".join(re.findall(r'"text": ?"([^"]+)"', raw.decode())) == "Good day."
     told = served.exchange(session).metadata
     assert (told["outcome"], told["response"]) == ("error", "Good day.")
+
+
+@pytest.mark.parametrize("model", _ENCODERS)
+@pytest.mark.parametrize(
+    ("missing", "tokens_in", "certainty"),
+    [(1, 20, "measured"), (1, 9_000, "measured"), (2, 20, "estimated"), (2, 9_000, "estimated")],
+)
+def test_a_cut_stream_costs_the_usage_that_it_stated(
+    served: Served, clouds: Clouds, model: str, missing: int, tokens_in: int, certainty: str
+) -> None:
+    events = message_events(message("Good day.", input_tokens=tokens_in, output_tokens=40))
+    session, clouds.spoil = new_session(), lambda _: _ENCODERS[model](events[:-missing])
+    try:
+        served.call("anthropic", "hi", model=model, session=session, stream=True)
+    finally:
+        clouds.spoil = bytes
+    told = served.exchange(session).metadata
+    assert (told["outcome"], told["cost_certainty"]) == ("error", certainty)
+    assert told["input_tokens"] == tokens_in
+    assert ("cost" in told.get("over_bound", ())) == (tokens_in > 1_000)
+    assert (told["output_tokens"] == 40) == (certainty == "measured")
+    nano = 3_000 * tokens_in + 15_000 * told["output_tokens"]
+    assert round(told["cost_usd"] * 1e9) == nano
 
 
 def test_bytes_after_the_end_of_an_answer_change_nothing(served: Served, clouds: Clouds) -> None:
