@@ -25,6 +25,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from remit.providers import EVENT_STREAM, frame
 from tests.server.running import Served, new_session, serving
+from tests.support.commands import run_remit
+from tests.support.roots import new_root
 from tests.support.wire import completion, message, message_events, sse
 
 _REGION = "eu-central-1"
@@ -55,7 +57,7 @@ class Clouds(ThreadingHTTPServer):
         calls: path, headers and body of each call of a model that was let in.
         raw: the body of the last of them, byte for byte.
         tokens: access tokens in force.
-        spoil: changes the bytes of each stream.
+        spoil: returns the bytes to send in place of those of a stream.
         exception: exception that ends each stream of Converse; empty for none.
     """
 
@@ -205,6 +207,12 @@ def _conversed(exception: str = "") -> list[bytes]:
     ]
 
 
+_ENCODERS = {
+    f"invoked/{_CLAUDE}": lambda events: b"".join(map(_chunk, events)),
+    f"rawpredict/{_VERTEX_CLAUDE}": lambda events: b"".join(sse(events)),
+}
+
+
 @pytest.fixture(scope="module")
 def clouds() -> Iterator[Clouds]:
     with Clouds() as running:
@@ -253,11 +261,18 @@ def served(clouds: Clouds, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         ("rawpredict", vertex, {"kind": "anthropic", "cloud": "google"}),
         ("endpoints", f"{vertex}/endpoints/openapi", {"kind": "openai", "cloud": "google"}),
     ]
-    toml = "[gateway]\nmax_retries = 0\nfailure_threshold = 1000\n"
+    toml = "[gateway]\nretry_base_ms = 1\nfailure_threshold = 1000\n"
     for name, url, more in rows:
         toml += f'[providers.{name}]\nbase_url = "{url}"\n'
         toml += "".join(f"{key} = {json.dumps(each)}\n" for key, each in more.items())
-    with serving(directory / "root", clouds.url, toml=toml, environment=environment) as running:
+    root = new_root(directory / "root", toml)
+    for model in _ENCODERS:
+        provider, _, name = model.partition("/")
+        done = run_remit("price", "set", name, "--provider", provider, "--input", "3", "--output",
+                         "15", "--context-window", "200000", "--max-output-tokens", "64000",
+                         "--root", root)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    with serving(root, clouds.url, environment=environment) as running:
         yield running
 
 
@@ -349,15 +364,70 @@ def test_a_refused_token_is_not_shown(served: Served, clouds: Clouds) -> None:
     assert "google-token-" not in str(served.ledger.query(session_id=session, limit=None))
 
 
-def test_a_stream_that_ends_within_a_frame_is_a_failure(served: Served, clouds: Clouds) -> None:
-    session, clouds.spoil = new_session(), lambda wire: wire[:-7]
+_AT_END = -len(b"".join(map(_chunk, message_events(_MESSAGE)[-2:])))
+"""Where the frames that end an answer begin, counted from its last byte."""
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda wire: wire[:-7],
+        lambda wire: wire[:_AT_END] + b"\0" * 12 + wire[_AT_END:],
+        lambda wire: wire[:_AT_END] + _chunk({})[:-1] + b"?" + wire[_AT_END:],
+        lambda wire: wire[:_AT_END] + _frame("chunk", {"bytes": "?"}),
+    ],
+    ids=["cut", "zeros", "checksum", "base64"],
+)
+def test_the_good_frames_before_a_bad_one_are_the_answer_so_far(
+    served: Served, clouds: Clouds, spoil: Callable[[bytes], bytes]
+) -> None:
+    session, clouds.spoil = new_session(), spoil
     try:
-        _, raw, _ = served.call("anthropic", "hi", model="invoked/claude-sonnet-4-5",
-                                session=session, stream=True)  # fmt: skip
+        status, raw, _ = served.call("anthropic", "hi", model=f"invoked/{_CLAUDE}",
+                                     session=session, stream=True)  # fmt: skip
     finally:
         clouds.spoil = bytes
+    assert status == 200
     assert b"event: error" in raw
-    assert served.exchange(session).metadata["outcome"] != "success"
+    assert "".join(re.findall(r'"text": ?"([^"]+)"', raw.decode())) == "Good day."
+    told = served.exchange(session).metadata
+    assert (told["outcome"], told["response"]) == ("error", "Good day.")
+
+
+@pytest.mark.parametrize("model", _ENCODERS)
+@pytest.mark.parametrize(
+    ("missing", "tokens_in", "certainty"),
+    [(1, 20, "measured"), (1, 9_000, "measured"), (2, 20, "estimated"), (2, 9_000, "estimated")],
+)
+def test_a_cut_stream_costs_the_usage_that_it_stated(
+    served: Served, clouds: Clouds, model: str, missing: int, tokens_in: int, certainty: str
+) -> None:
+    events = message_events(message("Good day.", input_tokens=tokens_in, output_tokens=40))
+    session, clouds.spoil = new_session(), lambda _: _ENCODERS[model](events[:-missing])
+    try:
+        served.call("anthropic", "hi", model=model, session=session, stream=True)
+    finally:
+        clouds.spoil = bytes
+    told = served.exchange(session).metadata
+    assert (told["outcome"], told["cost_certainty"]) == ("error", certainty)
+    assert told["input_tokens"] == tokens_in
+    assert ("cost" in told.get("over_bound", ())) == (tokens_in > 1_000)
+    assert (told["output_tokens"] == 40) == (certainty == "measured")
+    nano = 3_000 * tokens_in + 15_000 * told["output_tokens"]
+    assert round(told["cost_usd"] * 1e9) == nano
+
+
+def test_bytes_after_the_end_of_an_answer_change_nothing(served: Served, clouds: Clouds) -> None:
+    session, clouds.spoil = new_session(), lambda wire: wire + b"\0" * 12
+    try:
+        status, raw, _ = served.call("anthropic", "hi", model=f"invoked/{_CLAUDE}",
+                                     session=session, stream=True)  # fmt: skip
+    finally:
+        clouds.spoil = bytes
+    assert status == 200
+    assert b"message_stop" in raw
+    told = served.exchange(session).metadata
+    assert (told["outcome"], told["output_tokens"]) == ("success", 7)
 
 
 def test_a_cloud_without_credentials_is_an_error_of_this_machine(

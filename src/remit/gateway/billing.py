@@ -24,7 +24,10 @@ from remit.providers import Body, ProviderResponse
 from remit.providers.prices import PriceTable, Usage
 from remit.providers.wire import FormBody
 
-__all__ = ["IMAGE_TOKENS", "Bill", "Billing", "Tariff", "estimate", "input_bound"]
+__all__ = [
+    "IMAGE_TOKENS", "Bill", "Billing", "Tariff", "estimated_input", "estimated_output",
+    "input_bound",
+]  # fmt: skip
 
 _NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 _THINKING = ("thinking", "reasoning", "reasoning_effort")
@@ -297,8 +300,7 @@ class Tariff:
         """Return the bill for the usage that the provider reported; None if there is no plausible
         report.
 
-        A report is implausible if its parts exceed their total, or if a count exceeds the model's
-        window. If the call's bound is not below the window, the limit is ten times the bound.
+        A report is implausible if its parts exceed their total, or if a count is not credible.
 
         Args:
             answer: the answer.
@@ -309,10 +311,8 @@ class Tariff:
         if not answer.usage_reported:
             return None
         price, tokens_in, tokens_out = self.price, answer.input_tokens, answer.output_tokens
-        window = (price.context_window if price else None) or _LARGEST_WINDOW
-        for count, most in ((tokens_in, bound[0]), (tokens_out, bound[1])):
-            if count > (window if most < window else _TIMES_THE_BOUND * most):
-                return None
+        if not (self.is_credible(tokens_in, bound[0]) and self.is_credible(tokens_out, bound[1])):
+            return None
         nano = None
         if self._free:
             nano = 0
@@ -334,6 +334,18 @@ class Tariff:
             for name, times in answer.server_tool_uses.items():
                 nano += price.server_tools.get(name, 0) * times
         return self._bill(nano, tokens_in, tokens_out, "measured", "unpriced")
+
+    def is_credible(self, count: int, bound: int) -> bool:
+        """Return True unless a reported count exceeds the model's window.
+
+        If the bound is not below the window, the limit is ten times the bound.
+
+        Args:
+            count: the input tokens or the output tokens that the provider reported.
+            bound: the call's upper bound of them.
+        """
+        window = (self.price.context_window if self.price else None) or _LARGEST_WINDOW
+        return count <= (window if bound < window else _TIMES_THE_BOUND * bound)
 
     def assumed(
         self, tokens: tuple[int, int], certainty: str, asked: Mapping[str, Any] = _NO_FIELDS
@@ -414,26 +426,29 @@ def input_bound(request: PromptRequest, sent: Sent) -> int:
     return bound
 
 
-def estimate(config: RouterConfig, sent: Sent, reported_in: int | None, text_bytes: int,
-             pieces: int, bound: tuple[int, int]) -> tuple[int, int]:  # fmt: skip
-    """Return the estimated input and output tokens of a stream that broke off, at most the bound.
+def estimated_input(config: RouterConfig, sent: Sent) -> int:
+    """Return the estimated input tokens of a request, at least 1.
 
-    Each piece of the stream counts as at least one token. The configured bytes per token are so few
-    that ordinary text has fewer tokens than estimated. The input is at least 1. A bound of 0 output
-    tokens limits nothing.
+    The configured bytes per token are so few that ordinary text has fewer tokens than estimated.
 
     Args:
         config: the estimate of bytes per token.
         sent: the request.
-        reported_in: input tokens that the provider reported; None if it did not.
+    """
+    tokens = int(sent.size / config.estimated_bytes_per_token)
+    return max(1, tokens + MESSAGE_TOKENS * len(sent.messages) + IMAGE_TOKENS * sent.images)
+
+
+def estimated_output(config: RouterConfig, text_bytes: int, pieces: int, bound: int) -> int:
+    """Return the estimated output tokens of a stream that broke off, at most the bound.
+
+    Each piece of the stream counts as at least one token. A bound of 0 limits nothing.
+
+    Args:
+        config: as for :func:`estimated_input`.
         text_bytes: bytes of the text that arrived.
         pieces: number of pieces that arrived.
-        bound: upper bound of the input and output tokens.
+        bound: upper bound of the output tokens.
     """
-    per_token = config.estimated_bytes_per_token
-    tokens_in = int(sent.size / per_token) + MESSAGE_TOKENS * len(sent.messages)
-    tokens_in += IMAGE_TOKENS * sent.images
-    tokens_out = max(pieces, math.ceil(text_bytes / per_token))
-    if reported_in is not None:
-        tokens_in = reported_in
-    return max(1, min(tokens_in, bound[0])), min(tokens_out, bound[1] or tokens_out)
+    tokens = max(pieces, math.ceil(text_bytes / config.estimated_bytes_per_token))
+    return min(tokens, bound or tokens)

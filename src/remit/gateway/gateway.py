@@ -15,7 +15,7 @@ from remit.gateway.admission import Admission
 from remit.gateway.attempt import Attempts
 from remit.gateway.auth import AuthProvider, Identity, KeyStore
 from remit.gateway.batches import Batches, Planner, Results
-from remit.gateway.billing import Billing, estimate, input_bound
+from remit.gateway.billing import Billing, estimated_input, input_bound
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import Breakers, CircuitBreaker
 from remit.gateway.budget import Amount, TokenBudgeter
@@ -292,7 +292,7 @@ class LLMGateway:
         Raises:
             InvalidInputError: the request has no canonical form.
         """
-        return estimate(self._config, encode_sent(request), None, 0, 0, (MAX_TOKENS, 0))[0]
+        return min(estimated_input(self._config, encode_sent(request)), MAX_TOKENS)
 
     @property
     def breakers(self) -> dict[tuple[str, str], CircuitBreaker]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remit.gateway.billing import Bill, estimate
+from remit.gateway.billing import Bill, estimated_output
 from remit.gateway.config import RouterConfig
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.gateway.values import Attempt, Call, Candidate, Failure, Refusal
@@ -21,6 +21,7 @@ from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import JsonTextError, load, sound_text
 from remit.ledger import EXACT, Content, LedgerClient, LedgerEntry, Prepared, content, utc_now
 from remit.providers import Body, Outgoing, ProviderResponse
+from remit.providers.dialects import reported
 
 _PARTS = (
     "cached_input_tokens", "cache_write_tokens", "reasoning_tokens", "audio_input_tokens",
@@ -97,13 +98,18 @@ def bill_of(
         return tariff.answered(result.answer, asked, to.bound) or tariff.at_bound(held, to.bound)
     if result.billing == "nothing":
         return tariff.nothing()
+    if (usage := tap.final_usage) is not None:
+        stated = ProviderResponse("", "", **reported(usage))
+        return tariff.answered(stated, asked, to.bound) or tariff.at_bound(held, to.bound)
     if result.billing == "bound" or not is_text or tariff.thinks_unseen(asked):
         # What was thought and not shown is billed like what arrived; of sound and pictures
         # the number of tokens that arrived is unknown.
         return tariff.at_bound(held, to.bound)
-    reported = tap.input_tokens if tap.input_tokens is not None else to.bound[0]
-    tokens = estimate(config, to.sent, reported, tap.size, tap.pieces, to.bound)
-    return tariff.assumed(tokens, "estimated", asked)
+    tokens_in = tap.input_tokens
+    if tokens_in is None or not tariff.is_credible(tokens_in, to.bound[0]):
+        tokens_in = to.bound[0]
+    tokens_out = estimated_output(config, tap.size, tap.pieces, to.bound[1])
+    return tariff.assumed((tokens_in, tokens_out), "estimated", asked)
 
 
 def exchange_entry(

@@ -22,7 +22,7 @@ from remit.kernel.json_text import dump
 from remit.providers import Dispatched, EventSink, Outgoing, ProviderError, WireChunk
 from remit.providers.dialects import StreamReader, stream_reader
 from remit.providers.sse import SseParser
-from remit.providers.wire import Repeats, StreamSum, read_event
+from remit.providers.wire import Repeats, StreamSum, Usage, read_event
 
 STOPPED_READING = "the caller stopped reading the answer"
 SHUTTING_DOWN = "the server shut down before the answer ended"
@@ -319,6 +319,12 @@ class StreamTap:
         """Input tokens that the provider has reported so far; None without a report."""
         usage = None if (total := self.sum) is None else total.usage
         return None if usage is None else usage.input_tokens
+
+    @property
+    def final_usage(self) -> Usage | None:
+        """Usage of the whole answer, as far as the provider has reported it; None before."""
+        total = self.sum
+        return total.facts().usage if total is not None and total.has_final_usage else None
 
     @property
     def was_passed_on(self) -> bool:

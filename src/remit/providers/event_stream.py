@@ -60,28 +60,40 @@ class FrameParser:
 
     Attributes:
         waiting: number of bytes of the incomplete frame.
+        is_broken: True after a frame that cannot be read; :meth:`end` raises its error.
     """
 
     def __init__(self) -> None:
         self._rest = bytearray()
+        self._failure: ProviderError | None = None
 
     @property
     def waiting(self) -> int:
         """Number of bytes of the incomplete frame."""
         return len(self._rest)
 
+    @property
+    def is_broken(self) -> bool:
+        """True after a frame that cannot be read; :meth:`end` raises its error."""
+        return self._failure is not None
+
     def feed(self, piece: bytes) -> list[SseEvent]:
-        """Return the events of the frames that ``piece`` completes.
+        """Return the events of the frames that ``piece`` completes, up to one that cannot be read.
 
         The payload of a ``chunk`` is the event within it. An exception is an event whose data is an
         object with the type ``error``.
-
-        Raises:
-            ProviderError: a checksum is wrong, or a frame has not the format or is too long.
         """
+        events: list[SseEvent] = []
+        self._rest += piece
+        try:
+            for event in self._complete():
+                events.append(event)
+        except ProviderError as error:
+            self._failure = error
+        return events
+
+    def _complete(self) -> Iterator[SseEvent]:
         rest = self._rest
-        rest += piece
-        events = []
         while len(rest) >= _HEAD.size + _CRC.size:
             size, named = _HEAD.unpack_from(rest)
             if _CRC.unpack_from(rest, _HEAD.size)[0] != zlib.crc32(rest[: _HEAD.size]):
@@ -96,11 +108,17 @@ class FrameParser:
                 raise _broken("a frame has a wrong checksum")
             start = _HEAD.size + _CRC.size
             headers = dict(_headers(whole[start : start + named]))
-            events.append(_event(headers, whole[start + named : -_CRC.size]))
-        return events
+            yield _event(headers, whole[start + named : -_CRC.size])
 
     def end(self) -> SseEvent | None:
-        """Return None; raise ProviderError if the stream ended within a frame."""
+        """Return None.
+
+        Raises:
+            ProviderError: a checksum is wrong, a frame has not the format or is too long, or the
+                stream ended within a frame.
+        """
+        if self._failure is not None:
+            raise self._failure
         if self._rest:
             raise _broken("the stream ended within a frame")
         return None

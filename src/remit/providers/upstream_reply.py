@@ -154,8 +154,8 @@ class UpstreamReply:
                 that it takes are not yielded. It must not raise.
 
         Raises:
-            ProviderError: the body is not an event stream, an event is too long, or the connection
-                breaks.
+            ProviderError: the body is not an event stream, an event is too long, a frame cannot be
+                read, or the connection breaks. The events before it were yielded.
         """
         parser = FrameParser() if self._is_framed else SseParser()
         failure = None
@@ -193,6 +193,8 @@ class UpstreamReply:
                 self.waiting = parser.waiting
                 if events or self.waiting > _EVENT_NOTICE_BYTES:
                     yield self._without_secrets(events)
+                if isinstance(parser, FrameParser) and parser.is_broken:
+                    break
             if (rest := parser.end()) is not None:
                 yield self._without_secrets([rest])
             if failure is not None:

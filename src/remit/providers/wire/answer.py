@@ -141,6 +141,13 @@ class StreamSum:
         """The usage reported so far; once ``ended``, that of the whole answer or None."""
         return self.facts().usage
 
+    @property
+    def has_final_usage(self) -> bool:
+        """True if the usage reported so far is that of the whole answer, although the end of the
+        stream may be missing.
+        """
+        return self.is_last
+
     @staticmethod
     def read_facts(answer: Any) -> AnswerFacts:
         """Return the facts of a whole answer; none unless a dialect replaces this reader."""

@@ -6,6 +6,7 @@ import re
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
+from typing_extensions import override
 
 from remit.kernel.json_members import elements, member, value_at
 from remit.kernel.json_text import JsonTextError, load_unique
@@ -307,6 +308,12 @@ class MessageSum(StreamSum):
         if self._usage is None:
             return None
         return read_usage({"output_tokens": 0, **self._usage}, cache_apart=True)
+
+    @property
+    @override
+    def has_final_usage(self) -> bool:
+        is_stopped = self._message.get("stop_reason") is not None
+        return self.is_last or (is_stopped and self._output_told)
 
     def _told_usage(self) -> dict[str, Any] | None:
         """Return the usage, without the output tokens unless they were reported after the start."""
