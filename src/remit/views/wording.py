@@ -353,8 +353,7 @@ def visible(text: str, *, lines: bool = False) -> str:
     """Return ``text`` with control characters written out, as ``\\x1b``.
 
     Characters of text direction, U+2028, U+2029, U+FEFF, U+FFFE, U+FFFF and lone surrogates are
-    written out too, so text of a record cannot act on a terminal. Other invisible characters, such
-    as zero-width spaces, are unchanged.
+    written out too, so text of a record cannot act on a terminal. Zero-width spaces are unchanged.
 
     Args:
         text: the text.

@@ -89,9 +89,8 @@ def reason(error: BaseException) -> str:
 def masked(url: str) -> str:
     """Return a database URL for people: without passwords, and without the fragment.
 
-    The password after the user's name is left out, and each query parameter with ``pass`` in its
-    name. If a part can be a password because the URL is ambiguous, as with a ``?`` in a password,
-    ``…`` replaces all text after the scheme. ``…`` alone replaces a text that is no URL.
+    Query parameters with ``pass`` in their name are left out. If the URL is ambiguous, as with a
+    ``?`` in a password, ``…`` replaces all text after the scheme; ``…`` replaces any other text.
 
     Args:
         url: the URL, or any other text.
