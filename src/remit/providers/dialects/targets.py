@@ -365,20 +365,6 @@ def _message(message: dict[str, Any], target: Target) -> dict[str, Any] | None:
     return {**message, "content": kept} if kept else None
 
 
-def _turn(turn: dict[str, Any], target: Target) -> dict[str, Any] | None:
-    """Return a turn of Converse without thoughts of other providers; None if nothing is left."""
-    content = turn.get("content")
-    if type(content) is not list:
-        return turn
-    kept = [
-        block for block, read in zip(content, map(message_block, content), strict=True)
-        if read is None or _block(read, target, said=False) is not None
-    ]  # fmt: skip
-    if len(kept) == len(content):
-        return turn
-    return {**turn, "content": kept} if kept else None
-
-
 def _newer(message: Any) -> Any:
     """Return a message as the Messages API takes it since 2026-10-21; None if nothing is left.
 
@@ -408,6 +394,8 @@ def _newer(message: Any) -> Any:
 
 
 def _block(block: Any, target: Target, said: bool) -> Any:
+    if type(block) is dict and "reasoningContent" in block:  # a thought in Converse
+        return None if _block(message_block(block), target, said) is None else block
     kind = block.get("type") if type(block) is dict else None
     if kind == "thinking":
         seal = block.get("signature")
@@ -488,7 +476,7 @@ _MESSAGES = {
     "openai.responses": ("input", _item),
     "anthropic.messages": ("messages", _message),
     "gemini.generate": ("contents", _content),
-    "bedrock.converse": ("messages", _turn),
+    "bedrock.converse": ("messages", _message),
 }
 """For each endpoint, the member with the conversation, and the function that fits a part of it."""
 
