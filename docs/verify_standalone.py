@@ -655,7 +655,7 @@ def whole_line(text: bytes) -> tuple:
 
 def check_batches(path: str, vkey: str) -> str:
     """The lines of an export by cursor: no entry is missing from the first to the last proof."""
-    pending, batch, cuts, first, end, tail, said = {}, {}, [], None, 0, "", ""
+    pending, proven, cuts, first, end, last, said = {}, [], [], None, 0, 0, ""
     for number, line in enumerate(read_lines(path), 1):
         WHERE[0] = f"line {number}"
         cut, line, value = whole_line(line.rstrip(b"\n"))
@@ -666,11 +666,14 @@ def check_batches(path: str, vkey: str) -> str:
             text = value.get("record", line.decode())
             need(type(text) is str, "extract-members", "its record is no text")
             seq = read_record(text)["seq"]
-            is_one = pending.setdefault(seq, batch.get(seq, text)) == text
-            need(is_one, "record-link", "the entry is there with two records")
+            is_one = pending.setdefault(seq, text) == text
+            is_one = is_one and not (first is not None and first <= seq < end and
+                                     proven[seq - first] != sha256(utf8(text)).digest())
+            need(is_one, "record-link", f"{entry_id(seq)} is there with two records")
             continue
         need("records" not in value, "extract-members", "a proof has records of its own")
-        of = members(value.get("of"), "extract-members", "the range", {"first": int, "end": int})
+        members({**value, "records": []}, "extract-members", "the proof", EXTRACT)
+        of = members(value["of"], "extract-members", "the range", {"first": int, "end": int})
         start, stop = of["first"], of["end"]
         texts = [pending.pop(seq) for seq in sorted(pending) if start <= seq < stop]
         lost = min(pending, default=start)
@@ -680,20 +683,19 @@ def check_batches(path: str, vkey: str) -> str:
         need(not known or (known[0] == name) or known[2] != own, "head-key",
              f"the log was forked, and {name!a} signed this batch: verify its lines alone")
         said = check_extract({**value, "records": texts}, vkey)
-        WHERE[0], batch = f"line {number}", dict(enumerate(texts, start))
+        WHERE[0], last = f"line {number}", start
         if first is None: first, end, vkey = start, start, value["verifier_key"]
         elif start > end:
             need(False, "extract-missing", f"{entry_id(end)} to {entry_id(start - 1)} are missing")
-        elif stop >= end:
-            before = end - start  # a batch that was sent again
-            linked = parse(texts[0])["previous_hash"]
-            if before: linked = sha256(utf8(texts[before - 1])).hexdigest()
-            need(linked == tail, "record-link", "the lines before are of another ledger")
+        elif start == end:
+            is_next = parse(texts[0])["previous_hash"] == proven[-1].hex()
+            need(is_next, "record-link", "the lines before are of another ledger")
         need(start >= first, "extract-order", f"the file begins at {entry_id(first)}")
-        if stop > end: end, tail = stop, sha256(utf8(texts[-1])).hexdigest()
+        proven += [sha256(utf8(text)).digest() for text in texts[max(0, end - start):]]
+        end = max(end, stop)
     need(said, "extract-members", "the file has no proof of a batch")
     oldest = min(pending, default=end)
-    need(oldest >= min(batch), "extract-order", f"{entry_id(oldest)} comes again without a proof")
+    need(oldest >= last, "extract-order", f"{entry_id(oldest)} comes again without a proof")
     pending, said = [*pending, *cuts], said.split(", in the ")[1]
     more = f"\n{len(pending)} more lines have no proof yet" if pending else ""
     return f"complete: all {end - first} entries of {first} to {end - 1}, in the {said}{more}"

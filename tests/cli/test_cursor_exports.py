@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -189,6 +190,68 @@ def test_a_changed_copy_of_a_proven_line_is_refused(
         _refused(exporting, [*lines, *lines[first + 1 : at], forged], "record-link")
     for line in lines[:first]:
         _refused(exporting, [*lines, line], "extract-order")
+
+
+def _copied(exporting: Exporting, place: Path) -> Exporting:
+    """Return a copy of a root with its key, whose owner may write another history."""
+    copy = Exporting.__new__(Exporting)
+    copy.place, copy.root, copy.file = place, place / "root", place / "lines.jsonl"
+    shutil.copytree(exporting.root, copy.root)
+    return copy
+
+
+def test_a_batch_that_contradicts_earlier_lines_is_refused(
+    exporting: Exporting, tmp_path: Path
+) -> None:
+    """The owner of the key signs another history of entries that a file has proven already."""
+    exporting.write(1)
+    forged = _copied(exporting, tmp_path / "forged")
+    for _ in range(2):
+        exporting.write(2)
+        assert exporting.run().returncode == 0
+    forged.write(1)
+    assert forged.run().returncode == 0
+    exporting.proven()
+    forged.proven()
+    assert len(forged.lines()) < len(exporting.lines())
+    _refused(exporting, [*exporting.lines(), *forged.lines()], "two records")
+    (exporting.place / "cursor").unlink()
+    assert exporting.run().returncode == 0  # all entries again, which contradicts nothing
+    exporting.proven()
+
+
+def _with(proof: bytes, **members: Any) -> bytes:
+    return json.dumps({**json.loads(proof), **members}).encode() + b"\n"
+
+
+def _without(proof: bytes, name: str) -> bytes:
+    return json.dumps({k: v for k, v in json.loads(proof).items() if k != name}).encode() + b"\n"
+
+
+def test_a_line_or_proof_of_another_form_is_refused_with_the_reason(exporting: Exporting) -> None:
+    exporting.write(1)
+    assert exporting.run().returncode == 0
+    good = exporting.lines()
+    *entries, proof = good
+    record = json.loads(entries[-1])
+    later = {**record, "seq": 77, "id": entry_id(77)}
+    for line, said in (
+        (b'{"seq":99999,"note":"Ada approved"}', "ten members|no member"),
+        (b'{"record":"{\\"seq\\":77}"}', "ten members|no member"),
+        (b'{"record":null}', "record.*no[t a]* text"), (b"[]", "object"), (b"5", "object"),
+        (json.dumps({**later, "reason": 5}).encode(), "reason"),
+        (json.dumps({**later, "id": "LED-00000001"}).encode(), r"record-(text|place)"),
+        (json.dumps(later).encode(), "canonical"),
+    ):  # fmt: skip
+        _refused(exporting, [*good, line + b"\n"], said)
+    names = ("of", "checkpoint", "verifier_key", "hashes")
+    for edited, name in (
+        *((_without(proof, name), name) for name in names),
+        *((_with(proof, **{name: None}), name) for name in names),
+        (_with(proof, of={"first": 0}), "end"), (_with(proof, of={"first": 0, "end": "5"}), "end"),
+        (_with(proof, more=1), "more"),
+    ):  # fmt: skip
+        _refused(exporting, [*entries, edited], rf"{name}.*\(extract-members\)")
 
 
 @pytest.mark.parametrize("content", [(), ("--content",)])

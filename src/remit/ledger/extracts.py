@@ -44,8 +44,9 @@ EXTRACT_FORMAT = "remit-extract/1"
 MAX_RANGE = 100_000
 """The largest number of entries of a range."""
 
-_MEMBERS = {"format": str, "of": dict, "checkpoint": str, "verifier_key": str, "records": list,
-            "hashes": list}  # fmt: skip
+MEMBERS = {"format": str, "of": dict, "checkpoint": str, "verifier_key": str, "records": list,
+           "hashes": list}  # fmt: skip
+"""The members of an extract and their types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,7 @@ def read_extract(
 def _read(data: bytes | str, key: VerifierKey | None, more: Mapping[str, type]) -> Extract:
     require(len(data) <= MAX_LINE_BYTES, "extract-members", "the file is too long")
     members: Any = load_unique(data)
-    require_members(members, "extract-members", "the extract", {**_MEMBERS, **more})
+    require_members(members, "extract-members", "the extract", {**MEMBERS, **more})
     is_one = bool(more) or members["format"] == EXTRACT_FORMAT
     require(is_one, "extract-members", "this is not an extract")
     stated = VerifierKey.parse(members["verifier_key"])
