@@ -117,6 +117,20 @@ def test_content_is_left_out_unless_requested_and_secrets_always(exporting: Expo
     exporting.proven()
 
 
+@pytest.mark.parametrize("value", ["half \ud800 of a pair", {"\udc00": 1}, {"a": 10**400}])
+def test_content_that_strict_readers_refuse_verifies(exporting: Exporting, value: Any) -> None:
+    with exporting.open() as client:
+        metadata = {"prompt": value, "arguments": value}
+        client.write(LedgerEntry("NOTE", "S", "KEPT", "r", metadata=metadata))
+    assert exporting.run("--content").returncode == 0
+    assert exporting.proven() == (0, 1)
+    twice = exporting.lines()[0].replace(b'"record":', b'"record":"","record":')
+    _refused(exporting, [twice, exporting.lines()[1]], "record-link")
+    (record,) = re.findall(rb'"record":"(.*)"}', exporting.lines()[0])
+    half = exporting.lines()[0].replace(record, record.replace(b"NOTE", b"\\ud800"))
+    _refused(exporting, [half, exporting.lines()[1]], "surrogate")
+
+
 def test_an_erasure_reaches_later_exports_and_is_exported_itself(exporting: Exporting) -> None:
     with exporting.open() as client:
         written = client.write(LedgerEntry("NOTE", "S", "KEPT", "r", metadata={"prompt": "my cat"}))

@@ -244,7 +244,7 @@ class _Reader:
         """Take a line; raise an error if a condition does not hold."""
         self.number += 1
         try:
-            value = load_unique(line)
+            value = load_unique(line, keep_halves=True)  # content may have them
         except JsonTextError:
             before, line, value = _cut_line(line)
             self.cut.append(before)
@@ -316,7 +316,7 @@ def _cut_line(text: bytes) -> tuple[bytes, bytes, Any]:
     for place in itertools.islice(_LINE.finditer(text, 1), _MOST_STARTS):
         cut, line = text[: place.start()], text[place.start() :]
         with contextlib.suppress(JsonTextError):
-            return cut, line, load_unique(line)
+            return cut, line, load_unique(line, keep_halves=True)
     is_start = any(one.startswith(text[: len(one)]) for one in _STARTS)
     require(is_start, "json-text", "it is not JSON, and not the beginning of a line")
     return text, b"", None
