@@ -272,8 +272,37 @@ def check_indexed(of: dict, records: dict) -> tuple:
     need(is_one, "extract-index", "the file has more than one index, or parts of several")
     need("entry" in of or last["of"] == of, "extract-index", "the index is of another run")
     listed = [seq for part in parts for seq in found[part]["entries"]]
-    need(listed == sorted({*listed}), "extract-index", "the index is not in order")
-    return last["of"], listed, [row for part in parts for row in found[part]["actions"]], parts
+    actions = [row for part in parts for row in found[part]["actions"]]
+    ends = [row[0] for row in actions]
+    in_order = listed == sorted({*listed}) and ends == sorted({*ends})
+    need(in_order, "extract-index", "the index is not in order")
+    return last["of"], listed, actions, parts
+
+def actions_of(records: dict) -> list:
+    """The actions of a true index of these records: ledger-format.md, section 13."""
+    rows, known, used, asked = [], {}, {}, {}
+    def at(kind: str, name: object) -> set:
+        return known.setdefault((kind, name), set()) if type(name) is str else set()
+    for seq, record in sorted(records.items()):
+        event, meta = record["event_type"], record["metadata"]
+        order, key = column(meta, "work_order_id"), meta.get("idempotency_key")
+        order = order if type(order) is str and order else None
+        if event in ACTIONS:
+            row = at("SESSION_START", "") | at("WO_EXECUTING", order)
+            row |= at("id", meta.get("dispatch_entry_id"))
+            if event == "TOOL_CALL": row |= at("LLM_CALL", order) | at("key", key)
+            for kind, names in (("id", used), ("request", asked)):
+                row |= {more for one in row for more in at(kind, names.get(one))}
+            rows.append([seq, *sorted(row)])
+        elif event in ("SESSION_START", "WO_EXECUTING", "LLM_CALL"):
+            known[event, "" if event == "SESSION_START" else order] = {seq}
+        elif event in ("DISPATCH", "TOOL_INTENT", "APPROVAL_REQUESTED"):
+            at("id", record["id"]).add(seq)
+            if event != "DISPATCH": at("key", key).add(seq)
+            if event == "TOOL_INTENT": used[seq] = meta.get("approval")
+            if event == "APPROVAL_REQUESTED": asked[seq] = record["id"]
+        elif event.startswith("APPROVAL_"): at("request", meta.get("request_id")).add(seq)
+    return rows
 
 def check_extract(data: dict, vkey: str) -> str:
     """The records of a range, a run or an action: none of them is missing."""
@@ -317,9 +346,8 @@ def check_extract(data: dict, vkey: str) -> str:
     for seq, record in own.items() if parts else ():
         is_own = column(record["metadata"], name) == value
         need(is_own, "extract-other", f"{entry_id(seq)} is of another run")
-        is_action = seq in (row[0] for row in actions)
-        need((record["event_type"] in ACTIONS) == is_action, "index-actions",
-             f"the index is wrong about {entry_id(seq)}, which may be an action")
+    need(not parts or actions_of(own) == [row for row in actions if row[0] in own],
+         "index-actions", "the index names other actions than the records are")
     hashes = [unbase64(one, "extract-root", 32) for one in data["hashes"]]
     def climb(start: int, end: int, seqs: list) -> bytes:
         if not seqs and hashes: return hashes.pop(0)

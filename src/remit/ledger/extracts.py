@@ -23,7 +23,7 @@ from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.line_reader import MAX_LINE_BYTES, read_record, require, require_members
 from remit.ledger.record import columns_of
-from remit.ledger.run_index import ACTIONS, RUNS, index_run, read_index, run_of
+from remit.ledger.run_index import ACTIONS, RUNS, actions_of, index_run, read_index, run_of
 from remit.ledger.tlog import (
     EMPTY_ROOT,
     SignedCheckpoint,
@@ -267,8 +267,7 @@ def _complete(
     for record in own.values():
         is_own = getattr(columns_of(record["metadata"]), column) == value
         require(is_own, "extract-other", f"{record['id']} is of another run")
-    found = {seq for seq, record in own.items() if record["event_type"] in ACTIONS}
-    is_same = found == {row[0] for row in actions} & own.keys()
+    is_same = actions_of(own) == [row for row in actions if row[0] in own]
     require(is_same, "index-actions", "the index names other actions than the records are")
     return own, run, actions, parts[0]
 
@@ -294,9 +293,10 @@ def _index_in(
     is_it = "entry" in of or last["of"] == of
     require(is_it, "extract-index", "the index is of another run")
     listed = [seq for part in parts for seq in found[part]["entries"]]
-    is_sorted = listed == sorted({*listed})
-    require(is_sorted, "extract-index", "the index is not in order")
     actions = [row for part in parts for row in found[part]["actions"]]
+    ends = [row[0] for row in actions]
+    is_sorted = listed == sorted({*listed}) and ends == sorted({*ends})
+    require(is_sorted, "extract-index", "the index is not in order")
     return last["of"], listed, actions, parts
 
 

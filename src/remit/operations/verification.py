@@ -144,7 +144,8 @@ class VerifyLedger(Operation):
         head, receipts = found.signed.checkpoint, read_receipts(found)
         self.stated_key = found.members["verifier_key"]
         self.unproven = 0 if batches is None else batches.unproven
-        self.facts = receipts[0].lines() if "entry" in found.of else ()
+        chosen = [one for one in receipts if one.entry_id == found.of.get("entry")]
+        self.facts = [line for one in chosen for line in one.lines()]
         return {
             "verified": True, "of": of, "entries": entries, "end": found.end,
             "origin": head.origin, "size": head.size, "problems": [], "statement": statement,
