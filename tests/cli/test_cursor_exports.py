@@ -23,6 +23,7 @@ from remit.ledger import (
     LedgerEntry,
     LedgerFormatError,
     entry_id,
+    make_extract,
     open_root_ledger,
     read_batches,
 )
@@ -31,7 +32,7 @@ from tests.server.telemetry.collector import Collector
 from tests.support.commands import run_remit
 from tests.support.secrets import KEYS
 from tests.support.soak import SEED, is_soak, sample
-from tests.support.standalone import load_standalone
+from tests.support.standalone import load_standalone, standalone
 from tests.support.stores import conversation
 
 _SECRETS = ("hunter2hunter2", "sk-1f2e3d4c5b6a79880123456789", "rat1.aaaa.bbbb", *KEYS)
@@ -232,6 +233,57 @@ def test_a_batch_that_contradicts_earlier_lines_is_refused(
     (exporting.place / "cursor").unlink()
     assert exporting.run().returncode == 0  # all entries again, which contradicts nothing
     exporting.proven()
+
+
+def _verified(exporting: Exporting, file: Path, kept: Path) -> str:
+    """Return what both verifiers say of a file and a checkpoint; empty if both accept them."""
+    done = run_remit("ledger", "verify", "--file", file, "--key", exporting.key,
+                     "--checkpoint", kept)  # fmt: skip
+    alone = standalone(file, "--key", exporting.key, "--checkpoint", kept)
+    assert done.returncode == alone.returncode, (done, alone)
+    return (done.stdout + done.stderr + alone.stderr) if done.returncode else ""
+
+
+def test_a_kept_checkpoint_is_compared_or_the_file_refused(
+    exporting: Exporting, tmp_path: Path
+) -> None:
+    """Both verifiers agree, whether a file can show that it continues the checkpoint or not."""
+    exporting.write(1)
+    assert exporting.run().returncode == 0
+    forged = _copied(exporting, tmp_path / "forged")
+    first, heads = exporting.lines(), [tmp_path / f"head{number}" for number in range(2)]
+    for head in heads:
+        exporting.write(2)
+        with exporting.open() as client:
+            head.write_text(client.checkpoint())
+    assert exporting.run().returncode == 0
+    other = forged.write(4)
+    assert forged.run(cursor="own").returncode == 0
+    with forged.open() as client:
+        call = client.write(LedgerEntry("TOOL_CALL", "S", "D", "r", metadata={"session_id": "S"}))
+    receipt, old, rest = tmp_path / "receipt", tmp_path / "old", tmp_path / "rest"
+    assert run_remit("receipt", call, "--root", forged.root, "--out", receipt).returncode == 0
+    old.write_bytes(b"".join(first))
+    rest.write_bytes(b"".join(exporting.lines()[len(first) :]))
+    for head in heads:
+        assert _verified(exporting, exporting.file, head) == ""
+        assert _verified(exporting, rest, head) == ""
+        assert "tree-root" in _verified(exporting, forged.file, head)
+        assert "does not show" in _verified(exporting, old, head)
+        assert "does not show" in _verified(exporting, receipt, head)
+    with forged.open() as client:
+        (tmp_path / "same").write_text(client.checkpoint())
+        whole = make_extract(client, {"first": 0, "end": other})
+    assert "tree-root" not in _verified(exporting, receipt, tmp_path / "same")
+    receipt.write_text(json.dumps(whole))
+    assert "do not lead" in _verified(exporting, receipt, heads[0])
+    for text in (None, "junk"):
+        kept = tmp_path / "kept"
+        if text:
+            kept.write_text(text)
+        assert re.search("cannot be read|note", _verified(exporting, exporting.file, kept))
+    refused = standalone(exporting.file, "--key", exporting.key, "--witness", exporting.key)
+    assert (refused.returncode, "no registration" in refused.stderr) == (1, True)
 
 
 def _with(proof: bytes, **members: Any) -> bytes:

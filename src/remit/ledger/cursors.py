@@ -29,7 +29,7 @@ from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import LedgerFormatError, LedgerRollbackError
 from remit.ledger.extracts import EXTRACT_FORMAT, MEMBERS, Extract, make_extract, read_extract
 from remit.ledger.line_reader import read_record, require, require_members
-from remit.ledger.tlog import VerifierKey
+from remit.ledger.tlog import Checkpoint, VerifierKey
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
@@ -180,12 +180,14 @@ class ProvenLines:
         end: the sequence number after the last entry with a proof.
         last: the last extract.
         unproven: the number of lines after it, whose proof is not there (yet).
+        shows_kept: True if a batch proves that the log continues the checkpoint that was kept.
     """
 
     first: int
     end: int
     last: Extract
     unproven: int
+    shows_kept: bool
 
     @property
     def statement(self) -> str:
@@ -195,18 +197,21 @@ class ProvenLines:
                 f"in the {head.size} entries that {head.origin!r} signed")  # fmt: skip
 
 
-def read_batches(lines: Iterable[bytes], key: VerifierKey | None) -> ProvenLines:
+def read_batches(
+    lines: Iterable[bytes], key: VerifierKey | None, kept: Checkpoint | None = None
+) -> ProvenLines:
     """Return the range of exported lines if each batch meets every condition.
 
     Args:
         lines: the lines of one file, or of several in the order in which they were written.
         key: the log's verifier key, as for :func:`~remit.ledger.extracts.read_extract`.
+        kept: a checkpoint of the log that the reader kept; ``None`` for none.
 
     Raises:
         LedgerFormatError: a line is malformed, a batch does not verify, entries between two batches
-            are missing, or there is no batch.
+            are missing, there is no batch, or the lines contradict the checkpoint.
     """
-    reader = _Reader(key)
+    reader = _Reader(key, kept)
     try:
         for line in lines:
             reader.read(line.rstrip(b"\n"))
@@ -217,7 +222,7 @@ def read_batches(lines: Iterable[bytes], key: VerifierKey | None) -> ProvenLines
     if reader.last is None:
         raise LedgerFormatError("The file has no proof of a batch (extract-members).")
     unproven = len(reader.pending) + len(reader.cut)
-    return ProvenLines(reader.first, reader.end, reader.last, unproven)
+    return ProvenLines(reader.first, reader.end, reader.last, unproven, reader.shows_kept)
 
 
 class _Reader:
@@ -230,14 +235,16 @@ class _Reader:
         first: the first sequence number with a proof.
         end: the sequence number after the last one with a proof.
         last: the last extract.
+        shows_kept: as in :class:`ProvenLines`.
     """
 
-    def __init__(self, key: VerifierKey | None) -> None:
+    def __init__(self, key: VerifierKey | None, kept: Checkpoint | None) -> None:
         self.pending: dict[int, str] = {}
         self.cut: list[bytes] = []
         self.number = self.first = self.end = 0
         self.last: Extract | None = None
         self._start, self._key = 0, key  # of the last batch, whose lines may come again
+        self.shows_kept, self._kept = False, kept
         self._hashes = bytearray()  # 32 bytes for each proven record
 
     def read(self, line: bytes) -> None:
@@ -302,6 +309,7 @@ class _Reader:
             require(is_next, "record-link", "the lines before are of another ledger")
         require(start >= self.first, "extract-order", f"the file begins at {entry_id(self.first)}")
         self.last, self._start = found, start
+        self.shows_kept |= self._kept is not None and found.shows(self._kept)
         for text in texts[max(0, self.end - start) :]:
             self._hashes += sha256(text.encode()).digest()
         self.end = max(self.end, end)
