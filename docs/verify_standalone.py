@@ -8,8 +8,8 @@
     python3 verify_standalone.py --tenant-proof FILE.json --key VKEY-OF-THE-HOST
 
 VKEY is the verifier key or a file with it, from another source than the export. --checkpoint is one
-that you kept, of any size up to the export's. Exit code 1: NOT VERIFIED, with the condition of
-ledger-format.md, section 12, in parentheses.
+that you kept, of any size up to the export's; an extract must have the last entry that it covers.
+Exit code 1: NOT VERIFIED, with the condition of ledger-format.md, section 12, in parentheses.
 
 Not checked: other signatures of witnesses; the line "extra" of a proof; and of exports whose
 checkpoint has no line "remit-export/1": the sums in "usage" (ledger import checks them), "subjects"
@@ -272,15 +272,52 @@ def check_indexed(of: dict, records: dict) -> tuple:
     need(is_one, "extract-index", "the file has more than one index, or parts of several")
     need("entry" in of or last["of"] == of, "extract-index", "the index is of another run")
     listed = [seq for part in parts for seq in found[part]["entries"]]
-    need(listed == sorted({*listed}), "extract-index", "the index is not in order")
-    return last["of"], listed, [row for part in parts for row in found[part]["actions"]], parts
+    actions = [row for part in parts for row in found[part]["actions"]]
+    ends = [row[0] for row in actions]
+    in_order = listed == sorted({*listed}) and ends == sorted({*ends})
+    need(in_order, "extract-index", "the index is not in order")
+    return last["of"], listed, actions, parts
 
-def check_extract(data: dict, vkey: str) -> str:
+def actions_of(records: dict) -> list:
+    """The actions of a true index of these records: ledger-format.md, section 13."""
+    rows, known, used, asked = [], {}, {}, {}
+    def at(kind: str, name: object) -> set:
+        return known.setdefault((kind, name), set()) if type(name) is str else set()
+    for seq, record in sorted(records.items()):
+        event, meta = record["event_type"], record["metadata"]
+        order, key = column(meta, "work_order_id"), meta.get("idempotency_key")
+        order = order if type(order) is str and order else None
+        if event in ACTIONS:
+            row = at("SESSION_START", "") | at("WO_EXECUTING", order)
+            row |= at("id", meta.get("dispatch_entry_id"))
+            if event == "TOOL_CALL": row |= at("LLM_CALL", order) | at("key", key)
+            for kind, names in (("id", used), ("request", asked)):
+                row |= {more for one in row for more in at(kind, names.get(one))}
+            rows.append([seq, *sorted(row)])
+        elif event in ("SESSION_START", "WO_EXECUTING", "LLM_CALL"):
+            known[event, "" if event == "SESSION_START" else order] = {seq}
+        elif event in ("DISPATCH", "TOOL_INTENT", "APPROVAL_REQUESTED"):
+            at("id", record["id"]).add(seq)
+            if event != "DISPATCH": at("key", key).add(seq)
+            if event == "TOOL_INTENT": used[seq] = meta.get("approval")
+            if event == "APPROVAL_REQUESTED": asked[seq] = record["id"]
+        elif event.startswith("APPROVAL_"): at("request", meta.get("request_id")).add(seq)
+    return rows
+
+def root_of(nodes: dict, start: int, end: int) -> bytes:
+    """The root of a subtree; None if it does not follow from the nodes."""
+    if end - start < 2 or (start, end) in nodes: return nodes.get((start, end))
+    middle = start + (1 << (end - start - 1).bit_length() - 1)
+    left = root_of(nodes, start, middle)
+    right = left and root_of(nodes, middle, end)
+    return node(left, right) if right else None
+
+def check_extract(data: dict, vkey: str, held: list = []) -> str:
     """The records of a range, a run or an action: none of them is missing."""
     members(data, "extract-members", "the extract", EXTRACT)
     need(vkey is None or data["verifier_key"] == vkey.strip(), "head-key", "another verifier key")
     origin, size, root = read_checkpoint(data["checkpoint"], data["verifier_key"])
-    of, records, leaves, before = data["of"], {}, {}, None
+    of, records, nodes, before = data["of"], {}, {(0, 0): sha256(b"").digest()}, None
     is_list = all(type(one) is str for one in data["records"] + data["hashes"])
     need(is_list, "extract-members", "records or hashes are not texts")
     for text in data["records"]:
@@ -290,7 +327,7 @@ def check_extract(data: dict, vkey: str) -> str:
         is_next = seq - 1 not in records or record["previous_hash"] == before
         need(is_next, "record-link", "it does not follow the entry before it")
         need(seq < size, "extract-root", "the checkpoint does not cover it")
-        records[seq], leaves[seq] = record, sha256(b"\0" + utf8(text)).digest()
+        records[seq], nodes[seq, seq + 1] = record, sha256(b"\0" + utf8(text)).digest()
         before = sha256(utf8(text)).hexdigest()
     WHERE[0], parts = "the whole", []
     if of.keys() == {"first", "end"}:
@@ -317,19 +354,24 @@ def check_extract(data: dict, vkey: str) -> str:
     for seq, record in own.items() if parts else ():
         is_own = column(record["metadata"], name) == value
         need(is_own, "extract-other", f"{entry_id(seq)} is of another run")
-        is_action = seq in (row[0] for row in actions)
-        need((record["event_type"] in ACTIONS) == is_action, "index-actions",
-             f"the index is wrong about {entry_id(seq)}, which may be an action")
+    need(not parts or actions_of(own) == [row for row in actions if row[0] in own],
+         "index-actions", "the index names other actions than the records are")
     hashes = [unbase64(one, "extract-root", 32) for one in data["hashes"]]
     def climb(start: int, end: int, seqs: list) -> bytes:
-        if not seqs and hashes: return hashes.pop(0)
+        if not seqs and hashes: return nodes.setdefault((start, end), hashes.pop(0))
         need(seqs, "extract-root", "a tree hash is missing")
-        if end - start == 1: return leaves[start]
+        if end - start == 1: return nodes[start, end]
         middle = start + (1 << (end - start - 1).bit_length() - 1)
         left = [seq for seq in seqs if seq < middle]
         return node(climb(start, middle, left), climb(middle, end, seqs[len(left):]))
     leads = climb(0, size, sorted(records)) == root and not hashes
     need(leads, "extract-root", "records and hashes do not lead to the checkpoint's root")
+    if held:
+        _, kept, top = read_checkpoint(held[0], data["verifier_key"])
+        found = root_of(nodes, 0, kept) if kept <= size else None
+        need(found in (None, top), "tree-root",
+             f"the first {kept} entries do not lead to the checkpoint of them")
+        if found: held.append(kept)  # the file shows it
     said = f"complete: all {len(own)} entries of {said}, in the {size} that {origin!a} signed"
     if "entry" in of:
         ends = [entry_id(row[0]) for row in actions]
@@ -653,9 +695,9 @@ def whole_line(text: bytes) -> tuple:
     need(is_start, "json-text", "it is not JSON, and not the beginning of a line")
     return [text], b"", None
 
-def check_batches(path: str, vkey: str) -> str:
+def check_batches(path: str, vkey: str, held: list = []) -> str:
     """The lines of an export by cursor: no entry is missing from the first to the last proof."""
-    pending, batch, cuts, first, end, tail, said = {}, {}, [], None, 0, "", ""
+    pending, proven, cuts, first, end, last, said = {}, [], [], None, 0, 0, ""
     for number, line in enumerate(read_lines(path), 1):
         WHERE[0] = f"line {number}"
         cut, line, value = whole_line(line.rstrip(b"\n"))
@@ -666,11 +708,14 @@ def check_batches(path: str, vkey: str) -> str:
             text = value.get("record", line.decode())
             need(type(text) is str, "extract-members", "its record is no text")
             seq = read_record(text)["seq"]
-            is_one = pending.setdefault(seq, batch.get(seq, text)) == text
-            need(is_one, "record-link", "the entry is there with two records")
+            is_one = pending.setdefault(seq, text) == text
+            is_one = is_one and not (first is not None and first <= seq < end and
+                                     proven[seq - first] != sha256(utf8(text)).digest())
+            need(is_one, "record-link", f"{entry_id(seq)} is there with two records")
             continue
         need("records" not in value, "extract-members", "a proof has records of its own")
-        of = members(value.get("of"), "extract-members", "the range", {"first": int, "end": int})
+        members({**value, "records": []}, "extract-members", "the proof", EXTRACT)
+        of = members(value["of"], "extract-members", "the range", {"first": int, "end": int})
         start, stop = of["first"], of["end"]
         texts = [pending.pop(seq) for seq in sorted(pending) if start <= seq < stop]
         lost = min(pending, default=start)
@@ -679,29 +724,28 @@ def check_batches(path: str, vkey: str) -> str:
         (name, _, own), known = read_key(value["verifier_key"]), read_key(vkey) if vkey else None
         need(not known or (known[0] == name) or known[2] != own, "head-key",
              f"the log was forked, and {name!a} signed this batch: verify its lines alone")
-        said = check_extract({**value, "records": texts}, vkey)
-        WHERE[0], batch = f"line {number}", dict(enumerate(texts, start))
+        said = check_extract({**value, "records": texts}, vkey, held)
+        WHERE[0], last = f"line {number}", start
         if first is None: first, end, vkey = start, start, value["verifier_key"]
         elif start > end:
             need(False, "extract-missing", f"{entry_id(end)} to {entry_id(start - 1)} are missing")
-        elif stop >= end:
-            before = end - start  # a batch that was sent again
-            linked = parse(texts[0])["previous_hash"]
-            if before: linked = sha256(utf8(texts[before - 1])).hexdigest()
-            need(linked == tail, "record-link", "the lines before are of another ledger")
+        elif start == end:
+            is_next = parse(texts[0])["previous_hash"] == proven[-1].hex()
+            need(is_next, "record-link", "the lines before are of another ledger")
         need(start >= first, "extract-order", f"the file begins at {entry_id(first)}")
-        if stop > end: end, tail = stop, sha256(utf8(texts[-1])).hexdigest()
+        proven += [sha256(utf8(text)).digest() for text in texts[max(0, end - start):]]
+        end = max(end, stop)
     need(said, "extract-members", "the file has no proof of a batch")
     oldest = min(pending, default=end)
-    need(oldest >= min(batch), "extract-order", f"{entry_id(oldest)} comes again without a proof")
+    need(oldest >= last, "extract-order", f"{entry_id(oldest)} comes again without a proof")
     pending, said = [*pending, *cuts], said.split(", in the ")[1]
     more = f"\n{len(pending)} more lines have no proof yet" if pending else ""
     return f"complete: all {end - first} entries of {first} to {end - 1}, in the {said}{more}"
 
-def check_registration(data: dict, vkey: str, witness: str) -> str:
+def check_registration(data: dict, vkey: str, witness: str, held: list = []) -> str:
     """The choices of an evaluation, as they were recorded; and when the witness had seen it."""
     rows, seen = data["choices"], "no witness was checked"
-    check_extract({name: item for name, item in data.items() if name != "choices"}, vkey)
+    check_extract({name: item for name, item in data.items() if name != "choices"}, vkey, held)
     record, *others = map(parse, data["records"])
     meta = record["metadata"]
     is_own = not others and record["event_type"] == "EVALUATION_REGISTERED"
@@ -742,18 +786,26 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if not (given.tenant_proof or (given.proof and given.record) or given.export): parser.error(
         "give an export, --proof with --record, or --tenant-proof")
+    if (given.tenant_proof or given.proof) and (given.checkpoint or given.witness): parser.error(
+        "a proof needs no --checkpoint or --witness")
     try:
         key = read(given.key) if given.key and os.path.exists(given.key) else given.key
         if given.tenant_proof: print(check_tenant_proof(read(given.tenant_proof), key))
         elif given.proof: print(check_proof(read(given.proof), read(given.record).encode(), key))
-        elif is_batches(given.export): print(check_batches(given.export, key))
-        elif (extract := read_extract(given.export)):
-            is_registration = extract["format"] == REGISTRATION
-            need(is_registration == ("choices" in extract), "extract-members", "another format")
+        else:
+            batches, held = is_batches(given.export), []
+            if given.checkpoint: held.append(read(given.checkpoint))
+            extract = None if batches else read_extract(given.export)
+            is_registration = bool(extract) and extract["format"] == REGISTRATION
             need(is_registration or not given.witness, "extract-members", "no registration")
-            print(check_registration(extract, key, given.witness) if is_registration
-                  else check_extract(extract, key))
-        else: print(check_export(given.export, key, given.checkpoint and read(given.checkpoint)))
+            is_one = not extract or is_registration == ("choices" in extract)
+            need(is_one, "extract-members", "another format")
+            if batches: print(check_batches(given.export, key, held))
+            elif is_registration: print(check_registration(extract, key, given.witness, held))
+            elif extract: print(check_extract(extract, key, held))
+            else: print(check_export(given.export, key, held.pop() if held else None))
+            need(len(held) != 1, "tree-root", "the file does not show that its log continues the "
+                 "checkpoint that you kept: it needs the last entry that this covers")
         print("VERIFIED" if key else "chain and content hold; nobody's signature was checked")
     except Exception as error:  # whatever it is, it does not verify
         sys.exit(f"NOT VERIFIED: {WHERE[0]}: {sentence(error)}")

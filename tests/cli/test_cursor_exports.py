@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from remit.ledger import (
     LedgerEntry,
     LedgerFormatError,
     entry_id,
+    make_extract,
     open_root_ledger,
     read_batches,
 )
@@ -30,7 +32,7 @@ from tests.server.telemetry.collector import Collector
 from tests.support.commands import run_remit
 from tests.support.secrets import KEYS
 from tests.support.soak import SEED, is_soak, sample
-from tests.support.standalone import load_standalone
+from tests.support.standalone import load_standalone, standalone
 from tests.support.stores import conversation
 
 _SECRETS = ("hunter2hunter2", "sk-1f2e3d4c5b6a79880123456789", "rat1.aaaa.bbbb", *KEYS)
@@ -116,6 +118,20 @@ def test_content_is_left_out_unless_requested_and_secrets_always(exporting: Expo
     exporting.proven()
 
 
+@pytest.mark.parametrize("value", ["half \ud800 of a pair", {"\udc00": 1}, {"a": 10**400}])
+def test_content_that_strict_readers_refuse_verifies(exporting: Exporting, value: Any) -> None:
+    with exporting.open() as client:
+        metadata = {"prompt": value, "arguments": value}
+        client.write(LedgerEntry("NOTE", "S", "KEPT", "r", metadata=metadata))
+    assert exporting.run("--content").returncode == 0
+    assert exporting.proven() == (0, 1)
+    twice = exporting.lines()[0].replace(b'"record":', b'"record":"","record":')
+    _refused(exporting, [twice, exporting.lines()[1]], "record-link")
+    (record,) = re.findall(rb'"record":"(.*)"}', exporting.lines()[0])
+    half = exporting.lines()[0].replace(record, record.replace(b"NOTE", b"\\ud800"))
+    _refused(exporting, [half, exporting.lines()[1]], "surrogate")
+
+
 def test_an_erasure_reaches_later_exports_and_is_exported_itself(exporting: Exporting) -> None:
     with exporting.open() as client:
         written = client.write(LedgerEntry("NOTE", "S", "KEPT", "r", metadata={"prompt": "my cat"}))
@@ -189,6 +205,119 @@ def test_a_changed_copy_of_a_proven_line_is_refused(
         _refused(exporting, [*lines, *lines[first + 1 : at], forged], "record-link")
     for line in lines[:first]:
         _refused(exporting, [*lines, line], "extract-order")
+
+
+def _copied(exporting: Exporting, place: Path) -> Exporting:
+    """Return a copy of a root with its key, whose owner may write another history."""
+    copy = Exporting.__new__(Exporting)
+    copy.place, copy.root, copy.file = place, place / "root", place / "lines.jsonl"
+    shutil.copytree(exporting.root, copy.root)
+    return copy
+
+
+def test_a_batch_that_contradicts_earlier_lines_is_refused(
+    exporting: Exporting, tmp_path: Path
+) -> None:
+    """The owner of the key signs another history of entries that a file has proven already."""
+    exporting.write(1)
+    forged = _copied(exporting, tmp_path / "forged")
+    for _ in range(2):
+        exporting.write(2)
+        assert exporting.run().returncode == 0
+    forged.write(1)
+    assert forged.run().returncode == 0
+    exporting.proven()
+    forged.proven()
+    assert len(forged.lines()) < len(exporting.lines())
+    _refused(exporting, [*exporting.lines(), *forged.lines()], "two records")
+    (exporting.place / "cursor").unlink()
+    assert exporting.run().returncode == 0  # all entries again, which contradicts nothing
+    exporting.proven()
+
+
+def _verified(exporting: Exporting, file: Path, kept: Path) -> str:
+    """Return what both verifiers say of a file and a checkpoint; empty if both accept them."""
+    done = run_remit("ledger", "verify", "--file", file, "--key", exporting.key,
+                     "--checkpoint", kept)  # fmt: skip
+    alone = standalone(file, "--key", exporting.key, "--checkpoint", kept)
+    assert done.returncode == alone.returncode, (done, alone)
+    return (done.stdout + done.stderr + alone.stderr) if done.returncode else ""
+
+
+def test_a_kept_checkpoint_is_compared_or_the_file_refused(
+    exporting: Exporting, tmp_path: Path
+) -> None:
+    """Both verifiers agree, whether a file can show that it continues the checkpoint or not."""
+    exporting.write(1)
+    assert exporting.run().returncode == 0
+    forged = _copied(exporting, tmp_path / "forged")
+    first, heads = exporting.lines(), [tmp_path / f"head{number}" for number in range(2)]
+    for head in heads:
+        exporting.write(2)
+        with exporting.open() as client:
+            head.write_text(client.checkpoint())
+    assert exporting.run().returncode == 0
+    other = forged.write(4)
+    assert forged.run(cursor="own").returncode == 0
+    with forged.open() as client:
+        call = client.write(LedgerEntry("TOOL_CALL", "S", "D", "r", metadata={"session_id": "S"}))
+    receipt, old, rest = tmp_path / "receipt", tmp_path / "old", tmp_path / "rest"
+    assert run_remit("receipt", call, "--root", forged.root, "--out", receipt).returncode == 0
+    old.write_bytes(b"".join(first))
+    rest.write_bytes(b"".join(exporting.lines()[len(first) :]))
+    for head in heads:
+        assert _verified(exporting, exporting.file, head) == ""
+        assert _verified(exporting, rest, head) == ""
+        assert "tree-root" in _verified(exporting, forged.file, head)
+        assert "does not show" in _verified(exporting, old, head)
+        assert "does not show" in _verified(exporting, receipt, head)
+    with forged.open() as client:
+        (tmp_path / "same").write_text(client.checkpoint())
+        whole = make_extract(client, {"first": 0, "end": other})
+    assert "tree-root" not in _verified(exporting, receipt, tmp_path / "same")
+    receipt.write_text(json.dumps(whole))
+    assert "do not lead" in _verified(exporting, receipt, heads[0])
+    for text in (None, "junk"):
+        kept = tmp_path / "kept"
+        if text:
+            kept.write_text(text)
+        assert re.search("cannot be read|note", _verified(exporting, exporting.file, kept))
+    refused = standalone(exporting.file, "--key", exporting.key, "--witness", exporting.key)
+    assert (refused.returncode, "no registration" in refused.stderr) == (1, True)
+
+
+def _with(proof: bytes, **members: Any) -> bytes:
+    return json.dumps({**json.loads(proof), **members}).encode() + b"\n"
+
+
+def _without(proof: bytes, name: str) -> bytes:
+    return json.dumps({k: v for k, v in json.loads(proof).items() if k != name}).encode() + b"\n"
+
+
+def test_a_line_or_proof_of_another_form_is_refused_with_the_reason(exporting: Exporting) -> None:
+    exporting.write(1)
+    assert exporting.run().returncode == 0
+    good = exporting.lines()
+    *entries, proof = good
+    record = json.loads(entries[-1])
+    later = {**record, "seq": 77, "id": entry_id(77)}
+    for line, said in (
+        (b'{"seq":99999,"note":"Ada approved"}', "ten members|no member"),
+        (b'{"record":"{\\"seq\\":77}"}', "ten members|no member"),
+        (b'{"record":null}', "record.*no[t a]* text"), (b"[]", "object"), (b"5", "object"),
+        (json.dumps({**later, "reason": 5}).encode(), "reason"),
+        (json.dumps({**later, "id": "LED-00000001"}).encode(), r"record-(text|place)"),
+        (json.dumps(later).encode(), "canonical"),
+    ):  # fmt: skip
+        _refused(exporting, [*good, line + b"\n"], said)
+    names = ("of", "checkpoint", "verifier_key", "hashes")
+    for edited, name in (
+        *((_without(proof, name), name) for name in names),
+        *((_with(proof, **{name: None}), name) for name in names),
+        (_with(proof, of={"first": 0}), "end"), (_with(proof, of={"first": 0, "end": "5"}), "end"),
+        (_with(proof, more=1), "more"),
+    ):  # fmt: skip
+        _refused(exporting, [*entries, edited], rf"{name}.*\(extract-members\)")
 
 
 @pytest.mark.parametrize("content", [(), ("--content",)])

@@ -216,6 +216,54 @@ def test_a_lying_index_is_found_by_every_reader_of_the_whole(
                 standalone.check_export(str(tmp_path / "e.jsonl"), str(KEY), None)
 
 
+ONE = {"session_id": "SES-1"}
+TOOL = {**ONE, "tool_id": "look", "status": "ok", "idempotency_key": "k"}
+TOOLS = (("SESSION_START", ONE), ("TOOL_CALL", TOOL), ("TOOL_CALL", TOOL))
+GRANTED = ("APPROVAL_GRANTED", {**ONE, "request_id": "LED-00000009", "decided_by": "Ada"})
+REQUEST = ("APPROVAL_REQUESTED", {**ONE, "idempotency_key": "k"})
+
+
+@pytest.mark.parametrize(
+    ("entries", "actions", "refused"),
+    [
+        (TOOLS, [[1, 0], [2, 0]], ""),
+        (TOOLS, [[2, 0], [1, 0]], "both"),
+        (TOOLS, [[1, 0], [2, 0], [2, 0]], "both"),
+        (TOOLS, [[1, 0], [2], [2, 0]], "both"),
+        (TOOLS, [[1, 0], [2, 0, 1]], "both"),
+        (TOOLS, [[1, 0], [2, 2]], "both"),
+        (TOOLS, [[2, 0]], "run"),
+        ((TOOLS[0], GRANTED, TOOLS[2]), [[2, 0]], ""),
+        ((TOOLS[0], GRANTED, TOOLS[2]), [[2, 0, 1]], "both"),
+        ((GRANTED, REQUEST, TOOLS[2]), [[2, 0, 1]], "both"),
+        ((REQUEST, ("APPROVAL_GRANTED", {**ONE, "request_id": "LED-00000000"}), TOOLS[2]),
+         [[2, 0, 1]], ""),
+        ((TOOLS[0], ("DISPATCH", ONE), ("EXCHANGE", {**ONE, "dispatch_entry_id": ["x"]})),
+         [[2, 0, 1]], "both"),
+        ((TOOLS[0], ("DISPATCH", ONE), ("EXCHANGE", {**ONE, "dispatch_entry_id": "LED-00000001"})),
+         [[2, 0, 1]], ""),
+        ((TOOLS[0], ("NOTE", ONE), TOOLS[2]), [[1], [2, 0]], "run"),
+    ],
+)  # fmt: skip
+def test_a_lying_index_in_an_extract_is_refused_by_both_verifiers(
+    ledger: LedgerClient, entries: Any, actions: list[list[int]], refused: str
+) -> None:
+    """``run`` is a lie that an extract of the action does not show."""
+    index = {"of": ONE, "entries": [0, 1, 2], "actions": actions, "part": 1, "parts": 1}
+    for event, metadata in (*entries, ("INDEXED", index)):
+        ledger.write(LedgerEntry(event, "SES-1", event, "r", metadata=metadata))
+    check = load_standalone().check_extract
+    for of, lies in ((ONE, ("run", "both")), ({"entry": "LED-00000002"}, ("both",))):
+        whole = make_extract(ledger, of)
+        for read in (lambda one: read_extract(json.dumps(one), KEY),
+                     lambda one: check(one, str(KEY))):  # fmt: skip
+            if refused in lies:
+                with pytest.raises((LedgerFormatError, ValueError), match="the index"):
+                    read(whole)
+            else:
+                read(whole)
+
+
 def test_an_index_of_a_worker_proves_nothing(ledger: LedgerClient) -> None:
     write_run(ledger, 3)
     metadata = {"of": {"session_id": SESSION}, "entries": [0], "actions": [], "part": 1, "parts": 1,

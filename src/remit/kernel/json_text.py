@@ -116,13 +116,14 @@ def load_answer(text: str) -> Any:
     return load_unique(fenced[1] if fenced else text, repair=True)
 
 
-def load_unique(text: bytes | str, *, repair: bool = False) -> Any:
+def load_unique(text: bytes | str, *, repair: bool = False, keep_halves: bool = False) -> Any:
     """Return the value of a JSON text that every reader understands alike. Integers are exact.
 
     Args:
         text: the text; bytes are UTF-8 without a byte order mark.
         repair: True to replace halves of surrogate pairs by U+FFFD (:func:`sound_text`), for texts
             of models, tools and clients. They are refused otherwise.
+        keep_halves: True to keep them as they are, for texts that :func:`dump` wrote.
 
     Raises:
         RepeatedNameError: an object in the text has a name twice.
@@ -141,7 +142,7 @@ def load_unique(text: bytes | str, *, repair: bool = False) -> Any:
             sound_text(text), object_pairs_hook=_unique, parse_constant=_no_constant,
             parse_float=_finite, parse_int=read_integer,
         )  # fmt: skip
-        if text.isascii() and "\\u" not in text:
+        if keep_halves or (text.isascii() and "\\u" not in text):
             return value
         repaired = _sound(value)
         if not repair and (repaired != value or sound_text(text) is not text):

@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,9 @@ from remit.kernel.json_text import JsonTextError, dump, load_unique
 from remit.ledger.contents import Erased
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import LedgerFormatError, LedgerRollbackError
-from remit.ledger.extracts import EXTRACT_FORMAT, Extract, make_extract, read_extract
-from remit.ledger.line_reader import require
-from remit.ledger.tlog import VerifierKey
+from remit.ledger.extracts import EXTRACT_FORMAT, MEMBERS, Extract, make_extract, read_extract
+from remit.ledger.line_reader import read_record, require, require_members
+from remit.ledger.tlog import Checkpoint, VerifierKey
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
@@ -181,12 +182,14 @@ class ProvenLines:
         end: the sequence number after the last entry with a proof.
         last: the last extract.
         unproven: the number of lines after it, whose proof is not there (yet).
+        shows_kept: True if a batch proves that the log continues the checkpoint that was kept.
     """
 
     first: int
     end: int
     last: Extract
     unproven: int
+    shows_kept: bool
 
     @property
     def statement(self) -> str:
@@ -196,29 +199,32 @@ class ProvenLines:
                 f"in the {head.size} entries that {head.origin!r} signed")  # fmt: skip
 
 
-def read_batches(lines: Iterable[bytes], key: VerifierKey | None) -> ProvenLines:
+def read_batches(
+    lines: Iterable[bytes], key: VerifierKey | None, kept: Checkpoint | None = None
+) -> ProvenLines:
     """Return the range of exported lines if each batch meets every condition.
 
     Args:
         lines: the lines of one file, or of several in the order in which they were written.
         key: the log's verifier key, as for :func:`~remit.ledger.extracts.read_extract`.
+        kept: a checkpoint of the log that the reader kept; ``None`` for none.
 
     Raises:
         LedgerFormatError: a line is malformed, a batch does not verify, entries between two batches
-            are missing, or there is no batch.
+            are missing, there is no batch, or the lines contradict the checkpoint.
     """
-    reader = _Reader(key)
+    reader = _Reader(key, kept)
     try:
         for line in lines:
             reader.read(line.rstrip(b"\n"))
         reader.finish()
-    except (ValueError, TypeError, KeyError, AttributeError, RemitError) as error:
+    except (ValueError, RemitError) as error:
         said = error.message if isinstance(error, RemitError) else f"{error}."
         raise LedgerFormatError(f"Line {reader.number} does not verify: {said}") from error
     if reader.last is None:
         raise LedgerFormatError("The file has no proof of a batch (extract-members).")
     unproven = len(reader.pending) + len(reader.cut)
-    return ProvenLines(reader.first, reader.end, reader.last, unproven)
+    return ProvenLines(reader.first, reader.end, reader.last, unproven, reader.shows_kept)
 
 
 class _Reader:
@@ -231,21 +237,23 @@ class _Reader:
         first: the first sequence number with a proof.
         end: the sequence number after the last one with a proof.
         last: the last extract.
+        shows_kept: as in :class:`ProvenLines`.
     """
 
-    def __init__(self, key: VerifierKey | None) -> None:
+    def __init__(self, key: VerifierKey | None, kept: Checkpoint | None) -> None:
         self.pending: dict[int, str] = {}
         self.cut: list[bytes] = []
         self.number = self.first = self.end = 0
         self.last: Extract | None = None
-        self._batch: dict[int, str] = {}  # the last one, whose lines may come again
-        self._key, self._hash = key, ""
+        self._start, self._key = 0, key  # of the last batch, whose lines may come again
+        self.shows_kept, self._kept = False, kept
+        self._hashes = bytearray()  # 32 bytes for each proven record
 
     def read(self, line: bytes) -> None:
         """Take a line; raise an error if a condition does not hold."""
         self.number += 1
         try:
-            value = load_unique(line)
+            value = load_unique(line, keep_halves=True)  # content may have them
         except JsonTextError:
             before, line, value = _cut_line(line)
             self.cut.append(before)
@@ -255,23 +263,33 @@ class _Reader:
         ]
         if not line:
             return
+        require(type(value) is dict, "extract-members", "it is not an object")
         if value.get("format") == EXTRACT_FORMAT:
             self._take_proof(value)
             return
         text = value["record"] if "record" in value else line.decode()
-        seq = load_unique(text)["seq"]
-        known = self._batch.get(seq, text) if type(seq) is int else None
-        is_same = known is not None and self.pending.setdefault(seq, known) == text
-        require(is_same, "record-link", "an entry is there with two records, or has no number")
+        require(type(text) is str, "extract-members", "its member 'record' is not a text")
+        data = text.encode("utf-8", "surrogatepass")
+        seq = read_record(data)["seq"]
+        place = 32 * (seq - self.first)
+        proven = self._hashes[place : place + 32] if place >= 0 else b""
+        is_same = proven in (b"", sha256(data).digest())
+        is_same = is_same and self.pending.setdefault(seq, text) == text
+        require(is_same, "record-link", f"{entry_id(seq)} is there with two records")
 
     def finish(self) -> None:
         """Raise an error if a line without a proof is older than the last batch."""
         oldest = min(self.pending, default=self.end)
-        is_new = oldest >= min(self._batch, default=0)
-        require(is_new, "extract-order", f"{entry_id(oldest)} comes again without a proof")
+        require(
+            oldest >= self._start,
+            "extract-order",
+            f"{entry_id(oldest)} comes again without a proof",
+        )
 
     def _take_proof(self, value: dict[str, Any]) -> None:
         require("records" not in value, "extract-members", "a proof has records of its own")
+        require_members({**value, "records": []}, "extract-members", "the proof", MEMBERS)
+        require_members(value["of"], "extract-members", "the range", {"first": int, "end": int})
         start, end = value["of"]["first"], value["of"]["end"]
         texts = [self.pending.pop(seq) for seq in sorted(self.pending) if start <= seq < end]
         lost = min(self.pending, default=start)
@@ -288,15 +306,15 @@ class _Reader:
         elif start > self.end:
             said = f"{entry_id(self.end)} to {entry_id(start - 1)} are missing"
             require(False, "extract-missing", said)
-        elif end >= self.end:
-            before = self.end - start  # entries of a batch that was sent again
-            previous = json.loads(texts[0])["previous_hash"]
-            linked = sha256_hex(texts[before - 1].encode()) if before else previous
-            require(linked == self._hash, "record-link", "the lines before are of another ledger")
+        elif start == self.end:
+            is_next = json.loads(texts[0])["previous_hash"] == self._hashes[-32:].hex()
+            require(is_next, "record-link", "the lines before are of another ledger")
         require(start >= self.first, "extract-order", f"the file begins at {entry_id(self.first)}")
-        self.last, self._batch = found, dict(enumerate(texts, start))
-        if end > self.end:
-            self.end, self._hash = end, sha256_hex(texts[-1].encode())
+        self.last, self._start = found, start
+        self.shows_kept |= self._kept is not None and found.shows(self._kept)
+        for text in texts[max(0, self.end - start) :]:
+            self._hashes += sha256(text.encode()).digest()
+        self.end = max(self.end, end)
 
 
 def _cut_line(text: bytes) -> tuple[bytes, bytes, Any]:
@@ -308,7 +326,7 @@ def _cut_line(text: bytes) -> tuple[bytes, bytes, Any]:
     for place in itertools.islice(_LINE.finditer(text, 1), _MOST_STARTS):
         cut, line = text[: place.start()], text[place.start() :]
         with contextlib.suppress(JsonTextError):
-            return cut, line, load_unique(line)
+            return cut, line, load_unique(line, keep_halves=True)
     is_start = any(one.startswith(text[: len(one)]) for one in _STARTS)
     require(is_start, "json-text", "it is not JSON, and not the beginning of a line")
     return text, b"", None

@@ -23,9 +23,10 @@ from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.line_reader import MAX_LINE_BYTES, read_record, require, require_members
 from remit.ledger.record import columns_of
-from remit.ledger.run_index import ACTIONS, RUNS, index_run, read_index, run_of
+from remit.ledger.run_index import ACTIONS, RUNS, actions_of, index_run, read_index, run_of
 from remit.ledger.tlog import (
     EMPTY_ROOT,
+    Checkpoint,
     SignedCheckpoint,
     VerifierKey,
     leaf_hash,
@@ -44,8 +45,9 @@ EXTRACT_FORMAT = "remit-extract/1"
 MAX_RANGE = 100_000
 """The largest number of entries of a range."""
 
-_MEMBERS = {"format": str, "of": dict, "checkpoint": str, "verifier_key": str, "records": list,
-            "hashes": list}  # fmt: skip
+MEMBERS = {"format": str, "of": dict, "checkpoint": str, "verifier_key": str, "records": list,
+           "hashes": list}  # fmt: skip
+"""The members of an extract and their types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Extract:
         run: the run of an action or of a run; empty for a range.
         actions: the run's actions, as :func:`~remit.ledger.run_index.actions_of` returns them.
         members: the file's members.
+        nodes: roots of subtrees of the log's tree, by first leaf and the leaf after the last one;
+            a leaf is a subtree too.
     """
 
     of: Mapping[str, Any]
@@ -70,6 +74,26 @@ class Extract:
     run: Mapping[str, str]
     actions: Sequence[Sequence[int]]
     members: Mapping[str, Any]
+    nodes: Mapping[tuple[int, int], bytes]
+
+    def shows(self, kept: Checkpoint) -> bool:
+        """Return True if the file proves that its log continues a checkpoint, and False if the file
+        alone does not show it.
+
+        Args:
+            kept: the checkpoint, of the same log.
+
+        Raises:
+            LedgerFormatError: the log has another root at that size (``tree-root``).
+        """
+        is_older = kept.size <= self.signed.checkpoint.size
+        root = _root(self.nodes, 0, kept.size) if is_older else None
+        if root not in (None, kept.root):
+            raise LedgerFormatError(
+                f"The first {kept.size} entries do not lead to the checkpoint that you kept "
+                "(tree-root)."
+            )
+        return root is not None
 
     @property
     def statement(self) -> str:
@@ -192,7 +216,7 @@ def read_extract(
 def _read(data: bytes | str, key: VerifierKey | None, more: Mapping[str, type]) -> Extract:
     require(len(data) <= MAX_LINE_BYTES, "extract-members", "the file is too long")
     members: Any = load_unique(data)
-    require_members(members, "extract-members", "the extract", {**_MEMBERS, **more})
+    require_members(members, "extract-members", "the extract", {**MEMBERS, **more})
     is_one = bool(more) or members["format"] == EXTRACT_FORMAT
     require(is_one, "extract-members", "this is not an extract")
     stated = VerifierKey.parse(members["verifier_key"])
@@ -204,7 +228,7 @@ def _read(data: bytes | str, key: VerifierKey | None, more: Mapping[str, type]) 
     is_list = all(type(one) is str for one in [*texts, *members["hashes"]])
     require(is_list, "extract-members", "records or hashes are not lists of texts")
     records: dict[int, dict[str, Any]] = {}
-    leaves: dict[int, bytes] = {}
+    nodes = {(0, 0): EMPTY_ROOT}
     before, before_hash = -1, ""
     for text in texts:
         encoded = text.encode("utf-8", "surrogatepass")
@@ -215,30 +239,29 @@ def _read(data: bytes | str, key: VerifierKey | None, more: Mapping[str, type]) 
         require(is_next, "record-link", f"{record['id']} does not follow the entry before it")
         is_covered = seq < head.size
         require(is_covered, "extract-root", f"the checkpoint does not cover {record['id']}")
-        records[seq], leaves[seq] = record, leaf_hash(encoded)
+        records[seq], nodes[seq, seq + 1] = record, leaf_hash(encoded)
         before, before_hash = seq, hashlib.sha256(encoded).hexdigest()
+    seqs = sorted(records)
     own, run, actions, end = _complete(of, records)
-    seqs = sorted(leaves)
     hashes = [parse_base64(one, 32) for one in members["hashes"]]
     roots = dict(zip(unlisted_subtrees(seqs, 0, head.size), hashes, strict=False))
     is_fit = None not in hashes and len(roots) == len(hashes)
     is_fit = is_fit and len([*unlisted_subtrees(seqs, 0, head.size)]) == len(hashes)
     require(is_fit, "extract-root", "a tree hash is missing, malformed or not needed")
-    is_root = _root(leaves, roots, 0, head.size) == head.root
+    nodes |= {place: one for place, one in roots.items() if one is not None}
+    is_root = _root(nodes, 0, head.size) == head.root
     require(is_root, "extract-root", "records and hashes do not lead to the checkpoint's root")
-    return Extract(of, signed, own, end, run, actions, members)
+    return Extract(of, signed, own, end, run, actions, members, nodes)
 
 
-def _root(leaves: Mapping[int, bytes], roots: Mapping[Any, Any], start: int, end: int) -> bytes:
-    if start == end:
-        return EMPTY_ROOT
-    if (start, end) in roots:
-        found: bytes = roots[start, end]
-        return found
-    if end - start == 1:
-        return leaves[start]
+def _root(nodes: Mapping[tuple[int, int], bytes], start: int, end: int) -> bytes | None:
+    """Return the root of a subtree; None if it does not follow from the nodes."""
+    if end - start < 2 or (start, end) in nodes:
+        return nodes.get((start, end))
     middle = start + split_point(end - start)
-    return node_hash(_root(leaves, roots, start, middle), _root(leaves, roots, middle, end))
+    left = _root(nodes, start, middle)
+    right = left and _root(nodes, middle, end)
+    return node_hash(left, right) if left and right else None
 
 
 def _complete(
@@ -266,8 +289,7 @@ def _complete(
     for record in own.values():
         is_own = getattr(columns_of(record["metadata"]), column) == value
         require(is_own, "extract-other", f"{record['id']} is of another run")
-    found = {seq for seq, record in own.items() if record["event_type"] in ACTIONS}
-    is_same = found == {row[0] for row in actions} & own.keys()
+    is_same = actions_of(own) == [row for row in actions if row[0] in own]
     require(is_same, "index-actions", "the index names other actions than the records are")
     return own, run, actions, parts[0]
 
@@ -293,9 +315,10 @@ def _index_in(
     is_it = "entry" in of or last["of"] == of
     require(is_it, "extract-index", "the index is of another run")
     listed = [seq for part in parts for seq in found[part]["entries"]]
-    is_sorted = listed == sorted({*listed})
-    require(is_sorted, "extract-index", "the index is not in order")
     actions = [row for part in parts for row in found[part]["actions"]]
+    ends = [row[0] for row in actions]
+    is_sorted = listed == sorted({*listed}) and ends == sorted({*ends})
+    require(is_sorted, "extract-index", "the index is not in order")
     return last["of"], listed, actions, parts
 
 

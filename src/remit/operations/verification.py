@@ -31,6 +31,10 @@ _STATUS = {
     "outside": "Verified with the given checkpoint: its {size} entries are unchanged.",
     "failed": "",
 }
+_NOT_SHOWN = (
+    "The file does not show that its log continues the checkpoint of {} entries that you kept "
+    "(tree-root): that needs a file with {}, and this one's checkpoint covers {} entries."
+)
 _MEMBERS = (
     "verified", "entries", "archived", "first_seq", "unread", "last_full", "first_bad_seq",
     "problems", "problem_count", "contents", "erased", "erasures", "checkpoint",
@@ -105,14 +109,17 @@ class VerifyLedger(Operation):
         Raises:
             InvalidInputError: witnesses or a time are given, and the file is no registration; or
                 the time is not valid.
-            RemitError: the file cannot be read.
+            RemitError: the file or the checkpoint cannot be read.
+            TlogError: a key or the checkpoint is malformed, or is of another log.
         """
-        from remit.ledger import LedgerFormatError, read_batches, read_extract
-        from remit.ledger.tlog import VerifierKey
+        from remit.ledger import LedgerFormatError, entry_id, read_batches, read_extract
+        from remit.ledger.tlog import SignedCheckpoint, VerifierKey
         from remit.routing import REGISTRATION_FORMAT, read_registration
         from remit.views import read_receipts
 
         key, batches = None if self.key is None else VerifierKey.parse(self.key), None
+        held = SignedCheckpoint.parse(_read_checkpoint(self.source)) if self.source else None
+        kept = held.checkpoint if held else None
         try:
             with file.open("rb") as lines:
                 start = lines.readline()
@@ -129,11 +136,17 @@ class VerifyLedger(Operation):
                 found, statement = read.extract, read.statement
             elif is_batches:
                 with file.open("rb") as lines:
-                    batches = read_batches(lines, key)
+                    batches = read_batches(lines, key, kept)
                 found, statement = batches.last, batches.statement
             else:
                 found = read_extract(file.read_bytes(), key)
                 statement = found.statement
+            if held is not None and kept is not None:
+                held.verify(VerifierKey.parse(found.members["verifier_key"]))
+                if not (batches.shows_kept if batches else found.shows(kept)):
+                    raise LedgerFormatError(_NOT_SHOWN.format(
+                        kept.size, entry_id(kept.size - 1), found.signed.checkpoint.size
+                    ))  # fmt: skip
         except OSError as error:
             raise RemitError(f"{file} cannot be read: {error.strerror or error}.") from error
         except LedgerFormatError as error:
@@ -143,8 +156,10 @@ class VerifyLedger(Operation):
             of["first"], entries = batches.first, batches.end - batches.first
         head, receipts = found.signed.checkpoint, read_receipts(found)
         self.stated_key = found.members["verifier_key"]
+        self.kept_size = kept.size if kept else None
         self.unproven = 0 if batches is None else batches.unproven
-        self.facts = receipts[0].lines() if "entry" in found.of else ()
+        chosen = [one for one in receipts if one.entry_id == found.of.get("entry")]
+        self.facts = [line for one in chosen for line in one.lines()]
         return {
             "verified": True, "of": of, "entries": entries, "end": found.end,
             "origin": head.origin, "size": head.size, "problems": [], "statement": statement,
@@ -180,6 +195,8 @@ class VerifyLedger(Operation):
             return
         yield found["statement"]
         yield from self.facts
+        if self.kept_size is not None:
+            yield Note(_STATUS["outside"].format(size=self.kept_size))
         if self.unproven:
             yield Note(f"{count(self.unproven, 'more line')} without a proof yet.")
         if self.key is None:
