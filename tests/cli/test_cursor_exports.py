@@ -317,6 +317,36 @@ def test_a_file_that_was_cut_in_a_line_is_continued(exporting: Exporting) -> Non
     assert exporting.proven() == (0, exporting.write(0))
 
 
+def test_a_file_with_other_content_is_refused_and_stays(exporting: Exporting) -> None:
+    exporting.write(1)
+    assert exporting.run(cursor="other").returncode == 0
+    whole = exporting.file.read_bytes()
+    export = run_remit("ledger", "export", "--root", exporting.root, "--out", "-").stdout.encode()
+    extract = run_remit("ledger", "export", "--root", exporting.root, "--range", "0", "1",
+                        "--out", "-").stdout.encode()  # fmt: skip
+    for content in (b"notes", b"notes\n", b'{"next":0}', whole + b"notes", whole + b"notes\n",
+                    b"\n", b'{"format":1}\n', export, extract,
+                    (exporting.place / "other").read_bytes()):  # fmt: skip
+        exporting.file.write_bytes(content)
+        done = exporting.run()
+        assert done.returncode == 2, content
+        assert f"{exporting.file} has other content" in done.stderr
+        assert exporting.file.read_bytes() == content
+        assert not (exporting.place / "cursor").exists()
+    exporting.file.write_bytes(whole + bytes(5000))
+    assert exporting.run().returncode == 0
+
+
+def test_a_file_of_the_ledger_is_refused(exporting: Exporting) -> None:
+    exporting.write(1)
+    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.db-journal"):
+        for done in (exporting.run(target=exporting.root / name),
+                     exporting.run(cursor=f"root/{name}")):  # fmt: skip
+            assert f"{name} is a file of the ledger" in done.stderr
+    with exporting.open() as client:
+        assert client.verify().verified
+
+
 @pytest.mark.soak
 def test_a_killed_export_loses_nothing(exporting: Exporting) -> None:
     """The process is killed after a random number of exported bytes, while others write."""

@@ -129,6 +129,23 @@ class Batch:
         """Return the batch as JSON lines, each ended by a line break."""
         return b"".join(line + b"\n" for line in (*self.lines, self.proof))
 
+    @staticmethod
+    def is_line(text: bytes) -> bool:
+        """Return True if ``text``, without its line break, is the line of an entry or a proof."""
+        try:
+            found = load_unique(text)
+        except JsonTextError:
+            return False
+        if not text.startswith(_STARTS):
+            return False
+        is_proof = found.get("format") == EXTRACT_FORMAT and "records" not in found
+        return is_proof or "record" in found or {"seq", "previous_hash"} <= found.keys()
+
+    @staticmethod
+    def is_start(text: bytes) -> bool:
+        """Return True if ``text`` may be the beginning of a line; an empty text may."""
+        return any(one.startswith(text[: len(one)]) for one in _STARTS)
+
 
 def make_batch(
     ledger: LedgerClient, cursor: Cursor, end: int, hide: Callable[[Any], Any] | None = None
@@ -307,6 +324,5 @@ def _cut_line(text: bytes) -> tuple[bytes, bytes, Any]:
         cut, line = text[: place.start()], text[place.start() :]
         with contextlib.suppress(JsonTextError):
             return cut, line, load_unique(line)
-    is_start = any(one.startswith(text[: len(one)]) for one in _STARTS)
-    require(is_start, "json-text", "it is not JSON, and not the beginning of a line")
+    require(Batch.is_start(text), "json-text", "it is not JSON, and not the beginning of a line")
     return text, b"", None

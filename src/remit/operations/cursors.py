@@ -45,7 +45,8 @@ def export_by_cursor(
 
     Raises:
         ConfigError: the target is a URL that is not valid, or OpenTelemetry is not installed.
-        InvalidInputError: the cursor and the output are the same file.
+        InvalidInputError: the cursor and the output are the same file, one of them is a file of the
+            ledger, or the output exists and its last line is not a line of an export.
         LedgerError: the ledger or the cursor cannot be read, or the cursor is of another ledger.
         RemitError: the target or the cursor cannot be written, or the receiver did not accept a
             batch.
@@ -53,8 +54,7 @@ def export_by_cursor(
     from remit.ledger import Cursor, make_batch
 
     is_url = "://" in target
-    if not is_url and Path(target).resolve() == place.resolve():
-        raise InvalidInputError("The cursor and the output are the same file.")
+    _require_usable(root, [place] if is_url else [place, Path(target)])
     client, settings, cursor = root.ledger, root.settings, Cursor.read(place)
     service = settings.telemetry.service_name
     send = root.log_sender(target, service) if is_url else _writer(target)
@@ -89,6 +89,17 @@ def export_by_cursor(
             next_step="Check the paths, the free space and the permissions.",
         ) from error
     return cursor.next - first, cursor.next
+
+
+def _require_usable(root: RootPort, files: list[Path]) -> None:
+    """Raise InvalidInputError if a file is one of the ledger, or occurs twice."""
+    ledger = (root.place.path / root.settings.ledger.path).resolve()
+    own = {ledger.with_name(ledger.name + end) for end in ("", "-wal", "-shm", "-journal")}
+    for file in files:
+        if file.resolve() in own:
+            raise InvalidInputError(f"{file} is a file of the ledger.")
+    if len({file.resolve() for file in files}) < len(files):
+        raise InvalidInputError("The cursor and the output are the same file.")
 
 
 def _covered(client: LedgerClient) -> int:
@@ -144,7 +155,7 @@ def _writer(target: str) -> Callable[[Batch], None]:
             sys.stdout.buffer.flush()
             return
         with Path(target).open("ab+") as file:
-            _drop_partial_line(file)
+            _drop_partial_line(file, target)
             file.write(batch.to_bytes())
             file.flush()
             os.fsync(file.fileno())
@@ -152,15 +163,24 @@ def _writer(target: str) -> Callable[[Batch], None]:
     return write
 
 
-def _drop_partial_line(file: Any) -> None:
-    """Cut off what follows the last line break: a process was killed while it wrote."""
-    end = place = file.seek(0, os.SEEK_END)
-    while place:
-        start = max(0, place - _CHUNK_BYTES)
-        file.seek(start)
-        if (found := file.read(place - start).rfind(b"\n")) >= 0:
-            place = start + found + 1
-            break
-        place = start
-    if place < end:
-        file.truncate(place)
+def _drop_partial_line(file: Any, target: str) -> None:
+    """Cut off the beginning of a line that a killed process left at the end of a file.
+
+    Raises:
+        InvalidInputError: the file has other content than an export.
+    """
+    from remit.ledger import Batch
+
+    end, size, text = file.seek(0, os.SEEK_END), _CHUNK_BYTES, b""
+    while len(text) < end and text.count(b"\n") < 2:
+        file.seek(max(0, end - size))
+        text, size = file.read(), 2 * size
+    *lines, partial = text.rsplit(b"\n", 2)
+    start = partial.rstrip(b"\0")  # A loss of power may leave zeros.
+    if (lines and not Batch.is_line(lines[-1])) or not Batch.is_start(start):
+        raise InvalidInputError(
+            f"{target} has other content than an export by cursor; nothing was written.",
+            next_step="Name another file; a file that does not exist is made.",
+        )
+    if partial:
+        file.truncate(end - len(partial))
