@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import subprocess
@@ -345,6 +346,25 @@ def test_a_file_of_the_ledger_is_refused(exporting: Exporting) -> None:
             assert f"{name} is a file of the ledger" in done.stderr
     with exporting.open() as client:
         assert client.verify().verified
+
+
+def test_a_new_file_has_a_durable_name_before_the_cursor_moves(
+    exporting: Exporting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[tuple[int, bool]] = []
+    fsync, cursor = os.fsync, exporting.place / "cursor"
+
+    def noted(handle: int) -> None:
+        flushed.append((os.fstat(handle).st_ino, cursor.exists()))
+        fsync(handle)
+
+    exporting.write(1)
+    out = exporting.place / "new" / "lines.jsonl"
+    out.parent.mkdir()
+    monkeypatch.setattr(os, "fsync", noted)
+    assert exporting.run(target=out).returncode == 0
+    file, folder = ((path.stat().st_ino, False) for path in (out, out.parent))
+    assert flushed.index(file) < flushed.index(folder)
 
 
 @pytest.mark.soak

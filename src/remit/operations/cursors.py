@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.files import replacing
+from remit.kernel.files import fsync, replacing
 from remit.kernel.secrets import redact_secrets
 
 if TYPE_CHECKING:
@@ -159,6 +159,7 @@ def _writer(target: str) -> Callable[[Batch], None]:
             file.write(batch.to_bytes())
             file.flush()
             os.fsync(file.fileno())
+        fsync(Path(target).resolve().parent)  # A new file's name is durable, too.
 
     return write
 
