@@ -367,6 +367,31 @@ def test_a_new_file_has_a_durable_name_before_the_cursor_moves(
     assert flushed.index(file) < flushed.index(folder)
 
 
+def test_one_export_at_a_time_uses_a_cursor(exporting: Exporting) -> None:
+    exporting.write(1)
+    command = [sys.executable, "-m", "remit", "ledger", "export", "--root", exporting.root,
+               "--cursor", exporting.place / "cursor", "--out", exporting.file]  # fmt: skip
+    with subprocess.Popen([*command, "--follow"], stderr=subprocess.DEVNULL) as process:
+        _grow(exporting.place / "cursor", 1)
+        for more in ((), ("--follow",)):
+            done = exporting.run(*more)
+            assert done.returncode == 1
+            assert f"Another export uses the cursor {exporting.place / 'cursor'}" in done.stderr
+        assert exporting.run(cursor="own", target=exporting.place / "own.jsonl").returncode == 0
+        process.kill()
+    assert exporting.run().returncode == 0
+    exporting.proven()
+
+
+def test_a_cursor_that_is_no_regular_file_is_refused(exporting: Exporting) -> None:
+    exporting.write(1)
+    os.mkfifo(exporting.place / "pipe")
+    for place in ("/dev/full", exporting.place / "pipe"):
+        done = exporting.run(cursor=str(place))
+        assert f"{place} is not a cursor of an export" in done.stderr
+    assert not Path("/dev/.full.lock").exists()
+
+
 @pytest.mark.soak
 def test_a_killed_export_loses_nothing(exporting: Exporting) -> None:
     """The process is killed after a random number of exported bytes, while others write."""

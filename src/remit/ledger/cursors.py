@@ -22,6 +22,7 @@ import orjson
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
+from remit.kernel.files import read_regular
 from remit.kernel.json_text import JsonTextError, dump, load_unique
 from remit.ledger.contents import Erased
 from remit.ledger.entry import LedgerEntry, entry_id
@@ -60,7 +61,7 @@ class Cursor:
             LedgerFormatError: the file is not a cursor, or cannot be read.
         """
         try:
-            found = load_unique(path.read_bytes())
+            found = load_unique(read_regular(path, follow=True))
             cursor = cls(found["next"], found["entry_hash"])
             if type(cursor.next) is not int or type(cursor.entry_hash) is not str:
                 raise ValueError("a member has another type")
