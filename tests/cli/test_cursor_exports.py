@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -444,6 +445,80 @@ def test_a_file_that_was_cut_in_a_line_is_continued(exporting: Exporting) -> Non
     (exporting.place / "cursor").unlink()  # the cursor had not moved yet
     assert exporting.run().returncode == 0
     assert exporting.proven() == (0, exporting.write(0))
+
+
+def test_a_file_with_other_content_is_refused_and_stays(exporting: Exporting) -> None:
+    exporting.write(1)
+    assert exporting.run(cursor="other").returncode == 0
+    whole = exporting.file.read_bytes()
+    export = run_remit("ledger", "export", "--root", exporting.root, "--out", "-").stdout.encode()
+    extract = run_remit("ledger", "export", "--root", exporting.root, "--range", "0", "1",
+                        "--out", "-").stdout.encode()  # fmt: skip
+    for content in (b"notes", b"notes\n", b'{"next":0}', whole + b"notes", whole + b"notes\n",
+                    b"\n", b'{"format":1}\n', export, extract,
+                    (exporting.place / "other").read_bytes()):  # fmt: skip
+        exporting.file.write_bytes(content)
+        done = exporting.run()
+        assert done.returncode == 2, content
+        assert f"{exporting.file} has other content" in done.stderr
+        assert exporting.file.read_bytes() == content
+        assert not (exporting.place / "cursor").exists()
+    exporting.file.write_bytes(whole + bytes(5000))
+    assert exporting.run().returncode == 0
+
+
+def test_a_file_of_the_ledger_is_refused(exporting: Exporting) -> None:
+    exporting.write(1)
+    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.db-journal"):
+        for done in (exporting.run(target=exporting.root / name),
+                     exporting.run(cursor=f"root/{name}")):  # fmt: skip
+            assert f"{name} is a file of the ledger" in done.stderr
+    with exporting.open() as client:
+        assert client.verify().verified
+
+
+def test_a_new_file_has_a_durable_name_before_the_cursor_moves(
+    exporting: Exporting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[tuple[int, bool]] = []
+    fsync, cursor = os.fsync, exporting.place / "cursor"
+
+    def noted(handle: int) -> None:
+        flushed.append((os.fstat(handle).st_ino, cursor.exists()))
+        fsync(handle)
+
+    exporting.write(1)
+    out = exporting.place / "new" / "lines.jsonl"
+    out.parent.mkdir()
+    monkeypatch.setattr(os, "fsync", noted)
+    assert exporting.run(target=out).returncode == 0
+    file, folder = ((path.stat().st_ino, False) for path in (out, out.parent))
+    assert flushed.index(file) < flushed.index(folder)
+
+
+def test_one_export_at_a_time_uses_a_cursor(exporting: Exporting) -> None:
+    exporting.write(1)
+    command = [sys.executable, "-m", "remit", "ledger", "export", "--root", exporting.root,
+               "--cursor", exporting.place / "cursor", "--out", exporting.file]  # fmt: skip
+    with subprocess.Popen([*command, "--follow"], stderr=subprocess.DEVNULL) as process:
+        _grow(exporting.place / "cursor", 1)
+        for more in ((), ("--follow",)):
+            done = exporting.run(*more)
+            assert done.returncode == 1
+            assert f"Another export uses the cursor {exporting.place / 'cursor'}" in done.stderr
+        assert exporting.run(cursor="own", target=exporting.place / "own.jsonl").returncode == 0
+        process.kill()
+    assert exporting.run().returncode == 0
+    exporting.proven()
+
+
+def test_a_cursor_that_is_no_regular_file_is_refused(exporting: Exporting) -> None:
+    exporting.write(1)
+    os.mkfifo(exporting.place / "pipe")
+    for place in ("/dev/full", exporting.place / "pipe"):
+        done = exporting.run(cursor=str(place))
+        assert f"{place} is not a cursor of an export" in done.stderr
+    assert not Path("/dev/.full.lock").exists()
 
 
 @pytest.mark.soak

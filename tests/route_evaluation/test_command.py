@@ -74,7 +74,7 @@ def test_the_page_describes_the_form_of_a_set(tmp_path: Path) -> None:
     stated = _PAGE.read_text("utf-8").split("```toml\n", 1)[1].split("```", 1)[0]
     candidates = tmp_path / "page.toml"
     candidates.write_text(stated, "utf-8")
-    assert _ok(str(path), "--candidates", str(candidates)).startswith("1 prompts: 1 ")
+    assert _ok(str(path), "--candidates", str(candidates)).startswith("1 prompt: 1 ")
 
 
 def test_json_and_the_rules_in_force(small_set: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_set_of_ones_own(small_set: Path) -> None:
     assert "2 prompts: 1 a, 1 b." in found.stdout
     assert "scoring" not in found.stdout
     assert "Nothing is stated of these models" in found.stderr
-    assert "1 prompts: 1 b." in _ok(str(small_set), "--task", "b")
+    assert "1 prompt: 1 b." in _ok(str(small_set), "--task", "b")
     assert _ok("-", given=_SET.encode()) == found.stdout
 
 
@@ -146,7 +146,7 @@ def test_candidates_and_weights_of_ones_own(small_set: Path, tmp_path: Path) -> 
 def test_routerbench_as_csv(tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     table.write_text("sample_id,prompt,eval_name,m,m|total_cost\nq,p,e,1.0,0.5\n", "utf-8")
-    assert "1 prompts: 1 e." in _ok(str(table), "--format", "routerbench-csv")
+    assert "1 prompt: 1 e." in _ok(str(table), "--format", "routerbench-csv")
 
 
 def test_what_goes_wrong_is_said(small_set: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ _ROWS = (
 
 def _policy(name: str, *choices: str, family: str = "") -> Policy:
     by_prompt = dict(zip((row.prompt for row in _ROWS), choices, strict=True))
-    return Policy(name, lambda prompt, task, models: by_prompt[prompt], family)
+    return Policy(name, lambda prompt, *_: by_prompt[prompt], family)
 
 
 def test_a_set_worked_out_by_hand() -> None:
@@ -147,7 +147,7 @@ def test_what_cannot_be_evaluated() -> None:
 def test_a_policy_sees_neither_quality_nor_cost() -> None:
     asked: list[tuple[str, str, tuple[str, ...]]] = []
 
-    def choose(prompt: str, task: str, models: Sequence[str]) -> str:
+    def choose(prompt: str, task: str, models: Sequence[str], row_id: str) -> str:
         asked.append((prompt, task, tuple(models)))
         return models[0]
 
@@ -239,7 +239,7 @@ def _sets(draw: st.DrawFn) -> tuple[list[Row], list[str]]:
 def test_what_holds_on_every_set(case: tuple[list[Row], list[str]]) -> None:
     rows, choices = case
     by_prompt = {row.prompt: choice for row, choice in zip(rows, choices, strict=True)}
-    mine = Policy("mine", lambda prompt, task, models: by_prompt[prompt], "family")
+    mine = Policy("mine", lambda prompt, *_: by_prompt[prompt], "family")
     found = evaluate(rows, [mine])
     worst = sum(min(one.quality for one in row.results.values()) for row in rows) / len(rows)
     everyone = [*found.models, found.random, found.oracle, *found.policies]
@@ -472,7 +472,7 @@ _PAIR = (
 
 
 def _chosen(policy: Policy, task: str = "") -> str:
-    return policy.choose("Good morning.", task, ("cheap", "dear"))
+    return policy.choose("Good morning.", task, ("cheap", "dear"), "1")
 
 
 def test_our_scoring_as_a_policy() -> None:

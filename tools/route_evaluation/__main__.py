@@ -15,6 +15,7 @@ from remit.cli.shared import echo_json, note, progress, reads, say
 from remit.kernel.errors import RemitError
 from remit.kernel.root import find_root
 from remit.kernel.settings import load_settings
+from remit.kernel.words import count
 from remit.providers.prices import PriceTable
 from remit.routing.candidate import Candidate
 from remit.routing.weights import Weights
@@ -26,6 +27,7 @@ from tools.route_evaluation.frontier import KEPT
 from tools.route_evaluation.policy import (
     Policy,
     preference_policies,
+    read_choices,
     registered_policy,
     scoring_policy,
     sweep,
@@ -78,8 +80,9 @@ def command(
         among = list(first.results) if first else []
         candidates = _candidates(candidates_file, file, root, among)
         policies = _policies(candidates, weights)
+        choices = read_choices(registration) if registration else {}
         if registration is not None:
-            policies.append(registered_policy(registration))
+            policies.append(registered_policy(choices))
         seen, done = _bar(stream)
         found = evaluate(
             itertools.chain([first] if first else [], rows),
@@ -88,6 +91,8 @@ def command(
             seen=seen,
         )
         done()
+    if choices:
+        note(f"Registered, and not evaluated: {count(len(choices), 'prompt')}.")
     if as_json:
         echo_json({"set": name, "rule_version_hash": weights.rule_version_hash, **found.to_dict()})
         return
@@ -181,7 +186,7 @@ def _report(found: Evaluation, listed: Sequence[str]) -> Iterable[str]:
     """The figures for people; of the policies only those ``listed``."""
     policies = [found.policy(name) for name in listed]
     tasks = ", ".join(f"{rows:,} {task or 'without a task'}" for task, rows in found.tasks.items())
-    yield f"{found.rows:,} prompts: {tasks}."
+    yield f"{count(found.rows, 'prompt')}: {tasks}."
     yield f"Quality from 0 to 1, with its 95% interval; cost in US dollars per {_MANY:,} prompts."
     yield ""
     shown = [*found.models, found.random, found.oracle, *policies]

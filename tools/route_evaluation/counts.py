@@ -126,7 +126,7 @@ class _Count:
         for model in self._models:
             self._random.chosen[model] += share
         for policy, sums in zip(self._policies, self._sums, strict=True):
-            chosen = policy.choose(row.prompt, row.task, self._models)
+            chosen = policy.choose(row.prompt, row.task, self._models, row.id)
             if chosen not in self._singles:
                 raise EvaluationError(
                     f"The policy {policy.name} chose {chosen!r} for {row.place or row.id}, "
@@ -135,7 +135,8 @@ class _Count:
             _choose(sums, row, chosen)
             for text in row.paraphrases:
                 sums.asked_again += 1
-                sums.kept += policy.choose(text, row.task, self._models) == chosen
+                again = policy.choose(text, row.task, self._models, row.id)
+                sums.kept += again == chosen
 
     def finish(self) -> Evaluation:
         singles = self._singles.values()

@@ -13,7 +13,9 @@ from remit.routing.scores import ScoringFn, ScoringInputs, score_candidates, tas
 from remit.routing.weights import Weights
 from tools.route_evaluation.errors import EvaluationError
 
-__all__ = ["Policy", "preference_policies", "registered_policy", "scoring_policy", "sweep"]
+__all__ = [
+    "Policy", "preference_policies", "read_choices", "registered_policy", "scoring_policy", "sweep",
+]  # fmt: skip
 
 _PRICE_TO_ABILITY = (0, 0.125, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 1024)
 """Weights of price that the frontier is drawn with, as multiples of the weight of ability."""
@@ -25,13 +27,13 @@ class Policy:
 
     Attributes:
         name: its name in the report.
-        choose: given the prompt, its task (empty: unknown) and the models' ids, one of the ids.
-            It sees neither qualities nor costs.
+        choose: given the prompt, its task (empty: unknown), the models' ids and the prompt's id in
+            the set, one of the models' ids. It sees neither qualities nor costs.
         family: policies of one family make one frontier; empty: none.
     """
 
     name: str
-    choose: Callable[[str, str, Sequence[str]], str]
+    choose: Callable[[str, str, Sequence[str], str], str]
     family: str = ""
 
 
@@ -59,7 +61,7 @@ def scoring_policy(
     """
     given = tuple(candidates)
 
-    def choose(prompt: str, task: str, models: Sequence[str]) -> str:
+    def choose(prompt: str, task: str, models: Sequence[str], row_id: str) -> str:
         inputs = ScoringInputs(
             prompt=prompt,
             task=task_of(task if given_task else ""),
@@ -112,10 +114,8 @@ def sweep(
     return found
 
 
-def registered_policy(file: Path) -> Policy:
-    """Return the policy whose choices were registered before the answers.
-
-    The policy refuses a prompt that was not registered (EvaluationError).
+def read_choices(file: Path) -> dict[tuple[str, str], str]:
+    """Return the registered models, keyed by the id and the SHA-256 of the prompt.
 
     Args:
         file: a registration, as `remit route evaluate --register` writes it. Its witnesses are not
@@ -129,15 +129,26 @@ def registered_policy(file: Path) -> Policy:
         rows = read_registration(file.read_bytes(), None, ()).extract.members["choices"]
     except OSError as error:
         raise EvaluationError(f"{file} cannot be read: {error.strerror}.") from error
-    chosen = {row["prompt"]: row["model"] for row in rows}
+    return {(row["id"], row["prompt"]): row["model"] for row in rows}
 
-    def choose(prompt: str, task: str, models: Sequence[str]) -> str:
-        found = chosen.get(sha256_hex(prompt.encode()))
+
+def registered_policy(choices: dict[tuple[str, str], str]) -> Policy:
+    """Return the policy whose choices were registered before the answers.
+
+    The policy removes each choice that it makes, and refuses a prompt without one
+    (EvaluationError).
+
+    Args:
+        choices: the registered models, as :func:`read_choices` returns them.
+    """
+
+    def choose(prompt: str, task: str, models: Sequence[str], row_id: str) -> str:
+        found = choices.pop((row_id, sha256_hex(prompt.encode())), None)
         if found is None:
             raise EvaluationError(
-                f"No choice was registered for the prompt {prompt[:60]!r}.",
+                f"No choice was registered for the prompt {prompt[:60]!r} with the id {row_id!r}.",
                 next_step="A choice that is made after the answers are known does not count.",
             )
-        return str(found)
+        return found
 
     return Policy("registered choices", choose)

@@ -23,6 +23,7 @@ import orjson
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
+from remit.kernel.files import read_regular
 from remit.kernel.json_text import JsonTextError, dump, load_unique
 from remit.ledger.contents import Erased
 from remit.ledger.entry import LedgerEntry, entry_id
@@ -61,7 +62,7 @@ class Cursor:
             LedgerFormatError: the file is not a cursor, or cannot be read.
         """
         try:
-            found = load_unique(path.read_bytes())
+            found = load_unique(read_regular(path, follow=True))
             cursor = cls(found["next"], found["entry_hash"])
             if type(cursor.next) is not int or type(cursor.entry_hash) is not str:
                 raise ValueError("a member has another type")
@@ -129,6 +130,23 @@ class Batch:
     def to_bytes(self) -> bytes:
         """Return the batch as JSON lines, each ended by a line break."""
         return b"".join(line + b"\n" for line in (*self.lines, self.proof))
+
+    @staticmethod
+    def is_line(text: bytes) -> bool:
+        """Return True if ``text``, without its line break, is the line of an entry or a proof."""
+        try:
+            found = load_unique(text)
+        except JsonTextError:
+            return False
+        if not text.startswith(_STARTS):
+            return False
+        is_proof = found.get("format") == EXTRACT_FORMAT and "records" not in found
+        return is_proof or "record" in found or {"seq", "previous_hash"} <= found.keys()
+
+    @staticmethod
+    def is_start(text: bytes) -> bool:
+        """Return True if ``text`` may be the beginning of a line; an empty text may."""
+        return any(one.startswith(text[: len(one)]) for one in _STARTS)
 
 
 def make_batch(
@@ -327,6 +345,5 @@ def _cut_line(text: bytes) -> tuple[bytes, bytes, Any]:
         cut, line = text[: place.start()], text[place.start() :]
         with contextlib.suppress(JsonTextError):
             return cut, line, load_unique(line, keep_halves=True)
-    is_start = any(one.startswith(text[: len(one)]) for one in _STARTS)
-    require(is_start, "json-text", "it is not JSON, and not the beginning of a line")
+    require(Batch.is_start(text), "json-text", "it is not JSON, and not the beginning of a line")
     return text, b"", None

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.files import replacing
+from remit.kernel.files import fsync, replacing, take_lock
 from remit.kernel.secrets import redact_secrets
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ _POLL_S = 0.5
 _RETRY_S = 5.0
 _CHUNK_BYTES = 65_536
 _FORKED = '{"decision":"FORKED","event_type":"CONFIG_CHANGED"'  # the beginning of a record
+_FORK_NOTE = ("The ledger was forked: the lines of earlier batches verify only in a file of their "
+              "own, with the earlier key.")  # fmt: skip
 
 
 def export_by_cursor(
@@ -45,42 +49,43 @@ def export_by_cursor(
 
     Raises:
         ConfigError: the target is a URL that is not valid, or OpenTelemetry is not installed.
-        InvalidInputError: the cursor and the output are the same file.
+        InvalidInputError: the cursor and the output are the same file, one of them is a file of the
+            ledger, or the output exists and its last line is not a line of an export.
         LedgerError: the ledger or the cursor cannot be read, or the cursor is of another ledger.
-        RemitError: the target or the cursor cannot be written, or the receiver did not accept a
-            batch.
+        RemitError: another export uses the cursor, the target or the cursor cannot be written, or
+            the receiver did not accept a batch.
     """
     from remit.ledger import Cursor, make_batch
 
     is_url = "://" in target
-    if not is_url and Path(target).resolve() == place.resolve():
-        raise InvalidInputError("The cursor and the output are the same file.")
+    _require_usable(root, [place] if is_url else [place, Path(target)])
     client, settings, cursor = root.ledger, root.settings, Cursor.read(place)
     service = settings.telemetry.service_name
     send = root.log_sender(target, service) if is_url else _writer(target)
     hide = _hider(root.loaded) if content else None
-    first, covered_at = cursor.next, -math.inf
-    every_s = settings.ledger.checkpoint_every_s
+    first, covered_at, every_s = cursor.next, -math.inf, settings.ledger.checkpoint_every_s
     try:
-        while True:
-            cursor.require_in(client)
-            count, end, now = client.count(), _covered(client), time.monotonic()
-            if count > end and now - covered_at >= every_s:
-                client.checkpoint()
-                count = end = _covered(client)
-            covered_at = now if count <= end else covered_at
-            while cursor.next < end:
-                batch = make_batch(client, cursor, end, hide)
-                if any(record.startswith(_FORKED) for record in batch.records):
-                    root.note("The ledger was forked: the lines of earlier batches verify only in "
-                              "a file of their own, with the earlier key.")  # fmt: skip
-                _deliver(send, batch, root.note if follow and is_url else None)
-                cursor = batch.cursor
-                with replacing(place) as file:
-                    file.write(cursor.to_bytes())
-            if not follow:
-                break
-            time.sleep(_POLL_S)
+        with _locked(place):
+            cursor = Cursor.read(place)  # Another export may have moved it until now.
+            first = cursor.next
+            while True:
+                cursor.require_in(client)
+                count, end, now = client.count(), _covered(client), time.monotonic()
+                if count > end and now - covered_at >= every_s:
+                    client.checkpoint()
+                    count = end = _covered(client)
+                covered_at = now if count <= end else covered_at
+                while cursor.next < end:
+                    batch = make_batch(client, cursor, end, hide)
+                    if any(record.startswith(_FORKED) for record in batch.records):
+                        root.note(_FORK_NOTE)
+                    _deliver(send, batch, root.note if follow and is_url else None)
+                    cursor = batch.cursor
+                    with replacing(place) as file:
+                        file.write(cursor.to_bytes())
+                if not follow:
+                    break
+                time.sleep(_POLL_S)
     except KeyboardInterrupt:
         root.note("")
     except OSError as error:
@@ -89,6 +94,30 @@ def export_by_cursor(
             next_step="Check the paths, the free space and the permissions.",
         ) from error
     return cursor.next - first, cursor.next
+
+
+def _require_usable(root: RootPort, files: list[Path]) -> None:
+    """Raise InvalidInputError if a file is one of the ledger, or occurs twice."""
+    ledger = (root.place.path / root.settings.ledger.path).resolve()
+    own = {ledger.with_name(ledger.name + end) for end in ("", "-wal", "-shm", "-journal")}
+    for file in files:
+        if file.resolve() in own:
+            raise InvalidInputError(f"{file} is a file of the ledger.")
+    if len({file.resolve() for file in files}) < len(files):
+        raise InvalidInputError("The cursor and the output are the same file.")
+
+
+@contextlib.contextmanager
+def _locked(place: Path) -> Iterator[None]:
+    """Lock a cursor for the block; raise RemitError if another process holds the lock."""
+    # The cursor's file is replaced with each batch, and cannot hold the lock itself.
+    with place.with_name(f".{place.name}.lock").open("ab") as lock:
+        if not take_lock(lock.fileno(), fcntl.LOCK_EX, 0):
+            raise RemitError(
+                f"Another export uses the cursor {place}.",
+                next_step="Wait until it ends, or name a cursor and an output of your own.",
+            )
+        yield
 
 
 def _covered(client: LedgerClient) -> int:
@@ -144,23 +173,33 @@ def _writer(target: str) -> Callable[[Batch], None]:
             sys.stdout.buffer.flush()
             return
         with Path(target).open("ab+") as file:
-            _drop_partial_line(file)
+            _drop_partial_line(file, target)
             file.write(batch.to_bytes())
             file.flush()
             os.fsync(file.fileno())
+        fsync(Path(target).resolve().parent)  # A new file's name is durable, too.
 
     return write
 
 
-def _drop_partial_line(file: Any) -> None:
-    """Cut off what follows the last line break: a process was killed while it wrote."""
-    end = place = file.seek(0, os.SEEK_END)
-    while place:
-        start = max(0, place - _CHUNK_BYTES)
-        file.seek(start)
-        if (found := file.read(place - start).rfind(b"\n")) >= 0:
-            place = start + found + 1
-            break
-        place = start
-    if place < end:
-        file.truncate(place)
+def _drop_partial_line(file: Any, target: str) -> None:
+    """Cut off the beginning of a line that a killed process left at the end of a file.
+
+    Raises:
+        InvalidInputError: the file has other content than an export.
+    """
+    from remit.ledger import Batch
+
+    end, size, text = file.seek(0, os.SEEK_END), _CHUNK_BYTES, b""
+    while len(text) < end and text.count(b"\n") < 2:
+        file.seek(max(0, end - size))
+        text, size = file.read(), 2 * size
+    *lines, partial = text.rsplit(b"\n", 2)
+    start = partial.rstrip(b"\0")  # A loss of power may leave zeros.
+    if (lines and not Batch.is_line(lines[-1])) or not Batch.is_start(start):
+        raise InvalidInputError(
+            f"{target} has other content than an export by cursor; nothing was written.",
+            next_step="Name another file; a file that does not exist is made.",
+        )
+    if partial:
+        file.truncate(end - len(partial))

@@ -99,6 +99,8 @@ def _action_receipt(
                    "decision": receipt.decision},
         "execution": execution,
     }  # fmt: skip
+    if receipt.cached_from:
+        made["target"]["resource_id"] = receipt.cached_from
     if receipt.decision == "require-approval":
         granted = receipt.approvals[-1]
         made["approval"] = {"approver": {"id": granted["by"]}, "approved_at": granted["at"]}
@@ -124,7 +126,7 @@ def _paths(value: Any, path: str = "") -> Iterator[str]:
 
 def _capability(receipt: Receipt) -> str:
     if receipt.kind == "model":
-        return "model.call"
+        return "model.cached" if receipt.cached_from else "model.call"
     return f"tool.{re.sub('[^a-z0-9._-]', '-', receipt.tool.lower())}"
 
 
@@ -154,18 +156,20 @@ def _capsule(
         "references": [{"type": "remit-ledger-record", "digest_alg": "SHA-256",
                         "digest": receipt.entry_hash}],
     }  # fmt: skip
-    mode = "not_applicable"
+    mode, is_call = "not_applicable", receipt.kind == "model" and not receipt.cached_from
+    source = f"?cached_from={receipt.cached_from}" if receipt.cached_from else ""
     if receipt.outcome != "blocked":
         is_confirmed = receipt.outcome == "success" and bool(result_hash)
         mode = "confirmed" if is_confirmed else "dispatched_unconfirmed"
         made["effect"] = {
             "status": "confirmed" if is_confirmed else "failed", "request_digest": arguments_hash,
-            "type": "inference_completion" if receipt.kind == "model" else _capability(receipt),
-            "effect_attestation": "gate_executed", "external_ref": receipt.entry_id,
+            "type": "inference_completion" if is_call else _capability(receipt),
+            "effect_attestation": "gate_executed",
+            "external_ref": receipt.entry_id + source,
         }  # fmt: skip
         if is_confirmed:
             made["effect"]["response_digest"] = result_hash
-    if receipt.kind == "model" and receipt.model:
+    if is_call and receipt.model:
         made["model_attestation"] = {"model_id": receipt.model, "provider": receipt.tool}
     if parent is not None:
         made["chain"] = {"parent_capsule_id": parent["capsule_id"], "relation": "follows"}

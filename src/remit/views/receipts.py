@@ -43,8 +43,11 @@ class Receipt:
             acted without a key.
         agent_id: the agent.
         model: the model that chose the tool, or that was called; empty if no record names it.
-        tool: the tool's id; the provider's id for a model call.
-        target: the MCP server or provider; the log's name if the tool ran in the process itself.
+        tool: the tool's id; the provider's id for a model call; the log's name if the answer came
+            from the record.
+        target: the MCP server or provider; the log's name if the tool ran in the process itself,
+            or if the answer came from the record.
+        cached_from: the entry with the answer, if it came from the record; else empty.
         arguments: hex digits of the commitment to the arguments or prompt; empty without one.
         result: hex digits of the commitment to the result or answer; empty without one.
         policy: the recorded rules: versions and digests of package, contract, prompt pack,
@@ -71,6 +74,7 @@ class Receipt:
     model: str
     tool: str
     target: str
+    cached_from: str
     arguments: str
     result: str
     policy: Mapping[str, Any]
@@ -100,7 +104,8 @@ class Receipt:
         who, name = self.actor
         yield f"action {self.number} of {self.count}, after {self.previous or 'none'}"
         yield f"actor: {who} {name!r}, agent: {self.agent_id!r}, model: {self.model!r}"
-        yield f"{self.kind}: {self.tool!r}, target: {self.target!r}"
+        cached = f", answer from the record: {self.cached_from!r}" if self.cached_from else ""
+        yield f"{self.kind}: {self.tool!r}, target: {self.target!r}{cached}"
         yield f"arguments: {self.arguments or '-'}"
         policy = f"{self.policy_name} {self.policy_version}"
         yield f"policy: {policy!r}, decision: {self.decision}"
@@ -147,7 +152,7 @@ def _receipt(extract: Extract, number: int, rows: Sequence[Sequence[int]]) -> Re
         origin=origin, run=extract.run, number=number, count=len(rows),
         previous=entry_id(rows[number - 2][0]) if number > 1 else "", kind=kind,
         actor=_actor(meta, start, agent_id), agent_id=agent_id,
-        model=_model(meta, last), tool=tool, target=target,
+        model=_model(meta, last), tool=tool, target=target, cached_from=_cached_from(meta),
         arguments=_commitment(meta.get(asked)),
         result=_commitment(meta.get("answer") or meta.get(answered)),
         policy=_policy(last, tool),
@@ -192,10 +197,17 @@ def _model(metadata: Mapping[str, Any], last: Mapping[str, Mapping[str, Any]]) -
     return next((name for name in names if isinstance(name, str) and name), "")
 
 
+def _cached_from(metadata: Mapping[str, Any]) -> str:
+    found = metadata.get("cached_from")
+    return found if isinstance(found, str) else ""
+
+
 def _provider(
     metadata: Mapping[str, Any], sent: Mapping[str, Any] | None, origin: str
 ) -> tuple[str, str]:
     """Return the provider of a model call, as tool and as target; the log's name without one."""
+    if _cached_from(metadata):
+        return origin, origin
     provider = metadata.get("provider_id")
     if not provider and sent is not None and isinstance(sent["reason"], str):
         provider = sent["reason"].removeprefix("Dispatching to ").partition("/")[0]

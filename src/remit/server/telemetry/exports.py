@@ -2,7 +2,7 @@
 
 The body of a log record is a line of the export (:mod:`remit.ledger.cursors`), so the bodies in
 their order are the export as JSON lines, with its proofs. ``log.record.uid`` is the id of the
-entry: a receiver may drop a second record with the same one.
+entry. A batch that is sent again has the same ids, and its proof is about all of its lines.
 """
 
 from __future__ import annotations
