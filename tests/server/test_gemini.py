@@ -65,12 +65,18 @@ _CASES = {
                 "usageMetadata": {"promptTokenCount": 100, "totalTokenCount": 100}},
     "safety": {"candidates": [{"finishReason": "SAFETY", "index": 0}], "usageMetadata": _USAGE},
     "empty": _answer(),
+    "searched": _answer({"text": "x"}, groundingMetadata={"webSearchQueries": ["a", "b"]}),
     "two": {**_answer({"text": "one"}), "candidates": [
         {**_answer({"text": text})["candidates"][0], "index": index}
         for index, text in enumerate(("one", "two"))]},
 }  # fmt: skip
 
 
+_LATE = [
+    {**_answer({"text": "one"}), "usageMetadata": {"promptTokenCount": 10,
+     "candidatesTokenCount": made, "totalTokenCount": 10 + made}}
+    for made in (5, 5000)
+]  # fmt: skip
 _TWO = [{**_CASES["two"], "candidates": [one]} for one in _CASES["two"]["candidates"]]
 
 
@@ -109,6 +115,8 @@ def _gemini(path: str, body: dict[str, Any]) -> bytes:
         return _stream(_CASES["blocked"])
     if case == "two":
         return _stream(*_TWO)
+    if case == "late":
+        return _stream(*_LATE)
     if case == "cut":
         return _stream(_answer({"text": "Hel"}, reason=None))
     return _stream(_answer({"text": "Hel"}, reason=None), _answer({"text": "lo"}))
@@ -452,3 +460,50 @@ def test_only_the_path_asks_for_a_stream(
     assert sent.get("stream", False) is False
     if "contents" in sent:
         assert "stream" not in sent
+
+
+@pytest.mark.parametrize("config", [{"candidateCount": "2"}, {"candidate_count": 2}, {}])
+def test_a_stream_ends_with_the_body_and_the_last_usage_counts(
+    served: Served, provider: RawProvider, config: dict[str, Any]
+) -> None:
+    body = {"contents": [{"parts": [{"text": "late"}]}], "generationConfig": config}
+    status, raw, _, session = _ask(served, "streamGenerateContent", body)
+    assert (status, json.loads(raw)) == (200, _LATE)
+    assert served.exchange(session).metadata["output_tokens"] == 5000
+
+
+_SEARCH: dict[str, Any] = {"googleSearch": {}}
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [_SEARCH],
+        [{**_TOOLS[0], **_SEARCH}],
+        [{"function_declarations": [], "code_execution": {}, "url_context": {}}],
+        [{"name": "x", **_SEARCH}],
+        _SEARCH,
+    ],
+)
+def test_every_member_of_every_tool_counts(
+    served: Served, provider: RawProvider, tools: Any
+) -> None:
+    key, before = served.key(usd_nano=10**12), len(provider.seen)
+    status, raw, _, _ = _ask(served, "generateContent", _config(tools=tools), token=key.key)
+    assert (status, json.loads(raw)["error"]["details"][0]["reason"]) == (402, "UNBOUNDED")
+    assert len(provider.seen) == before
+
+
+def test_functions_alone_are_within_a_budget(served: Served) -> None:
+    tools = [{**_TOOLS[0], "googleSearch": None}]
+    key = served.key(usd_nano=10**12)
+    assert _ask(served, "generateContent", _config(tools=tools), token=key.key)[0] == 200
+
+
+def test_searches_without_a_price_are_recorded_and_the_cost_is_an_estimate(served: Served) -> None:
+    body = {"contents": [{"parts": [{"text": "searched"}]}], "tools": [_SEARCH]}
+    _, _, headers, session = _ask(served, "generateContent", body)
+    assert headers["x-remit-cost-certainty"] == "estimated"
+    recorded = served.exchange(session).metadata
+    assert recorded["server_tool_uses"] == {"web_search": 2}
+    assert recorded["cost_usd"] == _NANO / 1e9

@@ -298,7 +298,8 @@ class Tariff:
         report.
 
         A report is implausible if its parts exceed their total, or if a count exceeds the model's
-        window. If the call's bound is not below the window, the limit is ten times the bound.
+        window. If the call's bound is not below the window, the limit is ten times the bound. The
+        certainty is ``estimated`` if the provider ran a tool that has no price.
 
         Args:
             answer: the answer.
@@ -313,7 +314,7 @@ class Tariff:
         for count, most in ((tokens_in, bound[0]), (tokens_out, bound[1])):
             if count > (window if most < window else _TIMES_THE_BOUND * most):
                 return None
-        nano = None
+        nano, certainty = None, "measured"
         if self._free:
             nano = 0
         elif price is not None:
@@ -333,7 +334,9 @@ class Tariff:
             nano = -(-price.cost_nano(usage) * percent // 100)
             for name, times in answer.server_tool_uses.items():
                 nano += price.server_tools.get(name, 0) * times
-        return self._bill(nano, tokens_in, tokens_out, "measured", "unpriced")
+            if not answer.server_tool_uses.keys() <= price.server_tools.keys():
+                certainty = "estimated"
+        return self._bill(nano, tokens_in, tokens_out, certainty, "unpriced")
 
     def assumed(
         self, tokens: tuple[int, int], certainty: str, asked: Mapping[str, Any] = _NO_FIELDS
