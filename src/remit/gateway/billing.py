@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from remit.gateway.bounds import IMAGE_TOKENS, MESSAGE_TOKENS, Bound, bound_of
+from remit.gateway.bounds import IMAGE_TOKENS, MESSAGE_TOKENS, Bound, bound_of, service_of
 from remit.gateway.budget import Amount, Hold, TokenUsage
 from remit.gateway.config import RouterConfig
 from remit.gateway.media import Media, media_of
@@ -234,7 +234,7 @@ class Tariff:
         """
         percent = 100
         for name, times in self.price.surcharges.items() if self.price is not None else ():
-            given, wanted = served.get(name, ""), asked.get(name)
+            given, wanted = served.get(name, ""), service_of(asked, name)
             if given in times:
                 each = times[given]
             elif given in _ORDINARY or not isinstance(wanted, str):
