@@ -27,7 +27,8 @@ _PARTS = [
 _TOOLS = [{"functionDeclarations": [{"name": "look", "parameters": {
     "type": "OBJECT", "properties": {"at": {"type": "INTEGER"}}}}]}]  # fmt: skip
 _TOP = {"contents", "systemInstruction", "system_instruction", "tools", "toolConfig",
-        "safetySettings", "generationConfig", "generation_config", "cachedContent", "content",
+        "safetySettings", "serviceTier", "service_tier", "generationConfig", "generation_config",
+        "cachedContent", "content",
         "requests", "taskType", "outputDimensionality"}  # fmt: skip
 BEFORE = "provider"
 TOML = """
@@ -65,12 +66,26 @@ _CASES = {
                 "usageMetadata": {"promptTokenCount": 100, "totalTokenCount": 100}},
     "safety": {"candidates": [{"finishReason": "SAFETY", "index": 0}], "usageMetadata": _USAGE},
     "empty": _answer(),
+    "heard": {**_answer({"text": "x"}), "usageMetadata": {
+        "promptTokenCount": 1000, "candidatesTokenCount": 10, "totalTokenCount": 1010,
+        "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 10},
+                                {"modality": "AUDIO", "tokenCount": 990}]}},
+    "odd details": {**_answer({"text": "x"}), "usageMetadata": {
+        "promptTokenCount": 1000, "candidatesTokenCount": 10, "totalTokenCount": 1010,
+        "promptTokensDetails": [{"modality": "AUDIO", "tokenCount": "990"}]}},
+    "flex": {**_answer({"text": "x"}), "usageMetadata": {**_USAGE, "serviceTier": "flex"}},
+    "searched": _answer({"text": "x"}, groundingMetadata={"webSearchQueries": ["a", "b"]}),
     "two": {**_answer({"text": "one"}), "candidates": [
         {**_answer({"text": text})["candidates"][0], "index": index}
         for index, text in enumerate(("one", "two"))]},
 }  # fmt: skip
 
 
+_LATE = [
+    {**_answer({"text": "one"}), "usageMetadata": {"promptTokenCount": 10,
+     "candidatesTokenCount": made, "totalTokenCount": 10 + made}}
+    for made in (5, 5000)
+]  # fmt: skip
 _TWO = [{**_CASES["two"], "candidates": [one]} for one in _CASES["two"]["candidates"]]
 
 
@@ -109,6 +124,8 @@ def _gemini(path: str, body: dict[str, Any]) -> bytes:
         return _stream(_CASES["blocked"])
     if case == "two":
         return _stream(*_TWO)
+    if case == "late":
+        return _stream(*_LATE)
     if case == "cut":
         return _stream(_answer({"text": "Hel"}, reason=None))
     return _stream(_answer({"text": "Hel"}, reason=None), _answer({"text": "lo"}))
@@ -452,3 +469,116 @@ def test_only_the_path_asks_for_a_stream(
     assert sent.get("stream", False) is False
     if "contents" in sent:
         assert "stream" not in sent
+
+
+@pytest.mark.parametrize("config", [{"candidateCount": "2"}, {"candidate_count": 2}, {}])
+def test_a_stream_ends_with_the_body_and_the_last_usage_counts(
+    served: Served, provider: RawProvider, config: dict[str, Any]
+) -> None:
+    body = {"contents": [{"parts": [{"text": "late"}]}], "generationConfig": config}
+    status, raw, _, session = _ask(served, "streamGenerateContent", body)
+    assert (status, json.loads(raw)) == (200, _LATE)
+    assert served.exchange(session).metadata["output_tokens"] == 5000
+
+
+_SEARCH: dict[str, Any] = {"googleSearch": {}}
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [_SEARCH],
+        [{**_TOOLS[0], **_SEARCH}],
+        [{"function_declarations": [], "code_execution": {}, "url_context": {}}],
+        [{"name": "x", **_SEARCH}],
+        _SEARCH,
+    ],
+)
+def test_every_member_of_every_tool_counts(
+    served: Served, provider: RawProvider, tools: Any
+) -> None:
+    key, before = served.key(usd_nano=10**12), len(provider.seen)
+    status, raw, _, _ = _ask(served, "generateContent", _config(tools=tools), token=key.key)
+    assert (status, json.loads(raw)["error"]["details"][0]["reason"]) == (402, "UNBOUNDED")
+    assert len(provider.seen) == before
+
+
+def test_functions_alone_are_within_a_budget(served: Served) -> None:
+    tools = [{**_TOOLS[0], "googleSearch": None}]
+    key = served.key(usd_nano=10**12)
+    assert _ask(served, "generateContent", _config(tools=tools), token=key.key)[0] == 200
+
+
+def test_searches_without_a_price_are_recorded_and_the_cost_is_an_estimate(served: Served) -> None:
+    body = {"contents": [{"parts": [{"text": "searched"}]}], "tools": [_SEARCH]}
+    _, _, headers, session = _ask(served, "generateContent", body)
+    assert headers["x-remit-cost-certainty"] == "estimated"
+    recorded = served.exchange(session).metadata
+    assert recorded["server_tool_uses"] == {"web_search": 2}
+    assert recorded["cost_usd"] == _NANO / 1e9
+
+
+def _cost(served: Served, body: dict[str, Any], case: str = "plain") -> tuple[str, str]:
+    asked = {**body, "contents": [{"parts": [{"text": case}]}]}
+    _, _, headers, _ = _ask(served, "generateContent", asked)
+    return headers["x-remit-cost-usd"], headers["x-remit-cost-certainty"]
+
+
+def test_sound_is_billed_at_its_own_price(served: Served) -> None:
+    nano = 10 * 300 + 990 * 1000 + 10 * 2500
+    assert _cost(served, {}, "heard") == (f"{nano / 1e9:.9f}", "measured")
+    assert _cost(served, {}, "odd details")[1] == "upper_bound"
+
+
+@pytest.mark.parametrize("tier", ["priority", "PRIORITY", "SERVICE_TIER_PRIORITY"])
+@pytest.mark.parametrize("name", ["serviceTier", "service_tier"])
+def test_a_dearer_service_is_charged_and_reserved(
+    served: Served, provider: RawProvider, name: str, tier: str
+) -> None:
+    assert _cost(served, {name: tier}) == (f"{2 * _NANO / 1e9:.9f}", "measured")
+    body = _config(generationConfig={"maxOutputTokens": 1000}) | {name: tier}
+    key, before = served.key(usd_nano=4_000_000), len(provider.seen)
+    assert _ask(served, "generateContent", body, token=key.key)[0] == 402
+    assert len(provider.seen) == before
+    del body[name]
+    assert _ask(served, "generateContent", body, token=key.key)[0] == 200
+
+
+def test_the_service_that_was_given_decides(served: Served) -> None:
+    assert _cost(served, {"serviceTier": "priority"}, "flex")[0] == f"{_NANO / 2e9:.9f}"
+
+
+_FILE = {"parts": [{"fileData": {"fileUri": "gs://x/y.pdf", "mimeType": "application/pdf"}}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"contents": [_FILE]}, "BUDGET_EXHAUSTED"),
+        (_config(systemInstruction=_FILE), "BUDGET_EXHAUSTED"),
+        (_config(system_instruction=_FILE), "BUDGET_EXHAUSTED"),
+        ({"contents": [{"parts": [{"functionResponse": {"name": "f", "response": {}},
+                                   **_FILE["parts"][0]}]}]}, "BUDGET_EXHAUSTED"),
+        (_config(generationConfig={"responseModalities": ["AUDIO"]}), "UNBOUNDED"),
+        (_config(generationConfig={"responseModalities": ["TEXT", "IMAGE"]}), "UNBOUNDED"),
+        (_config(generationConfig={"response_modalities": [3]}), "UNBOUNDED"),
+        (_config(serviceTier="new"), "UNBOUNDED"),
+        (_config(serviceTier=2), "UNBOUNDED"),
+    ],
+)  # fmt: skip
+def test_what_has_no_bound_within_a_budget_is_refused(
+    served: Served, provider: RawProvider, body: dict[str, Any], reason: str
+) -> None:
+    config = {"maxOutputTokens": 10, **body.get("generationConfig", {})}
+    key, before = served.key(usd_nano=30_000_000), len(provider.seen)
+    asked = {**body, "generationConfig": config}
+    status, raw, _, _ = _ask(served, "generateContent", asked, token=key.key)
+    assert (status, json.loads(raw)["error"]["details"][0]["reason"]) == (402, reason)
+    assert len(provider.seen) == before
+
+
+def test_text_alone_is_within_a_budget(served: Served) -> None:
+    config = {"maxOutputTokens": 10, "responseModalities": ["TEXT"]}
+    key = served.key(usd_nano=30_000_000)
+    body = _config(generationConfig=config, serviceTier="standard")
+    assert _ask(served, "generateContent", body, token=key.key)[0] == 200

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from remit.gateway.bounds import IMAGE_TOKENS, MESSAGE_TOKENS, Bound, bound_of
+from remit.gateway.bounds import IMAGE_TOKENS, MESSAGE_TOKENS, Bound, bound_of, service_of
 from remit.gateway.budget import Amount, Hold, TokenUsage
 from remit.gateway.config import RouterConfig
 from remit.gateway.media import Media, media_of
@@ -237,7 +237,7 @@ class Tariff:
         """
         percent = 100
         for name, times in self.price.surcharges.items() if self.price is not None else ():
-            given, wanted = served.get(name, ""), asked.get(name)
+            given, wanted = served.get(name, ""), service_of(asked, name)
             if given in times:
                 each = times[given]
             elif given in _ORDINARY or not isinstance(wanted, str):
@@ -300,7 +300,8 @@ class Tariff:
         """Return the bill for the usage that the provider reported; None if there is no plausible
         report.
 
-        A report is implausible if its parts exceed their total, or if a count is not credible.
+        A report is implausible if its parts exceed their total, or if a count is not credible. The
+        certainty is ``estimated`` if the provider ran a tool that has no price.
 
         Args:
             answer: the answer.
@@ -313,7 +314,7 @@ class Tariff:
         price, tokens_in, tokens_out = self.price, answer.input_tokens, answer.output_tokens
         if not (self.is_credible(tokens_in, bound[0]) and self.is_credible(tokens_out, bound[1])):
             return None
-        nano = None
+        nano, certainty = None, "measured"
         if self._free:
             nano = 0
         elif price is not None:
@@ -333,7 +334,9 @@ class Tariff:
             nano = -(-price.cost_nano(usage) * percent // 100)
             for name, times in answer.server_tool_uses.items():
                 nano += price.server_tools.get(name, 0) * times
-        return self._bill(nano, tokens_in, tokens_out, "measured", "unpriced")
+            if not answer.server_tool_uses.keys() <= price.server_tools.keys():
+                certainty = "estimated"
+        return self._bill(nano, tokens_in, tokens_out, certainty, "unpriced")
 
     def is_credible(self, count: int, bound: int) -> bool:
         """Return True unless a reported count exceeds the model's window.

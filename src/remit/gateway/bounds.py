@@ -65,6 +65,9 @@ _ORDINARY = ("default", "standard", "standard_only", "global")
 _OPEN = {"service_tier": ("priority",), "inference_geo": ("us",)}
 """Services that an account at the provider may give to a call that names none, or ``auto``."""
 
+_ORDINARY_UNASKED = ("google",)
+"""Providers that give the ordinary service to every call that names none."""
+
 
 class Bound(Struct, frozen=True, gc=False):
     """The upper bound of one call.
@@ -176,7 +179,7 @@ def bound_of(
     writes = endpoint not in _NO_OUTPUT
     unbounded, other, nano_tools = "", media.other, 0
     percent, answers, more, runs, limits, cause = 100, 1, 0, 0, NO_LIMITS, ""
-    if price is not None and price.surcharges and not free:
+    if price is not None and not free and (price.surcharges or "serviceTier" in body):
         percent, unbounded = _percent(body, price)
     if not _SPECIAL.isdisjoint(body):
         tools = tools_of(endpoint, body, price, uses)
@@ -246,11 +249,21 @@ def _unpriced(body: Mapping[str, Any], price: Price | None) -> str:
             return "modalities"
         if body.get("audio") is not None:
             return "audio"
+    if _makes_media(body, price):
+        return "generationConfig.responseModalities"
     if field := _unpriced_of_converse(body):
         return field
     if _compacts(body.get("context_management")):
         return "context_management"
     return next((name for name in _OTHER_MODELS if body.get(name)), "")
+
+
+def _makes_media(body: Mapping[str, Any], price: Price | None) -> bool:
+    """Return True if a call of Gemini asks for an answer that is neither text nor priced sound."""
+    kinds = member_at(body, "generationConfig.responseModalities")
+    priced = ("TEXT", "AUDIO") if price is not None and price.audio_output else ("TEXT",)
+    listed = kinds if isinstance(kinds, (list, tuple)) else [kinds or "TEXT"]
+    return any(not isinstance(kind, str) or kind.upper() not in priced for kind in listed)
 
 
 def _unpriced_of_converse(body: Mapping[str, Any]) -> str:
@@ -278,14 +291,28 @@ def _compacts(managed: Any) -> bool:
     )
 
 
+def service_of(body: Mapping[str, Any], name: str) -> Any:
+    """Return the service that a call asks for.
+
+    Args:
+        body: the fields of the call. Gemini's ``serviceTier`` stands for ``service_tier``; Converse
+            has an object there, which is ignored.
+        name: ``service_tier``, ``speed`` or ``inference_geo``.
+    """
+    tier = body.get("serviceTier") if name == "service_tier" else None
+    if tier is None or isinstance(tier, Mapping):
+        return body.get(name)
+    return tier.lower().removeprefix("service_tier_") if isinstance(tier, str) else tier
+
+
 def _percent(body: Mapping[str, Any], price: Price) -> tuple[int, str]:
     """Return by how many hundredths the service of a call multiplies the price, and the first
     field that names a service without a price."""
     percent = 100
     for name in _DEARER:
-        value, known = body.get(name), price.surcharges.get(name, {})
+        value, known = service_of(body, name), price.surcharges.get(name, {})
         if value is None or value == "auto":
-            for one in _OPEN.get(name, ()):
+            for one in () if price.provider in _ORDINARY_UNASKED else _OPEN.get(name, ()):
                 percent = max(percent, -(-percent * known.get(one, 100) // 100))
             continue
         if value in _ORDINARY or (name == "speed" and isinstance(value, (int, float))):

@@ -61,13 +61,13 @@ def media_of(body: Mapping[str, Any]) -> Media:
     ``seconds`` stays 0: sound files are not measured here.
 
     Args:
-        body: the parsed body; ``messages``, ``input``, ``system``, ``contents``, ``content`` and
-            ``requests`` are searched.
+        body: the parsed body; ``messages``, ``input``, ``system``, ``contents``,
+            ``systemInstruction``, ``content`` and ``requests`` are searched.
     """
     found = Media()
-    if "contents" in body or "content" in body or "requests" in body:
-        for number, part in enumerate(_parts(body)):
-            _look_at(part, f"contents (part {number + 1})", found)
+    for holder in _HOLDERS_OF_GEMINI:
+        for number, part in enumerate(_parts(body.get(holder))):
+            _look_at(part, f"{holder} (part {number + 1})", found)
     for name in ("messages", "input", "system"):
         value = body.get(name)
         if isinstance(value, (list, tuple)):
@@ -75,18 +75,16 @@ def media_of(body: Mapping[str, Any]) -> Media:
     return found
 
 
-def _parts(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the parts of Gemini's contents, and those of functions' results in them."""
-    left: list[Any] = [body.get(name) for name in ("contents", "content", "requests")]
+def _parts(holder: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects in Gemini's contents: parts, results of functions, and their parts."""
+    left: list[Any] = [holder]
     while left:
         value = left.pop()
         if isinstance(value, (list, tuple)):
             left += value
         elif isinstance(value, Mapping):
-            inner = [value[name] for name in _HOLDERS if name in value]
-            left += inner
-            if not inner:
-                yield value
+            left += [value[name] for name in _HOLDERS if name in value]
+            yield value
 
 
 def _look_at(part: Mapping[str, Any], where: str, found: Media) -> None:
@@ -98,15 +96,16 @@ def _look_at(part: Mapping[str, Any], where: str, found: Media) -> None:
                 found.images += 1
                 found.data += len(data) if isinstance(data, str) else 0
                 continue
-        if name not in _PARTS_OF_TEXT:
+        if name not in _PARTS_OF_TEXT and name not in _HOLDERS:
             found.other = found.other or f"{where}.{name[:40]}"
 
 
+_HOLDERS_OF_GEMINI = ("contents", "systemInstruction", "content", "requests")
 _HOLDERS = ("parts", "content", "functionResponse")
 _PARTS_OF_TEXT = frozenset(
     {"text", "thought", "thoughtSignature", "functionCall", "executableCode",
      "codeExecutionResult", "role", "id", "name", "response", "model", "taskType", "title",
-     "outputDimensionality"}
+     "outputDimensionality", "willContinue", "scheduling"}
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -33,6 +33,9 @@ _CLIENT_TOOLS = frozenset(
 
 _OF_THE_CLIENT = frozenset({"name", "function", "input_schema", "custom", "description"})
 """Members of a tool without a type that the client runs."""
+
+_KINDS_AS_MEMBERS = frozenset({"gemini.generate", "bedrock.converse"})
+"""Endpoints whose tools name their kinds by their members; one tool may have several."""
 
 _TAKES_MAX_USES = frozenset({"web_search", "web_fetch"})
 """Anthropic's tools whose uses a request can limit."""
@@ -134,15 +137,13 @@ def _offered(
     endpoint: str, tools: Any, at: str, price: Price | None, uses: int, found: Tools,
     prices: list[tuple[int, int]],
 ) -> None:  # fmt: skip
-    if not isinstance(tools, (list, tuple)):
-        return
-    for number, tool in enumerate(tools):
-        if not isinstance(tool, Mapping):
-            continue
-        kind = tool.get("type")
-        if kind is None and tool and _OF_THE_CLIENT.isdisjoint(tool):
-            kind = next(iter(tool))  # such as Gemini's {"google_search": {}}
-        if kind is None or kind in ("function", "custom", "toolSpec", "cachePoint"):
+    if tools and not isinstance(tools, (list, tuple)):
+        if endpoint not in _KINDS_AS_MEMBERS:
+            found.unbounded = found.unbounded or at
+            return
+        tools = [tools]  # so Google reads a single one
+    for number, kind, tool in _kinds(endpoint, tools or ()):
+        if kind in (None, "function", "custom", "toolSpec", "cachePoint"):
             continue
         where = f"{at}[{number}]"
         if isinstance(tool.get("tools"), (list, tuple)):  # a group of them
@@ -176,6 +177,22 @@ def _offered(
                 found.unbounded or f'{where} (type "{str(kind)[:60]}", without a limit)'
             )
         _server_tool(name, f'{where} (type "{str(kind)[:60]}")', times, price, found, prices)
+
+
+def _kinds(endpoint: str, tools: Sequence[Any]) -> Iterator[tuple[int, Any, Mapping[str, Any]]]:
+    """Yield each kind of each tool, with the tool and its place."""
+    for number, tool in enumerate(tools):
+        if not isinstance(tool, Mapping):
+            continue
+        if endpoint in _KINDS_AS_MEMBERS:
+            for name, value in tool.items():
+                if value is not None:
+                    yield number, name, tool
+            continue
+        kind = tool.get("type")
+        if kind is None and tool and _OF_THE_CLIENT.isdisjoint(tool):
+            kind = next(iter(tool))
+        yield number, kind, tool
 
 
 def _server_tool(

@@ -108,7 +108,7 @@ async def _streamed(
     endpoint = outgoing.body.endpoint.name
     headers = passed_on(reply.headers)
     kind = reply.content_type if neutral else None
-    total = stream_sum(endpoint, outgoing.body.value)
+    total = stream_sum(endpoint)
     tap.listen(total, asks_usage=outgoing.asks_usage)
     unread: list[bytes] | None = []  # Data received before the first readable event.
     last = False

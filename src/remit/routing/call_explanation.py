@@ -34,7 +34,7 @@ _UNTRIED = frozenset(
 )  # fmt: skip
 _CERTAINTY = {
     "measured": "measured: the provider reported the usage",
-    "estimated": "estimated from the received content: the provider reported no usage",
+    "estimated": "estimated: the provider reported no usage, or ran a tool without a price",
     "upper_bound": "upper bound: the provider reported no usage",
     "unpriced": "unpriced: the price of this model is unknown",
 }

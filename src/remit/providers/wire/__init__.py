@@ -42,7 +42,6 @@ from remit.providers.wire.endpoint import (
     Dialect,
     Endpoint,
 )
-from remit.providers.wire.gemini import CANDIDATES
 from remit.providers.wire.messages import read_inputs
 from remit.providers.wire.passed_paths import (
     PASSED_PATHS,
@@ -71,7 +70,6 @@ else:
 __all__ = [
     "A2A",
     "BATCHES",
-    "CANDIDATES",
     "CHAT",
     "COMPACT",
     "CONVERSE",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from remit.kernel.json_text import dump
 from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
 from remit.providers.wire.body import member_at
 from remit.providers.wire.delta import Pieces, settled
-from remit.providers.wire.usage import continued, read_usage
-
-CANDIDATES = ("generationConfig.candidateCount", "generation_config.candidate_count")
-"""The members of a request that state the number of candidates."""
+from remit.providers.wire.usage import Usage, continued, read_usage
 
 _OF_TEXT = frozenset({"text", "thought", "thoughtSignature"})
 
@@ -56,28 +55,40 @@ def facts(answer: Any) -> AnswerFacts:
         model=string(answer.get("modelVersion")),
         finish_reason=reason,
         request_id=string(answer.get("responseId")),
-        usage=read_usage(
-            answer.get("usageMetadata"), content=any(map(parts_of, candidates)), answer=answer
-        ),
+        usage=_usage(answer, candidates),
         more_than_text=len(candidates) != 1 or any(part.keys() != {"text"} for part in parts),
         failure=failure,
     )
 
 
+def _usage(answer: dict[str, Any], candidates: list[dict[str, Any]]) -> Usage | None:
+    """Return the usage of an answer, with Google's searches, which the usage itself leaves out."""
+    usage = read_usage(
+        answer.get("usageMetadata"), content=any(map(parts_of, candidates)), answer=answer
+    )
+    searches = 0
+    for candidate in candidates:
+        queries = member_at(candidate, "groundingMetadata.webSearchQueries")
+        searches += len(queries) if type(queries) is list else bool(queries)
+    if usage is None or not searches:
+        return usage
+    return replace(usage, server_tool_uses={"web_search": searches})
+
+
 class GenerateSum(StreamSum):
     """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`.
 
-    Gemini sends no mark of the end: the last event gives every candidate a ``finishReason``. A
-    candidate may end before another begins.
+    Gemini sends no mark of the end, so no event is the last: a candidate may end before another
+    begins, and the usage may follow. The answer has ended once the body ends and all candidates so
+    far have a ``finishReason``.
     """
 
     read_facts = staticmethod(facts)
 
-    __slots__ = ("_answer", "_candidates", "_expected")
+    __slots__ = ("_answer", "_candidates")
 
     def __init__(self) -> None:
         super().__init__()
-        self._expected = 1
         self._answer: dict[str, Any] = {}
         self._candidates: dict[int, dict[str, Any]] = {}
 
@@ -93,15 +104,8 @@ class GenerateSum(StreamSum):
         found = content.get("parts") if type(content) is dict else None
         return found if type(found) is list else []
 
-    def expect(self, request: Any) -> None:
-        """Set the number of candidates to that which a request asks for."""
-        for path in CANDIDATES:
-            if type(count := member_at(request, path)) is int:
-                self._expected = count
-
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        self.is_last = False
         event = read_event(data) if value is None else value
         if type(event) is not dict or (self._ended and self.error is not None):
             return event
@@ -122,9 +126,6 @@ class GenerateSum(StreamSum):
         self._ended = all("finishReason" in one for one in self._candidates.values()) and (
             bool(self._candidates) or (type(feedback) is dict and "blockReason" in feedback)
         )
-        blocked = not self._candidates
-        all_came = blocked or len(self._candidates) >= self._expected
-        self.is_last = self._ended and all_came and "usageMetadata" in self._answer
         return event
 
     def _add(self, have: dict[str, Any], candidate: dict[str, Any]) -> None:

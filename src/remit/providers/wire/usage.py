@@ -52,23 +52,24 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "reasoning_added": ("thoughtsTokenCount",),
     "audio_input": (
         "prompt_tokens_details.audio_tokens", "input_tokens_details.audio_tokens",
-        "input_token_details.audio_tokens",
+        "input_token_details.audio_tokens", "promptTokensDetails.AUDIO",
     ),
     "audio_output": (
         "completion_tokens_details.audio_tokens", "output_tokens_details.audio_tokens",
-        "output_token_details.audio_tokens",
+        "output_token_details.audio_tokens", "candidatesTokensDetails.AUDIO",
     ),
     "image_input": (
         "prompt_tokens_details.image_tokens", "input_tokens_details.image_tokens",
-        "input_token_details.image_tokens",
+        "input_token_details.image_tokens", "promptTokensDetails.IMAGE",
     ),
     "image_output": (
         "completion_tokens_details.image_tokens", "output_tokens_details.image_tokens",
-        "output_token_details.image_tokens",
+        "output_token_details.image_tokens", "candidatesTokensDetails.IMAGE",
     ),
     "web_searches": ("num_search_queries",),
 }  # fmt: skip
-"""For each count, the members of a usage object that state it; a dot leads into a member.
+"""For each count, the members of a usage object that state it; a dot leads into a member, or to
+the element of Gemini's list that has this modality.
 
 A count that several members state is the largest of them. ``…_added`` stands next to the total of
 its kind, never within it; ``reasoning_apart`` does if it exceeds the output. ``docs/budgets.md``
@@ -323,6 +324,8 @@ def _counts(
         if count is None or value is None:
             continue
         if type(count) is dict:
+            if type(value) is list:
+                value = _by_modality(value)
             if type(value) is not dict:
                 raise _UnreadableError
             _counts(value, count, found)
@@ -331,6 +334,25 @@ def _counts(
                 found[count] = value
         else:
             raise _UnreadableError
+    return found
+
+
+def _by_modality(details: list[Any]) -> dict[str, int]:
+    """Return the tokens of each modality in Gemini's details.
+
+    Raises:
+        _UnreadableError: an element is no object with a text and a whole number in range.
+    """
+    found: dict[str, int] = {}
+    for each in details:
+        modality, count = (
+            (each.get("modality"), each.get("tokenCount", 0))
+            if type(each) is dict
+            else (None, None)
+        )
+        if type(modality) is not str or not is_count(count):
+            raise _UnreadableError
+        found[modality] = found.get(modality, 0) + count
     return found
 
 
@@ -374,7 +396,7 @@ def _served(usage: dict[str, Any], answer: Mapping[str, Any]) -> dict[str, str]:
             if type(value) is not str and value is not None:
                 raise _UnreadableError
             if value:
-                found[field] = value[:_LONGEST_TOOL].lower()
+                found[field] = value[:_LONGEST_TOOL].lower().removeprefix("service_tier_")
     return found
 
 
