@@ -72,10 +72,12 @@ def read_request(body: Any) -> ModelCall:
     given = {name: more[name] for name in _OF_MODELS if name in more}
     given |= {name: config[own] for own, name in _CONFIG.items() if own in config}
     given |= {name: body[name] for name in ("model", "stream") if name in body}
-    given["system"] = _message_blocks(body.get("system"))
+    given["system"] = _message_blocks(body.get("system"), "system")
     given["messages"] = messages = body.get("messages")
     if type(messages) is list:
-        given["messages"] = [_turn(turn) for turn in messages]
+        given["messages"] = [
+            _turn(turn, f"messages[{index}].content") for index, turn in enumerate(messages)
+        ]
     given |= _tools(body)
     if output := _output(body):
         given["output_config"] = {**(given.get("output_config") or {}), **output}
@@ -96,10 +98,10 @@ def read_request(body: Any) -> ModelCall:
     return replace(call, endpoint=ENDPOINT, tools=tools, other=other, dropped=dropped)
 
 
-def _turn(turn: Any) -> Any:
+def _turn(turn: Any, where: str) -> Any:
     if type(turn) is not dict:
         return turn
-    content = _message_blocks(turn.get("content"))
+    content = _message_blocks(turn.get("content"), where)
     return {"role": turn.get("role"), "content": content if type(content) is list else None}
 
 
@@ -107,15 +109,17 @@ def _tools(body: dict[str, Any]) -> dict[str, Any]:
     config = checks.optional(body, "toolConfig", dict)
     if config is None:
         return {}
-    tools: list[dict[str, Any]] = []
+    tools: list[Any] = []
     for index, tool in enumerate(checks.optional(config, "tools", list, "toolConfig") or ()):
         where = f"toolConfig.tools[{index}]"
         if type(tool) is not dict:
             raise checks.refuse("is not an object", where)
+        checks.check_kind(tool, where)
         if "cachePoint" in tool:
             if tools:
                 tools[-1]["cache_control"] = {"type": "ephemeral"}
             continue
+        tools += [checks.SKIPPED] * (index - len(tools))
         spec = checks.optional(tool, "toolSpec", dict, where)
         if spec is None:
             tools.append({"type": next(iter(tool), "unknown"), **tool})
@@ -126,6 +130,7 @@ def _tools(body: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"tools": tools}
     choice = checks.optional(config, "toolChoice", dict, "toolConfig")
     if choice:
+        checks.check_kind(choice, "toolConfig.toolChoice")
         kind = next(iter(choice))
         inner = checks.optional(choice, kind, dict, "toolConfig.toolChoice") or {}
         found["tool_choice"] = {**inner, "type": kind}
@@ -153,24 +158,40 @@ def _output(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _message_blocks(blocks: Any) -> Any:
-    """Return blocks of Converse as blocks of the Messages API. A cache point marks the block before
-    it. Values of the wrong type stay, for the reader to refuse.
+def _message_blocks(blocks: Any, where: str) -> Any:
+    """Return blocks of Converse as blocks of the Messages API, at the same places.
+
+    A cache point marks the block before it. Values of the wrong type stay, for the reader to
+    refuse. Raise DialectError if a block has more than one kind.
+
+    Args:
+        blocks: the client's value.
+        where: its place in the body.
     """
     if type(blocks) is not list:
         return blocks
     found: list[Any] = []
-    for block in blocks:
+    for index, block in enumerate(blocks):
+        at = f"{where}[{index}]"
+        if type(block) is dict:
+            checks.check_kind(block, at)
         point = block.get("cachePoint") if type(block) is dict else None
         if type(point) is not dict:
-            found.append(_message_block(block))
+            found += [checks.SKIPPED] * (index - len(found))
+            found.append(_message_block(block, at))
         elif found and type(found[-1]) is dict:
             ttl = {"ttl": point["ttl"]} if point.get("ttl") else {}
             found[-1]["cache_control"] = {"type": "ephemeral", **ttl}
     return found
 
 
-def _message_block(block: Any) -> Any:
+def _raw_blocks(blocks: Any, where: str) -> Any:
+    """Do as :func:`_message_blocks` for blocks that are sent without being read."""
+    found = _message_blocks(blocks, where)
+    return [each for each in found if each is not checks.SKIPPED] if type(found) is list else found
+
+
+def _message_block(block: Any, where: str) -> Any:
     if type(block) is not dict:
         return block
     if "text" in block:
@@ -182,7 +203,8 @@ def _message_block(block: Any) -> Any:
         return {"type": "tool_use"} | {to: value[own] for to, own in names.items() if own in value}
     if kind == "toolResult" and "type" not in value:
         found = {"type": "tool_result", "tool_use_id": value.get("toolUseId")}
-        found["content"] = _message_blocks(value.get("content"))
+        place = f"{where}.toolResult.content"
+        found["content"] = _message_blocks(value.get("content"), place)
         return found | ({"is_error": True} if value.get("status") == "error" else {})
     if kind == "json" or "json" in block:
         return {"type": "text", "text": dump(block["json"]).decode()}
@@ -199,14 +221,18 @@ def _message_block(block: Any) -> Any:
         elif "text" in source:
             given = {"type": "text", "media_type": "text/plain", "data": source["text"]}
         else:
-            given = {"type": "content", "content": _message_blocks(source["content"])}
+            given = {
+                "type": "content",
+                "content": _raw_blocks(source["content"], f"{where}.document.source.content"),
+            }
         more = {name: value[name] for name in ("context", "citations") if name in value}
         return {"type": kind, "source": given, "title": value.get("name"), **more}
     if kind == "citationsContent":
         text = texts(value.get("content"))
         return {"type": "text", "text": text, "citations": value.get("citations")}
     if kind == "searchResult":
-        return {**value, "type": "search_result", "content": _message_blocks(value.get("content"))}
+        content = _raw_blocks(value.get("content"), f"{where}.searchResult.content")
+        return {**value, "type": "search_result", "content": content}
     return {"type": _FOREIGN, "value": block}
 
 

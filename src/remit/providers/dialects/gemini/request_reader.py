@@ -24,12 +24,14 @@ _CONFIG = frozenset(
     ("maxOutputTokens", "temperature", "topP", "topK", "stopSequences", "responseMimeType",
      "responseSchema", "responseJsonSchema", "thinkingConfig")
 )  # fmt: skip
+_KINDS = frozenset(
+    ("text", "functionCall", "functionResponse", "inlineData", "fileData", "executableCode",
+     "codeExecutionResult")
+)  # fmt: skip
+"""Members of a part of which one may be given."""
 _KNOWN = {
     "contents[]": frozenset(("role", "parts")),
-    "contents[].parts[]": frozenset(
-        ("text", "thought", "thoughtSignature", "functionCall", "functionResponse", "inlineData",
-         "fileData", "executableCode", "codeExecutionResult")
-    ),
+    "contents[].parts[]": _KINDS | {"thought", "thoughtSignature"},
     "generationConfig.thinkingConfig": frozenset(
         ("thinkingBudget", "thinkingLevel", "includeThoughts")
     ),
@@ -81,16 +83,19 @@ def read_request(body: Any) -> ModelCall:
 
 def _camel(value: Any) -> Any:
     """Return a value with the names of its members in camel case, save those of the client's own
-    objects.
+    objects. Raise DialectError if an object has a member in both spellings.
     """
     if type(value) is list:
         return [_camel(each) for each in value]
     if type(value) is not dict:
         return value
-    found = {}
+    found: dict[str, Any] = {}
     for name, each in value.items():
         name = _SNAKE.sub(lambda letter: letter[1].upper(), name)
-        found[name] = each if name in _OPAQUE else _camel(each)
+        if found.get(name) is not None and each is not None:
+            raise checks.refuse("is given in two spellings", name)
+        if each is not None or name not in found:
+            found[name] = each if name in _OPAQUE else _camel(each)
     return found
 
 
@@ -123,7 +128,10 @@ def _messages(body: dict[str, Any]) -> list[Message]:
 
 
 def _parts(content: dict[str, Any], where: str) -> list[tuple[dict[str, Any], str]]:
-    """Return each part with its place; a single part may stand in place of the list."""
+    """Return each part with its place; a single part may stand in place of the list.
+
+    Raise DialectError if a part has more than one kind.
+    """
     parts = content.get("parts")
     if type(parts) is dict:
         parts = [parts]
@@ -134,6 +142,7 @@ def _parts(content: dict[str, Any], where: str) -> list[tuple[dict[str, Any], st
         at = f"{where}.parts[{index}]"
         if type(part) is not dict:
             raise checks.refuse("is not an object", at)
+        checks.check_kind(part, at, _KINDS)
         found.append((part, at))
     return found
 
