@@ -313,6 +313,57 @@ def test_a_limit_that_stands_twice_is_refused(served: Served, member: str) -> No
     assert status == 400
 
 
+_POINT = {"cachePoint": {"type": "default"}}
+_IMAGE = {"image": {"format": "png", "source": {"bytes": "AAAA"}}}
+_GIVEN = {"toolUseId": "t", "content": [{"text": "a", **_IMAGE}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"messages": [{"role": "user", "content": [{"text": "hi"}, {"text": "a", **_IMAGE}]}]},
+         "messages[0].content[1]"),
+        ({"messages": [{"role": "user", "content": [{"text": "a", **_POINT}]}]},
+         "messages[0].content[0]"),
+        ({"messages": [_TURN, {"role": "user", "content": [{"toolResult": _GIVEN}]}]},
+         "messages[1].content[0].toolResult.content[0]"),
+        ({"system": [{"text": "a", "guardContent": {"text": {"text": "b"}}}]}, "system[0]"),
+        ({"toolConfig": {"tools": [{**_TOOLS["tools"][0], "systemTool": {"name": "s"}}]}},
+         "toolConfig.tools[0]"),
+        ({"toolConfig": {**_TOOLS, "toolChoice": {"auto": {}, "any": {}}}},
+         "toolConfig.toolChoice"),
+        ({"system": [{"text": "a"}, _POINT, {"text": 1}]}, "system[2].text"),
+        ({"messages": [{"role": "user", "content": [{"text": "a"}, _POINT, {"text": 1}]}]},
+         "messages[0].content[2].text"),
+        ({"toolConfig": {"tools": [_TOOLS["tools"][0], _POINT, {"toolSpec": {
+            "inputSchema": {"json": {}}}}]}}, "toolConfig.tools[2].name"),
+    ],
+)  # fmt: skip
+def test_a_bad_block_is_refused_by_the_clients_name_of_its_place(
+    served: Served, provider: RawProvider, body: dict[str, Any], field: str
+) -> None:
+    before = len(provider.seen)
+    status, raw, _ = served.ask("POST", f"/model/{_CLAUDE}/converse", {"messages": [_TURN], **body})
+    said = json.loads(raw)
+    assert (status, said.get("param")) == (400, field), said
+    assert field in said["message"]
+    assert len(provider.seen) == before
+
+
+def test_neither_a_null_member_nor_a_cache_point_is_sent(
+    served: Served, provider: RawProvider
+) -> None:
+    paper = {"format": "txt", "name": "Paper", "source": {
+        "content": [{"text": "a"}, _POINT, {"text": "b"}]}}  # fmt: skip
+    blocks = [{"text": "hi", "image": None}, _POINT, {"document": paper}]
+    turn = {"role": "user", "content": blocks}
+    status, raw, _ = served.ask("POST", f"/model/{_CLAUDE}/converse", {"messages": [turn]})
+    assert status == 200, raw
+    text, document = _last(provider)[1]["messages"][0]["content"]
+    assert text["cache_control"] == {"type": "ephemeral"}
+    assert [block["text"] for block in document["source"]["content"]] == ["a", "b"]
+
+
 def test_a_signature_alone_is_refused_with_what_to_send(served: Served) -> None:
     with pytest.raises(ClientError) as caught, closing(_client(served, "")) as client:
         client.converse(modelId=_CLAUDE, messages=[_TURN])

@@ -354,6 +354,34 @@ def test_what_another_provider_cannot_keep_is_refused(
     assert details["metadata"]["param"].startswith(field)
 
 
+_DATA = {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"contents": [{"parts": [{"text": "hi"}, {"text": "what?", **_DATA}]}]},
+         "contents[0].parts[1]"),
+        ({"contents": [{"parts": [{"thought": True, "text": "a", "functionCall": {"name": "f"}}]}]},
+         "contents[0].parts[0]"),
+        ({"contents": [{"parts": [{"text": "", "function_call": {"name": "f"}}]}]},
+         "contents[0].parts[0]"),
+        ({"systemInstruction": {"parts": [{"text": "a", **_DATA}]}}, "systemInstruction.parts[0]"),
+        ({"systemInstruction": {"parts": [{"text": "a"}]},
+          "system_instruction": {"parts": [{"text": "b"}]}}, "systemInstruction"),
+    ],
+)  # fmt: skip
+def test_a_part_with_two_kinds_is_refused(
+    served: Served, provider: RawProvider, body: dict[str, Any], field: str
+) -> None:
+    before = len(provider.seen)
+    body = {"contents": _CONTENTS, **body}
+    status, raw, _, _ = _ask(served, "generateContent", body, model="claude-sonnet-4-5")
+    details = json.loads(raw)["error"]["details"][0]
+    assert (status, details["metadata"]["param"]) == (400, field)
+    assert len(provider.seen) == before
+
+
 def test_vertex_spells_the_same_calls(served: Served, provider: RawProvider) -> None:
     place = "/v1/projects/p/locations/global/publishers"
     path = f"{place}/google/models/gemini%2F{_MODEL}:generateContent"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 from remit.providers.dialects.errors import refuse as refuse
@@ -18,6 +18,8 @@ _KINDS: dict[type, str] = {
     bool: "a boolean", dict: "an object", int: "a whole number", list: "a list", str: "a text",
 }  # fmt: skip
 _T = TypeVar("_T")
+SKIPPED = object()
+"""Stands in a list of blocks or tools for an element that readers skip."""
 
 
 def checked_body(body: Any) -> dict[str, Any]:
@@ -87,6 +89,20 @@ def optional(holder: dict[str, Any], key: str, kind: type[_T], where: str = "") 
     return value
 
 
+def check_kind(holder: dict[str, Any], where: str, kinds: Collection[str] | None = None) -> None:
+    """Raise DialectError if an object has more than one kind.
+
+    Args:
+        holder: the object, whose kind is the name of its one member that is not null.
+        where: its place in the body.
+        kinds: names of the members that are kinds; None for all.
+    """
+    named = [name for name, value in holder.items()
+             if value is not None and (kinds is None or name in kinds)]  # fmt: skip
+    if len(named) > 1:
+        raise refuse("has more than one kind", where)
+
+
 def required(holder: dict[str, Any], key: str, kind: type[_T], where: str) -> _T:
     """Return the value at ``key``; raise DialectError if it is missing or of another type.
 
@@ -144,6 +160,8 @@ def content(
     parts = []
     for index, part in enumerate(value):
         at = f"{where}[{index}]"
+        if part is SKIPPED:
+            continue
         if type(part) is not dict:
             raise refuse("is not an object", at)
         parts.append(read(part, text(part, "type", at), at))

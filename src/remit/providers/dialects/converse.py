@@ -53,6 +53,8 @@ _LONGEST_TITLE = 180
 _SHOWN = ("text", "thinking", "tool_use", "redacted_thinking")
 """Types of blocks of the Messages API that answers of Converse have too."""
 _WORDS = {"refusal": "content_filtered"}
+_WITH_BLOCKS = {"toolResult": "", "document": ".source", "searchResult": ""}
+"""Kinds of blocks that contain blocks, and the members between both."""
 
 
 def read_request(body: Any) -> ModelCall:
@@ -67,10 +69,12 @@ def read_request(body: Any) -> ModelCall:
     given = {name: more[name] for name in _OF_MODELS if name in more}
     given |= {name: config[own] for own, name in _CONFIG.items() if own in config}
     given |= {name: body[name] for name in ("model", "stream") if name in body}
-    given["system"] = message_blocks(body.get("system"))
+    given["system"] = _blocks_of(body.get("system"), "system")
     given["messages"] = messages = body.get("messages")
     if type(messages) is list:
-        given["messages"] = [_turn(turn) for turn in messages]
+        given["messages"] = [
+            _turn(turn, f"messages[{index}].content") for index, turn in enumerate(messages)
+        ]
     given |= _tools(body)
     if output := _output(body):
         given["output_config"] = {**(given.get("output_config") or {}), **output}
@@ -91,10 +95,10 @@ def read_request(body: Any) -> ModelCall:
     return replace(call, endpoint=ENDPOINT, tools=tools, other=other, dropped=dropped)
 
 
-def _turn(turn: Any) -> Any:
+def _turn(turn: Any, where: str) -> Any:
     if type(turn) is not dict:
         return turn
-    content = message_blocks(turn.get("content"))
+    content = _blocks_of(turn.get("content"), where)
     return {"role": turn.get("role"), "content": content if type(content) is list else None}
 
 
@@ -102,15 +106,17 @@ def _tools(body: dict[str, Any]) -> dict[str, Any]:
     config = checks.optional(body, "toolConfig", dict)
     if config is None:
         return {}
-    tools: list[dict[str, Any]] = []
+    tools: list[Any] = []
     for index, tool in enumerate(checks.optional(config, "tools", list, "toolConfig") or ()):
         where = f"toolConfig.tools[{index}]"
         if type(tool) is not dict:
             raise checks.refuse("is not an object", where)
+        checks.check_kind(tool, where)
         if "cachePoint" in tool:
             if tools:
                 tools[-1]["cache_control"] = {"type": "ephemeral"}
             continue
+        tools += [checks.SKIPPED] * (index - len(tools))
         spec = checks.optional(tool, "toolSpec", dict, where)
         if spec is None:
             tools.append({"type": next(iter(tool), "unknown"), **tool})
@@ -121,6 +127,7 @@ def _tools(body: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"tools": tools}
     choice = checks.optional(config, "toolChoice", dict, "toolConfig")
     if choice:
+        checks.check_kind(choice, "toolConfig.toolChoice")
         kind = next(iter(choice))
         inner = checks.optional(choice, kind, dict, "toolConfig.toolChoice") or {}
         found["tool_choice"] = {**inner, "type": kind}
@@ -146,6 +153,41 @@ def _output(body: dict[str, Any]) -> dict[str, Any]:
             raise checks.refuse("is not the text of a schema", f"{where}.jsonSchema.schema")
         found["format"] = {"type": "json_schema", "schema": schema}
     return found
+
+
+def _blocks_of(blocks: Any, where: str) -> Any:
+    """Return blocks of Converse as blocks of the Messages API, at the same places.
+
+    Values of the wrong type stay, for the reader to refuse. Raise DialectError if a block has more
+    than one kind.
+
+    Args:
+        blocks: the client's value.
+        where: its place in the body.
+    """
+    if type(blocks) is not list:
+        return blocks
+    _check_kinds(blocks, where)
+    read = iter(message_blocks(blocks))
+    found: list[Any] = []
+    for index, block in enumerate(blocks):
+        if type(block) is not dict or type(block.get("cachePoint")) is not dict:
+            found += [checks.SKIPPED] * (index - len(found))
+            found.append(next(read))
+    return found
+
+
+def _check_kinds(blocks: Any, where: str) -> None:
+    """Raise DialectError if a block, or a block within it, has more than one kind."""
+    for index, block in enumerate(blocks if type(blocks) is list else ()):
+        if type(block) is not dict:
+            continue
+        checks.check_kind(block, at := f"{where}[{index}]")
+        for name, value in block.items():
+            if type(value) is dict and name in _WITH_BLOCKS:
+                inner = value.get("source") if name == "document" else value
+                content = inner.get("content") if type(inner) is dict else None
+                _check_kinds(content, f"{at}.{name}{_WITH_BLOCKS[name]}.content")
 
 
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:

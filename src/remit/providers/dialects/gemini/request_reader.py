@@ -24,12 +24,14 @@ _CONFIG = frozenset(
     ("maxOutputTokens", "temperature", "topP", "topK", "stopSequences", "responseMimeType",
      "responseSchema", "responseJsonSchema", "thinkingConfig")
 )  # fmt: skip
+_KINDS = frozenset(
+    ("text", "functionCall", "functionResponse", "inlineData", "fileData", "executableCode",
+     "codeExecutionResult")
+)  # fmt: skip
+"""Members of a part of which one may be given."""
 _KNOWN = {
     "contents[]": frozenset(("role", "parts")),
-    "contents[].parts[]": frozenset(
-        ("text", "thought", "thoughtSignature", "functionCall", "functionResponse", "inlineData",
-         "fileData", "executableCode", "codeExecutionResult")
-    ),
+    "contents[].parts[]": _KINDS | {"thought", "thoughtSignature"},
     "generationConfig.thinkingConfig": frozenset(
         ("thinkingBudget", "thinkingLevel", "includeThoughts")
     ),
@@ -105,7 +107,10 @@ def _messages(body: dict[str, Any]) -> list[Message]:
 
 
 def _parts(content: dict[str, Any], where: str) -> list[tuple[dict[str, Any], str]]:
-    """Return each part with its place; a single part may stand in place of the list."""
+    """Return each part with its place; a single part may stand in place of the list.
+
+    Raise DialectError if a part has more than one kind.
+    """
     parts = content.get("parts")
     if type(parts) is dict:
         parts = [parts]
@@ -116,6 +121,7 @@ def _parts(content: dict[str, Any], where: str) -> list[tuple[dict[str, Any], st
         at = f"{where}.parts[{index}]"
         if type(part) is not dict:
             raise checks.refuse("is not an object", at)
+        checks.check_kind(part, at, _KINDS)
         found.append((part, at))
     return found
 

@@ -59,7 +59,11 @@ def read_request(body: Any) -> ModelCall:
     metadata = checks.optional(body, "metadata", dict) or {}
     tools = checks.optional(body, "tools", list) or []
     common = checks.read_common(body, ENDPOINT, _KNOWN)
-    read = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
+    read = [
+        _tool(tool, f"tools[{index}]")
+        for index, tool in enumerate(tools)
+        if tool is not checks.SKIPPED
+    ]
     if any(tool is None for tool in read):
         common["dropped"].append("tools[].tool_search_tool")
     if more := {key: value for key, value in metadata.items() if key != "user_id"}:
