@@ -141,7 +141,7 @@ def _offered(
         if endpoint not in _KINDS_AS_MEMBERS:
             found.unbounded = found.unbounded or at
             return
-        tools = [tools]  # so Google reads a single one
+        tools = [tools]  # Google reads a single object as a list of one.
     for number, kind, tool in _kinds(endpoint, tools or ()):
         if kind in (None, "function", "custom", "toolSpec", "cachePoint"):
             continue

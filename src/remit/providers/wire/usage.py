@@ -324,7 +324,7 @@ def _counts(
         if count is None or value is None:
             continue
         if type(count) is dict:
-            if type(value) is list:
+            if type(value) is list and name.endswith("TokensDetails"):
                 value = _by_modality(value)
             if type(value) is not dict:
                 raise _UnreadableError
@@ -345,11 +345,9 @@ def _by_modality(details: list[Any]) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for each in details:
-        modality, count = (
-            (each.get("modality"), each.get("tokenCount", 0))
-            if type(each) is dict
-            else (None, None)
-        )
+        if type(each) is not dict:
+            raise _UnreadableError
+        modality, count = each.get("modality"), each.get("tokenCount", 0)
         if type(modality) is not str or not is_count(count):
             raise _UnreadableError
         found[modality] = found.get(modality, 0) + count
