@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.files import fsync, replacing, take_lock
+from remit.kernel.files import fsync, take_lock, write_over
 from remit.kernel.secrets import redact_secrets
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ _POLL_S = 0.5
 _RETRY_S = 5.0
 _CHUNK_BYTES = 65_536
 _FORKED = '{"decision":"FORKED","event_type":"CONFIG_CHANGED"'  # the beginning of a record
-_FORK_NOTE = ("The ledger was forked: the lines of earlier batches verify only in a file of their "
-              "own, with the earlier key.")  # fmt: skip
 
 
 def export_by_cursor(
@@ -49,25 +47,23 @@ def export_by_cursor(
 
     Raises:
         ConfigError: the target is a URL that is not valid, or OpenTelemetry is not installed.
-        InvalidInputError: the cursor and the output are the same file, one of them is a file of the
-            ledger, or the output exists and its last line is not a line of an export.
+        InvalidInputError: cursor and output are one file, or a file of the ledger, or the output
+            has other content than an export.
         LedgerError: the ledger or the cursor cannot be read, or the cursor is of another ledger.
-        RemitError: another export uses the cursor, the target or the cursor cannot be written, or
-            the receiver did not accept a batch.
+        RemitError: another export uses the cursor, a file cannot be written, or the receiver did
+            not accept a batch.
     """
     from remit.ledger import Cursor, make_batch
 
     is_url = "://" in target
     _require_usable(root, [place] if is_url else [place, Path(target)])
-    client, settings, cursor = root.ledger, root.settings, Cursor.read(place)
-    service = settings.telemetry.service_name
-    send = root.log_sender(target, service) if is_url else _writer(target)
+    client, cursor, name = root.ledger, Cursor.read(place), root.settings.telemetry.service_name
+    send = root.log_sender(target, name) if is_url else _writer(target)
     hide = _hider(root.loaded) if content else None
-    first, covered_at, every_s = cursor.next, -math.inf, settings.ledger.checkpoint_every_s
+    every_s, covered_at, number = root.settings.ledger.checkpoint_every_s, -math.inf, 0
     try:
         with _locked(place):
             cursor = Cursor.read(place)  # Another export may have moved it until now.
-            first = cursor.next
             while True:
                 cursor.require_in(client)
                 count, end, now = client.count(), _covered(client), time.monotonic()
@@ -77,12 +73,9 @@ def export_by_cursor(
                 covered_at = now if count <= end else covered_at
                 while cursor.next < end:
                     batch = make_batch(client, cursor, end, hide)
-                    if any(record.startswith(_FORKED) for record in batch.records):
-                        root.note(_FORK_NOTE)
-                    _deliver(send, batch, root.note if follow and is_url else None)
-                    cursor = batch.cursor
-                    with replacing(place) as file:
-                        file.write(cursor.to_bytes())
+                    _deliver(send, batch, root.note, again=follow and is_url)
+                    cursor, number = batch.cursor, number + len(batch.records)
+                    write_over(place, cursor.to_bytes(), 0o666)
                 if not follow:
                     break
                 time.sleep(_POLL_S)
@@ -93,7 +86,7 @@ def export_by_cursor(
             f"The lines or the cursor cannot be written: {error}.",
             next_step="Check the paths, the free space and the permissions.",
         ) from error
-    return cursor.next - first, cursor.next
+    return number, cursor.next
 
 
 def _require_usable(root: RootPort, files: list[Path]) -> None:
@@ -126,15 +119,18 @@ def _covered(client: LedgerClient) -> int:
 
 
 def _deliver(
-    send: Callable[[Batch], None], batch: Batch, note: Callable[[str], None] | None
+    send: Callable[[Batch], None], batch: Batch, note: Callable[[str], None], *, again: bool
 ) -> None:
-    """Send a batch; with ``note``, try again until it is accepted, else raise RemitError."""
+    """Send a batch; with ``again``, try until it is accepted, else raise RemitError."""
+    if any(record.startswith(_FORKED) for record in batch.records):
+        note("The ledger was forked: the lines of earlier batches verify only in a file of their "
+             "own, with the earlier key.")  # fmt: skip
     said = ""
     while True:
         try:
             send(batch)
         except RemitError as error:
-            if note is None:
+            if not again:
                 raise
             if error.message != said:
                 note(f"{error.message} Trying again every {_RETRY_S:g} s.")
