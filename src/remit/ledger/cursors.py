@@ -263,7 +263,7 @@ class _Reader:
         self.cut: list[bytes] = []
         self.number = self.first = self.end = 0
         self.last: Extract | None = None
-        self._start, self._key = 0, key  # of the last batch, whose lines may come again
+        self._start, self._key = 0, key  # Lines of the last batch, from _start, may come again.
         self.shows_kept, self._kept = False, kept
         self._hashes = bytearray()  # 32 bytes for each proven record
 

@@ -111,7 +111,7 @@ class FrameParser:
             yield _event(headers, whole[start + named : -_CRC.size])
 
     def end(self) -> SseEvent | None:
-        """Return None.
+        """Return None, since no event waits for the end of the body.
 
         Raises:
             ProviderError: a checksum is wrong, a frame has not the format or is too long, or the
