@@ -10,7 +10,7 @@ import pytest
 
 from remit.gateway import Dispatched
 from remit.providers import Body, WireChunk
-from remit.providers.wire import CHAT, RESPONSES
+from remit.providers.wire import CHAT, RESPONSES, stream_sum
 from remit.server.extending import Relay, Request
 from tests.server.running import prompt
 
@@ -43,7 +43,10 @@ def _relay(endpoint: Any, body: Any) -> tuple[_Client, Relay]:
 
 
 def _chunk(endpoint: str, value: Any) -> WireChunk:
-    return WireChunk(endpoint, b"data: %b\n\n" % json.dumps(value).encode(), "", value)
+    data = json.dumps(value).encode()
+    total = stream_sum(endpoint)
+    total.add("", data, value)
+    return WireChunk(endpoint, b"data: %b\n\n" % data, "", value, total=total)
 
 
 async def test_what_came_together_with_an_error_has_begun_the_answer() -> None:

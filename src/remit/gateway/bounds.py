@@ -310,7 +310,8 @@ def _percent(body: Mapping[str, Any], price: Price) -> tuple[int, str]:
     field that names a service without a price."""
     percent = 100
     for name in _DEARER:
-        value, known = service_of(body, name), price.surcharges.get(name, {})
+        value = service_of(body, name) if "serviceTier" in body else body.get(name)
+        known = price.surcharges.get(name, {})
         if value is None or value == "auto":
             for one in () if price.provider in _ORDINARY_UNASKED else _OPEN.get(name, ()):
                 percent = max(percent, -(-percent * known.get(one, 100) // 100))

@@ -66,7 +66,9 @@ def media_of(body: Mapping[str, Any]) -> Media:
     """
     found = Media()
     for holder in _HOLDERS_OF_GEMINI:
-        for number, part in enumerate(_parts(body.get(holder))):
+        if holder not in body:
+            continue
+        for number, part in enumerate(_parts(body[holder])):
             _look_at(part, f"{holder} (part {number + 1})", found)
     for name in ("messages", "input", "system"):
         value = body.get(name)

@@ -196,12 +196,12 @@ def adopt_proposal(
         if usd or key or task:
             raise InvalidInputError(
                 "A budget, a key and a task belong to a canary.",
-                next_step="Give --share or --shadow too.",
+                next_step="Start one: `remit learn adopt ID --share S --usd N`.",
             )
         return governance.adopt(one.proposal_id, reason=reason).to_dict()
     if shadow and (share or usd):
         raise InvalidInputError("A shadow has neither a share nor a budget.",
-                                next_step="Leave out --share and --usd.")  # fmt: skip
+                                next_step="Run `remit learn adopt ID --shadow`.")  # fmt: skip
     return governance.start_canary(
         one.proposal_id, reason=reason, share=share, usd=usd, for_key=key, task=task
     ).to_dict()

@@ -231,8 +231,9 @@ class Body(Struct, gc=False):
             places = spans(raw, _DECISIVE, unique=True)
         except RepeatedNameError as error:
             raise BodyError(error.message, error.message.partition(" ")[0]) from None
+        has_two_spellings = endpoint.dialect == "gemini"
         for name, (start, end) in places.items():
-            if camel_case(name) in endpoint.read_once:
+            if (camel_case(name) if has_two_spellings else name) in endpoint.read_once:
                 _require_unique(name, raw[start:end])
         model = value.get("model")
         if type(model) is not str or not model.strip():
