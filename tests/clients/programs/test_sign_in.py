@@ -78,14 +78,14 @@ def test_claude_code_signs_in_and_its_person_is_billed(tmp_path: Path) -> None:
     claude = BIN / "claude"
     if not claude.exists():
         pytest.skip("Claude Code is not installed")
-    if subprocess.run([*_WITH_ETC[:2], "true"], check=False, capture_output=True).returncode:
-        pytest.skip("this machine has no mount namespaces")
     home, work, etc = tmp_path / "home", tmp_path / "work", tmp_path / "etc"
     home.mkdir()
     work.mkdir()
     (etc / "claude-code").mkdir(parents=True)
     # What only root may read stays behind.
     subprocess.run(["cp", "-R", "/etc/.", etc], check=False, capture_output=True)
+    if subprocess.run([*_WITH_ETC, etc, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this machine has no mount namespaces")
     # The first start asks for a theme and asks Anthropic's servers whether they can be reached.
     seen = {"hasCompletedOnboarding": True,
             "projects": {str(work): {"hasTrustDialogAccepted": True}}}  # fmt: skip
