@@ -67,11 +67,6 @@ INSERT = (
     f"VALUES ({', '.join('?' * (_KEY + len(SUMS)))})"
 )
 
-INSERT_KEY = (
-    f"INSERT INTO usage_keys ({', '.join(KEY_COLUMNS)}) "
-    f"VALUES ({', '.join('?' * len(KEY_COLUMNS))}) ON CONFLICT DO NOTHING"
-)
-
 
 @functools.lru_cache(maxsize=1024)
 def _quarter_at(minute: str) -> int:

@@ -31,7 +31,6 @@ _MINUTE_S = 60
 _Kind = Literal["key", "user", "team", "organisation"]
 _KINDS: tuple[_Kind, ...] = get_args(_Kind)
 _COMMANDS = {kind.command: kind for kind in operations() if kind.command}
-_LIMITS = ("usd", "tokens", "turns", "rpm", "tpm", "window", "time_zone", "on_short", "unlimited")
 _CREATED_WITH = ("name", "role", "budget_usd", "window", "user", "team")
 _OF_OWNER = ("name", "id", "usd", "window")
 _SHOWN_ONCE = "The secret is shown only now, because Remit does not store it."
