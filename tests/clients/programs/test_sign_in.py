@@ -29,6 +29,7 @@ _WITH_ETC = ("unshare", "-rm", "sh", "-c", 'mount --bind "$0" /etc && exec "$@"'
 _CONTROLS = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]|\x1b\][^\x07]*\x07")
 _CODE = re.compile("[B-Z]{4}(?:-[B-Z]{4}){2}")
 _LONG_S = 100
+_UNHEARD_S = 5
 
 
 class Terminal:
@@ -47,21 +48,25 @@ class Terminal:
             os.chdir(place)
             os.execvpe(arguments[0], arguments, variables)
 
-    def wait(self, words: str) -> str:
-        """Return the text shown since the last call, once it matches a pattern."""
+    def wait(self, words: str, keys: str = "") -> str:
+        """Press keys, and return the text shown since the last call, once it matches a pattern.
+
+        A program may show a question before it listens for the answer. So the keys are pressed
+        again as long as nothing at all is shown in reply.
+        """
         ends = time.monotonic() + _LONG_S
+        again = 0.0
         while time.monotonic() < ends:
             text = _CONTROLS.sub(b" ", self._shown).decode("utf-8", "replace")
             if re.search(words, re.sub(r"\s+", " ", text)):
                 self._shown = b""
                 return text
+            if keys and not self._shown and time.monotonic() >= again:
+                os.write(self._terminal, keys.encode())
+                again = time.monotonic() + _UNHEARD_S
             if select.select([self._terminal], [], [], 0.2)[0]:
                 self._shown += os.read(self._terminal, 65536)
         pytest.fail(f"The terminal never showed {words!r}, but {text[-2000:]!r}")
-
-    def type(self, keys: str) -> None:
-        """Press keys."""
-        os.write(self._terminal, keys.encode())
 
 
 @contextmanager
@@ -107,14 +112,10 @@ def test_claude_code_signs_in_and_its_person_is_billed(tmp_path: Path) -> None:
             (etc / "claude-code" / "managed-settings.json").write_text(json.dumps(managed))
             with _terminal(started, work, variables) as terminal:
                 terminal.wait("/login")
-                terminal.type("/login")
-                terminal.wait("Sign in")
-                terminal.type("\r")
-                terminal.wait("Enter to connect")
-                terminal.type("\r")
-                terminal.wait("trust this gateway")
-                terminal.type("1")
-                found = _CODE.search(terminal.wait(_CODE.pattern))
+                terminal.wait("Sign in", "/login")
+                terminal.wait("Enter to connect", "\r")
+                terminal.wait("trust this gateway", "\r")
+                found = _CODE.search(terminal.wait(_CODE.pattern, "1"))
                 assert found is not None
                 device = SimpleNamespace(
                     issued={"user_code": found[0]}, page=f"/console/device?user_code={found[0]}"
