@@ -1,4 +1,4 @@
-"""A client's connection: model calls straight from the parser, all else as uvicorn serves it."""
+"""A client's connection: model calls straight from the parser, all else through uvicorn."""
 
 from __future__ import annotations
 
@@ -153,9 +153,9 @@ class Connection(HttpToolsProtocol):
             super().shutdown()
 
     def prove(self) -> None:
-        """Note that a request came with a good key: a full server closes connections without one
-        first.
+        """Note that a request came with a good key.
 
+        A full server first closes connections for which this was not noted.
         Does nothing if that was noted before.
         """
         if self.stranger_at is not None:
@@ -284,7 +284,7 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take one header, with its name in lower case; trailers are dropped.
+        """Store a header of the request, its name in lower case; trailers are counted and dropped.
 
         Args:
             name: the header's name, as sent.
@@ -443,7 +443,7 @@ class Connection(HttpToolsProtocol):
             self._expect(self.header_timeout_s if unread else self.timeout_keep_alive)
 
     def _give_up(self, reply: bytes) -> None:
-        """Answer the earlier requests, then send ``reply`` for the unreadable one, and close."""
+        """Answer the earlier requests, then send ``reply`` for the unreadable request, and close."""
         self._last_words = reply
         running, unread = self._running, self.cycle if self._phase == _BODY else None
         if unread is not None and self.pipeline and self.pipeline[0][0] is unread:

@@ -29,7 +29,7 @@ _PURPOSE = b"remit device sign-in v1"
 
 
 class DeviceCodes:
-    """The issued codes of one root.
+    """The codes that the processes of a root issue and check.
 
     Nothing is stored: :meth:`read` and :meth:`user_code_of` check the signature that :meth:`issue`
     made. So a code cannot be revoked by itself.
@@ -55,7 +55,7 @@ class DeviceCodes:
         return f"{signed}.{self._signature(signed)}", shown
 
     def read(self, device_code: str) -> tuple[str, float] | None:
-        """Return the user code of a device code, and the Unix time at which both end.
+        """Return the user code of a device code, and the Unix time at which the device code ends.
 
         Args:
             device_code: the code, as a client sent it.

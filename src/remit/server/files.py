@@ -1,4 +1,4 @@
-"""``/v1/files`` in both dialects: the provider stores files, and only their owner sees them."""
+"""``/v1/files`` in both dialects: the provider stores files, and only the owner sees a file."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from remit.server.upload import read_form
 class Files:
     """The endpoints of files.
 
-    Uploads and deletions are recorded; reads are not.
-
-    The handlers raise HttpError for refusals, which the application answers. A deletion also erases
-    the recorded upload.
+    Uploads and deletions are recorded; reads are not. A deletion also erases the recorded upload.
+    The handlers raise HttpError for refusals, which the application answers.
 
     Args:
         door: passes requests to providers, and knows the owners.

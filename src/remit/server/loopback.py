@@ -17,9 +17,10 @@ _BACKLOG = 128
 
 
 class LoopbackServer(Closeable):
-    """A server of a runtime's endpoints, for clients on this machine, until it is closed.
+    """A server of a runtime's endpoints for clients on this machine, running until :meth:`close`.
 
-    Creation starts the server in a background thread. The port is chosen by the system.
+    Creation starts the server in a background thread. The port is chosen by the system. Requests
+    need a key, as those of ``remit serve`` do.
 
     Args:
         runtime: the open root, which stays open after :meth:`close`.

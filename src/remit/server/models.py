@@ -31,7 +31,8 @@ _Listed = list[tuple[str, bytes]]  # (name, exact text) of each model of a provi
 class ModelListing:
     """The models that a caller may use. Lists of providers are cached for a minute.
 
-    A provider that does not answer in time contributes only models that Remit knows itself.
+    A provider that does not answer in a few seconds contributes only models that Remit knows
+    itself, for a minute too.
     :meth:`models` and :meth:`model` answer requests, in one event loop. The lists are shared by all
     callers, and each sees its own part.
 
@@ -49,7 +50,8 @@ class ModelListing:
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with all models that the caller may use, in the dialect of the request.
 
-        The models are sorted by name.
+        The models are sorted by name, without pages. The description of a model is the provider's
+        own, if the provider speaks the client's dialect.
 
         Args:
             scope: ASGI's scope of the request.

@@ -51,7 +51,7 @@ def socket_routes(calls: ModelCalls, max_body_bytes: int) -> dict[str, SocketHan
 
 
 class ResponsesSocket:
-    """The conversation on one WebSocket.
+    """The conversation on a WebSocket.
 
     :meth:`serve` is called once. The remembered conversation ends with the connection.
 
@@ -176,7 +176,7 @@ class ResponsesSocket:
         self._remember(response["id"], [], items)
 
     def _remember(self, response_id: str, output: list[bytes], items: list[bytes]) -> None:
-        """Keep a conversation for the next message, unless it is longer than a body may be."""
+        """Keep a conversation for the next message; forget a conversation longer than a body."""
         self._last_id, self._items = "", []
         whole = items + output
         if response_id and sum(map(len, whole)) <= self._max_bytes:

@@ -33,16 +33,16 @@ SocketHandler = Callable[["WebSocket"], Awaitable[None]]
 
 
 class WebSocket:
-    """A WebSocket of one client, from its handshake to its close.
+    """A WebSocket of a client, from its handshake to its close.
 
-    For the connection it takes the place of a call in progress. The handler accepts or refuses the
+    For the connection the WebSocket takes the place of a call in progress. The handler accepts or refuses the
     handshake, then receives and sends until it returns. A client that answers no ping for 30 s is
     disconnected.
 
     Args:
         connection: the client's connection, whose request is the handshake.
         early: bytes that followed the request.
-        max_bytes: longest message.
+        max_bytes: longest message, in bytes.
 
     Attributes:
         path: path of the request, without its query.

@@ -29,7 +29,7 @@ _CALL_ENDS = frozenset({"EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED"})
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """The range of one turn in the ledger.
+    """The range of a turn in the ledger.
 
     Attributes:
         kind: ``turn``; ``order`` or ``call`` for an order or a call that belongs to no turn.

@@ -34,7 +34,9 @@ _META = ("version", "provenance", "completeness_score", "receipt_hash")
 def public_receipts(
     ledger: LedgerClient, receipts: Iterable[Receipt], kind: PublicFormat
 ) -> Iterator[dict[str, Any]]:
-    """Yield the receipts of a run in a public format, each with a link to the one before.
+    """Yield the receipts of a run in a public format, as JSON data in the order of ``receipts``.
+
+    In ``capsule`` and ``agentboundary-0.2`` each receipt names the hash of the receipt before.
 
     Args:
         ledger: the ledger, for the hashes of arguments and results; erased ones are replaced by

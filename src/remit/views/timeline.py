@@ -1,4 +1,4 @@
-"""A turn's time as bars, one row for each work order."""
+"""A turn's time as bars, with a row for each work order."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def tokens(item: Mapping[str, Any]) -> str:
 def money(used: Mapping[str, Any]) -> str:
     """Return the cost of several calls as text; calls without a price are counted, not summed.
 
-    Empty if nothing was called. Examples: ``$0.25``, ``$0.25 and 2 calls without a price``, ``cost
+    Empty without calls and cost. Examples: ``$0.25``, ``$0.25 and 2 calls without a price``, ``cost
     unknown: 2 calls without a price``.
 
     Args:
@@ -236,7 +236,7 @@ def money(used: Mapping[str, Any]) -> str:
 
 
 def one_cost(used: Mapping[str, Any]) -> str:
-    """Return the cost of a call as text, with its certainty unless it was measured.
+    """Return the cost of a call as text, with its certainty unless measured.
 
     ``(estimated)`` or ``(upper bound)`` follows the amount. ``cost unknown`` without a price.
 
@@ -422,7 +422,7 @@ def nano_dollars(nano: int) -> str:
 
 
 def shown_value(value: Any) -> str:
-    """Return a value of a record as a text in one line.
+    """Return a value of a record as a single line of text.
 
     Text is returned unchanged, and None as an empty text. Other values become canonical JSON;
     beyond 1,000 bytes only its length is stated. A commitment gives the size of its content.

@@ -1,4 +1,4 @@
-"""Signed cookies with an expiry; the server stores nothing for them."""
+"""Signed cookies with an expiry, without any state in the server."""
 
 from __future__ import annotations
 

@@ -37,19 +37,21 @@ _SHOWN_ONCE = "The secret is shown only now, because Remit does not store it."
 
 
 def show(sources: Sources, asked: Asked) -> Page | Answer:
-    """Return the list of keys or owners, or the page of one of them.
+    """Return the list of keys or owners, or the page of a key or owner.
 
     Fifty are listed, sorted by name (keys) or id (owners). Revoked keys are not listed, but have a
-    page.
+    page. A page shows limits, spending, forms and the last ten changes of limits.
 
     Args:
         sources: the data sources.
         asked: the request; ``rest`` is a kind such as ``team`` (``key`` if empty), or kind and id
-            such as ``team/payments``. Its query may have ``from`` (the first name or id of the
-            list), and ``changed`` (the entry of a change to show).
+            such as ``team/payments``. Any other text is redirected to the key of that name. Its
+            query may have ``from`` (the first name or id of the list), and ``changed`` (the entry
+            of a change to show).
 
     Raises:
         NotFoundError: there is no such key or owner.
+        LedgerError: the ledger cannot be read.
     """
     kind, _, name = asked.rest.partition("/")
     if kind in _KINDS and name:
@@ -99,9 +101,9 @@ def change(sources: Sources, asked: Asked) -> Page | Answer:
         A redirect to the page of the key or owner; for a new secret, a page that shows it once.
 
     Raises:
-        HttpError: 403, the person lacks the permission.
-        InvalidInputError: a value cannot be used.
-        RemitError: the operation is refused.
+        HttpError: 403, the person lacks the permission of the operation.
+        InvalidInputError: a value cannot be used, or the page has no such form.
+        RemitError: the operation is refused, or cannot be recorded.
     """
     kind, _, name = asked.rest.partition("/")
     command = asked.form.get("operation", "")
@@ -183,9 +185,7 @@ def _one(sources: Sources, asked: Asked, kind: str, name: str) -> Page:
 
 
 def _key_rows(sources: Sources, keys: Sequence[VirtualKey]) -> list[dict[str, Any]]:
-    """Return the rows of keys, with their budgets read one by one, as a ledger may have a budget
-    for each of a million sessions.
-    """
+    """Return the rows of keys, with the budgets of these keys only: a ledger may have millions."""
     scopes = {key.key_id: BudgetScope(key_id=key.key_id).key for key in keys}
     states = _states(sources, scopes.values())
     return [
@@ -320,7 +320,7 @@ def _values(limits: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _changes(sources: Sources, scope: str) -> list[dict[str, Any]]:
-    """Return the latest changes of a budget's limits, each with the limits before it."""
+    """Return the latest changes of a budget's limits, newest first, with the limits before each."""
     found = sources.ledger.query(
         event_type="BUDGET_ALLOCATED", submission_id=scope, order="desc", limit=_CHANGES,
         with_content=False,

@@ -33,12 +33,15 @@ def show(sources: Sources, asked: Asked) -> Page:
     """Return the start page.
 
     The page shows today's figures against yesterday's, open approval requests, refused requests of
-    the last 24 hours in groups, calls in flight, open circuits, alarms and the latest calls. Days
-    are days of UTC.
+    the last 24 hours in groups, calls in flight, open circuits, alarms and the latest calls. Each
+    list has a limit. Days are days of UTC; the figures of yesterday are cached.
 
     Args:
         sources: the data sources.
         asked: not used.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     ledger = sources.ledger
     exchanges = ledger.query(event_type="EXCHANGE", order="desc", limit=_CALLS, with_content=False)
@@ -92,7 +95,7 @@ def _figures(sources: Sources, begin: datetime, durations: list[float]) -> dict[
 
 
 def _yesterday(sources: Sources, begin: datetime) -> dict[str, Any]:
-    """Return the figures of a past day; they are computed once, as a past day does not change."""
+    """Return the figures of a past day, computed once, as a past day does not change."""
     if (known := sources.past_days.get(begin)) is not None:
         return known
     timed = sources.ledger.query(

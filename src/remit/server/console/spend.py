@@ -78,8 +78,8 @@ def show(sources: Sources, asked: Asked) -> Page:
     """Return the page of spending, with the period before as comparison.
 
     The sums are read from the usage table; those of past hours are cached. An unknown ``by`` counts
-    as ``model``, an unknown ``stack`` as ``certainty``. Only the largest groups are listed; for
-    sessions, those of the latest calls.
+    as ``model``, an unknown ``stack`` as ``certainty``. The 50 groups with the highest cost are
+    listed; for sessions, those of the latest 10,000 rows of usage.
 
     Args:
         sources: the data sources.
@@ -87,7 +87,8 @@ def show(sources: Sources, asked: Asked) -> Page:
             ``zone``, ``by`` and ``stack``.
 
     Raises:
-        InvalidInputError: a time or the time zone is not valid.
+        InvalidInputError: a time or the time zone is not valid, or the range is too long.
+        LedgerError: the ledger cannot be read.
     """
     question = _Question.of(sources.ledger, asked.query)
     by, first, end = question.by, question.first, question.end

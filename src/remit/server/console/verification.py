@@ -1,4 +1,4 @@
-"""The page of checkpoints, witnesses and gates, and the proof of one entry for the browser."""
+"""The page of checkpoints, witnesses and gates, and the proof of an entry for the browser."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
     """Return the page of soundness, checkpoints, gates and erasures; with an id also a proof.
 
     Nothing is verified or recorded: the first sentence states the latest result of the gate that
-    verifies the ledger, and the browser checks the proof.
-
-    For a proof of a new entry, the ledger signs a checkpoint if none covers the entry yet.
+    verifies the ledger, and the browser checks the proof. For a proof of a new entry, the ledger
+    signs a checkpoint if none covers the entry yet.
 
     Args:
         sources: the data sources.
@@ -34,7 +33,8 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
             page.
 
     Raises:
-        EntryNotFoundError: the entry does not exist.
+        EntryNotFoundError: the entry does not exist, or is archived.
+        LedgerError: the ledger cannot be read, or a new checkpoint cannot be signed.
     """
     if wanted := asked.query.get("id", "").strip():
         return see(f"/console/verify/{quote(wanted, safe='')}")
@@ -71,9 +71,15 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
 def change(sources: Sources, asked: Asked) -> Answer:
     """Run all gates, record their results in the person's name, and redirect to the page.
 
+    A gate that raises an error has failed. Results that cannot be recorded are dropped without an
+    error. Blocks until all gates have ended.
+
     Args:
         sources: the data sources, through whose runtime the results are written.
         asked: the request, whose identity gives the person.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     check_gates(sources.runtime.gate_context(), None, by=name_of(asked.identity))
     return see("/console/verify")

@@ -231,7 +231,7 @@ class ResponseCall:
     def on_record(
         self, metadata: dict[str, Any], attempt: Attempt, result: ProviderResponse | Failure
     ) -> Sequence[KeptId]:
-        """Add to the metadata of the ``EXCHANGE``, and return the ids that lead to it.
+        """Add to the metadata of the ``EXCHANGE``, and return the ids that lead to the entry.
 
         Sets :attr:`replied` if the client gets an object that Remit makes. An answer that cannot be
         translated leaves :attr:`replied` empty; no error is raised.
@@ -368,7 +368,7 @@ class ResponseCall:
 
 
 def input_of(body: Body) -> list[bytes]:
-    """Return the items of a body's input, as exact text; empty without one.
+    """Return the items of a body's input, as exact text; empty without an input.
 
     Args:
         body: body of a request.
@@ -403,7 +403,9 @@ def _id_in(value: Mapping[str, Any]) -> str:
 
 
 def ids_in(response_id: str, answer: Mapping[str, Any]) -> list[str]:
-    """Return the ids by which clients refer to an answer, each once: first the response's.
+    """Return the ids by which clients refer to an answer and its items, without repetitions.
+
+    The response's id comes first.
 
     Args:
         response_id: id of the response; included as it is.

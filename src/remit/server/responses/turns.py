@@ -168,7 +168,7 @@ class Turns:
         return given, output_of(exact.get(output))
 
     def chain(self, last: Turn) -> list[Turn]:
-        """Return a turn and all turns before it, oldest first.
+        """Return a turn and all earlier turns of its chain, oldest first.
 
         The entries are read without content, one query each.
 
@@ -177,7 +177,7 @@ class Turns:
 
         Raises:
             LedgerFormatError: a turn continues one that is not older.
-            EntryNotFoundError: a turn before it does not exist.
+            EntryNotFoundError: an earlier turn does not exist, or is archived.
             LedgerError: the ledger cannot be read.
         """
         turns = [last]
@@ -253,7 +253,7 @@ class Turns:
         return any(turn.entry.id in one.metadata.get("withdrawn", ()) for one in erasures)
 
     def in_conversation(self, last: Turn) -> list[bytes]:
-        """Return the items of a conversation as lists show them, oldest first.
+        """Return the items of a conversation, oldest first, in the form of lists, each with an id.
 
         Deleted items are left out.
 
@@ -335,7 +335,7 @@ class Turns:
     def listed(
         self, turns: Sequence[Turn], removed: Collection[str] = (), *, with_last_output: bool
     ) -> list[bytes]:
-        """Return the items of turns as lists show them, each with an id.
+        """Return the items of turns in the form of lists, oldest first, each with an id.
 
         Args:
             turns: the turns, oldest first.
@@ -344,7 +344,7 @@ class Turns:
 
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
-            TooLongError: the items are longer than ``MAX_BYTES``.
+            TooLongError: the items of several turns are longer than ``MAX_BYTES``.
             LedgerError: the ledger cannot be read.
         """
         found: list[bytes] = []

@@ -124,7 +124,7 @@ def set_up_logging(
 
 
 class CallLog:
-    """An observer of the gateway that logs one line at INFO for each ended call.
+    """An observer of the gateway that logs a line at INFO for each ended call.
 
     The fields are ids, numbers and codes. The text of an error is only in the ledger, because it
     may quote the request. Add an instance to :attr:`LLMGateway.observers`.
