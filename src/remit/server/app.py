@@ -387,8 +387,8 @@ class App:
     async def stop(self, *, at_once: bool = True) -> None:
         """Stop the application and close the root. No request may be in flight any more.
 
-        Cancels the periodic tasks and the settling of batches, clears ``ready``, writes the metrics,
-        and does what :meth:`release` does.
+        Cancels the periodic tasks and the settling of batches, clears ``ready``, writes the
+        metrics, and does what :meth:`release` does.
 
         Args:
             at_once: cancel background responses, which are recorded as ended; else wait for them.

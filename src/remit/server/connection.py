@@ -443,7 +443,7 @@ class Connection(HttpToolsProtocol):
             self._expect(self.header_timeout_s if unread else self.timeout_keep_alive)
 
     def _give_up(self, reply: bytes) -> None:
-        """Answer the earlier requests, then send ``reply`` for the unreadable request, and close."""
+        """Answer earlier requests, then send ``reply`` for the unreadable request, and close."""
         self._last_words = reply
         running, unread = self._running, self.cycle if self._phase == _BODY else None
         if unread is not None and self.pipeline and self.pipeline[0][0] is unread:

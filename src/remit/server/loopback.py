@@ -34,8 +34,13 @@ class LoopbackServer(Closeable):
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        self._app: App | None = App(runtime)
-        self._start(self._app, runtime.loaded.settings.server)
+        app = App(runtime)
+        try:
+            self._start(app, runtime.loaded.settings.server)
+        except BaseException:
+            app.release()
+            raise
+        self._app: App | None = app
 
     def _start(self, application: Any, settings: ServerSettings, port: int = 0) -> None:
         listening = listen("127.0.0.1", port, _BACKLOG)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from contextlib import ExitStack
 from typing import Any
 
 from remit.kernel.json_members import elements, members, spans
@@ -71,19 +72,18 @@ class ResponsesSocket:
     async def serve(self) -> None:
         """Answer the handshake, then each message until the connection closes.
 
-        The socket holds a place of its key meanwhile. After sixty minutes it is closed. Errors are
-        answered as messages or in the handshake.
-
-        Raises:
-            HttpError: 429, the key has as many requests in progress as it may have.
+        The socket holds a place of its key during that time. After sixty minutes the socket is
+        closed. Errors are answered as messages or in the handshake, such as 401, or 429 if the key
+        has as many requests in progress as it may have.
         """
         socket = self._socket
-        try:
-            caller = await self._calls.admit(socket)
-        except HttpError as error:
-            socket.refuse(error)
-            return
-        with self._calls.hold(socket, caller) as share:
+        with ExitStack() as place:
+            try:
+                caller = await self._calls.admit(socket)
+                share = place.enter_context(self._calls.hold(socket, caller))
+            except HttpError as error:
+                socket.refuse(error)
+                return
             if not socket.accept():
                 return
             try:

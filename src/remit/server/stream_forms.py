@@ -85,7 +85,7 @@ class ArrayRequest(_Reframed):
     _next = b"["
 
     def framed(self, event: SseEvent) -> bytes:
-        """Return ``[`` for the first event, else a comma and a line break, then the event's data."""
+        """Return an event's data after ``[`` for the first event, else after a comma."""
         before, self._next = self._next, b",\r\n"
         return before + event.data
 

@@ -35,9 +35,9 @@ SocketHandler = Callable[["WebSocket"], Awaitable[None]]
 class WebSocket:
     """A WebSocket of a client, from its handshake to its close.
 
-    For the connection the WebSocket takes the place of a call in progress. The handler accepts or refuses the
-    handshake, then receives and sends until it returns. A client that answers no ping for 30 s is
-    disconnected.
+    For the connection the WebSocket takes the place of a call in progress. The handler accepts or
+    refuses the handshake, then receives and sends until it returns. A client that answers no ping
+    for 30 s is disconnected.
 
     Args:
         connection: the client's connection, whose request is the handshake.

@@ -77,8 +77,8 @@ def read_fallbacks(
     """Return the reasons for which calls fell back to another model, the most frequent first.
 
     A call that skipped several models counts for each of them. Only the latest fallbacks are read:
-    at most 500 rows of usage, 5,000 exchanges in all, and 1,000 of one session in a quarter hour. ``read`` and ``calls`` of the result tell whether the reasons
-    cover all fallbacks.
+    at most 500 rows of usage, 5,000 exchanges in all, and 1,000 of one session in a quarter hour.
+    ``read`` and ``calls`` of the result tell whether the reasons cover all fallbacks.
 
     Args:
         ledger: the ledger of the calls.

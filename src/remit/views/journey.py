@@ -193,7 +193,7 @@ def gates_of(turn: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _counted(
     ledger: LedgerPort, session: str, places: Places, chosen: list[Place]
 ) -> tuple[Tally, int]:
-    """Return the usage of some turns and the number of work orders that were planned in the turns."""
+    """Return the usage of some turns and the number of work orders planned there."""
     stream, tally, orders = _Stream(ledger, session, False), Tally(), 0
     for place in chosen:
         for entry in stream.entries(places, place):

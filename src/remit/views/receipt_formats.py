@@ -1,8 +1,9 @@
 """Receipts in public formats: AgentBoundary Action Receipts and Agent Action Capsules.
 
-Each format names the previous receipt of the run by its hash, so a missing, moved or inserted
-receipt breaks the chain. Both formats name the ledger entry and its hash; the extract of the same
-action proves that entry. ``docs/receipts.md`` states the meaning of each member.
+A capsule, and an Action Receipt of version 0.2, name the previous receipt of the run by its hash,
+so a missing, moved or inserted receipt breaks the chain. All formats name the ledger entry and its
+hash; the extract of the same action proves that entry. ``docs/receipts.md`` states the meaning of
+each member.
 """
 
 from __future__ import annotations

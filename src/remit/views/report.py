@@ -277,7 +277,7 @@ def _named_sections(
     gates: Mapping[str, Any] | None,
     since: str | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield sections of entries outside the range: the keys used in the range, and present gates."""
+    """Yield sections of entries outside the range: keys used in the range, and present gates."""
     keys: dict[str, str] = {}
     if used and since is not None:
         for entry in ledger.query(event_type="KEY_CREATED", until=since, with_content=False):

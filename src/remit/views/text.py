@@ -265,9 +265,9 @@ def _holds_more_than_text(blocks: Any) -> bool:
 
 
 def _used(item: Mapping[str, Any]) -> str:
-    """Return tokens and cost as text; empty if there were no calls."""
+    """Return tokens and cost as text; without calls only the cost, or nothing."""
     if not item.get("llm_calls") and not item.get("orphaned_calls"):
-        return ""
+        return wording.money(item)
     return f"{wording.tokens(item)}  {wording.money(item)}"
 
 

@@ -156,8 +156,8 @@ def read_usage(
         limit: maximum number of rows.
 
     Raises:
-        InvalidInputError: a name, the zone or the cursor is unknown, a name is repeated, two periods
-            are requested, or there are more than 20,000 periods.
+        InvalidInputError: a name, the zone or the cursor is unknown, a name is repeated, two kinds
+            of periods are requested, or there are more than 20,000 periods.
         LedgerError: the ledger cannot be read.
     """
     query = _Query(tuple(by), dict(where or {}), order, None if limit is None else limit + 1)

@@ -226,7 +226,7 @@ def money(used: Mapping[str, Any]) -> str:
     Args:
         used: sums of a journey, a turn or an order.
     """
-    if not used.get("llm_calls") and not used.get("orphaned_calls"):
+    if not (used.get("llm_calls") or used.get("orphaned_calls") or used.get("cost_usd")):
         return ""
     if used.get("cost_usd") is not None:
         return dollars(used["cost_usd"])

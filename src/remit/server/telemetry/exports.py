@@ -34,7 +34,7 @@ def _note_answer(answers: list[Response], answer: Response, **_: Any) -> None:
 
 
 def log_sender(url: str, service_name: str = "") -> Callable[[Batch], None]:
-    """Return a function that sends a batch to a receiver, and blocks until all records are accepted.
+    """Return a function that sends a batch to a receiver, and blocks until it is accepted.
 
     Each entry becomes a log record, and the batch's proof the last one. OpenTelemetry's
     ``OTEL_EXPORTER_OTLP_…`` variables set headers, TLS, compression and timeout. Redirects are not
