@@ -36,7 +36,9 @@ _PATHS: dict[Dialect, str] = {"openai": "/batches", "anthropic": "/messages/batc
 class Batches:
     """The endpoints of batches, in both dialects.
 
-    The handlers raise HttpError for refusals, which the application answers.
+    Creations, cancellations and deletions are recorded as calls. The results of an ended batch are
+    recorded before a client sees the batch or its results. The handlers raise HttpError for
+    refusals, which the application answers. The object holds no state of batches.
 
     Args:
         door: passes requests to providers, and knows the owners.

@@ -311,10 +311,10 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_headers_complete(self) -> None:
-        """Begin the request: as a call if its path is direct, else as an ASGI request.
+        """Begin the request: as a call if it is a ``POST`` to a direct path, else over ASGI.
 
         If the server is full, the answer is 503. While an earlier answer is running, the request
-        waits. An upgrade is left to :meth:`data_received`.
+        waits. An upgrade is left to :meth:`data_received`. HTTP/1.0 needs no Host header.
 
         Raises:
             ValueError: the head is too large, has no or several Host headers, asks for ``CONNECT``,
@@ -416,7 +416,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Begin the next pipelined request after an answer, close the connection, or wait for more.
 
-        A client that is still sending its body is read to the end before the connection closes.
+        A client that is still sending its body is read to the end before the connection closes. The
+        answer to an unreadable request is sent last. Does nothing on a lost connection.
         """
         cycle, self._running = self._running, None
         self.server_state.total_requests += 1

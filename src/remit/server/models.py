@@ -51,7 +51,8 @@ class ModelListing:
         """Answer with all models that the caller may use, in the dialect of the request.
 
         The models are sorted by name, without pages. The description of a model is the provider's
-        own, if the provider speaks the client's dialect.
+        own, if the provider speaks the client's dialect. Providers are asked if the cached lists
+        are older than a minute.
 
         Args:
             scope: ASGI's scope of the request.
@@ -76,7 +77,7 @@ class ModelListing:
         await reply_json(send, b"{" + data + b"," + ends[1:])
 
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with the model that the path names, in the dialect of the request.
+        """Answer with the model that the path names, as in the list of :meth:`models`.
 
         Args:
             scope: ASGI's scope of the request, whose path ends with the model.

@@ -17,7 +17,10 @@ _JSON = "application/json"
 
 
 def reframed(endpoint: Endpoint, request: Request) -> Request:
-    """Return a request whose answer has the form that its path demands; itself for most paths.
+    """Return a request whose answer has the form that its path demands.
+
+    Gemini's ``generateContent`` without ``alt=sse`` gets :class:`ArrayRequest`, Bedrock's paths get
+    :class:`FrameRequest`. Any other request is returned itself.
 
     Args:
         endpoint: the endpoint of the path.

@@ -169,8 +169,9 @@ class Places:
     def add(self, entry: LedgerEntry) -> None:
         """Read the next entry of the session and find its turn; entries must come in ledger order.
 
-        ``start``, ``end``, ``found`` and ``tally`` are updated. Calls outside of turns and orders
-        are collected. Entries of orders that an earlier turn planned belong to that turn.
+        ``start``, ``end``, ``found`` and ``tally`` are updated; an entry after a ``SESSION_END``
+        resets ``end``. Calls outside of turns and orders are collected. Entries of orders that an
+        earlier turn planned belong to that turn. A ``TURN_RECORDED`` ends its turn.
 
         Args:
             entry: the entry, with or without content.

@@ -250,7 +250,7 @@ class ReportEntries:
 def read_records(ledger: LedgerClient, seqs: Sequence[int]) -> Iterator[tuple[int, str]]:
     """Yield sequence number and canonical record of entries, in the order of ``seqs``.
 
-    A missing entry is left out.
+    A missing entry is left out. Bytes of a damaged record that are not UTF-8 are replaced.
 
     Args:
         ledger: the ledger.

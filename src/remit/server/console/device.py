@@ -27,6 +27,7 @@ def show(sources: Sources, asked: Asked) -> Page:
     Raises:
         NotFoundError: devices cannot sign in here.
         InvalidInputError: the visitor is signed in with a key, not with an account.
+        RemitError: the secret that signs codes cannot be read.
     """
     _require_person(sources, asked)
     typed = asked.query.get("user_code", "")

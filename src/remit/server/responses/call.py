@@ -370,6 +370,8 @@ class ResponseCall:
 def input_of(body: Body) -> list[bytes]:
     """Return the items of a body's input, as exact text; empty without an input.
 
+    An input that is a text is one message of the user.
+
     Args:
         body: body of a request.
 

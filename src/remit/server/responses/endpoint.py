@@ -124,8 +124,8 @@ class Responses:
 
         Raises:
             HttpError: 400, the body names a conversation, which only Remit stores, or a response or
-                an item that does not exist for this caller, has failed, still runs or was erased;
-                404, the response is archived.
+                an item that does not exist for this caller, has failed, still runs or was erased,
+                or items of more than 32 MiB; 404, the response or the turn of an item is archived.
             LedgerError: the ledger cannot be read.
         """
         body, owner = request.body, owner_of(identity)

@@ -207,7 +207,8 @@ class Turns:
         Raises:
             CannotContinueError: an item was erased.
             TooLongError: the items are longer than ``MAX_BYTES``.
-            LedgerError: the ledger cannot be read.
+            LedgerError: the ledger cannot be read, or an earlier turn is archived.
+            JsonTextError: a recorded input or answer is not valid JSON.
         """
         found: list[bytes] = []
         size = 0
@@ -262,8 +263,9 @@ class Turns:
 
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
-            TooLongError: the items are longer than ``MAX_BYTES``.
-            LedgerError: the ledger cannot be read.
+            TooLongError: the items of several turns are longer than ``MAX_BYTES``.
+            LedgerError: the ledger cannot be read, or an earlier turn is archived.
+            JsonTextError: a recorded input or answer is not valid JSON.
         """
         chain = self.chain(last)
         removed, places = removed_items(chain)
@@ -337,6 +339,8 @@ class Turns:
     ) -> list[bytes]:
         """Return the items of turns in the form of lists, oldest first, each with an id.
 
+        A turn of a conversation whose response the caller deleted has no items.
+
         Args:
             turns: the turns, oldest first.
             removed: places of deleted items.
@@ -346,6 +350,7 @@ class Turns:
             ErasedItemsError: an item was erased that was not deleted.
             TooLongError: the items of several turns are longer than ``MAX_BYTES``.
             LedgerError: the ledger cannot be read.
+            JsonTextError: a recorded input or answer is not valid JSON.
         """
         found: list[bytes] = []
         size = 0
@@ -367,11 +372,13 @@ class Turns:
             session_id: return only turns of this session; empty for any.
 
         Returns:
-            ``None`` if the owner has no such item, its call has not ended, or it was erased.
+            ``None`` if the owner has no such item, its call has not ended or failed, or an item of
+            the turn was erased.
 
         Raises:
             HttpError: 404, the turn is archived.
             LedgerError: the ledger cannot be read.
+            JsonTextError: the recorded input or answer is not valid JSON.
         """
         turn = self.find(identity, owner, session_id)
         if turn is None or turn.state != "ended":
