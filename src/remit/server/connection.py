@@ -113,8 +113,10 @@ class Connection(HttpToolsProtocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """End everything of a lost connection: its running call or WebSocket is cancelled, pending
-        requests are dropped.
+        """End everything of a lost connection, and drop its pending requests.
+
+        A running call is cancelled unless :attr:`Call.detached` is set; a WebSocket and an ASGI
+        application see the disconnect.
 
         Args:
             exc: the error that ended the connection; ``None`` if either side closed it.
@@ -155,8 +157,8 @@ class Connection(HttpToolsProtocol):
     def prove(self) -> None:
         """Note that a request came with a good key.
 
-        A full server first closes connections for which this was not noted.
-        Does nothing if that was noted before.
+        A full server first closes connections for which this was not noted. A repeated call has no
+        effect.
         """
         if self.stranger_at is not None:
             self._strangers.remove(self.stranger_at, self)
@@ -262,7 +264,7 @@ class Connection(HttpToolsProtocol):
 
     @override
     def resume_writing(self) -> None:
-        """Continue to write; a pipelined request that waits begins now."""
+        """Continue to write; a pipelined request begins now, or a WebSocket is read again."""
         super().resume_writing()
         if self._socket is not None:
             self.flow.resume_reading()

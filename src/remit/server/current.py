@@ -142,7 +142,7 @@ class Current:
     def is_behind(self) -> bool:
         """Return True if the root must be opened again.
 
-        That is so if the policy or the prices of the root changed after it was opened, and if the
+        That is so if the policy or the prices of the root changed after it was opened, or if the
         first tenant was made. Reads the ledger. Blocks.
 
         Raises:

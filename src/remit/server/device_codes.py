@@ -44,7 +44,7 @@ class DeviceCodes:
     def issue(self) -> tuple[str, str]:
         """Return a new device code and its user code, as ``XXXX-XXXX-XXXX``. Nothing is stored.
 
-        The device code expires after ten minutes.
+        The device code expires after ten minutes; the user code is accepted for up to twenty.
         """
         start = "".join(secrets.choice(_LETTERS) for _ in range(_RANDOM))
         user_code = start + self._checked(start, int(time.time()) // LASTS_S)
@@ -108,6 +108,8 @@ def key_name(user_code: str) -> str:
 
 def is_device_key(name: str) -> bool:
     """Return True if a key with this name belongs to a device that a person signed in.
+
+    Only the form of the name is checked (:func:`key_name`).
 
     Args:
         name: name of a virtual key.

@@ -103,7 +103,9 @@ def deployment_of(path: str) -> tuple[str, str]:
     ``/openai/deployments/gpt-4o/chat/completions``, as Azure spells it, gives ``gpt-4o`` and
     ``/openai/chat/completions``. ``/v1beta/models/gemini-2.5-pro:streamGenerateContent`` gives
     ``gemini-2.5-pro`` and ``/v1beta/models:generateContent``, as do the paths of Vertex. Vertex's
-    ``rawPredict`` of Anthropic's models gives ``/v1/messages``, as does Bedrock's ``invoke``.
+    ``rawPredict`` of Anthropic's models gives ``/v1/messages``, as does Bedrock's ``invoke``; for
+    ``count-tokens`` in place of the model, an empty model and ``/v1/messages/count_tokens``.
+    Bedrock's ``converse`` gives the path of Converse.
 
     Args:
         path: path of a request; a path without a model is returned unchanged, with an empty model.

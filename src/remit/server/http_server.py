@@ -146,7 +146,9 @@ class HttpServer(Server):
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen on the sockets, begin to watch the settings, and report that the server is ready.
+        """Listen on the sockets, start the application, and report that the server is ready.
+
+        A task then looks for a changed policy or changed prices every two seconds.
 
         Args:
             sockets: open sockets; ``None`` to open those of the configuration.
@@ -160,8 +162,9 @@ class HttpServer(Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop the server: give notice, close idle connections, and finish running calls.
 
-        Calls that do not end within the limit of the settings are cancelled, and have a short time
-        to be recorded.
+        Calls that do not end within ``server.drain_s`` are cancelled, and have 15 seconds to be
+        recorded. A second signal ends each wait. All connections are closed, the application is
+        stopped, and the signal handlers are removed.
 
         Args:
             sockets: the sockets that were listened on; these are closed.

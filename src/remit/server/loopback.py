@@ -29,8 +29,7 @@ class LoopbackServer(Closeable):
         url: the server's URL, without a path.
 
     Raises:
-        RemitError: no port is free.
-        ConfigError: an extra is missing that the settings need.
+        RemitError: no port is free, or the application cannot be made, as by :class:`App`.
     """
 
     def __init__(self, runtime: Runtime) -> None:

@@ -32,9 +32,8 @@ class ModelListing:
     """The models that a caller may use. Lists of providers are cached for a minute.
 
     A provider that does not answer in a few seconds contributes only models that Remit knows
-    itself, for a minute too.
-    :meth:`models` and :meth:`model` answer requests, in one event loop. The lists are shared by all
-    callers, and each sees its own part.
+    itself, for a minute too. :meth:`models` and :meth:`model` answer requests, in one event loop.
+    The lists are shared by all callers, and each sees its own part.
 
     Args:
         runtime: the open root.

@@ -232,7 +232,6 @@ class ProviderDoor:
     ) -> None:
         """Check that a request names no object of another caller. No provider is asked.
 
-
         If tenants share the provider's account, each object that the body names must be the
         caller's own.
 

@@ -43,8 +43,8 @@ class ReplayServer(LoopbackServer):
     """A server on a loopback port that replays a recorded run, until :meth:`close`.
 
     Creation starts the server in a background thread. Any key is accepted. Only requests for this
-    machine are answered. A scratch ledger in a
-    temporary directory takes the entries of the replay, and is deleted by :meth:`close`.
+    machine are answered. A scratch ledger in a temporary directory takes the entries of the replay,
+    and is deleted by :meth:`close`.
 
     Args:
         recording: the run. Its ledger stays open, and is only read.

@@ -155,8 +155,8 @@ class Share:
     def end(self) -> None:
         """Release the place and all bytes of the request, also in the shares of all tenants.
 
-        The bytes that :meth:`hold` counted are released too. Nothing is raised; a repeated call,
-        and a call without :meth:`begin`, have no effect.
+        The bytes that :meth:`hold` counted are released too. Nothing is raised, and a repeated call
+        has no effect.
         """
         key, shares = self._key, self._shares
         if self._above is not None:

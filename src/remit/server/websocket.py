@@ -170,7 +170,7 @@ class WebSocket:
         await self._connection.flow.drain()
 
     def on_close(self, callback: Callable[[], None] | None) -> None:
-        """Call ``callback`` when the client closes the connection; None removes the callback.
+        """Call ``callback`` when the client closes or loses the connection; None removes it.
 
         Args:
             callback: takes no arguments; runs in the event loop.

@@ -185,7 +185,7 @@ def at(record: Mapping[str, Any], pointer: str) -> Any:
     Lists are not entered.
 
     Args:
-        record: the record; values that are no objects end the way.
+        record: the record; a pointer into a value that is no object gives ``None``.
         pointer: the pointer; an empty one gives the record.
     """
     value: Any = record

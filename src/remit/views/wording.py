@@ -181,10 +181,9 @@ def offset(item: Mapping[str, Any]) -> str:
 
 
 def duration(ms: Any) -> str:
-    """Return milliseconds as text: ``3 ms``, ``1.42 s``, ``2 min 05 s``, ``3 h 12 min``, ``2 d 4
-    h``.
+    """Return milliseconds as text: ``3 ms``, ``1.42 s``, ``2 min 05 s``, ``3 h 12 min`` or days.
 
-    The text is empty if ``ms`` is not a number.
+    The text is empty if ``ms`` is not a number. Two days and four hours are ``2 d 4 h``.
 
     Args:
         ms: milliseconds; any value.
@@ -325,8 +324,7 @@ def json_text(value: Any) -> str:
 
 
 def pretty_json(value: Any) -> str:
-    """Return ``value`` as JSON text indented by two. Values without a JSON form become text by
-    ``str``.
+    """Return ``value`` as JSON indented by two. Values without a JSON form become text by ``str``.
 
     Args:
         value: any value; one nested too deep raises JsonTextError.
@@ -364,6 +362,8 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
     """Return a tool's call as text, such as ``refund(order=12)``.
+
+    Control characters are written out (:func:`visible`). A text that is cut ends with ``…``.
 
     Args:
         tool_id: the id of the tool.

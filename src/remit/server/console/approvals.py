@@ -40,6 +40,7 @@ def show(sources: Sources, asked: Asked) -> Page:
     Raises:
         NotFoundError: the path names a request that does not exist.
         InvalidInputError: ``before`` is not an entry id.
+        LedgerError: the ledger cannot be read.
     """
     if asked.rest:
         try:

@@ -35,7 +35,8 @@ class SignedCookie:
     ) -> tuple[bytes, bytes]:
         """Return the header that sets the cookie.
 
-        The cookie is signed but not encrypted, and scripts cannot read it (``HttpOnly``).
+        The cookie is signed but not encrypted, and scripts cannot read it (``HttpOnly``). The claim
+        ``until``, the Unix time of the expiry, is added.
 
         Args:
             claims: JSON data to store in the cookie.

@@ -28,6 +28,7 @@ def show(sources: Sources, asked: Asked) -> Page:
     Raises:
         NotFoundError: the path names no decision and no call, or an archived one.
         InvalidInputError: ``before`` is not an entry id.
+        LedgerError: the ledger cannot be read.
     """
     ledger = sources.ledger
     if not asked.rest:

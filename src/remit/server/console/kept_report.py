@@ -52,7 +52,7 @@ class KeptReport:
 
         The report reads the latest 2,000 exchanges. It is computed again if the ledger grew and a
         minute has passed, and at once after an event of a proposal or an erasure. Other threads
-        wait until then. The data is shared: do not change it.
+        wait for the computation. The data is shared: do not change it.
 
         Raises:
             ProposalError: a recorded entry does not have the format that Remit writes.

@@ -101,7 +101,7 @@ def _windows(first: int, end: int, time_zone: str, hourly: bool) -> Iterator[Per
 
 
 def added_up(rows: Sequence[UsageRow], names: Mapping[str, str] | None = None) -> UsageRow:
-    """Return a row with the sums of other rows, and the first name of a key among these.
+    """Return a row with the sums of other rows; its ``key_name`` is the first that is not empty.
 
     Args:
         rows: the rows; none gives a row of zeros.

@@ -92,6 +92,8 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
 def change(sources: Sources, asked: Asked) -> Page | Answer:
     """Carry out the operation of a form in the name of the signed-in person.
 
+    Keys and owners can be created, keys rotated and revoked, owners renamed, and limits set.
+
     Args:
         sources: the data sources, through whose runtime the change is written.
         asked: the request; its form has ``operation`` (the command of the operation, such as

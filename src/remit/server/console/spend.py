@@ -79,7 +79,8 @@ def show(sources: Sources, asked: Asked) -> Page:
 
     The sums are read from the usage table; those of past hours are cached. An unknown ``by`` counts
     as ``model``, an unknown ``stack`` as ``certainty``. The 50 groups with the highest cost are
-    listed; for sessions, those of the latest 10,000 rows of usage.
+    listed; for sessions, those of the latest 10,000 rows of usage. A range of up to three days has
+    a bar for each hour, of up to 100 days for each day, and a longer one for each month.
 
     Args:
         sources: the data sources.

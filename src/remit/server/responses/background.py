@@ -43,7 +43,7 @@ class Background:
         """Begin a call; return the ``response`` object as soon as the dispatch is recorded.
 
         The call continues in a task after the return. The errors of the call after that are
-        recorded and logged.
+        recorded and logged. A replayed answer is returned as ``queued`` too.
 
         Args:
             request: the request, whose keeper is a :class:`ResponseCall`.

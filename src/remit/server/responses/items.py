@@ -151,8 +151,8 @@ def fitting(items: Sequence[bytes], room: int) -> list[bytes]:
     """Return the latest items that fit into ``room`` bytes, beginning with a user's message.
 
     A tool call therefore stays together with its result. Messages of system and developer are never
-    left out, and neither is the last message of the user, even if they do not fit.
-    With less room, whole turns are left out from the beginning.
+    left out, and neither is the last message of the user, even if they do not fit. With less room,
+    whole turns are left out from the beginning.
 
     Args:
         items: all items, oldest first.
