@@ -231,7 +231,7 @@ def failure(response: PromptResponse) -> HttpError:
 
 
 def end_comment(response: PromptResponse) -> bytes:
-    """Return the headers of :func:`call_headers` as one SSE comment, for the end of a stream.
+    """Return the headers of :func:`call_headers` as an SSE comment, for the end of a stream.
 
     The comment is ``: name=value name=value`` with an empty line after it.
 

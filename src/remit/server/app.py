@@ -1,4 +1,4 @@
-"""The ASGI application of one root, with the handlers of its paths.
+"""The ASGI application of a root, with the handlers of its paths.
 
 A request takes these steps:
 
@@ -94,7 +94,7 @@ def _with_cors(application: Any, origins: Sequence[str]) -> Any:
 
 
 class App:
-    """The ASGI application of one root.
+    """The ASGI application of a root.
 
     Model calls are answered without a framework, and over :class:`Connection` without ASGI, because
     both would cost time in each call. ``/api`` and the console are applications of their own, made
@@ -106,7 +106,6 @@ class App:
         direct: handlers of ``POST`` requests that call a model, keyed by path; empty if
             ``cors_origins`` is set, because then every answer needs more headers.
         runtime: the open root, which :meth:`stop` closes.
-        watch_runtime: returns the coroutine that ends the calls of revoked and expired keys.
         metrics: the metrics of the process; successive applications share them.
         ready: True between :meth:`start` and :meth:`stop`.
 
@@ -172,7 +171,7 @@ class App:
             runtime.gateway, self._authenticator, settings.server, self._responses, self.metrics,
             self._shares, dev=dev,
         )  # fmt: skip
-        self.watch_runtime = functools.partial(calls.watch, settings.auth.revocation_s / 2)
+        self._watch_keys = functools.partial(calls.watch, settings.auth.revocation_s / 2)
         self._calls = call_routes(calls)
         if self._agents is not None:
             answer = functools.partial(calls.serve, A2A, answer=self._agents.answer)
@@ -252,7 +251,7 @@ class App:
         await self._sockets.get(socket.path, refuse_socket)(socket)
 
     async def _answer(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run a handler; answer an error that it raises in the client's dialect.
+        """Run a handler; answer its error in the client's dialect.
 
         An error after the answer began is not answered: the connection ends without the rest.
         """
@@ -378,7 +377,7 @@ class App:
         self._running = [
             asyncio.create_task(self._recover()),
             asyncio.create_task(self._settle_batches()),
-            asyncio.create_task(self.watch_runtime()),
+            asyncio.create_task(self._watch_keys()),
         ]
         if self.metrics.shared:
             self._running.append(asyncio.create_task(self._flush_metrics()))
@@ -487,7 +486,7 @@ class App:
 
 
 def _trace_of(named: Headers) -> object | None:
-    """Return the caller's trace context (W3C Trace Context); ``None`` without one."""
+    """Return the caller's trace context (W3C Trace Context); ``None`` if missing."""
     headers = {name: value.decode("latin-1") for name, value in named
                if name in (b"traceparent", b"tracestate")}  # fmt: skip
     return context_from_headers(headers.get(b"traceparent"), headers.get(b"tracestate"))

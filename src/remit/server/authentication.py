@@ -226,7 +226,7 @@ class Authenticator:
         return AuthenticatedRequest(headers, identity, token) if identity is not None else None
 
     def authenticate_now(self, raw_headers: Headers) -> AuthenticatedRequest:
-        """Return the request with its caller, after one check. Writes nothing to the ledger.
+        """Return the request with its caller, after a single check. Writes nothing to the ledger.
 
         In dev mode the caller is the developer, whatever the headers are. ``on_refused`` is called
         before a 401 is raised.
@@ -420,7 +420,7 @@ class Authenticator:
         )
 
     def session_of(self, identity: Identity) -> str:
-        """Return the default session id of a caller, which is the same for one key and day (UTC).
+        """Return the default session id of a caller, which is the same for a key and day (UTC).
 
         Calls that name no session belong to this session. The ids of the present day are cached;
         nothing is written.

@@ -67,7 +67,7 @@ _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialec
 
 
 class ModelCalls:
-    """The endpoints of one root that call models.
+    """The endpoints of a root that call models.
 
     :meth:`serve` answers HTTP requests; :meth:`admit` and :meth:`hold` are for WebSockets. Running
     calls are remembered with their keys, so that :meth:`watch` can end those of ended keys. All
@@ -272,7 +272,7 @@ class ModelCalls:
     async def _large(
         body: Body, asked: PromptRequest, response: PromptResponse, request: Request, share: Share
     ) -> None:
-        """Send a large answer, and count its bytes until the client has taken all of them."""
+        """Send a large answer, and count its bytes until the client has taken all."""
         answer = await asyncio.to_thread(_whole, body, asked, response)
         share.hold(len(answer[1]))
         request.answer(answer)

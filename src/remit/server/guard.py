@@ -97,7 +97,7 @@ class Guard:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that first returns ``body`` as one complete message.
+    """Return a ``receive`` that first returns ``body`` as a complete message.
 
     Args:
         body: the whole body.

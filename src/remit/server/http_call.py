@@ -293,7 +293,7 @@ class Call:
             self._connection.close_soon()
 
     def _head(self, status: int, headers: Headers) -> list[bytes]:
-        """Return the status line and headers, without the empty line after them.
+        """Return the status line and headers, without the empty line at the end.
 
         Raises:
             ValueError: a header's value contains a control character.

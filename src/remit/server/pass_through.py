@@ -109,7 +109,7 @@ class PassThrough:
         if not row.changes:
             await door.relay(provider_id, path, caller, send, receive)
             return
-        body, upload = await self._body(row, path, scope, caller, receive)
+        body, upload = await self._body(row, path, caller, receive)
         request = AsgiRequest(scope, receive, send)
         relay = Relay(body, request)
         if row.method == "DELETE" and found is not None and row.template.count("{") == 1:
@@ -128,9 +128,8 @@ class PassThrough:
         await request.drain()
 
     async def _body(
-        self, row: PassedPath, path: str, scope: Scope, caller: AuthenticatedRequest,
-        receive: Receive,
-    ) -> tuple[Body, FormUpload | None]:  # fmt: skip
+        self, row: PassedPath, path: str, caller: AuthenticatedRequest, receive: Receive
+    ) -> tuple[Body, FormUpload | None]:
         """Return the body of a change; a long form with the upload that is still to be read."""
         if caller.headers.get(b"content-type", b"").lower().startswith(b"multipart/form-data"):
             allow = partial(self._allow, caller)

@@ -364,7 +364,7 @@ class ProviderDoor:
         send: Send,
         receive: Receive | None = None,
     ) -> None:
-        """Send a provider's object to the client in pieces, as they arrive.
+        """Send a provider's object to the client in pieces, on their arrival.
 
         An error of the provider is sent as a whole. Nothing is recorded.
 

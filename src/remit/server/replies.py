@@ -267,16 +267,15 @@ async def reply(send: Send, answer: Answer) -> None:
         await send(message)
 
 
-async def reply_json(send: Send, value: Any, status: int = 200, headers: Headers = ()) -> None:
+async def reply_json(send: Send, value: Any, status: int = 200) -> None:
     """Send a complete answer of JSON.
 
     Args:
         send: ASGI's function that takes the answer.
         value: a JSON value, or encoded bytes.
         status: the HTTP status.
-        headers: further headers.
     """
-    await reply(send, json_answer(value, status, headers))
+    await reply(send, json_answer(value, status))
 
 
 async def reply_raw(

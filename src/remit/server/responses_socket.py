@@ -158,7 +158,7 @@ class ResponsesSocket:
         return value, fields, items
 
     def _warm_up(self, value: dict[str, Any], items: list[bytes] | None) -> None:
-        """Answer a message with ``generate: false``: keep its items, and send nothing."""
+        """Answer a message with ``generate: false``, and keep its items without a call."""
         if items is None or value.get("previous_response_id") not in (None, self._last_id):
             said = "generate can be false for a list of items that starts or continues this chain."
             self._refuse(HttpError(400, "invalid_request", said, param="generate"))
@@ -246,7 +246,7 @@ class _SocketCall:
         self.started = True
 
     def write(self, data: bytes) -> None:
-        """Send each complete event of ``data`` as one message."""
+        """Send each complete event of ``data`` as a message."""
         for event in self._events.feed(data):
             if event.data:
                 self._send(event.data if isinstance(event.data, bytes) else event.data.encode())

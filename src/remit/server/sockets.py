@@ -79,7 +79,7 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
 
 
 def _end_lost(listening: socket.socket) -> None:
-    """Enable TCP keepalive, which accepted connections inherit, to end those of lost clients."""
+    """Enable TCP keepalive, which accepted connections inherit, to detect lost clients."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if (option := getattr(socket, name, None)) is not None:

@@ -16,7 +16,7 @@ from remit.server.request_context import AuthenticatedRequest
 Allow = Callable[[list[tuple[str, str]]], Awaitable[None]]
 """Checks name and text of text fields; raises HttpError to refuse the form that has them."""
 
-_WHOLE_FORM_BYTES = 1 << 20
+_SHORT_FORM_BYTES = 1 << 20
 """Shorter forms are read as a whole, and checked before anything is recorded or sent."""
 
 
@@ -119,7 +119,7 @@ async def read_form(
     kind, most = caller.text(b"content-type"), settings.max_upload_bytes
     length = caller.headers.get(b"content-length", b"")
     known = int(length) if length.isdigit() else None
-    is_short = known is not None and known <= _WHOLE_FORM_BYTES
+    is_short = known is not None and known <= _SHORT_FORM_BYTES
     try:
         if is_short or b"content-encoding" in caller.headers:
             raw = await read_decoded(

@@ -95,7 +95,7 @@ _T = TypeVar("_T")
 
 
 class Console:
-    """The ASGI application of one root's console, in use until :meth:`close`.
+    """The ASGI application of a root's console, in use until :meth:`close`.
 
     Creation opens the ledger a second time, for reading. Pages are rendered in the console's own
     threads with its own database connections, so model calls do not wait for them. The file with

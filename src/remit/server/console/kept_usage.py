@@ -29,7 +29,7 @@ Window = tuple[int, Sequence[UsageRow]]
 
 
 class KeptUsage:
-    """A cache of usage by hour and day, of at most 50,000 rows; above that it is emptied.
+    """A cache of usage by hour and day, emptied above 50,000 rows.
 
     Threads may share the object: two of them may read the same rows twice, and nothing else.
 

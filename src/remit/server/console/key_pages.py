@@ -23,7 +23,7 @@ PATH = "/console/keys"
 
 _LISTED = 50
 _CHANGES = 10
-_LEAST_PERCENT = 1.0  # A bar shows that something was spent.
+_MIN_PERCENT = 1.0  # A bar shows that something was spent.
 _CREATE: Mapping[OwnerKind, str] = {
     "user": "Create a user", "team": "Create a team", "organisation": "Create an organisation",
 }  # fmt: skip
@@ -187,7 +187,7 @@ def _one(sources: Sources, asked: Asked, kind: str, name: str) -> Page:
 
 
 def _key_rows(sources: Sources, keys: Sequence[VirtualKey]) -> list[dict[str, Any]]:
-    """Return the rows of keys, with the budgets of these keys only: a ledger may have millions."""
+    """Return the rows of keys, with their own budgets only: a ledger may have millions."""
     scopes = {key.key_id: BudgetScope(key_id=key.key_id).key for key in keys}
     states = _states(sources, scopes.values())
     return [
@@ -269,7 +269,7 @@ def _meter(unit: str, spent: int, held: int, limit: int) -> dict[str, Any]:
 
     def percent(amount: int) -> float:
         share = 100 * amount / limit if limit else 100.0
-        return min(100.0, max(share, _LEAST_PERCENT)) if amount else 0.0
+        return min(100.0, max(share, _MIN_PERCENT)) if amount else 0.0
 
     used = percent(spent)
     scale = 1e9 if unit == "USD" else 1

@@ -26,7 +26,7 @@ _WATCH_S = 1.0  # An expired login ends its stream within this time.
 
 
 class Live:
-    """Server-sent events of new ledger entries, from one reader for all viewers.
+    """Server-sent events of new ledger entries, from a single reader for all viewers.
 
     The ledger is read only while a page is open, in a thread of its own. All methods run in the
     event loop of the streams. A viewer that falls behind gets a ``gap`` event instead of the missed

@@ -26,7 +26,7 @@ _REFUSALS = 500  # refused requests of the last day that are grouped
 _GROUPS = 10
 _TIMED = 200  # latest calls of a day of which the durations are compared
 _APPROVALS = 10
-_LATE = timedelta(minutes=30)  # A commit may be late, and clocks differ.
+_GRACE = timedelta(minutes=30)  # A commit may be late, and clocks differ.
 
 
 def show(sources: Sources, asked: Asked) -> Page:
@@ -104,7 +104,7 @@ def _yesterday(sources: Sources, begin: datetime) -> dict[str, Any]:
     )  # fmt: skip
     figures = _figures(sources, begin, _durations(timed))
     sources.past_days.clear()
-    if datetime.now(UTC) > begin + timedelta(days=1) + _LATE:
+    if datetime.now(UTC) > begin + timedelta(days=1) + _GRACE:
         sources.past_days[begin] = figures
     return figures
 

@@ -28,7 +28,7 @@ _OWNERS = ("user", "team", "organisation")
 _RANGES = ("today", "yesterday", "24h", "7d", "30d", "365d")
 _WIDTH, _HEIGHT, _MARKS = 960, 200, 4
 _LONGEST = ((timedelta(days=3), "hour"), (timedelta(days=100), "day"))
-_MOST_EMPTY = 366 * 86_400 // QUARTER_S  # quarter hours of the axis before the first call
+_MAX_EMPTY = 366 * 86_400 // QUARTER_S  # quarter hours of the axis before the first call
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class _Question:
         least, greatest = quarters_between(ledger, None, None)
         first, end = quarters_between(ledger, begin, last)
         end = max(first, min(end, greatest))
-        first = max(first, min(least, end - _MOST_EMPTY))
+        first = max(first, min(least, end - _MAX_EMPTY))
         over = timedelta(seconds=(end - first) * QUARTER_S)
         period = next((name for longest, name in _LONGEST if over <= longest), "month")
         return cls(since, until, zone, by if by in _BY else "model",

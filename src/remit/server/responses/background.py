@@ -21,7 +21,7 @@ _POLLS, _POLL_S = 200, 0.05  # Number of checks whether a cancelled call has end
 
 
 class Background:
-    """Calls that run independently of the requests that began them.
+    """Calls that run independently of their clients' requests.
 
     Each call holds a lease while it runs. Other processes see by the lease that it runs, and ask
     for its end through the lease. :meth:`begin` starts a call and returns at once, :meth:`run`

@@ -50,7 +50,7 @@ _FROM_RECORD = "items that the provider does not keep, from the record"
 
 
 class ResponseCall:
-    """The state of one call; implements :class:`remit.gateway.values.Keeper`.
+    """The state of a call; implements :class:`remit.gateway.values.Keeper`.
 
     The gateway calls :meth:`body_for` before each attempt, :meth:`ids_ahead` before it sends the
     body, and :meth:`on_record` when it records the last attempt. An instance serves one call and is
@@ -405,7 +405,7 @@ def _id_in(value: Mapping[str, Any]) -> str:
 
 
 def ids_in(response_id: str, answer: Mapping[str, Any]) -> list[str]:
-    """Return the ids by which clients refer to an answer and its items, without repetitions.
+    """Return the ids that clients may use for an answer and its items, without repetitions.
 
     The response's id comes first.
 

@@ -217,7 +217,7 @@ class Conversations:
     def _remove(
         self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str, item_id: str
     ) -> dict[str, Any]:
-        """Remove an item from a conversation, and erase its text unless another item shows it.
+        """Remove an item from a conversation, and erase its text unless another item has the same.
 
         An item of a call belongs to that call: its text is erased when the response is deleted.
         """

@@ -378,7 +378,7 @@ def _tenant_counters(registry: CollectorRegistry) -> tuple[Counter, Counter, Cou
 
 
 def _observe(histogram: Any, values: list[float]) -> None:
-    """Add all values to a histogram in one step."""
+    """Add all values to a histogram together."""
     bounds = histogram._upper_bounds
     for at, count in Counts(bisect_left(bounds, value) for value in values).items():
         histogram._buckets[at].inc(count)

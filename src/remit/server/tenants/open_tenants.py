@@ -368,7 +368,7 @@ class OpenTenants:
             self._close(min(idle, key=lambda name: self._open[name].used))
 
     def _close(self, name: str) -> None:
-        """Remove a tenant from the open ones, and stop its application once no request uses it."""
+        """Remove a tenant from the open ones, and stop its application after the last request."""
         one = self._open.pop(name)
 
         async def close() -> None:
