@@ -2,14 +2,15 @@
 
 A request takes these steps:
 
-1. :mod:`remit.server.connection` parses it within limits of size, time and number. 2. A ``POST`` to
-a model's endpoint goes to :class:`~remit.server.calls.ModelCalls`; every other request goes through
-:meth:`App.__call__`, which finds its handler by method and path. 3. In dev mode a request that does
-not name this machine is refused with 403. 4. :class:`~remit.server.authentication.Authenticator`
-finds the caller by key or token. 5. :class:`~remit.server.shares.Share` counts the request under
-the caller's key. 6. The body is read, within limits of length and time. 7. The handler answers. A
-model call goes to the gateway, which admits, records and settles it. 8. An error is answered in the
-dialect of the client (:mod:`remit.server.refusals`).
+1. :mod:`remit.server.connection` parses it within limits of size, time and number.
+2. A ``POST`` to a model's endpoint goes to :class:`~remit.server.calls.ModelCalls`, any other
+   request through :meth:`App.__call__`, which finds its handler by method and path.
+3. In dev mode a request that does not name this machine is refused with 403.
+4. :class:`~remit.server.authentication.Authenticator` finds the caller by key or token.
+5. :class:`~remit.server.shares.Share` counts the request under the caller's key.
+6. The body is read, within limits of length and time.
+7. The handler answers. The gateway admits, records and settles a model call.
+8. An error is answered in the client's dialect (:mod:`remit.server.refusals`).
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ class HttpServer(Server):
         started: called once the server listens.
 
     Attributes:
+        current: as given.
         ended_at_once: True if a second signal came.
     """
 

@@ -188,8 +188,9 @@ class Relay:
     def finish(self, response: PromptResponse) -> None:
         """Send the end of the stream, after the exchange was recorded.
 
-        The provider's last event is sent, or an error event for a failed call. The call's headers
-        go first, as a comment.
+        The provider's last event is sent, or an error event for a failed call that did not end with
+        the provider's own. The call's headers go first, as a comment, except to Gemini's clients
+        and for audio.
 
         Args:
             response: the call's response.

@@ -146,7 +146,7 @@ class Console:
     def close(self) -> None:
         """End the streams, threads and database connections.
 
-        Pages that are being made are finished first. Blocks.
+        Pages that are being made are finished first, and waiting ones dropped. Blocks.
         """
         self._live.close()
         self._threads.shutdown(cancel_futures=True)

@@ -44,7 +44,13 @@ class TenantMetrics(CallMetrics):
         in_flight_calls: Callable[[], int] | None = None,
         ledger_entries: Callable[[], int] | None = None,
     ) -> None:
-        """Do nothing, and ignore the functions: no numbers of a tenant are watched."""
+        """Do nothing, and ignore the functions: no numbers of a tenant are watched.
+
+        Args:
+            breakers: ignored.
+            in_flight_calls: ignored.
+            ledger_entries: ignored.
+        """
 
     @override
     def refresh(self) -> None:
