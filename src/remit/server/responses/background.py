@@ -26,8 +26,8 @@ class Background:
     Each call holds a lease while it runs. Other processes see by the lease that it runs, and ask
     for its end through the lease. :meth:`begin` starts a call and returns after the dispatch,
     :meth:`run` makes one in the caller's task, and :meth:`cancel` ends one of any process.
-    :meth:`aclose` ends the begun calls of this process. A process begins at most 1,000 calls at a time. Use an instance
-    in one event loop.
+    :meth:`aclose` ends the begun calls of this process. A process begins at most 1,000 calls at a
+    time. Use an instance in one event loop.
 
     Args:
         gateway: makes the calls.
