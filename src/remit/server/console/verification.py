@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from remit.ledger import is_authentic, proof_bundle
+from remit.ledger import LedgerWriteError, is_authentic, proof_bundle
 from remit.operations import name_of
 from remit.packages.gates import GATES, check_gates, latest_result
 from remit.server.console.forms import see
@@ -71,8 +71,7 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
 def change(sources: Sources, asked: Asked) -> Answer:
     """Run all gates, record their results in the person's name, and redirect to the page.
 
-    A gate that raises an error has failed. Results that cannot be recorded are dropped without an
-    error. Blocks until all gates have ended.
+    A gate that raises an error has failed. Blocks until all gates have ended.
 
     Args:
         sources: the data sources, through whose runtime the results are written.
@@ -80,8 +79,11 @@ def change(sources: Sources, asked: Asked) -> Answer:
 
     Raises:
         LedgerError: the ledger cannot be read.
+        LedgerWriteError: the results cannot be recorded.
     """
-    check_gates(sources.runtime.gate_context(), None, by=name_of(asked.identity))
+    report = check_gates(sources.runtime.gate_context(), None, by=name_of(asked.identity))
+    if report.unrecorded:
+        raise LedgerWriteError(f"The results could not be recorded: {report.unrecorded}")
     return see("/console/verify")
 
 
