@@ -24,6 +24,8 @@ from types import SimpleNamespace
 import pytest
 
 from remit.kernel.errors import RemitError
+from remit.runtime import Runtime
+from remit.server import LoopbackServer
 from remit.server.http_server import HttpServer
 from remit.server.sockets import require_loopback
 from tests.server.conftest import QUICK, Serve
@@ -82,6 +84,20 @@ def test_dev_mode_asks_nobody_for_a_key(serve: Serve) -> None:
             assert status == 200, body
             assert served.exchange(session).metadata["response"] == "You said: hi"
         assert "DEV MODE" in served.errors.read_text()
+
+
+def test_a_loopback_server_without_a_port_leaves_the_runtime_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RemitError("There is no free port.")
+
+    monkeypatch.setattr("remit.server.loopback.listen", refuse)
+    with Runtime.open(new_root(tmp_path / "root")) as runtime:
+        observers = [*runtime.gateway.observers]
+        with pytest.raises(RemitError, match="no free port"):
+            LoopbackServer(runtime)
+        assert runtime.gateway.observers == observers
 
 
 def test_dev_mode_is_for_loopback_only(served: Served) -> None:

@@ -6,6 +6,7 @@ import re
 
 from remit.ledger import LedgerClient
 from remit.views import journey_text, open_journey, prompt_journey
+from remit.views.page import sums_of
 from tests.views.story import SESSION, Story
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\x00\x9b31m\u202egnp.exe\u2066 </script>"
@@ -43,6 +44,15 @@ def test_an_answer_of_text_blocks_is_its_text(client: LedgerClient) -> None:
     order = story.plan(1)
     story.ask(order, response="Plain.", content_blocks=[{"type": "text", "text": "Plain."}])
     assert any(line.endswith("└─ answer  Plain.") for line in _tree(client))
+
+
+def test_prices_of_tools_are_shown_without_a_model_call(client: LedgerClient) -> None:
+    story = Story(client)
+    order = story.plan(1)
+    story.write("BUDGET_DEBIT", "ho1", order, cost_usd=0.25)
+    assert sum("$0.25" in line for line in _tree(client, 200)) == 3  # session, turn and order
+    totals = prompt_journey(client, session_id=SESSION)["totals"]
+    assert ("cost", "$0.25") in sums_of(totals)
 
 
 def test_branches_are_closed(client: LedgerClient, story: Story) -> None:

@@ -5,8 +5,9 @@ The room owns no call: the gateway admits, records and settles each one.
 
 Invariants:
 
-- No request reaches a model except through the gateway. - No answer contains a secret. - One client
-cannot use up the memory or the connections of all others.
+- No request reaches a model except through the gateway.
+- No answer contains a secret.
+- A client cannot use up the memory or the connections of all others.
 
 Start reading in :mod:`remit.server.app`, which lists the steps of a request. Doors: ``extending``
 is for distributions that add endpoints, ``mcp`` serves MCP clients, ``telemetry`` gives metrics,

@@ -21,8 +21,10 @@ _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialec
 
 
 def call_headers(response: PromptResponse) -> Headers:
-    """Return the ``x-remit-`` headers of a call: entry ids, cost and its certainty.
+    """Return the ``x-remit-`` headers of a call.
 
+    The exchange's id is always present. Further headers have the ids of dispatch and decision, the
+    cost and its certainty, the failed models, ``true`` for a replay, and dropped parameters.
     Headers without a value are left out; the cost is in US dollars with nine decimals.
 
     Args:
@@ -47,9 +49,10 @@ def call_headers(response: PromptResponse) -> Headers:
 
 
 def fallback_text(response: PromptResponse) -> str:
-    """Return the models that failed before the one that answered: ``model=CODE, model=CODE``.
+    """Return the models that failed before the answer, as ``model=CODE, model=CODE``.
 
-    Characters outside printable ASCII become ``?``.
+    The order is that of the attempts. Characters outside printable ASCII become ``?``. Empty if no
+    model failed.
 
     Args:
         response: outcome of the call.
@@ -75,8 +78,9 @@ def is_own_answer(response: PromptResponse, endpoint: str) -> bool:
 def upstream_answer(response: PromptResponse) -> Answer:
     """Return the provider's reply with the call's headers added. The response must have a reply.
 
-    A status above 599 becomes 502, because HTTP defines none there. For an error after several
-    attempts, ``x-should-retry: false`` tells clients not to try again.
+    The body is not changed. A reply without ``content-type`` is answered as JSON. A status above
+    599 becomes 502, because HTTP defines none there. For an error after several attempts,
+    ``x-should-retry: false`` tells clients not to try again.
 
     Args:
         response: outcome of the call, with a reply.
@@ -186,9 +190,10 @@ def billed(
     """Return an answer with the token counts that were billed.
 
     Args:
-        answer: the provider's answer, returned unchanged if its own counts were used.
+        answer: the provider's answer, returned unchanged if it states counts and they were used.
         tokens: input and output tokens billed.
         certainty: certainty of the cost; ``upper_bound`` if the provider's counts were not used.
+            ``None`` if the cost is not known.
 
     Raises:
         InvalidInputError: the counts contradict each other.
@@ -204,8 +209,10 @@ def failure(response: PromptResponse) -> HttpError:
     """Return (not raise) the error for a call that did not succeed, with its headers and retry
     time.
 
+    The code and message are the call's; a call without them gets ``error`` and a general message.
     The address of a provider that cannot be reached is left out of the message. The status follows
-    from the error code (:func:`~remit.server.refusals.status_of`).
+    from the error code (:func:`~remit.server.refusals.status_of`). After several attempts,
+    ``x-should-retry: false`` is added.
 
     Args:
         response: outcome of the call.
@@ -224,7 +231,9 @@ def failure(response: PromptResponse) -> HttpError:
 
 
 def end_comment(response: PromptResponse) -> bytes:
-    """Return the call's headers as an SSE comment, for values known only at its end.
+    """Return the headers of :func:`call_headers` as an SSE comment, for the end of a stream.
+
+    The comment is ``: name=value name=value`` with an empty line after it.
 
     Args:
         response: outcome of the call.

@@ -1,15 +1,16 @@
-"""The ASGI application of one root: which handler answers which path.
+"""The ASGI application of a root, with the handlers of its paths.
 
 A request takes these steps:
 
-1. :mod:`remit.server.connection` parses it within limits of size, time and number. 2. A ``POST`` to
-a model's endpoint goes to :class:`~remit.server.calls.ModelCalls`; every other request goes through
-:meth:`App.__call__`, which finds its handler by method and path. 3. In dev mode a request that does
-not name this machine is refused with 403. 4. :class:`~remit.server.authentication.Authenticator`
-finds the caller by key or token. 5. :class:`~remit.server.shares.Share` counts the request under
-the caller's key. 6. The body is read, within limits of length and time. 7. The handler answers. A
-model call goes to the gateway, which admits, records and settles it. 8. An error is answered in the
-dialect of the client (:mod:`remit.server.refusals`).
+1. :mod:`remit.server.connection` parses it within limits of size, time and number.
+2. A ``POST`` to a model's endpoint goes to :class:`~remit.server.calls.ModelCalls`, any other
+   request through :meth:`App.__call__`, which finds its handler by method and path.
+3. In dev mode a request that does not name this machine is refused with 403.
+4. :class:`~remit.server.authentication.Authenticator` finds the caller by key or token.
+5. :class:`~remit.server.shares.Share` counts the request under the caller's key.
+6. The body is read, within limits of length and time.
+7. The handler answers. The gateway admits, records and settles a model call.
+8. An error is answered in the client's dialect (:mod:`remit.server.refusals`).
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ _MODELS = tuple(f"{path}/" for path in (*paths_of("/models"), *paths_of("/models
 
 
 def _with_cors(application: Any, origins: Sequence[str]) -> Any:
-    """Return an ASGI application that lets scripts of these origins call ``application``."""
+    """Return an ASGI application that lets scripts of ``origins`` call ``application``."""
     from fastapi.middleware.cors import CORSMiddleware
 
     return CORSMiddleware(
@@ -94,15 +95,17 @@ def _with_cors(application: Any, origins: Sequence[str]) -> Any:
 
 
 class App:
-    """The application of one root.
+    """The ASGI application of a root.
 
     Model calls are answered without a framework, and over :class:`Connection` without ASGI, because
     both would cost time in each call. ``/api`` and the console are applications of their own, made
-    at their first request. :meth:`start` and :meth:`stop` frame its use; a stopped application
-    cannot be started again. :meth:`release` closes everything but the root.
+    at their first request. Creation opens the virtual keys and adds observers to the gateway.
+    :meth:`start` and :meth:`stop` frame its use, both in the event loop of the requests; a stopped
+    application cannot be started again. :meth:`release` closes everything but the root.
 
     Attributes:
-        direct: handlers of ``POST`` requests that call a model, keyed by path.
+        direct: handlers of ``POST`` requests that call a model, keyed by path; empty if
+            ``cors_origins`` is set, because then every answer needs more headers.
         runtime: the open root, which :meth:`stop` closes.
         metrics: the metrics of the process; successive applications share them.
         ready: True between :meth:`start` and :meth:`stop`.
@@ -115,6 +118,8 @@ class App:
 
     Raises:
         ConfigError: an extra is missing that the settings need.
+        LedgerError: the ledger cannot be read, or in dev mode not written.
+        RemitError: the virtual keys, the secret of agent tokens or an extension cannot be used.
     """
 
     def __init__(
@@ -167,7 +172,7 @@ class App:
             runtime.gateway, self._authenticator, settings.server, self._responses, self.metrics,
             self._shares, dev=dev,
         )  # fmt: skip
-        self.watch_runtime = functools.partial(calls.watch, settings.auth.revocation_s / 2)
+        self._watch_keys = functools.partial(calls.watch, settings.auth.revocation_s / 2)
         self._calls = call_routes(calls)
         if self._agents is not None:
             answer = functools.partial(calls.serve, A2A, answer=self._agents.answer)
@@ -206,7 +211,10 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an ASGI 3 request; a WebSocket is closed. The lifespan is not handled.
 
-        Errors are answered, not raised, unless the answer had begun.
+        Errors are answered in the client's dialect, not raised; after the answer began they end it.
+        ``HEAD`` is answered like ``GET``, except under ``/console/``. A slash at the end of a path
+        is ignored, except there and under ``/api/``. In dev mode a request that names another
+        machine is answered 403.
         """
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
@@ -244,7 +252,7 @@ class App:
         await self._sockets.get(socket.path, refuse_socket)(socket)
 
     async def _answer(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run a handler; answer an error that it raises in the client's dialect.
+        """Run a handler; answer its error in the client's dialect.
 
         An error after the answer began is not answered: the connection ends without the rest.
         """
@@ -360,15 +368,17 @@ class App:
         await reply(send, Answer(200, body, content_type.encode()))
 
     async def start(self) -> None:
-        """Start the periodic tasks (recovery, batches, ended keys, metrics) and set ``ready``.
+        """Start the periodic tasks and set ``ready``.
 
-        Call it once, in the event loop that serves requests. The tasks run until :meth:`stop`;
-        their errors are logged.
+        The tasks recover calls of dead processes, settle batches and the canary, end the calls of
+        ended keys, and write shared metrics. Call :meth:`start` once, in the event loop that serves
+        requests. The tasks run until :meth:`stop`. Errors of recovery and settling are logged, and
+        the task continues.
         """
         self._running = [
             asyncio.create_task(self._recover()),
             asyncio.create_task(self._settle_batches()),
-            asyncio.create_task(self.watch_runtime()),
+            asyncio.create_task(self._watch_keys()),
         ]
         if self.metrics.shared:
             self._running.append(asyncio.create_task(self._flush_metrics()))
@@ -377,8 +387,8 @@ class App:
     async def stop(self, *, at_once: bool = True) -> None:
         """Stop the application and close the root. No request may be in flight any more.
 
-        Cancels the periodic tasks and the settling of batches, clears ``ready`` and sends queued
-        spans.
+        Cancels the periodic tasks and the settling of batches, clears ``ready``, writes the
+        metrics, and does what :meth:`release` does.
 
         Args:
             at_once: cancel background responses, which are recorded as ended; else wait for them.
@@ -424,7 +434,8 @@ class App:
     def release(self) -> None:
         """Close everything except the runtime, for callers that opened the runtime themselves.
 
-        The gateway's observers are restored, keys and console closed, and queued spans sent.
+        The gateway's observers are those from before the creation again. Keys and console are
+        closed, and queued spans sent. Blocks.
         """
         self.runtime.gateway.observers[:] = self._observers
         self._keys.close()
@@ -476,7 +487,7 @@ class App:
 
 
 def _trace_of(named: Headers) -> object | None:
-    """Return the caller's trace context (W3C Trace Context); ``None`` without one."""
+    """Return the caller's trace context (W3C Trace Context); ``None`` if missing."""
     headers = {name: value.decode("latin-1") for name, value in named
                if name in (b"traceparent", b"tracestate")}  # fmt: skip
     return context_from_headers(headers.get(b"traceparent"), headers.get(b"tracestate"))

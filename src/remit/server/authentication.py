@@ -71,7 +71,7 @@ def _named(caller: AuthenticatedRequest) -> dict[str, str]:
 
 
 def _subject(named: Mapping[str, str], identity: Identity) -> str:
-    """Return the person whom the content is about; a device's person unless a header names one."""
+    """Return the subject of the content: the header's, else the person of a device, else empty."""
     if "subject_id" in named:
         return named["subject_id"]
     is_person = bool(identity.user_id) and is_device_key(identity.name)
@@ -100,7 +100,7 @@ def is_local(headers: Headers) -> bool:
 
     Dev mode answers only such requests. A web page can send its reader's browser to this server,
     even under a host name of its own (DNS rebinding); such a request names another host or origin.
-    The port does not matter. A request with neither header is local.
+    The port does not matter. A request with neither header is local, and an unreadable one is not.
 
     Args:
         headers: headers of the request, names in lower case.
@@ -135,8 +135,8 @@ class Authenticator:
     """Authentication of requests by their key; in dev mode every caller is the developer.
 
     :meth:`authenticate` finds the caller, :meth:`request` and :meth:`context` read the headers of
-    an authenticated request. Nothing is written to the ledger. The default sessions of the day are
-    cached.
+    an authenticated request. Requests write nothing to the ledger. The default sessions of the day
+    are cached.
 
     Args:
         provider: authenticates tokens; ``None`` in dev mode.
@@ -226,7 +226,10 @@ class Authenticator:
         return AuthenticatedRequest(headers, identity, token) if identity is not None else None
 
     def authenticate_now(self, raw_headers: Headers) -> AuthenticatedRequest:
-        """Return the request with its caller. Writes nothing to the ledger.
+        """Return the request with its caller, after a single check. Writes nothing to the ledger.
+
+        In dev mode the caller is the developer, whatever the headers are. ``on_refused`` is called
+        before a 401 is raised.
 
         Args:
             raw_headers: all headers, names in lower case.
@@ -246,7 +249,7 @@ class Authenticator:
         """Return the request with its caller, as :meth:`authenticate_now`.
 
         An unknown virtual key is checked a second time after ``new_key_wait_s``, because another
-        process may have made the key a moment ago.
+        process may have made the key a moment ago. Other tokens are checked once, without a wait.
 
         Args:
             raw_headers: all headers, names in lower case.
@@ -262,7 +265,7 @@ class Authenticator:
         return self.authenticate_now(raw_headers)
 
     async def caller(self, scope: Scope) -> AuthenticatedRequest:
-        """Authenticate an ASGI request, and count it under the caller's key.
+        """Authenticate an ASGI request, count the request under the caller's key, and return both.
 
         The scope's :data:`~remit.server.replies.PROVE` is called, so that the connection is no
         longer the first to be closed, and the scope's share is begun.
@@ -286,12 +289,13 @@ class Authenticator:
         return found
 
     def has_ended(self, token: str | None) -> bool:
-        """Return True if a token was revoked or has expired.
+        """Return True if a token is not accepted any more: revoked, expired or unknown.
 
-        False while keys cannot be read, and in dev mode.
+        False while keys cannot be read, and in dev mode. The check counts no refusal.
 
         Args:
-            token: a key or token that was accepted before; ``None`` for none.
+            token: a key or token that was accepted before. ``None`` counts as ended, except in dev
+                mode.
         """
         try:
             if self.provider is not None:
@@ -317,7 +321,7 @@ class Authenticator:
 
     @staticmethod
     def _read(raw_headers: Headers) -> tuple[dict[bytes, bytes], str | None]:
-        """Return the headers that Remit reads, and the token in them; ``None`` without one.
+        """Return the headers that Remit reads, and their token; ``None`` without a token.
 
         Raises:
             HttpError: 400, a credential header is sent twice with different values.
@@ -337,6 +341,9 @@ class Authenticator:
 
     def context(self, caller: AuthenticatedRequest) -> RequestContext:
         """Return the session, person, agent and key for which a request's content is recorded.
+
+        Agent, session and work order are those of the headers, else those of the caller's token. A
+        caller without a session gets :meth:`session_of`.
 
         Args:
             caller: the authenticated request.
@@ -358,7 +365,9 @@ class Authenticator:
     def request(self, caller: AuthenticatedRequest, body: Body) -> PromptRequest:
         """Return the gateway's request for a body, in the caller's name. Nothing is sent.
 
-        Temperature and output limit are those of the body.
+        Names that the headers leave out are the caller's, as in :meth:`context`. The contract is
+        the header's, else the default, with the package that brought the contract. Temperature and
+        output limit are those of the body.
 
         Args:
             caller: the authenticated request, whose headers name session, agent, order and
@@ -411,7 +420,10 @@ class Authenticator:
         )
 
     def session_of(self, identity: Identity) -> str:
-        """Return the session of calls that name none: one for each key and day (UTC).
+        """Return the default session id of a caller, which is the same for a key and day (UTC).
+
+        Calls that name no session belong to this session. The ids of the present day are cached;
+        nothing is written.
 
         Args:
             identity: the caller.

@@ -36,7 +36,9 @@ _PATHS: dict[Dialect, str] = {"openai": "/batches", "anthropic": "/messages/batc
 class Batches:
     """The endpoints of batches, in both dialects.
 
-    The handlers raise HttpError for refusals, which the application answers.
+    Creations, cancellations and deletions are recorded as calls. The results of an ended batch are
+    recorded before a client sees the batch or its results. The handlers raise HttpError for
+    refusals, which the application answers. The object holds no state of batches.
 
     Args:
         door: passes requests to providers, and knows the owners.
@@ -60,8 +62,8 @@ class Batches:
     def templates(self) -> dict[tuple[str, str], ObjectHandler]:
         """Return the handlers of single batches, keyed by (method, path template).
 
-        Batches can be shown and cancelled; in the dialect of Anthropic also their results read, and
-        deleted.
+        A batch can be shown and cancelled. In the dialect of Anthropic its results can also be
+        read, and the batch deleted.
         """
         found: dict[tuple[str, str], ObjectHandler] = {}
         for dialect, tail in _PATHS.items():
@@ -190,7 +192,7 @@ class Batches:
         return caller, found, body, with_query(path, scope)
 
     async def _settle(self, batch_id: str, *, gone: bool = False) -> None:
-        """Record the results of an ended batch before the client sees them.
+        """Record the results of an ended batch, before a client sees the results.
 
         Args:
             batch_id: id of the batch.
@@ -229,6 +231,6 @@ def _own_url(scope: Scope, text: bytes) -> bytes:
 
 
 def _requests_in(raw: bytes) -> list[bytes]:
-    """Return the text of each request of a batch that is one body."""
+    """Return the text of each request in the body of Anthropic's batches; empty without a list."""
     listed = value_at(raw, ("requests",)) or b""
     return elements(listed) if listed[:1] == b"[" else []

@@ -1,4 +1,4 @@
-"""Endpoints that call models: bodies go to the gateway and answers to the client as they came."""
+"""Endpoints that call models: bodies go to the gateway and answers to the client unchanged."""
 
 from __future__ import annotations
 
@@ -67,10 +67,11 @@ _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialec
 
 
 class ModelCalls:
-    """The endpoints that call models, for one root.
+    """The endpoints of a root that call models.
 
     :meth:`serve` answers HTTP requests; :meth:`admit` and :meth:`hold` are for WebSockets. Running
-    calls are remembered with their keys, so that :meth:`watch` can end those of ended keys.
+    calls are remembered with their keys, so that :meth:`watch` can end those of ended keys. All
+    methods run in one event loop.
 
     Args:
         gateway: admits, records and settles the calls.
@@ -107,11 +108,12 @@ class ModelCalls:
     async def serve(
         self, endpoint: Endpoint, request: Request, *, answer: _Answer | None = None
     ) -> None:
-        """Answer one request. Errors are answered in the client's dialect; none is raised.
+        """Answer a request; errors are answered in the client's dialect, and none is raised.
 
         The steps: in dev mode refuse other machines, authenticate, count the request under its key,
         read the body, call the gateway, answer. If the client has received part of a stream, an
-        error ends the stream instead.
+        error ends the stream instead. Tokens are estimated here if no provider counts them for the
+        endpoint. A background response is answered when it has begun.
 
         Args:
             endpoint: the endpoint of the path.
@@ -233,9 +235,8 @@ class ModelCalls:
     async def watch(self, every_s: float) -> None:
         """Cancel the calls of keys that were revoked or have expired, every ``every_s`` seconds.
 
-        Runs until it is cancelled.
-
-        A cancelled call is answered with the error of an ended key, and recorded.
+        Runs until it is cancelled. A cancelled call is answered 401, and recorded; the task of a
+        WebSocket is cancelled too.
 
         Args:
             every_s: seconds between two checks.
@@ -248,7 +249,7 @@ class ModelCalls:
                     request.stop(KEY_ENDED)
 
     async def _kept(self, asked: PromptRequest, identity: Identity) -> PromptRequest:
-        """Return the request with the stored turns that it continues; record a refusal.
+        """Return the request with the stored turns that the request continues; record a refusal.
 
         A refusal of an invalid request is not recorded.
 
@@ -271,7 +272,7 @@ class ModelCalls:
     async def _large(
         body: Body, asked: PromptRequest, response: PromptResponse, request: Request, share: Share
     ) -> None:
-        """Send a large answer, and count its bytes until the client has taken it."""
+        """Send a large answer, and count its bytes until the client has taken all."""
         answer = await asyncio.to_thread(_whole, body, asked, response)
         share.hold(len(answer[1]))
         request.answer(answer)
@@ -358,7 +359,7 @@ def _sent_query(query: str) -> str:
 
 
 def _with_path(raw: bytes, path: str, model: str, headers: dict[bytes, bytes]) -> bytes:
-    """Return a body's text with the members ``model`` and ``stream`` as the path states them.
+    """Return a body's text with the members ``model`` and ``stream`` of the path.
 
     The client's own ``stream`` counts on Azure's paths alone; all others say whether they stream.
     Text that is no JSON object is returned unchanged, to be refused by its reader.

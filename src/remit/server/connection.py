@@ -1,4 +1,4 @@
-"""A client's connection: model calls straight from the parser, all else as uvicorn serves it."""
+"""A client's connection: model calls straight from the parser, all else through uvicorn."""
 
 from __future__ import annotations
 
@@ -113,8 +113,10 @@ class Connection(HttpToolsProtocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """End everything of a lost connection: its running call or WebSocket is cancelled, pending
-        requests are dropped.
+        """End everything of a lost connection, and drop its pending requests.
+
+        A running call is cancelled unless :attr:`Call.detached` is set; a WebSocket and an ASGI
+        application see the disconnect.
 
         Args:
             exc: the error that ended the connection; ``None`` if either side closed it.
@@ -153,10 +155,10 @@ class Connection(HttpToolsProtocol):
             super().shutdown()
 
     def prove(self) -> None:
-        """Note that a request came with a good key: a full server closes connections without one
-        first.
+        """Note that a request came with a good key.
 
-        Does nothing if that was noted before.
+        A full server first closes connections for which this was not noted. A repeated call has no
+        effect.
         """
         if self.stranger_at is not None:
             self._strangers.remove(self.stranger_at, self)
@@ -262,7 +264,7 @@ class Connection(HttpToolsProtocol):
 
     @override
     def resume_writing(self) -> None:
-        """Continue to write; a pipelined request that waits begins now."""
+        """Continue to write; a pipelined request begins now, or a WebSocket is read again."""
         super().resume_writing()
         if self._socket is not None:
             self.flow.resume_reading()
@@ -284,7 +286,7 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take one header, with its name in lower case; trailers are dropped.
+        """Store a header of the request, its name in lower case; trailers are counted and dropped.
 
         Args:
             name: the header's name, as sent.
@@ -311,10 +313,10 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_headers_complete(self) -> None:
-        """Begin the request: as a call if its path is direct, else as an ASGI request.
+        """Begin the request: as a call if it is a ``POST`` to a direct path, else over ASGI.
 
         If the server is full, the answer is 503. While an earlier answer is running, the request
-        waits. An upgrade is left to :meth:`data_received`.
+        waits. An upgrade is left to :meth:`data_received`. HTTP/1.0 needs no Host header.
 
         Raises:
             ValueError: the head is too large, has no or several Host headers, asks for ``CONNECT``,
@@ -416,7 +418,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Begin the next pipelined request after an answer, close the connection, or wait for more.
 
-        A client that is still sending its body is read to the end before the connection closes.
+        A client that is still sending its body is read to the end before the connection closes. The
+        answer to an unreadable request is sent last. Does nothing on a lost connection.
         """
         cycle, self._running = self._running, None
         self.server_state.total_requests += 1
@@ -443,7 +446,7 @@ class Connection(HttpToolsProtocol):
             self._expect(self.header_timeout_s if unread else self.timeout_keep_alive)
 
     def _give_up(self, reply: bytes) -> None:
-        """Answer the earlier requests, then send ``reply`` for the unreadable one, and close."""
+        """Answer earlier requests, then send ``reply`` for the unreadable request, and close."""
         self._last_words = reply
         running, unread = self._running, self.cycle if self._phase == _BODY else None
         if unread is not None and self.pipeline and self.pipeline[0][0] is unread:

@@ -54,7 +54,7 @@ def coding_of(header: bytes | None) -> str:
 
 
 async def decoded(body: bytes, coding: str, most: int, share: Share | None) -> bytes:
-    """Return the decoded bytes of a body.
+    """Return the decoded bytes of a body, decoded in pieces between which the event loop runs.
 
     Args:
         body: the whole body as it was received.
@@ -91,9 +91,9 @@ async def read_decoded(
     timeout_s: float,
     share: Share | None,
 ) -> bytes:
-    """Read a whole request body and decode it.
+    """Return the whole body of a request, decoded.
 
-    The coding is checked before anything is read.
+    The coding is checked before anything is read. A body without a coding is returned as it came.
 
     Args:
         receive: the ASGI function of the request.

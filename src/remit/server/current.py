@@ -44,7 +44,7 @@ _MALLOC_OPTIONS = ((-8, 2), (-3, 256 * 1024), (-1, 1024 * 1024))
 
 
 class Current:
-    """An ASGI application that passes requests to the application opened last.
+    """The ASGI application of a server, which passes requests to the application opened last.
 
     Creation opens the root, sets up logging, and changes limits of garbage collection, thread
     switches and the allocator for the process. :meth:`reload` replaces the application,
@@ -59,7 +59,7 @@ class Current:
             is changed in place.
 
     Raises:
-        RemitError: the root cannot be opened.
+        RemitError: the root cannot be opened, or its application cannot be made.
     """
 
     def __init__(self, options: Options) -> None:
@@ -76,7 +76,7 @@ class Current:
 
     @property
     def loaded(self) -> LoadedSettings:
-        """The settings in force, with their sources; :meth:`reload` replaces them."""
+        """The settings in force, with their sources; replaced by :meth:`reload`."""
         return self._app.runtime.loaded
 
     def _opened(self, kept: Mapping[str, Any] | None = None) -> App | Dispatcher:
@@ -103,7 +103,11 @@ class Current:
         return not self._options.dev and has_tenants(Path(self._options.root))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer an ASGI 3 request; while draining refuse all but health and metrics."""
+        """Answer an ASGI 3 request; while draining refuse all but health and metrics with 503.
+
+        The ASGI lifespan starts the application, and at its end waits for replaced applications
+        and stops the present one.
+        """
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif self._draining and scope["type"] == "http" and scope["path"] not in _ANSWERED:
@@ -112,7 +116,7 @@ class Current:
             await self._app(scope, receive, send)
 
     async def answer_socket(self, socket: WebSocket) -> None:
-        """Serve a WebSocket with the application in force; refuse it while draining.
+        """Serve a WebSocket with the application in force; while draining, refuse with 503.
 
         Args:
             socket: the WebSocket, whose handshake is not answered yet.
@@ -138,8 +142,8 @@ class Current:
     def is_behind(self) -> bool:
         """Return True if the root must be opened again.
 
-        True if policy or prices changed after it was opened, or if the first tenant was made. Reads
-        the ledger. Blocks.
+        That is so if the policy or the prices of the root changed after it was opened, or if the
+        first tenant was made. Reads the ledger. Blocks.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -166,17 +170,19 @@ class Current:
         self.direct.update(dict.fromkeys(self.direct, _refuse))
 
     async def reload(self, config: Config, state: ServerState) -> str:
-        """Open the root again with its present configuration, and pass new requests to it.
+        """Open the root again with its present configuration, and pass new requests to the result.
 
-        Calls in flight finish in the old application, which is then stopped in the background. Some
-        settings apply only after a restart; a warning names them.
+        Calls in flight finish in the old application, which is then stopped in the background. Live
+        pages and WebSockets of the old application are ended. Host, port, workers and the ledger's
+        path apply only after a restart; a warning names those that changed.
 
         Args:
             config: uvicorn's configuration, whose limits are replaced.
             state: uvicorn's state, which holds the connections and tasks of calls in flight.
 
         Returns:
-            The reason for which nothing was changed; empty if the new application is in use.
+            The reason for which nothing was changed, which is also logged: the root cannot be
+            opened, or the server shuts down. Empty if the new application is in use.
         """
         old = self._app
         try:

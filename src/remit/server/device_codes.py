@@ -29,7 +29,7 @@ _PURPOSE = b"remit device sign-in v1"
 
 
 class DeviceCodes:
-    """The issued codes of one root.
+    """The codes that the processes of a root issue and check.
 
     Nothing is stored: :meth:`read` and :meth:`user_code_of` check the signature that :meth:`issue`
     made. So a code cannot be revoked by itself.
@@ -44,7 +44,7 @@ class DeviceCodes:
     def issue(self) -> tuple[str, str]:
         """Return a new device code and its user code, as ``XXXX-XXXX-XXXX``. Nothing is stored.
 
-        The device code expires after ten minutes.
+        The device code expires after ten minutes; the user code is accepted for up to twenty.
         """
         start = "".join(secrets.choice(_LETTERS) for _ in range(_RANDOM))
         user_code = start + self._checked(start, int(time.time()) // LASTS_S)
@@ -55,7 +55,7 @@ class DeviceCodes:
         return f"{signed}.{self._signature(signed)}", shown
 
     def read(self, device_code: str) -> tuple[str, float] | None:
-        """Return the user code of a device code, and the Unix time at which both end.
+        """Return the user code of a device code, and the Unix time at which the device code ends.
 
         Args:
             device_code: the code, as a client sent it.
@@ -108,6 +108,8 @@ def key_name(user_code: str) -> str:
 
 def is_device_key(name: str) -> bool:
     """Return True if a key with this name belongs to a device that a person signed in.
+
+    Only the form of the name is checked (:func:`key_name`).
 
     Args:
         name: name of a virtual key.

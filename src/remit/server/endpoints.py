@@ -39,7 +39,9 @@ _PREFIXES = {
 
 
 def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
-    """Return all paths under which one path of a dialect is served, each once.
+    """Return all paths under which a path of a dialect is served, without repetitions.
+
+    The two first dialects have several prefixes: ``/v1``, none, and both after the dialect's name.
 
     Args:
         path: the path without the version prefix, such as ``/models``.
@@ -53,7 +55,7 @@ def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
 
 @functools.cache
 def served_paths() -> str:
-    """Return the paths that are served, as one text; of long ones the beginning and ``…``."""
+    """Return the served paths as a text for error messages, sorted; long paths end with ``…``."""
     calls = {_tail(each) for each in ENDPOINTS.values() if each.dialect not in _OF_PATHS}
     passed = {f"/{row.template.split('/')[1]}…" for row in PASSED_PATHS}
     own = {"/batches", "/conversations", "/files", "/key", "/messages/batches", "/models"}
@@ -61,10 +63,10 @@ def served_paths() -> str:
 
 
 def split_prefix(path: str) -> tuple[tuple[str, ...], str]:
-    """Return the dialects that a path may be of, and the path without its prefix.
+    """Return the dialects that a path may belong to, and the path without its prefix.
 
     ``/openai/v1/vector_stores`` gives ``("openai",)`` and ``/vector_stores``. A path without the
-    name of a dialect gives both, ``openai`` first.
+    name of a dialect gives ``("openai", "anthropic")``; only its ``/v1`` is removed.
 
     Args:
         path: path of a request.
@@ -96,15 +98,17 @@ def call_routes(calls: ModelCalls) -> dict[str, request.Handler]:
 
 
 def deployment_of(path: str) -> tuple[str, str]:
-    """Return the model that a path names and the path without it; the model is empty in others.
+    """Return the model that a path names, and the path without the model.
 
     ``/openai/deployments/gpt-4o/chat/completions``, as Azure spells it, gives ``gpt-4o`` and
     ``/openai/chat/completions``. ``/v1beta/models/gemini-2.5-pro:streamGenerateContent`` gives
     ``gemini-2.5-pro`` and ``/v1beta/models:generateContent``, as do the paths of Vertex. Vertex's
-    ``rawPredict`` of Anthropic's models gives ``/v1/messages``, as does Bedrock's ``invoke``.
+    ``rawPredict`` of Anthropic's models gives ``/v1/messages``, as does Bedrock's ``invoke``; for
+    ``count-tokens`` in place of the model, an empty model and ``/v1/messages/count_tokens``.
+    Bedrock's ``converse`` gives the path of Converse.
 
     Args:
-        path: path of a request; a path of another form is returned unchanged.
+        path: path of a request; a path without a model is returned unchanged, with an empty model.
     """
     if (named := _GEMINI.fullmatch(path)) is not None:
         publisher, model, verb = named.groups()

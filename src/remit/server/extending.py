@@ -40,7 +40,7 @@ Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class ExtensionRoutes(Protocol):
-    """The endpoints of one distribution.
+    """The endpoints of a distribution.
 
     The distribution's entry point makes the object; the server asks for the paths once.
     :meth:`answer` answers the ``POST`` requests to :meth:`paths`, the handlers of :meth:`cards` all

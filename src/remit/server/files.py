@@ -1,7 +1,8 @@
-"""``/v1/files`` in both dialects: the provider stores files, and only their owner sees them."""
+"""``/v1/files`` in both dialects: the provider stores files, and only the owner sees a file."""
 
 from __future__ import annotations
 
+from functools import partial
 from urllib.parse import quote
 
 from remit.gateway import owner_of
@@ -20,10 +21,8 @@ from remit.server.upload import read_form
 class Files:
     """The endpoints of files.
 
-    Uploads and deletions are recorded; reads are not.
-
-    The handlers raise HttpError for refusals, which the application answers. A deletion also erases
-    the recorded upload.
+    Uploads and deletions are recorded; reads are not. A deletion also erases the recorded upload.
+    The handlers raise HttpError for refusals, which the application answers.
 
     Args:
         door: passes requests to providers, and knows the owners.
@@ -49,9 +48,9 @@ class Files:
         """
         found: dict[tuple[str, str], ObjectHandler] = {}
         for path in paths_of("/files"):
-            found["GET", f"{path}/{{id}}"] = self._show
             found["DELETE", f"{path}/{{id}}"] = self._delete
-            found["GET", f"{path}/{{id}}/content"] = self._content
+            for tail in ("", "/content"):
+                found["GET", f"{path}/{{id}}{tail}"] = partial(self._relay, tail)
         return found
 
     async def _create(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,13 +73,10 @@ class Files:
     async def _list(self, scope: Scope, receive: Receive, send: Send) -> None:
         await list_own(self._door, FILES[shape_of(scope)], "file", scope, send)
 
-    async def _show(self, file_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._relay(file_id, "", scope, send)
-
-    async def _content(self, file_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._relay(file_id, "/content", scope, send)
-
-    async def _relay(self, file_id: str, tail: str, scope: Scope, send: Send) -> None:
+    async def _relay(
+        self, tail: str, file_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Send a file's description, or with the tail ``/content`` the file, to its owner."""
         caller = await self._door.caller(scope)
         endpoint = FILES[shape_of(scope)]
         found = await self._door.find(file_id, "file", caller, endpoint)

@@ -11,8 +11,10 @@ from remit.server.replies import Receive, Scope, Send, read_body
 from remit.server.shares import SHARE
 
 IDENTITY = "remit.identity"
-CONTEXT = "remit.context"
 """Key of a request's scope: the caller's :class:`~remit.gateway.auth.Identity`."""
+
+CONTEXT = "remit.context"
+"""Key of a request's scope: the :class:`~remit.server.request_context.RequestContext`."""
 
 TOKEN = "remit.token"  # noqa: S105 - a name
 """Key of a request's scope: the token that it was authenticated by, or ``None``."""
@@ -32,9 +34,9 @@ class Guard:
         app: the guarded application; an :class:`HttpError` that it raises is answered here.
         authenticator: authenticates each request.
         refusal: returns the application that answers an error.
-        max_body_bytes: longest body.
+        max_body_bytes: longest body, in bytes.
         body_timeout_s: longest time for the body to arrive, in seconds.
-        open_path: a path that needs no authentication; empty for none.
+        open_path: a path that needs no authentication, but has the limits; empty for none.
     """
 
     def __init__(
@@ -57,10 +59,10 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an ASGI 3 request; requests that are not HTTP pass unchanged.
 
-        The scope that is passed on holds identity, token and context of the caller, except on the
-        open path. Answers get headers that forbid caching. An :class:`HttpError` is answered, not
-        raised; after the beginning of a stream it ends the stream. Other errors of the application
-        are let through.
+        The key's share counts the request, and the body is read first. The scope that is passed on
+        holds identity, token and context of the caller, except on the open path. Answers get
+        headers that forbid caching. An :class:`HttpError` is answered, not raised; after the
+        beginning of a stream it ends the stream. Other errors of the application are let through.
         """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -95,7 +97,7 @@ class Guard:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that first returns the body that was already read.
+    """Return a ``receive`` that first returns ``body`` as a complete message.
 
     Args:
         body: the whole body.

@@ -70,7 +70,10 @@ class Call:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, handler: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
-        """Start a task that runs the handler, and register it with the server.
+        """Start a task that runs the handler, and register the task with the server.
+
+        An error of the handler is logged. If the handler ends without a complete answer, the
+        connection is closed.
 
         Args:
             handler: serves the request.
@@ -80,7 +83,7 @@ class Call:
         task.add_done_callback(self._ended)
 
     def hang_up(self, why: str) -> None:
-        """Note that the client is gone, and cancel the call unless it is detached.
+        """Note that the client is gone, and cancel the call unless :attr:`detached` is set.
 
         In both cases :attr:`disconnected` is set, and nothing more is sent.
 
@@ -104,7 +107,7 @@ class Call:
     # The request.
 
     def prove(self) -> None:
-        """Tell the connection that the caller has a good key, so that a full server keeps it."""
+        """Tell the connection that the caller has a good key, as :meth:`Request.prove`."""
         if self._connection.stranger_at is not None:
             self._connection.prove()
 
@@ -140,9 +143,7 @@ class Call:
             self.waiter.set_result(None)
 
     async def read(self, length: bytes | None, most: int, timeout_s: float, share: Share) -> bytes:
-        """Return the whole body, as :meth:`Request.read`.
-
-        Call it once.
+        """Return the whole body, as :meth:`Request.read`. Call it once.
 
         Before this method is called, reading pauses after a few kilobytes of the body. If the
         client expects ``100 Continue``, that is sent.
@@ -292,7 +293,7 @@ class Call:
             self._connection.close_soon()
 
     def _head(self, status: int, headers: Headers) -> list[bytes]:
-        """Return the status line and headers, without the empty line after them.
+        """Return the status line and headers, without the empty line at the end.
 
         Raises:
             ValueError: a header's value contains a control character.

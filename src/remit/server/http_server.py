@@ -30,7 +30,7 @@ _RECORD_S = 15.0  # Longest time for cancelled calls to be recorded.
 
 
 class HttpServer(Server):
-    """The HTTP server of one root in this process.
+    """The HTTP server of a root in this process.
 
     The first SIGTERM or SIGINT reports not ready but takes calls for ``server.notice_s`` seconds;
     then new calls are refused, and calls in flight may end within ``server.drain_s`` seconds. A
@@ -44,6 +44,7 @@ class HttpServer(Server):
         started: called once the server listens.
 
     Attributes:
+        current: as given.
         ended_at_once: True if a second signal came.
     """
 
@@ -89,12 +90,13 @@ class HttpServer(Server):
         self.should_exit = True
 
     def reload(self) -> asyncio.Task[str]:
-        """Read the configuration again after any reload under way.
+        """Start a task that reads the configuration again, after any reload under way.
 
-        Calls that come before the next reload has begun share it. Call it in the event loop.
+        Calls that come before the next reload has begun share its task. Call it in the event loop.
 
         Returns:
-            A task with the reason for which nothing was changed; empty if the new one is in use.
+            The task. Its result is the reason for which nothing was changed; empty if the new
+            configuration is in use.
         """
         if self._waiting is not None:
             return self._waiting
@@ -118,9 +120,9 @@ class HttpServer(Server):
                     await asyncio.sleep(_RELOAD_RETRY_S)
 
     def from_elsewhere(self, work: Callable[[], Any]) -> None:
-        """Run ``work`` in the event loop; called from another thread.
+        """Schedule ``work`` in the event loop; called from another thread. Does not wait.
 
-        Nothing is done before the server runs. The result of ``work`` is dropped. Does not wait.
+        Does nothing if the server does not run yet. The result of ``work`` is dropped.
 
         Args:
             work: takes no arguments.
@@ -145,7 +147,9 @@ class HttpServer(Server):
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen on the sockets, begin to watch the settings, and report that the server is ready.
+        """Listen on the sockets, start the application, and report that the server is ready.
+
+        A task then looks for a changed policy or changed prices every two seconds.
 
         Args:
             sockets: open sockets; ``None`` to open those of the configuration.
@@ -159,8 +163,9 @@ class HttpServer(Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop the server: give notice, close idle connections, and finish running calls.
 
-        Calls that do not end within the limit of the settings are cancelled, and have a short time
-        to be recorded.
+        Calls that do not end within ``server.drain_s`` are cancelled, and have 15 seconds to be
+        recorded. A second signal ends each wait. All connections are closed, the application is
+        stopped, and the signal handlers are removed.
 
         Args:
             sockets: the sockets that were listened on; these are closed.
@@ -228,7 +233,7 @@ class HttpServer(Server):
             await loop.connect_accepted_socket(self._connection, client)
 
     def _connection(self) -> asyncio.Protocol:
-        """Return a new protocol object, as uvicorn makes them."""
+        """Return a new protocol object, as uvicorn does."""
         made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )

@@ -1,4 +1,4 @@
-"""The earlier name of ``remit_interop`` (distribution ``remit-interop``); it stays until 1.0."""
+"""The earlier name of ``remit_interop`` (distribution ``remit-interop``), to be removed in 1.0."""
 
 import sys
 

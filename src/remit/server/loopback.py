@@ -17,9 +17,10 @@ _BACKLOG = 128
 
 
 class LoopbackServer(Closeable):
-    """A server of a runtime's endpoints, for clients on this machine, until it is closed.
+    """A server of a runtime's endpoints for clients on this machine, running until :meth:`close`.
 
-    Creation starts the server in a background thread. The port is chosen by the system.
+    Creation starts the server in a background thread. The port is chosen by the system. Requests
+    need a key, as those of ``remit serve`` do.
 
     Args:
         runtime: the open root, which stays open after :meth:`close`.
@@ -28,13 +29,17 @@ class LoopbackServer(Closeable):
         url: the server's URL, without a path.
 
     Raises:
-        RemitError: no port is free.
-        ConfigError: an extra is missing that the settings need.
+        RemitError: no port is free, or the application cannot be made, as by :class:`App`.
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        self._app: App | None = App(runtime)
-        self._start(self._app, runtime.loaded.settings.server)
+        app = App(runtime)
+        try:
+            self._start(app, runtime.loaded.settings.server)
+        except BaseException:
+            app.release()
+            raise
+        self._app: App | None = app
 
     def _start(self, application: Any, settings: ServerSettings, port: int = 0) -> None:
         listening = listen("127.0.0.1", port, _BACKLOG)

@@ -31,9 +31,9 @@ _Listed = list[tuple[str, bytes]]  # (name, exact text) of each model of a provi
 class ModelListing:
     """The models that a caller may use. Lists of providers are cached for a minute.
 
-    A provider that does not answer in time contributes only models that Remit knows itself.
-    :meth:`models` and :meth:`model` answer requests, in one event loop. The lists are shared by all
-    callers, and each sees its own part.
+    A provider that does not answer in a few seconds contributes only models that Remit knows
+    itself, for a minute too. :meth:`models` and :meth:`model` answer requests, in one event loop.
+    The lists are shared by all callers, and each sees its own part.
 
     Args:
         runtime: the open root.
@@ -49,7 +49,9 @@ class ModelListing:
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with all models that the caller may use, in the dialect of the request.
 
-        The models are sorted by name.
+        The models are sorted by name, without pages. The description of a model is the provider's
+        own, if the provider speaks the client's dialect. Providers are asked if the cached lists
+        are older than a minute.
 
         Args:
             scope: ASGI's scope of the request.
@@ -74,7 +76,7 @@ class ModelListing:
         await reply_json(send, b"{" + data + b"," + ends[1:])
 
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with the model that the path names, in the dialect of the request.
+        """Answer with the model that the path names, as in the list of :meth:`models`.
 
         Args:
             scope: ASGI's scope of the request, whose path ends with the model.

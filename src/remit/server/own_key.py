@@ -1,4 +1,4 @@
-"""``GET /v1/key``: the rights and remaining limits of the key that reads it."""
+"""``GET /v1/key``: the rights and remaining limits of the caller's key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def own_key_routes(
     ``/key`` (see :func:`paths_of`).
 
     Any valid key may read itself, whatever its role. The answer has the key's rights, owners and
-    accounts, the widest account last. Reading records nothing. The handler raises the HttpError of
+    accounts with their remaining amounts, the widest account last. An agent's token has no
+    accounts. Reading records nothing. The handler raises the HttpError of
     :meth:`Authenticator.caller` for a refused caller, and LedgerError if the accounts cannot be
     read.
 

@@ -30,10 +30,11 @@ async def list_own(
     send: Send,
     shown: Callable[[bytes], bytes] = bytes,
 ) -> None:
-    """Answer with the caller's own objects in a provider's list.
+    """Answer with the caller's own objects in a provider's list, in the provider's order.
 
-    At most 100 pages of the provider are read to fill one page of the answer. The provider's error,
-    or an answer that is no list, is sent unchanged. Nothing is recorded.
+    At most 100 pages of the provider are read to fill one page of the answer, whose ``has_more``
+    and ids of the ends are set anew. The provider's error, or an answer that is no list, is sent
+    unchanged. Nothing is recorded.
 
     Args:
         door: reads the provider's pages, and knows the owners.

@@ -1,4 +1,4 @@
-"""Requests that call no model: they are passed on to the provider of the client's own dialect.
+"""Requests that call no model, passed on to the provider of the client's own dialect.
 
 :data:`remit.providers.wire.PASSED_PATHS` lists the requests. The steps of one:
 
@@ -60,7 +60,8 @@ class PassThrough:
     def find(self, scope: Scope) -> dict[str, Handler]:
         """Return the handlers of a request's path, keyed by method; empty if none is passed on.
 
-        A path of both dialects belongs to the one that the request's headers show.
+        A path of both dialects belongs to the dialect that path and headers of the request show.
+        Authentication and ownership are checked by the handlers, not here.
 
         Args:
             scope: ASGI's scope of the request.
@@ -85,7 +86,7 @@ class PassThrough:
     async def _serve(
         self, row: PassedPath, ids: tuple[str, ...], scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Answer one request.
+        """Answer a request: relay a read, or record a change as a call.
 
         Raises:
             HttpError: 403, the key's allow-list does not have the request; 404, the request names
@@ -108,7 +109,7 @@ class PassThrough:
         if not row.changes:
             await door.relay(provider_id, path, caller, send, receive)
             return
-        body, upload = await self._body(row, path, scope, caller, receive)
+        body, upload = await self._body(row, path, caller, receive)
         request = AsgiRequest(scope, receive, send)
         relay = Relay(body, request)
         if row.method == "DELETE" and found is not None and row.template.count("{") == 1:
@@ -127,9 +128,8 @@ class PassThrough:
         await request.drain()
 
     async def _body(
-        self, row: PassedPath, path: str, scope: Scope, caller: AuthenticatedRequest,
-        receive: Receive,
-    ) -> tuple[Body, FormUpload | None]:  # fmt: skip
+        self, row: PassedPath, path: str, caller: AuthenticatedRequest, receive: Receive
+    ) -> tuple[Body, FormUpload | None]:
         """Return the body of a change; a long form with the upload that is still to be read."""
         if caller.headers.get(b"content-type", b"").lower().startswith(b"multipart/form-data"):
             allow = partial(self._allow, caller)
@@ -203,7 +203,7 @@ def _amount(row: PassedPath, caller: AuthenticatedRequest) -> Amount:
 def _note(
     row: PassedPath, provider_id: str, path: str, caller: AuthenticatedRequest
 ) -> ObjectChange:
-    """Return the hook that records the request line, and the owners of the objects it makes."""
+    """Return the hook that records the request line, and the owners of the new objects."""
     owner = owner_of(caller.identity)
 
     def keep_new(tx: Transaction, exchange_id: str, answer: ProviderResponse) -> None:
@@ -215,7 +215,10 @@ def _note(
 
 
 def _text_at(answer: bytes, member: tuple[str, ...]) -> str:
-    """Return a member's text in an answer, or in the first event of a stream that has it."""
+    """Return a member's text in an answer, or in a stream's first event with that member.
+
+    Empty if the member is missing everywhere.
+    """
     lines = [line[5:] for line in answer.splitlines() if line.startswith(b"data:")]
     for text in (answer, *lines):
         try:

@@ -1,4 +1,4 @@
-"""Requests that are passed on to a provider of the client's own dialect, for objects it stores.
+"""Requests for objects that a provider stores, passed on in the client's own dialect.
 
 Objects are files, batches, responses, vector stores and so on. The gateway records each one's
 owner, and nobody else can see it. Requests that change something are recorded; requests that only
@@ -76,7 +76,7 @@ class ProviderDoor:
         )  # fmt: skip
 
     async def caller(self, scope: Scope) -> AuthenticatedRequest:
-        """Authenticate a request, count it under the caller's key, and return it with its caller.
+        """Authenticate a request, count the request under the caller's key, and return both.
 
         Args:
             scope: ASGI's scope of the request.
@@ -119,10 +119,10 @@ class ProviderDoor:
         return isinstance(self._gateway.providers.get(provider_id), UpstreamProvider)
 
     def provider_for(self, endpoint: Endpoint) -> str:
-        """Return the id of the provider for an endpoint: the one named like its dialect, else the
-        first.
+        """Return the id of the provider for an endpoint.
 
-        Only providers that are reached over HTTP and have the endpoint count.
+        Among the providers that are reached over HTTP and have the endpoint, the one named like its
+        dialect is taken, else the first.
 
         Args:
             endpoint: the endpoint that stores the objects.
@@ -171,7 +171,8 @@ class ProviderDoor:
         Raises:
             HttpError: as :meth:`change`; 409, the provider has deleted the object and the call is
                 recorded, but some of the content is archived or cannot be erased.
-            LedgerError: the entry that made the object cannot be read, or the content not erased.
+            LedgerError: the entry that made the object cannot be read, or the content not erased;
+                the provider has deleted the object then.
         """
         response = await self.change(
             caller, found.provider_id, body, method="DELETE", path=path,
@@ -229,7 +230,7 @@ class ProviderDoor:
     async def require_own(
         self, texts: Sequence[str], caller: AuthenticatedRequest, body: Body | None = None
     ) -> None:
-        """Check that a request names no object of another caller.
+        """Check that a request names no object of another caller. No provider is asked.
 
         If tenants share the provider's account, each object that the body names must be the
         caller's own.
@@ -280,7 +281,7 @@ class ProviderDoor:
         upload: FormUpload | None = None,
         sink: EventSink | None = None,
     ) -> PromptResponse:
-        """Pass a request to a provider, and record it as a call.
+        """Pass a request to a provider, and record the exchange as a call.
 
         The call is made once, without retries; an idempotency key of the client is ignored.
 
@@ -328,9 +329,9 @@ class ProviderDoor:
     async def fetch(
         self, provider_id: str, path: str, caller: AuthenticatedRequest
     ) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
-        """Read something from a provider; nothing is recorded.
+        """Read something from a provider with ``GET``; nothing is recorded.
 
-        A body above the limit for lists is refused.
+        A body above 32 MB is refused with 502. An error of the provider is returned, except 401.
 
         Args:
             provider_id: id of the provider.
@@ -363,9 +364,9 @@ class ProviderDoor:
         send: Send,
         receive: Receive | None = None,
     ) -> None:
-        """Send a provider's object to the client as it arrives; an error is sent as a whole.
+        """Send a provider's object to the client in pieces, on their arrival.
 
-        Nothing is recorded.
+        An error of the provider is sent as a whole. Nothing is recorded.
 
         Args:
             provider_id: id of the provider.
@@ -443,7 +444,7 @@ class ObjectChange:
 
 
 def said_of(kind: str) -> str:
-    """Return the kind of an object as people say it: ``vector store``."""
+    """Return the kind of an object in words, such as ``vector store``."""
     return kind.rpartition("/")[2].replace("_", " ")
 
 

@@ -208,6 +208,9 @@ def refusal_body(
 def error_event(endpoint: str, status: int, code: str, message: str) -> bytes:
     """Return an error inside a stream, as a server-sent event of the endpoint's dialect.
 
+    For Bedrock's ``converse`` the event has Anthropic's form; :mod:`~remit.server.stream_forms`
+    makes a frame of it.
+
     Args:
         endpoint: name of the endpoint, such as ``openai.chat``.
         status: HTTP status that the error would have.

@@ -77,9 +77,10 @@ class Relay:
         return bool(self._held)
 
     async def take(self, event: Any) -> bool:
-        """Handle one event of the gateway, and wait until the client's connection accepts more.
+        """Handle an event of the gateway, then wait until the client's connection accepts more.
 
-        An event that cannot be translated is not raised here but by :meth:`finish`.
+        The provider's last event is held back for :meth:`finish`. A new attempt drops unsent
+        events. An event that cannot be translated is not raised here but by :meth:`finish`.
 
         Args:
             event: a chunk of the provider, a neutral event, or the dispatch of an attempt.
@@ -187,8 +188,9 @@ class Relay:
     def finish(self, response: PromptResponse) -> None:
         """Send the end of the stream, after the exchange was recorded.
 
-        The provider's last event is sent, or an error event for a failed call. The call's headers
-        go first, as a comment.
+        The provider's last event is sent, or an error event for a failed call that did not end with
+        the provider's own. The call's headers go first, as a comment, except to Gemini's clients
+        and for audio.
 
         Args:
             response: the call's response.
@@ -221,8 +223,9 @@ class Relay:
         return b"" if silent else end_comment(response)
 
     def all_at_once(self, response: PromptResponse) -> None:
-        """Send a complete answer as a stream: a replayed one, or one of a provider that does not
-        stream. The answer goes to the client's connection at once, with its end.
+        """Send a complete answer as a stream, with its end.
+
+        The answer is a replay, or that of a provider that does not stream.
 
         Args:
             response: outcome of a successful call.

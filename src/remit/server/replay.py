@@ -40,10 +40,11 @@ _KEY = "recorded"  # In place of each provider's key, which no request contains.
 
 
 class ReplayServer(LoopbackServer):
-    """A server on a loopback port that replays a recorded run, until it is closed.
+    """A server on a loopback port that replays a recorded run, until :meth:`close`.
 
-    Creation starts the server in a background thread. Any key is accepted. A scratch ledger in a
-    temporary directory takes the entries of the replay, and is deleted by :meth:`close`.
+    Creation starts the server in a background thread. Any key is accepted. Only requests for this
+    machine are answered. A scratch ledger in a temporary directory takes the entries of the replay,
+    and is deleted by :meth:`close`.
 
     Args:
         recording: the run. Its ledger stays open, and is only read.
@@ -149,7 +150,7 @@ class _Application:
 
 
 class _Recorded:
-    """Authenticates every caller as the recorded one."""
+    """Authenticates every caller as the recorded caller."""
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity

@@ -1,4 +1,4 @@
-"""Reading bodies from ASGI, and sending answers to it."""
+"""Bodies read from ASGI, answers sent through ASGI, and the dialects of clients."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ async def read_body(
 ) -> bytes:
     """Return the whole body of an ASGI request.
 
-    The whole body is in memory afterwards.
+    Bytes are counted in ``share`` before they are read if the length is announced, else as they
+    arrive.
 
     Args:
         receive: ASGI's function.
@@ -209,7 +210,7 @@ def json_answer(value: Any, status: int = 200, headers: Headers = ()) -> Answer:
 
 
 def refusal(shape: Shape, error: HttpError) -> Answer:
-    """Return an error as an answer in the client's dialect.
+    """Return an error as an answer in the client's dialect, with the headers of :func:`limits_of`.
 
     Args:
         shape: the dialect.
@@ -266,16 +267,15 @@ async def reply(send: Send, answer: Answer) -> None:
         await send(message)
 
 
-async def reply_json(send: Send, value: Any, status: int = 200, headers: Headers = ()) -> None:
+async def reply_json(send: Send, value: Any, status: int = 200) -> None:
     """Send a complete answer of JSON.
 
     Args:
         send: ASGI's function that takes the answer.
         value: a JSON value, or encoded bytes.
         status: the HTTP status.
-        headers: further headers.
     """
-    await reply(send, json_answer(value, status, headers))
+    await reply(send, json_answer(value, status))
 
 
 async def reply_raw(

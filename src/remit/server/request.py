@@ -148,7 +148,7 @@ class AsgiRequest:
         self._task = asyncio.current_task()
 
     async def serve(self, handler: Handler) -> None:
-        """Run a handler, then send the data that it left.
+        """Run a handler, then send all unsent data.
 
         An error of the handler is raised unchanged. Data is not sent then; the watch for a
         disconnect ends in any case.

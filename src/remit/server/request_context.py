@@ -24,7 +24,7 @@ class RequestContext(Struct, frozen=True, gc=False):
     Attributes:
         session_id: the session of ``x-remit-session``, of the caller's token, or of key and day.
         named_session_id: the session of ``x-remit-session``; empty without that header.
-        subject_id: the person of ``x-remit-subject``; empty if the request names nobody.
+        subject_id: the person of ``x-remit-subject``, else that of a device's key; may be empty.
         agent_id: the agent of ``x-remit-agent``, or the caller's name.
         key_id: the caller's key; empty for a token without one.
         work_order_id: the order of ``x-remit-work-order`` or of the token; may be empty.

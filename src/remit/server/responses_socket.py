@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from contextlib import ExitStack
 from typing import Any
 
 from remit.kernel.json_members import elements, members, spans
@@ -51,7 +52,7 @@ def socket_routes(calls: ModelCalls, max_body_bytes: int) -> dict[str, SocketHan
 
 
 class ResponsesSocket:
-    """The conversation on one WebSocket.
+    """The conversation on a WebSocket.
 
     :meth:`serve` is called once. The remembered conversation ends with the connection.
 
@@ -71,19 +72,18 @@ class ResponsesSocket:
     async def serve(self) -> None:
         """Answer the handshake, then each message until the connection closes.
 
-        The socket holds a place of its key meanwhile. After sixty minutes it is closed. Errors are
-        answered as messages or in the handshake.
-
-        Raises:
-            HttpError: 429, the key has as many requests in progress as it may have.
+        The socket holds a place of its key during that time. After sixty minutes the socket is
+        closed. Errors are answered as messages or in the handshake, such as 401, or 429 if the key
+        has as many requests in progress as it may have.
         """
         socket = self._socket
-        try:
-            caller = await self._calls.admit(socket)
-        except HttpError as error:
-            socket.refuse(error)
-            return
-        with self._calls.hold(socket, caller) as share:
+        with ExitStack() as place:
+            try:
+                caller = await self._calls.admit(socket)
+                share = place.enter_context(self._calls.hold(socket, caller))
+            except HttpError as error:
+                socket.refuse(error)
+                return
             if not socket.accept():
                 return
             try:
@@ -158,7 +158,7 @@ class ResponsesSocket:
         return value, fields, items
 
     def _warm_up(self, value: dict[str, Any], items: list[bytes] | None) -> None:
-        """Answer a message with ``generate: false``: keep its items, and send nothing."""
+        """Answer a message with ``generate: false``, and keep its items without a call."""
         if items is None or value.get("previous_response_id") not in (None, self._last_id):
             said = "generate can be false for a list of items that starts or continues this chain."
             self._refuse(HttpError(400, "invalid_request", said, param="generate"))
@@ -176,7 +176,7 @@ class ResponsesSocket:
         self._remember(response["id"], [], items)
 
     def _remember(self, response_id: str, output: list[bytes], items: list[bytes]) -> None:
-        """Keep a conversation for the next message, unless it is longer than a body may be."""
+        """Keep a conversation for the next message; forget a conversation longer than a body."""
         self._last_id, self._items = "", []
         whole = items + output
         if response_id and sum(map(len, whole)) <= self._max_bytes:
@@ -246,7 +246,7 @@ class _SocketCall:
         self.started = True
 
     def write(self, data: bytes) -> None:
-        """Send each complete event of ``data`` as one message."""
+        """Send each complete event of ``data`` as a message."""
         for event in self._events.feed(data):
             if event.data:
                 self._send(event.data if isinstance(event.data, bytes) else event.data.encode())

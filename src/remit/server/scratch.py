@@ -15,7 +15,7 @@ _LOCK = ".in-use"
 
 @contextlib.contextmanager
 def scratch_folder(prefix: str) -> Iterator[str]:
-    """Make a temporary directory for the block, yield its path, and remove it afterwards.
+    """Make a temporary directory, yield its path, and remove the directory after the block.
 
     The directory holds a lock file while in use. Directories with the same prefix whose processes
     have died are removed first.

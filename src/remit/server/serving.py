@@ -1,4 +1,4 @@
-"""``remit serve``: one process, or several."""
+"""``remit serve``, with a single process or several."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def serve(
 ) -> None:
     """Serve a root until SIGTERM or SIGINT; then let calls end, and return. Blocks.
 
-    SIGHUP reads the configuration again. ``PROMETHEUS_MULTIPROC_DIR`` is set meanwhile if there are
-    several workers and the variable is not set. SIGHUP is ignored until the server runs. The socket
-    is closed at the end.
+    SIGHUP reads the configuration again, and is ignored until the server runs.
+    ``PROMETHEUS_MULTIPROC_DIR`` is set during the call if there are several workers and the
+    variable is not set. The socket is closed at the end. Call it in the main thread.
 
     Args:
         root: directory of an existing root.
@@ -42,9 +42,9 @@ def serve(
         by: the user who runs the server, for the record.
 
     Raises:
-        RemitError: the root cannot be opened; the server cannot listen on the address, or may not
-            in dev mode; or workers die repeatedly as they start.
-        SystemExit: a second signal cancelled the calls in flight.
+        RemitError: the configuration or the root cannot be used; the server cannot listen on the
+            address, or may not in dev mode; or workers die repeatedly as they start.
+        SystemExit: a second signal cancelled the calls in flight; the status is 143.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # No server is there yet to reload.
     settings = load_settings(Root(root).config, flags=flags).settings.server

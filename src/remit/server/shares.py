@@ -1,4 +1,4 @@
-"""Limits on the requests in flight and the body bytes of one key, and of one tenant.
+"""Limits on the requests in flight and the body bytes of a key, and of a tenant.
 
 :data:`remit.gateway.memory.memory` counts all bytes of the process.
 """
@@ -28,10 +28,16 @@ class Shares:
 
     Args:
         most_calls: largest number of calls in flight in this process.
-        most_body_bytes: longest body.
+        most_body_bytes: longest body, in bytes.
         within: the shares of all tenants of the process, and the name of the tenant under which
             these requests are counted there too.
         of: ``key`` or ``tenant``, for messages.
+
+    Attributes:
+        calls_of: requests in flight, keyed by key or tenant.
+        bytes_of: counted bytes of bodies, keyed by key or tenant.
+        calls_of_one: largest number of requests of one key or tenant.
+        bytes_of_one: largest number of bytes of one key or tenant.
     """
 
     def __init__(
@@ -52,9 +58,9 @@ class Shares:
 
 
 class Share:
-    """The place and the body bytes of one request, until :meth:`end`.
+    """The place and the body bytes of a request, until :meth:`end`.
 
-    Nothing is counted before :meth:`begin`.
+    No place and no body bytes are counted before :meth:`begin`. For one event loop.
 
     Args:
         shares: the counts of the application that answers.
@@ -147,9 +153,10 @@ class Share:
         self._holding.resize(size)
 
     def end(self) -> None:
-        """Release the place and the bytes of the request, also in the shares above.
+        """Release the place and all bytes of the request, also in the shares of all tenants.
 
-        Repeated calls have no effect.
+        The bytes that :meth:`hold` counted are released too. Nothing is raised, and a repeated call
+        has no effect.
         """
         key, shares = self._key, self._shares
         if self._above is not None:

@@ -79,7 +79,7 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
 
 
 def _end_lost(listening: socket.socket) -> None:
-    """Enable TCP keepalive, inherited by accepted connections, to end those of lost clients."""
+    """Enable TCP keepalive, which accepted connections inherit, to detect lost clients."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if (option := getattr(socket, name, None)) is not None:
@@ -93,7 +93,7 @@ def url_of(listening: socket.socket) -> str:
 
 
 def require_loopback(host: str) -> None:
-    """Require that a dev mode server listens on loopback only, because it authenticates nobody.
+    """Raise RemitError unless a server in dev mode, which authenticates nobody, is on loopback.
 
     Args:
         host: an IP address or ``localhost``; other names are not resolved and are refused.

@@ -64,14 +64,17 @@ class StoredChats:
         self._door = door
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """Return the handlers, keyed by (method, path)."""
+        """Return the handler that lists completions, keyed by (method, path)."""
         return {
             ("GET", path): partial(self._serve, self._list)
             for path in paths_of("/chat/completions", "openai")
         }
 
     def templates(self) -> dict[tuple[str, str], ObjectHandler]:
-        """Return the handlers of single completions, keyed by (method, path template)."""
+        """Return the handlers of single completions, keyed by (method, path template).
+
+        A completion can be shown, with its messages too, changed in its metadata, and deleted.
+        """
         found: dict[tuple[str, str], ObjectHandler] = {}
         for path in paths_of("/chat/completions/{id}", "openai"):
             found["GET", path] = partial(self._serve, self._show)
@@ -294,7 +297,7 @@ def _model_of(made: LedgerEntry) -> str:
 
 
 def _shown(message: Any, name: str) -> dict[str, Any]:
-    """Return a message as the API lists it: with an id, and with its parts apart from its text."""
+    """Return a message in the form of the API: with an id, and its parts apart from its text."""
     content = message.get("content")
     parts = content if isinstance(content, list) else None
     return {**message, "id": name, "content": None if parts else content, "content_parts": parts}

@@ -29,7 +29,7 @@ class Strangers:
         self._of.setdefault(address, {})[connection] = None
 
     def remove(self, address: str, connection: Connection) -> None:
-        """Remove a connection that brought a good key or was closed; it may be absent.
+        """Remove a connection that brought a good key or was closed; ignore an absent connection.
 
         Args:
             address: address of the client.

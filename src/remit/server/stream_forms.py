@@ -17,7 +17,10 @@ _JSON = "application/json"
 
 
 def reframed(endpoint: Endpoint, request: Request) -> Request:
-    """Return a request whose answer has the form that its path demands; itself for most paths.
+    """Return a request whose answer has the form that its path demands.
+
+    Gemini's ``generateContent`` without ``alt=sse`` gets :class:`ArrayRequest`, Bedrock's paths get
+    :class:`FrameRequest`. Any other request is returned itself.
 
     Args:
         endpoint: the endpoint of the path.
@@ -75,13 +78,17 @@ class _Reframed:
 
 
 class ArrayRequest(_Reframed):
-    """A request of Gemini's whose events become the elements of one JSON array."""
+    """A request of Gemini's, the events of whose answer become elements of a JSON array.
+
+    The answer is a stream of ``application/json``. Comments are left out. A whole answer, such as
+    an error, is sent unchanged.
+    """
 
     content_type = _JSON.encode()
     _next = b"["
 
     def framed(self, event: SseEvent) -> bytes:
-        """Return the element of an event, with what stands before it."""
+        """Return an event's data after ``[`` for the first event, else after a comma."""
         before, self._next = self._next, b",\r\n"
         return before + event.data
 
@@ -93,6 +100,8 @@ class ArrayRequest(_Reframed):
 
 class FrameRequest(_Reframed):
     """A request of Bedrock's: events become frames, and errors have Bedrock's form.
+
+    Comments are left out. A whole answer is sent unchanged, except an error.
 
     Args:
         request: where the answer is written.
@@ -111,7 +120,11 @@ class FrameRequest(_Reframed):
         super().begin(status, [*headers, within] if self._is_invoke else headers)
 
     def answer(self, answer: Answer) -> None:
-        """Send a complete answer; an error of another form becomes one of Bedrock's."""
+        """Send a complete answer; an error (400 and above) gets Bedrock's form and headers.
+
+        Args:
+            answer: the answer; a body without a member ``error`` is not changed.
+        """
         if answer.status >= 400:
             body = answer.body if b'"error"' not in answer.body else dump(_said(answer.body))
             named = (b"x-amzn-errortype", bedrock_exception(answer.status).encode())
@@ -120,7 +133,11 @@ class FrameRequest(_Reframed):
         self._request.answer(answer)
 
     def framed(self, event: SseEvent) -> bytes:
-        """Return the frame of an event."""
+        """Return the frame of an event, whose data becomes the frame's JSON.
+
+        An event named ``error`` becomes an exception with its message only. With ``is_invoke`` any
+        other event is a ``chunk`` with the data in base64.
+        """
         about = {":content-type": _JSON}
         if event.name == "error":
             said = _said(event.data)

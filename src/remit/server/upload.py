@@ -1,4 +1,4 @@
-"""A form with files that is sent to a provider while it arrives, so that it needs no memory."""
+"""A form with files, sent to a provider while the form arrives, so that no memory is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from remit.server.request_context import AuthenticatedRequest
 Allow = Callable[[list[tuple[str, str]]], Awaitable[None]]
 """Checks name and text of text fields; raises HttpError to refuse the form that has them."""
 
-_WHOLE_FORM_BYTES = 1 << 20
+_SHORT_FORM_BYTES = 1 << 20
 """Shorter forms are read as a whole, and checked before anything is recorded or sent."""
 
 
@@ -58,12 +58,11 @@ class FormUpload:
         self._allow = allow
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the bytes of the form as they arrive.
-
-        May be iterated once. Each piece is checked before it is yielded.
+        """Yield the bytes of the form in pieces, each after its check. May be iterated once.
 
         Raises:
-            ProviderError: :attr:`refused` says why the form is not sent to its end.
+            ProviderError: the form is too long, too slow, malformed or not allowed, or the client
+                disconnected; :attr:`refused` is set to the reason.
         """
         try:
             async for piece in self._checked():
@@ -100,10 +99,10 @@ async def read_form(
     receive: Receive,
     allow: Allow,
 ) -> tuple[Body, FormUpload | None]:
-    """Return the form of a request; a long one has arrived in part, and comes with its upload.
+    """Return the form of a request, and for a long form the upload that reads the rest.
 
-    A form of at most 1 MiB, or with a content coding, is read and checked as a whole; its second
-    value is None.
+    A form of at most 1 MiB, or with a content coding, is read and checked as a whole; the second
+    value is then None. Of any other form nothing is read yet.
 
     Args:
         settings: limits of bodies.
@@ -120,7 +119,7 @@ async def read_form(
     kind, most = caller.text(b"content-type"), settings.max_upload_bytes
     length = caller.headers.get(b"content-length", b"")
     known = int(length) if length.isdigit() else None
-    is_short = known is not None and known <= _WHOLE_FORM_BYTES
+    is_short = known is not None and known <= _SHORT_FORM_BYTES
     try:
         if is_short or b"content-encoding" in caller.headers:
             raw = await read_decoded(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from remit.server.connection import Connection
 
 _PING_S = 30.0  # A client that has not answered one ping when the next is due is gone.
-_MOST_WAITING = 4  # messages received and not yet read
+_MAX_WAITING = 4  # messages received and not yet read
 _HANDSHAKE = (b"host", b"upgrade", b"connection", b"sec-websocket-key", b"sec-websocket-version")
 _CONTROL = (Opcode.PING, Opcode.PONG, Opcode.CLOSE)
 
@@ -33,16 +33,16 @@ SocketHandler = Callable[["WebSocket"], Awaitable[None]]
 
 
 class WebSocket:
-    """A WebSocket of one client, from its handshake to its close.
+    """A WebSocket of a client, from its handshake to its close.
 
-    For the connection it takes the place of a call in progress. The handler accepts or refuses the
-    handshake, then receives and sends until it returns. A client that answers no ping for 30 s is
-    disconnected.
+    For the connection the WebSocket takes the place of a call in progress. The handler accepts or
+    refuses the handshake, then receives and sends until it returns. A client that answers no ping
+    for 30 s is disconnected.
 
     Args:
         connection: the client's connection, whose request is the handshake.
         early: bytes that followed the request.
-        max_bytes: longest message.
+        max_bytes: longest message, in bytes.
 
     Attributes:
         path: path of the request, without its query.
@@ -146,7 +146,7 @@ class WebSocket:
             self._reader = self._connection.loop.create_future()
             await self._reader
         message = self._messages.popleft()
-        if len(self._messages) < _MOST_WAITING and self._connection.flow.read_paused:
+        if len(self._messages) < _MAX_WAITING and self._connection.flow.read_paused:
             self._connection.flow.resume_reading()
         return message
 
@@ -170,22 +170,21 @@ class WebSocket:
         await self._connection.flow.drain()
 
     def on_close(self, callback: Callable[[], None] | None) -> None:
-        """Call ``callback`` when the client closes the connection; None removes the callback.
+        """Call ``callback`` when the client closes or loses the connection; None removes it.
 
         Args:
             callback: takes no arguments; runs in the event loop.
         """
         self._on_close = callback
 
-    def close(self, code: int, reason: str = "") -> None:
+    def close(self, code: int) -> None:
         """Send a close frame and wake the reader; send none if the socket is not open.
 
         Args:
             code: a code of RFC 6455, 7.4.
-            reason: a short text for the client.
         """
         if self._protocol.state is State.OPEN:
-            self._protocol.send_close(code, reason)
+            self._protocol.send_close(code)
             self._flush()
         self._wake()
 
@@ -247,7 +246,7 @@ class WebSocket:
         self._flush()
         if self._protocol.state is not State.OPEN:
             self._closed()
-        elif len(self._messages) >= _MOST_WAITING or self._connection.flow.write_paused:
+        elif len(self._messages) >= _MAX_WAITING or self._connection.flow.write_paused:
             self._connection.flow.pause_reading()
 
     def _take(self, frame: Frame) -> None:

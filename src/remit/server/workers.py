@@ -1,4 +1,4 @@
-"""The processes of ``remit serve --workers N``: starts, replaces, signals and ends them."""
+"""The processes of ``remit serve --workers N``, from their start to their end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STEP_BACK, _RELOAD = "step back", "reload"
 
 
 class Workers:
-    """Worker processes that share one listening socket.
+    """Worker processes that share a listening socket.
 
     A worker that dies is replaced, with a growing pause. No worker outlives this process: each is
     killed when the process ends in any way. :meth:`run` is called once.
@@ -59,7 +59,7 @@ class Workers:
         self._again = False  # True if a SIGHUP came during a reload.
 
     def run(self, ready: Callable[[], None]) -> bool:
-        """Run the workers until a signal ends them. Blocks; call it in the main thread.
+        """Run the workers until an end signal. Blocks; call it in the main thread.
 
         SIGTERM and SIGINT end the workers, SIGHUP has one after the other read the configuration
         again. The handlers stay installed. The listening socket is closed at the first end signal.
@@ -126,7 +126,7 @@ class Workers:
                     os.kill(slot.process.pid, signal.SIGTERM)
 
     def _reload_next(self) -> None:
-        """Have the next worker read the configuration again, unless one is reading.
+        """Have the next worker read the configuration again, unless a worker is reading.
 
         A SIGHUP that comes during a reload starts another round for all workers.
         """
@@ -193,7 +193,7 @@ class Workers:
 
 
 class _Slot:
-    """The place of one worker: its process, its pipe and the time of its next start."""
+    """The place of a worker: its process, its pipe and the time of its next start."""
 
     def __init__(self) -> None:
         self.process: Any = None

@@ -1,4 +1,4 @@
-"""Model calls: exchanges joined with the worker's notes of them, and with failed attempts."""
+"""Model calls: exchanges joined with the worker's notes and with failed attempts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIELDS = (
 
 
 class Calls:
-    """The model calls of one turn, as steps of a journey.
+    """The model calls of a turn, as steps of a journey.
 
     The ledger is read only for exchanges outside the turn; its errors are raised.
 
@@ -40,8 +40,7 @@ class Calls:
         self._exchanges = {e.id: e for e in entries if e.event_type == "EXCHANGE"}
 
     def steps(self, entries: Iterable[LedgerEntry]) -> list[dict[str, Any]]:
-        """Return the model calls among some entries as steps, in order of the time at which they
-        started.
+        """Return the model calls among some entries as steps, in order of their start.
 
         ``EXCHANGE``, ``LLM_CALL`` and ``EXCHANGE_ORPHANED`` entries of one call are one step. A
         failed attempt is listed under the attempt that followed it. A call that was answered from

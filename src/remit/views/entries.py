@@ -1,4 +1,4 @@
-"""Entries as journeys read them: place, work order, values as plain data, sums over them."""
+"""Readers of entries for journeys: place, work order, values as plain data, and sums."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def place_of(entry_id: str) -> int:
 
 
 def order_of(entry: LedgerEntry) -> str:
-    """Return the id of the work order that an entry belongs to; empty without one.
+    """Return the id of the work order that an entry belongs to; empty without an order.
 
     The metadata is read first, then its provenance. A value that is no text counts as none.
 
@@ -38,7 +38,7 @@ def order_of(entry: LedgerEntry) -> str:
 
 
 def session_of(entry: LedgerEntry) -> str:
-    """Return the id of the session that an entry belongs to; empty without one.
+    """Return the id of the session that an entry belongs to; empty without a session.
 
     The metadata is read first, then its provenance. A value that is no text counts as none.
 
@@ -88,8 +88,11 @@ def between_ms(start: str | None, end: str | None) -> float | None:
     """Return the milliseconds between two timestamps, at least 0; ``None`` if one is missing.
 
     Args:
-        start: ISO 8601; another text raises ValueError.
+        start: ISO 8601.
         end: ISO 8601; an earlier time than ``start`` gives 0.
+
+    Raises:
+        ValueError: a text is not ISO 8601.
     """
     if not start or not end:
         return None
@@ -98,7 +101,7 @@ def between_ms(start: str | None, end: str | None) -> float | None:
 
 
 def _named(entry: LedgerEntry, name: str) -> str:
-    """A name as the ledger's columns have it: on top, else in the provenance."""
+    """Return a name from the metadata, else from the provenance, as the ledger's columns do."""
     provenance = entry.metadata.get("provenance")
     value = entry.metadata.get(name)
     if not value and isinstance(provenance, dict):
@@ -121,9 +124,9 @@ def _count(value: Any) -> int:
 
 
 class Tally:
-    """Adds up what entries used. A call without a price makes the cost unknown, never 0.
+    """The sums of calls, tokens and costs of the entries that were added.
 
-    Retries and failed calls count too.
+    A call without a price makes the cost unknown, never 0. Retries and failed calls count too.
     """
 
     def __init__(self) -> None:
@@ -136,7 +139,8 @@ class Tally:
     def add(self, entry: LedgerEntry) -> None:
         """Count an entry: model calls with tokens and costs, lost calls, charges and tool calls.
 
-        Any other event type changes nothing. A call without a price counts as unpriced.
+        Any other event type changes nothing. A call without a price counts as unpriced; a lost call
+        that was settled at no tokens costs 0.
 
         Args:
             entry: the entry; its content is not needed.

@@ -18,8 +18,9 @@ Pairs = Sequence[tuple[str, str]]
 def examples_of(loader: ContractLoader | None) -> Callable[[str, str], Pairs]:
     """Return a function that gives the examples of a contract's pack by contract id and version.
 
-    The function takes an empty version for the newest. Each result is cached. The function returns
-    no examples if the contract or the pack is missing or unusable.
+    The function takes an empty version for the newest, and returns pairs of question and answer.
+    Each result is cached. The function returns no examples if the contract or the pack is missing
+    or unusable; it raises no error for that.
 
     Args:
         loader: the loader of the root's contracts; ``None`` for no examples at all.

@@ -1,4 +1,4 @@
-"""Reasons of fallbacks: calls that another model answered than the one requested first."""
+"""Reasons of fallbacks, in which another model answered than the model requested first."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def read_fallbacks(
 ) -> Fallbacks:
     """Return the reasons for which calls fell back to another model, the most frequent first.
 
-    Only the latest fallbacks are read: at most 500 rows of usage, 5,000 exchanges in all, and 1,000
-    of one session in a quarter hour. ``read`` and ``calls`` of the result tell whether the reasons
-    cover all fallbacks.
+    A call that skipped several models counts for each of them. Only the latest fallbacks are read:
+    at most 500 rows of usage, 5,000 exchanges in all, and 1,000 of one session in a quarter hour.
+    ``read`` and ``calls`` of the result tell whether the reasons cover all fallbacks.
 
     Args:
         ledger: the ledger of the calls.
@@ -144,7 +144,7 @@ def read_fallbacks(
 def _exchanges(
     ledger: LedgerClient, quarter: int, session_id: str, most: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Ids and metadata of the exchanges of a session in a quarter of an hour, the latest first."""
+    """Yield id and metadata of a session's exchanges in a quarter hour, the latest first."""
     ends = []
     for place in (quarter, quarter + 1):
         text = datetime.fromtimestamp(place * QUARTER_S, UTC).isoformat()[:16]

@@ -154,7 +154,7 @@ def _turns(
 def _nest(
     turn: dict[str, Any], ledger: LedgerPort, with_content: bool, above: tuple[str, ...]
 ) -> None:
-    """Put the sessions of sub-agents below the calls that they answer."""
+    """Put the sessions of sub-agents below the tool calls with their answers."""
     for order in turn["work_orders"]:
         for step in order["steps"]:
             name = step.get("sub_session_id")
@@ -178,7 +178,7 @@ def _nest(
 
 
 def gates_of(turn: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the quality gates of a turn, then those of its sub-agents' turns.
+    """Yield the quality gates of a turn, then the gates of all nested turns of sub-agents.
 
     Args:
         turn: a turn of a journey.
@@ -193,7 +193,7 @@ def gates_of(turn: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _counted(
     ledger: LedgerPort, session: str, places: Places, chosen: list[Place]
 ) -> tuple[Tally, int]:
-    """Return the usage of some turns and the number of work orders that they planned."""
+    """Return the usage of some turns and the number of work orders planned there."""
     stream, tally, orders = _Stream(ledger, session, False), Tally(), 0
     for place in chosen:
         for entry in stream.entries(places, place):
@@ -203,8 +203,7 @@ def _counted(
 
 
 class _Stream:
-    """Reads the entries of a session by place; those of the next place come from where
-    the last one stopped."""
+    """Reads the entries of a session by place, each place after the end of the last."""
 
     def __init__(self, ledger: LedgerPort, session: str, with_content: bool) -> None:
         self._ledger = ledger
@@ -231,7 +230,7 @@ class _Stream:
         return sorted(found, key=lambda entry: place_of(entry.id))
 
     def _of_call(self, found: list[LedgerEntry]) -> list[LedgerEntry]:
-        """Return the entries of one client's call: all its attempts, and no other call's.
+        """Return the entries of a single client's call: all its attempts, and no other call's.
 
         Calls of a session can run at the same time, so attempts can be anywhere before the end.
         """

@@ -1,4 +1,4 @@
-"""The learning report as one self-contained HTML page with pictures."""
+"""The learning report as a self-contained HTML page with pictures."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ _STEPS = (1, 2, 5)  # times a power of ten: where an axis may end
 
 
 def learning_page(report: Mapping[str, Any]) -> str:
-    """Return a learning report as one HTML page with pictures and its style sheet.
+    """Return a learning report as a single HTML page with pictures and its style sheet.
 
     The page has no script and loads nothing. All text from the ledger is escaped, with invisible
     characters written out.
 
     Args:
-        report: the result of :meth:`remit.learning.meta.Report.to_dict`; a missing key raises
-            KeyError.
+        report: the result of :meth:`remit.learning.meta.Report.to_dict`.
+
+    Raises:
+        KeyError: the report lacks a key.
     """
     style = style_sheet("page.css", "learning.css")
     shown = {**learning_shown(report), "style": style, "style_hash": style_hash(style)}
@@ -47,11 +49,13 @@ def learning_shown(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that ``learned.html.j2`` shows of a report.
 
     Keys: ``report``, ``sums`` (pairs of label and number), ``pictures`` (as of
-    :func:`pictures_of`), ``questions`` and ``causes``. The report must have all its keys; a missing
-    one raises KeyError.
+    :func:`pictures_of`), ``questions`` and ``causes``.
 
     Args:
         report: the report as JSON data, which is not changed.
+
+    Raises:
+        KeyError: the report lacks a key.
     """
     calibration = report["calibration"]
     sums = {"policy epoch": report["policy_epoch"]}
@@ -76,12 +80,16 @@ def pictures_of(
 ) -> Iterable[dict[str, Any]]:
     """Yield a picture for each metric with effects: reward, then cost.
 
-    A picture has ``title``, ``rows`` (an effect each, with its bars and a verdict) and ``ticks``,
-    three labels of the axis that its rows share, with 0 in the middle.
+    A metric without effects has no picture. A picture has ``title``, ``rows`` (an effect each, with
+    its bars and a verdict) and ``ticks``, three labels of the axis that its rows share, with 0 in
+    the middle.
 
     Args:
         effects: predicted and realised effects of proposals.
-        decided: adopted proposals, keyed by id.
+        decided: adopted proposals, keyed by id; a row's ``decided`` is empty for a missing one.
+
+    Raises:
+        KeyError: an effect lacks a key; raised while iterating.
     """
     found = list(effects)
     for metric, title in (("reward", "Reward, 0 to 1"), ("cost", "US dollars saved per call")):

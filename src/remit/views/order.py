@@ -125,7 +125,10 @@ def _contract(limits: Any, steps: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _tools(entries: Sequence[LedgerEntry]) -> list[dict[str, Any]]:
-    """Intents joined with their results by key; an intent without one has an unknown outcome."""
+    """Return tool calls: intents joined with their results by key.
+
+    An intent without a result has an unknown outcome.
+    """
     steps: list[dict[str, Any]] = []
     unfinished: dict[str, dict[str, Any]] = {}
     for entry in entries:

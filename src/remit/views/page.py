@@ -25,7 +25,7 @@ _ID_KEYS = frozenset(
 
 
 def journey_page(journey: Mapping[str, Any], contracts: ContractLoader | None = None) -> str:
-    """Return a journey as one HTML page with its style sheet.
+    """Return a journey as a single HTML page with its style sheet.
 
     The page has no script and loads nothing. All text from the ledger is escaped, with invisible
     characters written out.
@@ -36,6 +36,9 @@ def journey_page(journey: Mapping[str, Any], contracts: ContractLoader | None = 
             the key, that they were not recomputed.
         contracts: loader of the root's contracts. With it, messages that are examples of a prompt
             pack are marked and folded; ``None`` folds none.
+
+    Raises:
+        LedgerError: the journey is from :func:`open_journey`, and the ledger cannot be read.
     """
     return "".join(page_parts(journey, contracts))
 
@@ -45,8 +48,8 @@ def page_parts(
 ) -> Iterator[str]:
     """Yield the page of :func:`journey_page` in pieces of text.
 
-    Of a journey from :func:`open_journey`, memory holds one turn at a time; its turns are consumed,
-    and errors of the ledger are raised on the way.
+    The turns of a journey from :func:`open_journey` are read and consumed one by one, so memory
+    holds a single turn. Errors of the ledger are raised while iterating.
 
     Args:
         journey: see :func:`journey_page`.
@@ -136,7 +139,10 @@ def style_sheet(*names: str) -> str:
     Each combination of names is read once in a process.
 
     Args:
-        names: file names, in the order of the result; a missing one raises FileNotFoundError.
+        names: file names, in the order of the result.
+
+    Raises:
+        FileNotFoundError: there is no such file.
     """
     folder = resources.files("remit.views") / "templates"
     return "".join((folder / name).read_text(encoding="utf-8") for name in names)
@@ -149,7 +155,10 @@ def script(*names: str) -> str:
     Each combination of names is read once in a process.
 
     Args:
-        names: file names, in the order of the result; a missing one raises FileNotFoundError.
+        names: file names, in the order of the result.
+
+    Raises:
+        FileNotFoundError: there is no such file.
     """
     folder = resources.files("remit.views") / "assets"
     return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
@@ -228,7 +237,7 @@ def _answer(step: Mapping[str, Any]) -> Any:
 
 
 def _blocks(value: Any) -> list[Any]:
-    """The blocks of a message's content; of any other value that value alone."""
+    """Return the blocks of a message's content; any other value in a list of its own."""
     if isinstance(value, list) and all(isinstance(item, (dict, str)) for item in value):
         return value
     return [value]

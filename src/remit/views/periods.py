@@ -14,7 +14,7 @@ from remit.ledger.usage import QUARTER_S
 __all__ = ["PERIODS", "Period", "instant_of", "periods_of", "quarters_of", "time_of"]
 
 PERIODS = ("hour", "day", "week", "month")
-"""What of time usage can be by."""
+"""The kinds of periods by which usage can be grouped."""
 
 _HOUR_S = 3600
 _LAST = int(datetime(9999, 12, 31, 23, 45, tzinfo=UTC).timestamp()) // QUARTER_S
@@ -25,7 +25,7 @@ _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday",
 
 
 class Period(NamedTuple):
-    """A period, or the requested part of one.
+    """A period of time, or the requested part of a period.
 
     Attributes:
         first: its first quarter hour, counted from 1970.

@@ -27,8 +27,8 @@ def turn_title(turn: Mapping[str, Any]) -> str:
 def turn_state(turn: Mapping[str, Any]) -> str:
     """Return the outcome of a turn for people.
 
-    The recorded outcome is returned, but ``refused`` or ``recorded`` for one that made no call;
-    empty without an outcome.
+    The recorded outcome is returned. A turn without a call (``noted``) gives ``refused`` if a
+    request was refused, else ``recorded``. Empty without an outcome.
 
     Args:
         turn: a turn of a journey, as data.

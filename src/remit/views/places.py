@@ -29,7 +29,7 @@ _CALL_ENDS = frozenset({"EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED"})
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """The range of one turn in the ledger.
+    """The range of a turn in the ledger.
 
     Attributes:
         kind: ``turn``; ``order`` or ``call`` for an order or a call that belongs to no turn.
@@ -169,8 +169,9 @@ class Places:
     def add(self, entry: LedgerEntry) -> None:
         """Read the next entry of the session and find its turn; entries must come in ledger order.
 
-        ``start``, ``end``, ``found`` and ``tally`` are updated. Calls outside of turns and orders
-        are collected. Entries of orders that an earlier turn planned belong to that turn.
+        ``start``, ``end``, ``found`` and ``tally`` are updated; an entry after a ``SESSION_END``
+        resets ``end``. Calls outside of turns and orders are collected. Entries of orders that an
+        earlier turn planned belong to that turn. A ``TURN_RECORDED`` ends its turn.
 
         Args:
             entry: the entry, with or without content.

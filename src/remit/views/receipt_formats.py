@@ -1,8 +1,9 @@
 """Receipts in public formats: AgentBoundary Action Receipts and Agent Action Capsules.
 
-Each format names the previous receipt of the run by its hash, so a missing, moved or inserted
-receipt breaks the chain. Both formats name the ledger entry and its hash; the extract of the same
-action proves that entry. ``docs/receipts.md`` states the meaning of each member.
+A capsule, and an Action Receipt of version 0.2, name the previous receipt of the run by its hash,
+so a missing, moved or inserted receipt breaks the chain. All formats name the ledger entry and its
+hash; the extract of the same action proves that entry. ``docs/receipts.md`` states the meaning of
+each member.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _META = ("version", "provenance", "completeness_score", "receipt_hash")
 def public_receipts(
     ledger: LedgerClient, receipts: Iterable[Receipt], kind: PublicFormat
 ) -> Iterator[dict[str, Any]]:
-    """Yield the receipts of a run in a public format, each with a link to the one before.
+    """Yield the receipts of a run in a public format, as JSON data in the order of ``receipts``.
+
+    In ``capsule`` and ``agentboundary-0.2`` each receipt names the hash of the receipt before.
 
     Args:
         ledger: the ledger, for the hashes of arguments and results; erased ones are replaced by

@@ -28,7 +28,7 @@ _SHORT = 12
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The facts about one tool action or model call.
+    """The facts about a tool action or model call, without any content.
 
     Attributes:
         entry_id: the entry that ends the action.
@@ -92,7 +92,7 @@ class Receipt:
 
     @property
     def policy_version(self) -> str:
-        """The recorded rules as one text, with shortened digests; ``unversioned`` without any."""
+        """The recorded rules as a text, with shortened digests; ``unversioned`` without rules."""
         return "/".join(
             f"epoch-{value}" if name == "policy_epoch" else str(value)[:_SHORT]
             for name, value in self.policy.items()
@@ -100,7 +100,13 @@ class Receipt:
         ) or "unversioned"  # fmt: skip
 
     def lines(self) -> Iterator[str]:
-        """Yield the facts as lines for people; texts that somebody chose are in quotes."""
+        """Yield the facts as lines for people; texts that somebody chose are in quotes.
+
+        The lines are the place in the run, the actor and model, the tool or provider with its
+        target, the commitment to the arguments, the policy with the decision, each approval, and
+        the outcome with its times. A missing previous entry is ``none``, a missing commitment
+        ``-``.
+        """
         who, name = self.actor
         yield f"action {self.number} of {self.count}, after {self.previous or 'none'}"
         yield f"actor: {who} {name!r}, agent: {self.agent_id!r}, model: {self.model!r}"
@@ -118,7 +124,8 @@ class Receipt:
 def read_receipts(extract: Extract) -> list[Receipt]:
     """Return the receipts of the actions whose records are in an extract, in order.
 
-    A range has no receipts.
+    An action is left out if one of its records is missing. The extract of a range has no receipts.
+    The ledger is not read.
 
     Args:
         extract: the verified extract of a run or of one action.
@@ -205,7 +212,7 @@ def _cached_from(metadata: Mapping[str, Any]) -> str:
 def _provider(
     metadata: Mapping[str, Any], sent: Mapping[str, Any] | None, origin: str
 ) -> tuple[str, str]:
-    """Return the provider of a model call, as tool and as target; the log's name without one."""
+    """Return a model call's provider, as tool and as target; else the name of the log twice."""
     if _cached_from(metadata):
         return origin, origin
     provider = metadata.get("provider_id")

@@ -168,7 +168,7 @@ def audit_report(
 def _extent(
     ledger: LedgerClient, since: str | None, until: str | None, size: int
 ) -> dict[str, Any]:
-    """Return the entries of the range by event type, and the sequence numbers that span it."""
+    """Return the entries of the range by event type, and its first and last sequence number."""
     limits = [("seq < ?", size), ("timestamp >= ?", since), ("timestamp < ?", until)]
     given = [(clause, value) for clause, value in limits if value is not None]
     rows = ledger.select(
@@ -193,7 +193,7 @@ def _extent(
 
 
 def _span(ledger: LedgerClient, since: str | None, until: str | None, size: int) -> tuple[int, int]:
-    """Return the first sequence number of a range of time, and the one after the last.
+    """Return the first sequence number of a range of time, and its end, exclusive.
 
     The span begins after the last entry before ``since`` and ends before the first entry after
     ``until``. Both are still in the database, so archived entries next to them are in the span.
@@ -216,7 +216,7 @@ def _span(ledger: LedgerClient, since: str | None, until: str | None, size: int)
 
 
 def _read(there: Mapping[str, int], most: int) -> int:
-    """Return how many entries a report reads one by one, at least."""
+    """Return the least number of entries that a report reads individually."""
     counted = [event for table in _OF_ENTRIES for event in table.events]
     listed = {
         event: min(there.get(event, 0), most) if section.is_bounded else there.get(event, 0)
@@ -277,7 +277,7 @@ def _named_sections(
     gates: Mapping[str, Any] | None,
     since: str | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield sections of entries outside the range that explain it: keys used in it, gates now."""
+    """Yield sections of entries outside the range: keys used in the range, and present gates."""
     keys: dict[str, str] = {}
     if used and since is not None:
         for entry in ledger.query(event_type="KEY_CREATED", until=since, with_content=False):

@@ -143,7 +143,7 @@ SHOWN = {
 
 
 class ReportEntries:
-    """Entries of a range of time, with proofs under one checkpoint.
+    """Entries of a range of time, with proofs under a single checkpoint.
 
     Each method reads the ledger and raises LedgerError if that fails. Tree hashes are cached
     between the proofs of neighbours.
@@ -186,7 +186,7 @@ class ReportEntries:
         return sorted(int(seq) for found in rows for (seq,) in found)
 
     def covered(self, entry_ids: Iterable[str]) -> list[int]:
-        """Return the sequence numbers of these entries that the checkpoint covers, ascending.
+        """Return the sequence numbers of the given ids that the checkpoint covers, ascending.
 
         Later entries and invalid ids are left out. Whether an entry exists, or lies in the range of
         time, is not checked.
@@ -212,7 +212,7 @@ class ReportEntries:
         )  # fmt: skip
 
     def row(self, seq: int) -> dict[str, Any]:
-        """Return one entry as data: shown values, record and proof.
+        """Return an entry as data: shown values, record and proof.
 
         Args:
             seq: sequence number of the entry, below the checkpoint's size.
@@ -250,7 +250,7 @@ class ReportEntries:
 def read_records(ledger: LedgerClient, seqs: Sequence[int]) -> Iterator[tuple[int, str]]:
     """Yield sequence number and canonical record of entries, in the order of ``seqs``.
 
-    A missing entry is left out.
+    A missing entry is left out. Bytes of a damaged record that are not UTF-8 are replaced.
 
     Args:
         ledger: the ledger.

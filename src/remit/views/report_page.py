@@ -1,4 +1,4 @@
-"""The auditor's report as one HTML file.
+"""The auditor's report as a single HTML file.
 
 The file embeds one data set: a signed checkpoint, canonical records, and the tree hashes that lead
 from these records to the checkpoint. Its script proves the records first. Then the script builds
@@ -66,7 +66,9 @@ _VERIFICATION = frozenset({"verified", "entries", "contents", "erased", "problem
 def report_parts(ledger: LedgerClient, report: Mapping[str, Any]) -> Iterator[str]:
     """Yield the HTML file in pieces; memory holds a batch of records and the tree hashes.
 
-    A range of at most 20,000 entries is embedded whole. The archived entries are left out.
+    A range of at most 20,000 entries is embedded whole, a longer one only with the entries that the
+    report lists. The neighbours of the range are embedded too, and with archived entries all
+    ``ARCHIVED``. The archived entries themselves are left out.
 
     Args:
         ledger: the ledger that the report is of.

@@ -1,4 +1,4 @@
-"""Sums of a report: calls and costs from the table ``usage``, other entries one by one.
+"""Sums of a report: calls and costs from the table ``usage``, others by reading each entry.
 
 Money is in nano-dollars.
 """
@@ -47,9 +47,11 @@ class Spent:
         """Add figures to this object, in place.
 
         Args:
-            figures: one number for each attribute, in the order of the attributes; another number
-                of them raises ValueError.
+            figures: one number for each attribute, in the order of the attributes.
             times: factor of the figures; -1 subtracts them.
+
+        Raises:
+            ValueError: there are more or fewer figures than attributes.
         """
         for name, figure in zip(_FIGURES, figures, strict=True):
             setattr(self, name, getattr(self, name) + times * figure)
@@ -131,12 +133,14 @@ def spent_by(
 
     Args:
         spent: the result of :func:`spent_in`.
-        pointers: JSON pointers of the names to group by, such as ``/metadata/agent_id``; an unknown
-            one raises KeyError.
+        pointers: JSON pointers of the names to group by, such as ``/metadata/agent_id``.
 
     Returns:
         The sums, keyed by the values at the pointers in the given order. Without pointers the key
         is ``()``.
+
+    Raises:
+        KeyError: no sums are grouped by a pointer.
     """
     places = [_BY.index(_POINTERS[pointer]) for pointer in pointers]
     found: dict[tuple[str, ...], Spent] = {}
@@ -181,7 +185,7 @@ def at(record: Mapping[str, Any], pointer: str) -> Any:
     Lists are not entered.
 
     Args:
-        record: the record; values that are no objects end the way.
+        record: the record; a pointer into a value that is no object gives ``None``.
         pointer: the pointer; an empty one gives the record.
     """
     value: Any = record

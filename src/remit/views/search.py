@@ -1,4 +1,4 @@
-"""Search for the turns of a session: all of them, or one entry's turn and its neighbours."""
+"""Search for the turns of a session: all turns, or the turn of an entry and its neighbours."""
 
 from __future__ import annotations
 

@@ -34,10 +34,13 @@ def journey_text(
 
     Args:
         journey: a result of :func:`prompt_journey` or :func:`open_journey`. Its turns are read
-            once, as the lines are taken; errors of the ledger are raised then.
+            once, as the lines are taken.
         colour: True to mark states by ANSI colours.
         width: columns of the terminal; longer texts are cut, but never below 20 columns.
         full: True to cut nothing, and show whole prompts.
+
+    Raises:
+        LedgerError: the journey is from :func:`open_journey`, and the ledger cannot be read.
     """
     tree = _Tree(colour, width, full)
     branches = _Branches(full, str(journey.get("focus") or ""))
@@ -262,9 +265,9 @@ def _holds_more_than_text(blocks: Any) -> bool:
 
 
 def _used(item: Mapping[str, Any]) -> str:
-    """Return tokens and cost as text; empty if there were no calls."""
+    """Return tokens and cost as text; without calls only the cost, or nothing."""
     if not item.get("llm_calls") and not item.get("orphaned_calls"):
-        return ""
+        return wording.money(item)
     return f"{wording.tokens(item)}  {wording.money(item)}"
 
 
@@ -282,7 +285,7 @@ def _dim(*parts: str) -> list[_Part]:
 
 @dataclass(slots=True)
 class _Node:
-    """A line, and the lines below it. ``body`` is content: it may be cut to the width."""
+    """A line and its children. ``body`` is content, which may be cut to the width."""
 
     head: list[_Part]
     body: str = ""
@@ -298,7 +301,7 @@ class _Tree:
         self._full = full
 
     def lines(self, node: _Node, prefix: str = "", indent: str = "") -> Iterator[str]:
-        """The lines of one node without those below it."""
+        """Yield the lines of a node without its children."""
         head: list[str] = []
         columns = _columns(prefix)
         for text, style in node.head:
@@ -319,7 +322,7 @@ class _Tree:
             yield f"{line}  {_cut(_visible(node.body), room)}"
 
     def branch(self, node: _Node, indent: str, last: bool) -> Iterator[str]:
-        """Yield the lines of a node and of all nodes below it."""
+        """Yield the lines of a node and of all its descendants."""
         beneath = indent + ("   " if last else "│  ")
         stem = "│" if node.below else " "
         yield from self.lines(node, indent + ("└─ " if last else "├─ "), beneath + stem)

@@ -1,4 +1,4 @@
-"""A turn's time as bars, one row for each work order."""
+"""A turn's time as bars, with a row for each work order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEGEND = {"model": "model", "tool": "tool", "pause": "waiting for approval", "l
 def timeline(turn: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the rows of a turn's timeline; ``None`` if nothing took time.
 
-    Places and widths are rounded to 200 steps. An approval that still waits has no bar.
+    Places and widths are rounded to 200 steps. An approval that waits in an open turn has no bar.
 
     Args:
         turn: a turn of a journey.

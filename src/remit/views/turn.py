@@ -25,7 +25,6 @@ def build_turn(
     """Return a turn as data; ``docs/trace.md`` describes the format.
 
     Missing times are None, durations are in milliseconds, and lists are in ledger order.
-    LedgerError is raised if the ledger cannot be read.
 
     Args:
         place: range of the turn in the ledger.
@@ -33,6 +32,9 @@ def build_turn(
         ledger: source of entries outside the range: replayed exchanges, and decisions that name no
             session.
         with_content: True to read those entries with their content.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     calls = Calls(entries, ledger, with_content)
     orders: dict[str, list[LedgerEntry]] = {}

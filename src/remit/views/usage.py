@@ -37,7 +37,7 @@ SELECT_NAMES = {
 """By name, its SQL, of ``usage AS u LEFT JOIN usage_keys AS k``: a key's owners never change."""
 
 BY = (*PERIODS, *SELECT_NAMES)
-"""What usage can be by."""
+"""The names by which usage can be grouped."""
 
 _COUNTS = (
     "calls", "failed", "fallbacks", "input_tokens", "output_tokens", "cached_input_tokens",
@@ -98,7 +98,7 @@ class UsageRow:
         return not (self.estimated_nano or self.upper_bound_nano or self.unpriced_calls)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row as one flat dictionary of JSON data.
+        """Return the row as a flat dictionary of JSON data.
 
         The keys are the names of the group, as in ``names``; ``key_name`` if rows are grouped by
         key; the counts, called as the attributes (``calls``, ``input_tokens``, …); and the costs
@@ -140,7 +140,8 @@ def read_usage(
 ) -> Usage:
     """Return usage and cost of calls, grouped by names; a single row if ``by`` is empty.
 
-    Periods come first in the order, oldest first. Entries are not read.
+    Groups without usage have no row. Periods come first in the order, oldest first. Entries are not
+    read.
 
     Args:
         ledger: the ledger of the calls.
@@ -155,7 +156,8 @@ def read_usage(
         limit: maximum number of rows.
 
     Raises:
-        InvalidInputError: a name, the zone or the cursor is unknown, or there are too many periods.
+        InvalidInputError: a name, the zone or the cursor is unknown, a name is repeated, two kinds
+            of periods are requested, or there are more than 20,000 periods.
         LedgerError: the ledger cannot be read.
     """
     query = _Query(tuple(by), dict(where or {}), order, None if limit is None else limit + 1)

@@ -21,7 +21,7 @@ _TEXTS = frozenset({"text", "input_text", "output_text", "summary_text", "reason
 
 
 class Line(NamedTuple):
-    """A message or a part of one.
+    """A message, or a part of a message.
 
     Attributes:
         role: the speaker, such as ``user``.
@@ -133,7 +133,7 @@ def _item(item: Any, role: str) -> Iterator[Line]:
 
 
 def _called(call: Any, role: str) -> Iterator[Line]:
-    """A call of a tool as chat has it: a function's, or a custom tool's."""
+    """Yield the line of a chat's call of a function or custom tool."""
     fields = call if isinstance(call, dict) else {}
     kinds = (fields.get("function"), fields.get("custom"))
     inner = next((kind for kind in kinds if isinstance(kind, dict)), fields)
@@ -217,7 +217,7 @@ def _joined(content: Any) -> Any:
 
 
 def _sources(sources: Any) -> Any:
-    """Return the sources of an answer, one a line."""
+    """Return the sources of an answer, each on a line."""
     return "\n".join(map(_source, sources)) if isinstance(sources, list) else sources
 
 

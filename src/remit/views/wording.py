@@ -181,10 +181,9 @@ def offset(item: Mapping[str, Any]) -> str:
 
 
 def duration(ms: Any) -> str:
-    """Return milliseconds as text: ``3 ms``, ``1.42 s``, ``2 min 05 s``, ``3 h 12 min``, ``2 d 4
-    h``.
+    """Return milliseconds as text: ``3 ms``, ``1.42 s``, ``2 min 05 s``, ``3 h 12 min`` or days.
 
-    The text is empty if ``ms`` is not a number.
+    The text is empty if ``ms`` is not a number. Two days and four hours are ``2 d 4 h``.
 
     Args:
         ms: milliseconds; any value.
@@ -220,13 +219,13 @@ def tokens(item: Mapping[str, Any]) -> str:
 def money(used: Mapping[str, Any]) -> str:
     """Return the cost of several calls as text; calls without a price are counted, not summed.
 
-    Empty if nothing was called. Examples: ``$0.25``, ``$0.25 and 2 calls without a price``, ``cost
+    Empty without calls and cost. Examples: ``$0.25``, ``$0.25 and 2 calls without a price``, ``cost
     unknown: 2 calls without a price``.
 
     Args:
         used: sums of a journey, a turn or an order.
     """
-    if not used.get("llm_calls") and not used.get("orphaned_calls"):
+    if not (used.get("llm_calls") or used.get("orphaned_calls") or used.get("cost_usd")):
         return ""
     if used.get("cost_usd") is not None:
         return dollars(used["cost_usd"])
@@ -236,7 +235,7 @@ def money(used: Mapping[str, Any]) -> str:
 
 
 def one_cost(used: Mapping[str, Any]) -> str:
-    """Return the cost of a call as text, with its certainty unless it was measured.
+    """Return the cost of a call as text, with its certainty unless measured.
 
     ``(estimated)`` or ``(upper bound)`` follows the amount. ``cost unknown`` without a price.
 
@@ -325,8 +324,7 @@ def json_text(value: Any) -> str:
 
 
 def pretty_json(value: Any) -> str:
-    """Return ``value`` as JSON text indented by two. Values without a JSON form become text by
-    ``str``.
+    """Return ``value`` as JSON indented by two. Values without a JSON form become text by ``str``.
 
     Args:
         value: any value; one nested too deep raises JsonTextError.
@@ -364,6 +362,8 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
     """Return a tool's call as text, such as ``refund(order=12)``.
+
+    Control characters are written out (:func:`visible`). A text that is cut ends with ``…``.
 
     Args:
         tool_id: the id of the tool.
@@ -422,7 +422,7 @@ def nano_dollars(nano: int) -> str:
 
 
 def shown_value(value: Any) -> str:
-    """Return a value of a record as a text in one line.
+    """Return a value of a record as a single line of text.
 
     Text is returned unchanged, and None as an empty text. Other values become canonical JSON;
     beyond 1,000 bytes only its length is stated. A commitment gives the size of its content.

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
+import pytest
+
 from remit.ledger import LedgerClient, LedgerEntry, content, entry_id
+from remit.packages.gates import GateReport
+from remit.server.console import verification
 from tests.ledger.segments.writing import cut_off
+from tests.server.asgi import AsgiRequest
 from tests.server.console.conftest import Inside
 from tests.server.console.test_wrong_types import RECORD
 
@@ -83,3 +89,14 @@ def test_what_was_archived_is_said_to_be(inside: Inside, tmp_path: Path) -> None
         assert page.status == status, (path, page.status, page.text[-300:])
         assert said in page.text, path
         assert "long ago" not in page.text
+
+
+def test_results_of_gates_that_cannot_be_recorded_are_an_error(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = GateReport((), unrecorded="the disk is full")
+    monkeypatch.setattr(verification, "check_gates", lambda *_, **__: report)
+    sent = AsgiRequest([b"check=all"])
+    answer = asyncio.run(sent.to(inside.console, "POST", "/console/verify", headers=()))
+    assert answer.status == 503
+    assert b"could not be recorded: the disk is full" in answer.body

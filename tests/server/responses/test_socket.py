@@ -6,7 +6,7 @@ import json
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +278,17 @@ def test_a_handshake_without_a_valid_key(served: Served, token: str) -> None:
         )
     assert refused.value.response.status_code == 401
     assert json.loads(refused.value.response.body or b"")["error"]["code"] == "invalid_api_key"
+
+
+def test_a_handshake_beyond_the_share_of_its_key(tmp_path: Path, strict: Strict) -> None:
+    toml = QUICK + "\n[server]\nmax_connections = 8\n"  # A key may have six of eight.
+    with serving(tmp_path / "root", strict.url, toml=toml) as served, ExitStack() as stack:
+        for _ in range(6):
+            stack.enter_context(_socket(served))
+        with pytest.raises(InvalidStatus) as refused, _socket(served):
+            pass
+    assert refused.value.response.status_code == 429
+    assert json.loads(refused.value.response.body or b"")["error"]["code"] == "rate_limited"
 
 
 @pytest.mark.parametrize(

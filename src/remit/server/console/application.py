@@ -95,10 +95,11 @@ _T = TypeVar("_T")
 
 
 class Console:
-    """The console of one root, an ASGI application.
+    """The ASGI application of a root's console, in use until :meth:`close`.
 
     Creation opens the ledger a second time, for reading. Pages are rendered in the console's own
-    threads with its own database connections, so model calls do not wait for them.
+    threads with its own database connections, so model calls do not wait for them. The file with
+    the secret of logins is made if it is missing.
 
     Args:
         runtime: the open root.
@@ -108,6 +109,7 @@ class Console:
 
     Raises:
         LedgerError: the ledger cannot be opened.
+        RemitError: the secret of logins cannot be read or made.
     """
 
     def __init__(self, runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> None:
@@ -144,17 +146,19 @@ class Console:
     def close(self) -> None:
         """End the streams, threads and database connections.
 
-        Pages that are being made are finished first. Blocks.
+        Pages that are being made are finished first, and waiting ones dropped. Blocks.
         """
         self._live.close()
         self._threads.shutdown(cancel_futures=True)
         self._ledger.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request under the paths of the console.
+        """Answer an HTTP request under the paths of the console.
 
-        Errors are shown as pages with a status of 4xx or 5xx; none is raised. A page without a
-        login is a redirect to the login page.
+        Errors are shown as pages with a status of 4xx or 5xx; none is raised. Without a login a
+        ``GET`` of a page is redirected to the login page, and any other request answered 401.
+        Requests count under the key of their login. The first page also compiles all templates and
+        the learning report, in a thread.
         """
         try:
             answer = await self._answered(scope, receive, send)
@@ -269,7 +273,7 @@ class Console:
         return Answer(page.status, text.encode("utf-8", "replace"), _HTML, page.headers)
 
     async def _run(self, make: Callable[[], _T]) -> _T:
-        """Run ``make`` in one of the console's threads and return its result.
+        """Run ``make`` in a thread of the console and return the result.
 
         Raises:
             HttpError: 503, too many pages are waiting.
@@ -328,7 +332,7 @@ def _view_of(path: str) -> tuple[View, str]:
 
 
 def _place_of(name: str) -> str:
-    """Return the page of an id; for another text, the calls that contain it."""
+    """Return the path of an id's page; for another text, of the calls that contain the text."""
     for prefix, view in _FOUND_BY:
         if name.startswith(prefix):
             return f"{PREFIX}/{view}/{quote(name, safe='')}"

@@ -18,7 +18,9 @@ _LATEST = " UNION ALL ".join(
 
 
 class WaitingApprovals:
-    """The waiting requests among the latest 100; not thread-safe beyond single reads and writes.
+    """The waiting requests among the latest 100, cached until an event or for ten seconds.
+
+    Threads may share the object: two of them may read the same requests twice, and nothing else.
 
     Args:
         ledger: the ledger to read.
@@ -31,7 +33,14 @@ class WaitingApprovals:
         self._known: tuple[int, float, list[Approval]] = (-1, 0.0, [])
 
     def read(self) -> list[Approval]:
-        """Return the waiting requests, newest first."""
+        """Return the waiting requests, newest first; empty without any.
+
+        Requests are read again after an event of approvals or tools, and after ten seconds. Do not
+        change the list, which later callers get too.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         ((latest,),) = self._ledger.select(f"SELECT max(seq) FROM ({_LATEST}) AS latest")
         seq, read_at, found = self._known
         if latest != seq or time.monotonic() > read_at + _LASTS_S:

@@ -1,4 +1,4 @@
-"""The pages of approval requests, and decisions on them."""
+"""The pages of approval requests, and the decisions of people."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONGEST_EDITED = 40_000  # A form field must fit the limit of a request body.
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """Return the page of the 12 latest approval requests, waiting ones first, or of one request.
+    """Return the page of the 12 latest approval requests, waiting ones first, or a request's page.
 
     An older request is on a later page, even if it waits. Entries that are no valid requests are
     left out.
@@ -40,6 +40,7 @@ def show(sources: Sources, asked: Asked) -> Page:
     Raises:
         NotFoundError: the path names a request that does not exist.
         InvalidInputError: ``before`` is not an entry id.
+        LedgerError: the ledger cannot be read.
     """
     if asked.rest:
         try:
@@ -72,6 +73,8 @@ def change(sources: Sources, asked: Asked) -> Answer:
 
     A grant covers the arguments that the page showed, or the edited arguments of the form. The
     verdict ``happened`` denies the repetition of a call that took effect; its reason is the result.
+    A reason is cut to 2,000 characters. If a tool needs several people, a grant is one of their
+    signatures.
 
     Args:
         sources: the data sources, through whose runtime the decision is written.
@@ -82,10 +85,11 @@ def change(sources: Sources, asked: Asked) -> Answer:
         A redirect to the page of the request.
 
     Raises:
-        InvalidInputError: the form has no verdict, its arguments are not a JSON object, or the
-            result of a call that took effect is missing.
+        InvalidInputError: the form has no verdict, its arguments are not a JSON object or do not
+            fit the tool, or the result of a call that took effect is missing.
         ApprovalError: the request is unknown or decided, the person may not decide it, or its
             arguments differ from those that the page showed.
+        LedgerError: the decision cannot be recorded.
     """
     verdict = asked.form.get("verdict")
     reason = asked.form.get("reason", "").strip()[:2000]

@@ -63,17 +63,21 @@ class _Found:
 def show(sources: Sources, asked: Asked) -> Page | Answer:
     """Return the calls and refused requests that match the filters, newest first, or as CSV.
 
-    A request reads at most the latest 2,000 entries that the indexed filters match (time, session
-    and word); the others are applied to these.
+    A page lists 50 calls, a CSV file all that were found. A request reads at most the latest 2,000
+    entries that the indexed filters match (time, session and word). All other filters, and sorting
+    by cost, tokens or duration (largest first), apply to these entries only.
 
     Args:
         sources: the data sources.
-        asked: the request. Its query may have ``since``, ``until``, ``zone``, ``outcome``,
-            ``word``, ``min_usd``, ``sort``, ``before``, ``format=csv``, and the names of the
-            filters.
+        asked: the request. Its query may have ``since``, ``until``, ``zone`` (the default is UTC),
+            ``outcome``, ``word``, ``min_usd``, ``sort``, ``before`` (an entry id), ``format=csv``,
+            and values for ``session``, ``key``, ``user``, ``team``, ``organisation``, ``agent``,
+            ``contract``, ``model``, ``provider`` and ``error``.
 
     Raises:
-        InvalidInputError: a time, a cost, a word or an id before which calls are listed is invalid.
+        InvalidInputError: a time, a cost, a word or an id before which calls are listed is invalid;
+            or more than 5,000 texts are not indexed yet for a word.
+        LedgerError: the ledger cannot be read.
     """
     query = {name: text.strip() for name, text in asked.query.items() if text.strip()}
     before, sort = query.pop("before", ""), query.get("sort", "")

@@ -1,4 +1,4 @@
-"""Signed cookies with an expiry; the server stores nothing for them."""
+"""Signed cookies with an expiry, without any state in the server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class SignedCookie:
     ) -> tuple[bytes, bytes]:
         """Return the header that sets the cookie.
 
-        The cookie is signed but not encrypted, and scripts cannot read it (``HttpOnly``).
+        The cookie is signed but not encrypted, and scripts cannot read it (``HttpOnly``). The claim
+        ``until``, the Unix time of the expiry, is added.
 
         Args:
             claims: JSON data to store in the cookie.

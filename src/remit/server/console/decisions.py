@@ -14,11 +14,11 @@ _LISTED = 25
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """Return the page of routing decisions and fallbacks, or the explanation of one call.
+    """Return the page of routing decisions and fallbacks, or the explanation of a call.
 
-    A routing decision is computed again from its record; no model is called. Only calls that a
-    route or a fallback decided are listed, of a limited number of calls that are read. An error of
-    the computation is shown on the page.
+    A routing decision is computed again from its record; no model is called. The list has at most
+    25 calls that a route or a fallback decided, newest first, among the latest 200 calls. An error
+    of the computation is shown on the page.
 
     Args:
         sources: the data sources.
@@ -26,7 +26,9 @@ def show(sources: Sources, asked: Asked) -> Page:
             entry id before which older calls are listed.
 
     Raises:
-        NotFoundError: the path names no decision and no call.
+        NotFoundError: the path names no decision and no call, or an archived one.
+        InvalidInputError: ``before`` is not an entry id.
+        LedgerError: the ledger cannot be read.
     """
     ledger = sources.ledger
     if not asked.rest:

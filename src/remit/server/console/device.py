@@ -18,14 +18,16 @@ _DENIED_S = 1.0  # lifetime of the key of a denied device, which is revoked at o
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """Return the form for a user code, or the question whether to approve the code.
+    """Return the form for a user code; for a valid code, the question whether to approve.
 
     Args:
         sources: the data sources.
-        asked: the request, with ``user_code`` in its query, or without it.
+        asked: the request; its query may have ``user_code``. An invalid code gives the form again.
 
     Raises:
-        InvalidInputError: devices cannot sign in here, or the visitor is no person with an account.
+        NotFoundError: devices cannot sign in here.
+        InvalidInputError: the visitor is signed in with a key, not with an account.
+        RemitError: the secret that signs codes cannot be read.
     """
     _require_person(sources, asked)
     typed = asked.query.get("user_code", "")
@@ -34,7 +36,7 @@ def show(sources: Sources, asked: Asked) -> Page:
 
 
 def change(sources: Sources, asked: Asked) -> Page:
-    """Approve or deny a device, and return the page that says so.
+    """Approve or deny a device, and return the page with the outcome.
 
     An approval creates a virtual key with the role ``agent`` for the person and the person's team.
     The key ends after ``lasts_s``. A denial creates the key and revokes it, so that the device
@@ -42,11 +44,14 @@ def change(sources: Sources, asked: Asked) -> Page:
 
     Args:
         sources: the data sources.
-        asked: the request; its form has ``user_code`` and ``decision``.
+        asked: the request; its form has ``user_code`` and ``decision``: ``approve``, or any other
+            text to deny.
 
     Raises:
         ConflictError: the code was approved or denied before.
-        InvalidInputError: as :func:`show`, or the code is not valid.
+        NotFoundError: as :func:`show`.
+        InvalidInputError: as :func:`show`, or the code is not valid or has expired.
+        LedgerError: the key cannot be recorded.
     """
     _require_person(sources, asked)
     person = asked.identity

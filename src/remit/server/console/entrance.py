@@ -35,6 +35,8 @@ _CALLBACK = f"{PREFIX}/oidc/callback"
 class Entrance:
     """The sign-in pages, and the login of a request.
 
+    Logins are cookies; the object stores none. The file with their secret is made if it is missing.
+
     Args:
         runtime: the open root.
         keys: the virtual keys of the root.
@@ -43,6 +45,9 @@ class Entrance:
 
     Attributes:
         is_open: True in dev mode, where nobody signs in.
+
+    Raises:
+        RemitError: the secret of logins cannot be read or made.
     """
 
     def __init__(self, runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> None:
@@ -87,7 +92,8 @@ class Entrance:
 
         Returns:
             A redirect with a login cookie on success, a redirect to the provider, or the login
-            page. The page shows a refused sign-in, with status 403 or the provider's.
+            page. The page shows a refused sign-in, with status 403 or that of the SignInError; a
+            fault of the provider is logged. In dev mode, a redirect to the start page.
 
         Raises:
             HttpError: the method or the form is not accepted, or keys cannot be checked now.

@@ -75,7 +75,8 @@ def is_secure(scope: Scope) -> bool:
 def own_path(text: str) -> str:
     """Return the page to show after a login; the start page unless ``text`` is a console path.
 
-    A path above the limit of length gives the start page too.
+    A path of more than 1,000 characters gives the start page too. Characters outside printable
+    ASCII are quoted.
 
     Args:
         text: a path with its query, as the browser sent it.

@@ -30,11 +30,11 @@ _NAMED = ("key_id", "user_id", "team_id", "agent_id", "requested_model_id", "pro
 
 
 def show(sources: Sources, asked: Asked) -> Page | Answer:
-    """Return the list of the latest calls, one entry, or the journey of an entry or work order.
+    """Return the list of the latest calls, an entry, or the journey of an entry or work order.
 
-    A call of a client is one journey with all its attempts. A refused request has a short page of
-    its own. Sessions and entries that begin or end a session are redirected to the page of the
-    session.
+    The list reads 50 attempts and shows each call once. A journey has all attempts of a client's
+    call. A refused request, and an entry without a session, have a short page of their own.
+    Sessions and entries that begin or end a session are redirected to the page of the session.
 
     Args:
         sources: the data sources.
@@ -42,7 +42,9 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
             query an entry id before which older calls are listed.
 
     Raises:
-        NotFoundError: the path names nothing that is recorded.
+        NotFoundError: the path names nothing that is recorded, or an archived entry.
+        InvalidInputError: ``before`` is not an entry id.
+        LedgerError: the ledger cannot be read.
     """
     ledger = sources.ledger
     if not asked.rest:
@@ -99,7 +101,7 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
 
 
 def _only_call(turns: list[Any]) -> dict[str, Any] | None:
-    """Return the call of a journey that consists of one client's call; else None."""
+    """Return the call of a journey that is a single call of a client; else ``None``."""
     is_single = len(turns) == 1 and turns[0]["kind"] == "call"
     calls: list[dict[str, Any]] = turns[0]["calls"] if is_single else []
     is_call = len(calls) == 1 and calls[0]["kind"] == "model_call"

@@ -1,4 +1,4 @@
-"""The learning report, cached for a minute, because it reads thousands of exchanges."""
+"""The learning report, cached for a minute, because a report reads thousands of exchanges."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class KeptReport:
     def read(self) -> tuple[dict[str, Any], str]:
         """Return the report as data and the time of its computation (ISO 8601). Blocks.
 
-        The report is computed again if the ledger grew and a minute has passed, and at once after a
-        decision on a proposal or an erasure. Other threads wait meanwhile. The data is shared: do
-        not change it.
+        The report reads the latest 2,000 exchanges. It is computed again if the ledger grew and a
+        minute has passed, and at once after an event of a proposal or an erasure. Other threads
+        wait for the computation. The data is shared: do not change it.
 
         Raises:
             ProposalError: a recorded entry does not have the format that Remit writes.

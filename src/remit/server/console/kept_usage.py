@@ -29,7 +29,9 @@ Window = tuple[int, Sequence[UsageRow]]
 
 
 class KeptUsage:
-    """A cache of usage by hour and day; not thread-safe beyond single reads and writes.
+    """A cache of usage by hour and day, emptied above 50,000 rows.
+
+    Threads may share the object: two of them may read the same rows twice, and nothing else.
 
     Args:
         ledger: the ledger to read.
@@ -60,8 +62,9 @@ class KeptUsage:
             Pairs of the window's first quarter hour and its rows; no rows if nothing was used.
 
         Raises:
-            InvalidInputError: a name or the time zone is unknown, or the range has too many
+            InvalidInputError: a name or the time zone is unknown, or the range has more than 20,000
                 periods.
+            LedgerError: the ledger cannot be read.
         """
         earliest, latest = quarters_between(self._ledger, None, None)
         now = latest - 1
@@ -98,11 +101,11 @@ def _windows(first: int, end: int, time_zone: str, hourly: bool) -> Iterator[Per
 
 
 def added_up(rows: Sequence[UsageRow], names: Mapping[str, str] | None = None) -> UsageRow:
-    """Return the sum of rows as one row.
+    """Return a row with the sums of other rows; its ``key_name`` is the first that is not empty.
 
     Args:
         rows: the rows; none gives a row of zeros.
-        names: names of the new row; empty if left out.
+        names: values of the new row's groups, such as ``{"model": "gpt-5"}``; empty if left out.
     """
     columns = zip(*map(_sums, rows), strict=True)
     key_name = next((one.key_name for one in rows if one.key_name), "")

@@ -23,7 +23,7 @@ PATH = "/console/keys"
 
 _LISTED = 50
 _CHANGES = 10
-_LEAST_PERCENT = 1.0  # A bar shows that something was spent.
+_MIN_PERCENT = 1.0  # A bar shows that something was spent.
 _CREATE: Mapping[OwnerKind, str] = {
     "user": "Create a user", "team": "Create a team", "organisation": "Create an organisation",
 }  # fmt: skip
@@ -37,19 +37,21 @@ _SHOWN_ONCE = "The secret is shown only now, because Remit does not store it."
 
 
 def show(sources: Sources, asked: Asked) -> Page | Answer:
-    """Return the list of keys or owners, or the page of one of them.
+    """Return the list of keys or owners, or the page of a key or owner.
 
     Fifty are listed, sorted by name (keys) or id (owners). Revoked keys are not listed, but have a
-    page.
+    page. A page shows limits, spending, forms and the last ten changes of limits.
 
     Args:
         sources: the data sources.
         asked: the request; ``rest`` is a kind such as ``team`` (``key`` if empty), or kind and id
-            such as ``team/payments``. Its query may have ``from`` (the first name or id of the
-            list), and ``changed`` (the entry of a change to show).
+            such as ``team/payments``. Any other text is redirected to the key of that name. Its
+            query may have ``from`` (the first name or id of the list), and ``changed`` (the entry
+            of a change to show).
 
     Raises:
         NotFoundError: there is no such key or owner.
+        LedgerError: the ledger cannot be read.
     """
     kind, _, name = asked.rest.partition("/")
     if kind in _KINDS and name:
@@ -90,6 +92,8 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
 def change(sources: Sources, asked: Asked) -> Page | Answer:
     """Carry out the operation of a form in the name of the signed-in person.
 
+    Keys and owners can be created, keys rotated and revoked, owners renamed, and limits set.
+
     Args:
         sources: the data sources, through whose runtime the change is written.
         asked: the request; its form has ``operation`` (the command of the operation, such as
@@ -99,9 +103,9 @@ def change(sources: Sources, asked: Asked) -> Page | Answer:
         A redirect to the page of the key or owner; for a new secret, a page that shows it once.
 
     Raises:
-        HttpError: 403, the person lacks the permission.
-        InvalidInputError: a value cannot be used.
-        RemitError: the operation is refused.
+        HttpError: 403, the person lacks the permission of the operation.
+        InvalidInputError: a value cannot be used, or the page has no such form.
+        RemitError: the operation is refused, or cannot be recorded.
     """
     kind, _, name = asked.rest.partition("/")
     command = asked.form.get("operation", "")
@@ -183,9 +187,7 @@ def _one(sources: Sources, asked: Asked, kind: str, name: str) -> Page:
 
 
 def _key_rows(sources: Sources, keys: Sequence[VirtualKey]) -> list[dict[str, Any]]:
-    """Return the rows of keys, with their budgets read one by one, as a ledger may have a budget
-    for each of a million sessions.
-    """
+    """Return the rows of keys, with their own budgets only: a ledger may have millions."""
     scopes = {key.key_id: BudgetScope(key_id=key.key_id).key for key in keys}
     states = _states(sources, scopes.values())
     return [
@@ -267,7 +269,7 @@ def _meter(unit: str, spent: int, held: int, limit: int) -> dict[str, Any]:
 
     def percent(amount: int) -> float:
         share = 100 * amount / limit if limit else 100.0
-        return min(100.0, max(share, _LEAST_PERCENT)) if amount else 0.0
+        return min(100.0, max(share, _MIN_PERCENT)) if amount else 0.0
 
     used = percent(spent)
     scale = 1e9 if unit == "USD" else 1
@@ -320,7 +322,7 @@ def _values(limits: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _changes(sources: Sources, scope: str) -> list[dict[str, Any]]:
-    """Return the latest changes of a budget's limits, each with the limits before it."""
+    """Return the latest changes of a budget's limits, newest first, with the limits before each."""
     found = sources.ledger.query(
         event_type="BUDGET_ALLOCATED", submission_id=scope, order="desc", limit=_CHANGES,
         with_content=False,

@@ -14,20 +14,20 @@ _DEEPEST = 200
 
 
 class Shortened:
-    """A limit on the amount of text on one page; long values are cut with a notice.
+    """A limit on the amount of text of a page; long values are cut with a notice.
 
-    One value has at most 20,000 characters. After two million characters of the page, further
-    values have at most 200.
+    Each page has an object of its own, which counts the characters. One value has at most 20,000
+    characters. After two million characters of the page, further values have at most 200.
     """
 
     def __init__(self) -> None:
         self._left = _PAGE_CHARS
 
     def cut(self, value: Any, depth: int = 0) -> Any:
-        """Return JSON data with long texts and lists cut, each with the number of omitted items.
+        """Return JSON data with long texts and lists cut, and the number of omitted items added.
 
-        Further keys of an object with more than a thousand are left out. The text is counted for
-        the page.
+        A list or object has at most a thousand items; the further keys of an object are left out
+        without a notice. The text is counted for the page.
 
         Args:
             value: JSON data; not changed.

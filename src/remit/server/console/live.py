@@ -26,10 +26,11 @@ _WATCH_S = 1.0  # An expired login ends its stream within this time.
 
 
 class Live:
-    """Live events of new ledger entries (server-sent events); one reader serves all viewers.
+    """Server-sent events of new ledger entries, from a single reader for all viewers.
 
-    The ledger is read only while a page is open. A viewer that falls behind gets a ``gap`` event
-    instead of the missed entries, so that no queue grows.
+    The ledger is read only while a page is open, in a thread of its own. All methods run in the
+    event loop of the streams. A viewer that falls behind gets a ``gap`` event instead of the missed
+    entries, so that no queue grows.
 
     Args:
         ledger: the ledger to read.
@@ -56,10 +57,12 @@ class Live:
     async def serve(
         self, send: Send, receive: Receive, signed_in: Callable[[], bool], headers: Headers
     ) -> None:
-        """Stream events to one client until it disconnects, the login ends, or :meth:`close`.
+        """Stream events to a client until the client disconnects, the login ends, or :meth:`close`.
 
-        Only entries that are appended later are sent. A slow client gets an event ``gap`` in place
-        of the events that it missed.
+        Only entries that are appended later are sent, as rows of :func:`live_row` for the event
+        types of ``SHOWN_LIVE``. A slow client gets an event ``gap`` in place of the events that it
+        missed. A comment is sent after 15 seconds without an event. If the ledger cannot be read,
+        the reason is logged, and the ledger read again every second.
 
         Args:
             send: takes the answer.

@@ -71,7 +71,10 @@ class Logins:
         return self._cookie.end(secure=secure)
 
     def of(self, headers: Headers) -> Login | None:
-        """Return the login of a request, with the token that its forms must contain.
+        """Return the login of a request: its owner, and the token that the forms must contain.
+
+        Args:
+            headers: headers of the request, names in lower case.
 
         Returns:
             ``None`` if the cookie is missing, expired or invalid, its key ended, or the settings of

@@ -26,19 +26,22 @@ _REFUSALS = 500  # refused requests of the last day that are grouped
 _GROUPS = 10
 _TIMED = 200  # latest calls of a day of which the durations are compared
 _APPROVALS = 10
-_LATE = timedelta(minutes=30)  # A commit may be late, and clocks differ.
+_GRACE = timedelta(minutes=30)  # A commit may be late, and clocks differ.
 
 
 def show(sources: Sources, asked: Asked) -> Page:
     """Return the start page.
 
     The page shows today's figures against yesterday's, open approval requests, refused requests of
-    the last 24 hours in groups, calls in flight, open circuits, alarms and the latest calls. Days
-    are days of UTC.
+    the last 24 hours in groups, calls in flight, open circuits, alarms and the latest calls. Each
+    list has a limit. Days are days of UTC; the figures of yesterday are cached.
 
     Args:
         sources: the data sources.
         asked: not used.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     ledger = sources.ledger
     exchanges = ledger.query(event_type="EXCHANGE", order="desc", limit=_CALLS, with_content=False)
@@ -92,7 +95,7 @@ def _figures(sources: Sources, begin: datetime, durations: list[float]) -> dict[
 
 
 def _yesterday(sources: Sources, begin: datetime) -> dict[str, Any]:
-    """Return the figures of a past day; they are computed once, as a past day does not change."""
+    """Return the figures of a past day, computed once, as a past day does not change."""
     if (known := sources.past_days.get(begin)) is not None:
         return known
     timed = sources.ledger.query(
@@ -101,7 +104,7 @@ def _yesterday(sources: Sources, begin: datetime) -> dict[str, Any]:
     )  # fmt: skip
     figures = _figures(sources, begin, _durations(timed))
     sources.past_days.clear()
-    if datetime.now(UTC) > begin + timedelta(days=1) + _LATE:
+    if datetime.now(UTC) > begin + timedelta(days=1) + _GRACE:
         sources.past_days[begin] = figures
     return figures
 

@@ -78,10 +78,11 @@ class SignInError(RemitError):
 
 
 class SignIn:
-    """Sign-ins with one provider.
+    """Sign-ins with an OpenID Connect provider.
 
     The provider's discovery document and keys are cached for an hour, a failure to read them for
-    two seconds. Unknown keys are read again.
+    two seconds. A token with an unknown key makes both be read again. At most 50 browsers wait for
+    the provider at a time. All methods run in one event loop.
 
     Args:
         settings: ``[server.oidc]``.
@@ -155,8 +156,9 @@ class SignIn:
             The identity with name and role, and the page that :meth:`begin` was given.
 
         Raises:
-            SignInError: 400, the browser did not begin this sign-in or has finished it; 403, the
-                provider or the settings refuse the person; 502 and 503 as :meth:`begin`.
+            SignInError: 400, the browser did not begin this sign-in, has finished it, or took more
+                than ten minutes; 403, the provider or the settings refuse the person; 502 and 503
+                as :meth:`begin`; 502 also for an ID token that is missing or not valid.
         """
         found = self._cookie.read(headers)
         if found is None:
@@ -209,7 +211,7 @@ class SignIn:
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
-        """Limit the browsers that wait for the provider; raise SignInError 503 above it."""
+        """Limit the browsers that wait for the provider; raise SignInError 503 above the limit."""
         if self._waiting >= _MAX_WAITING:
             message = "Too many people are signing in at once."
             raise SignInError(message, next_step=_SIGN_IN_AGAIN, status=503)

@@ -26,8 +26,8 @@ def form_of(
 
     The result has ``command``, ``title``, ``needs`` (the permission), ``help`` and the lists
     ``fields`` and ``more``, whose items have the keys ``name``, ``label``, ``help``, ``kind``
-    (``flag``, ``choice``, ``number`` or ``text``), ``choices``, ``least``, ``required`` and
-    ``value``.
+    (``flag``, ``choice``, ``number`` or ``text``), ``choices``, ``least``, ``step``, ``required``
+    and ``value``. ``fields`` are in the order of ``shown``.
 
     Args:
         kind: the operation.
@@ -56,7 +56,8 @@ def form_of(
 def read_operation(kind: type[Operation], form: Mapping[str, str], **fixed: Any) -> Operation:
     """Return the checked operation that a form asks for.
 
-    Empty fields keep their defaults; a list is a text with commas.
+    Empty fields keep their defaults. A list is a text with commas, a flag is set by ``on``, and a
+    number may have commas. Nothing is carried out.
 
     Args:
         kind: the operation.

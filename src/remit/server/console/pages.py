@@ -53,7 +53,7 @@ class Sources:
         usage: cached usage and costs.
         learned: the cached learning report.
         waiting: the approval requests that wait for a person.
-        past_days: figures of past days that the start page computed, by the beginning of the day.
+        past_days: figures of yesterday that the start page computed, keyed by the day's beginning.
     """
 
     runtime: Runtime
@@ -103,7 +103,7 @@ class Page(NamedTuple):
 
 
 class View(NamedTuple):
-    """A view: the functions that answer requests under one path.
+    """A path of the console, and the functions that answer its requests.
 
     Attributes:
         path: the path of the view; a longer path has its rest in :attr:`Asked.rest`.
@@ -120,7 +120,7 @@ class View(NamedTuple):
 
 @functools.cache
 def templates() -> Environment:
-    """Return the Jinja environment of the console's templates and those of the views; made once."""
+    """Return the Jinja environment for the templates of the console and of the views; cached."""
     shared = environment()
     loaders = [PackageLoader("remit.server.console"), shared.loader]
     made = shared.overlay(loader=ChoiceLoader([one for one in loaders if one is not None]))

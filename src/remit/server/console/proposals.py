@@ -1,4 +1,4 @@
-"""The pages of proposals, of one proposal and of the learning report; decisions on proposals."""
+"""The pages of proposals, of a proposal and of the learning report; decisions on proposals."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _LISTED = 100
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """Return the list of proposals, one proposal, or the learning report (path ``report``).
+    """Return the list of proposals, a proposal, or the learning report (path ``report``).
 
-    A proposal with erased content has the status 410.
+    The list has the latest 100 proposals. A proposal with erased content has the status 410. The
+    report, and the measured effect, come from a cache of a minute.
 
     Args:
         sources: the data sources.
@@ -34,6 +35,7 @@ def show(sources: Sources, asked: Asked) -> Page:
     Raises:
         NotFoundError: the proposal does not exist.
         ProposalError: a recorded entry does not have the format that Remit writes.
+        LedgerError: the ledger cannot be read.
     """
     known = Proposals(sources.runtime.root, sources.ledger)
     if not asked.rest:
@@ -85,9 +87,11 @@ def change(sources: Sources, asked: Asked) -> Answer:
 
     Raises:
         NotFoundError: the path names no such action.
-        InvalidInputError: the form has no reason.
-        ProposalError: the proposal is unknown, or its state does not allow the action.
-        PackageError: the package cannot be installed.
+        InvalidInputError: the form has no reason, or one that cannot be recorded.
+        ProposalError: the proposal is unknown, its state or evidence does not allow the action, or
+            the person's role does not.
+        PackageError: a gate fails, or the package cannot be installed.
+        LedgerError: the decision cannot be recorded.
     """
     proposal_id, _, verb = asked.rest.partition("/")
     if (method := _VERBS.get(verb)) is None:

@@ -22,7 +22,7 @@ SHOWN_LIVE = frozenset({"EXCHANGE", *ALARMS, *WAITING})
 
 
 def live_row(entry: LedgerEntry) -> dict[str, Any]:
-    """Return a live event's row. Each cell is cut to a limit of length.
+    """Return a live event's row. Each cell is cut to 300 characters.
 
     Args:
         entry: an ``EXCHANGE``, or an event of :data:`SHOWN_LIVE`.
@@ -38,7 +38,8 @@ def live_row(entry: LedgerEntry) -> dict[str, Any]:
 def call_row(entry: LedgerEntry) -> dict[str, Any]:
     """Return the row of a model call: time, agent, model, outcome, tokens, cost and duration.
 
-    Keys are ``id``, ``at``, ``kind`` (``call``), ``tone`` and ``cells``, which are texts.
+    Keys are ``id``, ``at``, ``kind`` (``call``), ``tone`` and ``cells``, which are texts. The
+    outcome of a failed call is its error; the model has ``(fallback)`` after it if others failed.
 
     Args:
         entry: an ``EXCHANGE``; its content is not needed.
@@ -68,7 +69,9 @@ def call_row(entry: LedgerEntry) -> dict[str, Any]:
 def alarm_row(entry: LedgerEntry) -> dict[str, Any]:
     """Return the row of an event: time, event, agent, and a reason without content.
 
-    Keys are ``id``, ``at``, ``kind`` (``alarm``), ``tone`` and ``cells``, which are texts.
+    Keys are ``id``, ``at``, ``kind`` (``alarm``), ``tone`` (``wait`` for approval requests, else
+    ``bad``) and ``cells``, which are texts. The agent is the entry's subject if none is named. The
+    reason is the error code in words, else the tool, else the recorded reason.
 
     Args:
         entry: an event that needs attention; its content is not needed.
@@ -95,7 +98,10 @@ def key_names(ledger: LedgerClient, key_ids: Collection[str]) -> dict[str, str]:
 
     Args:
         ledger: the ledger that records the keys.
-        key_ids: ids of at most a page's keys.
+        key_ids: ids of at most a page's keys; empty and unprintable ones are ignored.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     # PostgreSQL refuses an empty list and a text with a NUL.
     ids = [one for one in key_ids if one and one.isprintable()]

@@ -1,4 +1,4 @@
-"""The list of sessions, and the page of one session, ten turns at a time."""
+"""The list of sessions, and the page of a session, ten turns at a time."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ _IN_LINE = (
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """Return the list of sessions, latest first, or the page of one session.
+    """Return the list of sessions, latest first, or the page of a session.
 
-    The first page also lists sessions of the gateway that are active now. Costs are sums of the
-    sessions' calls.
+    The list has 25 sessions of agents. Its first page also has the sessions of the latest 1,000
+    calls, at most 25. A session's page has ten turns, or ten calls if there are no turns, and at
+    most 400 events. Costs are sums of the sessions' calls.
 
     Args:
         sources: the data sources.
@@ -45,7 +46,9 @@ def show(sources: Sources, asked: Asked) -> Page:
             which older sessions or turns are shown.
 
     Raises:
-        NotFoundError: the ledger has no such session.
+        NotFoundError: the ledger has no such session, or the session is archived.
+        InvalidInputError: ``before`` is not an entry id.
+        LedgerError: the ledger cannot be read.
     """
     if asked.rest:
         return _one(sources.ledger, asked.rest, asked.query.get("before"))
@@ -203,7 +206,11 @@ def read_talks(ledger: LedgerClient, entries: Sequence[LedgerEntry]) -> dict[str
         entries: entries, of which the latest ten ``EXCHANGE`` entries are read.
 
     Returns:
-        The messages, keyed by entry id.
+        The messages, keyed by entry id, as JSON data. ``asked`` is empty if a prompt has more than
+        40 messages. An erased message is data that says so.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     calls = [entry for entry in entries if entry.event_type == "EXCHANGE"]
     found = {}
@@ -222,7 +229,10 @@ def read_talks(ledger: LedgerClient, entries: Sequence[LedgerEntry]) -> dict[str
 
 
 def decoded(exact: Any) -> Any:
-    """Return the value of an exact JSON text; an erased value unchanged, and a text if not JSON."""
+    """Return the value of exact JSON; the text itself if it is not JSON.
+
+    An erased value is returned unchanged, and any other value that is not ``bytes`` as ``""``.
+    """
     if not isinstance(exact, bytes):
         return exact if isinstance(exact, Erased) else ""
     try:

@@ -28,7 +28,7 @@ _OWNERS = ("user", "team", "organisation")
 _RANGES = ("today", "yesterday", "24h", "7d", "30d", "365d")
 _WIDTH, _HEIGHT, _MARKS = 960, 200, 4
 _LONGEST = ((timedelta(days=3), "hour"), (timedelta(days=100), "day"))
-_MOST_EMPTY = 366 * 86_400 // QUARTER_S  # quarter hours of the axis before the first call
+_MAX_EMPTY = 366 * 86_400 // QUARTER_S  # quarter hours of the axis before the first call
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class _Question:
         least, greatest = quarters_between(ledger, None, None)
         first, end = quarters_between(ledger, begin, last)
         end = max(first, min(end, greatest))
-        first = max(first, min(least, end - _MOST_EMPTY))
+        first = max(first, min(least, end - _MAX_EMPTY))
         over = timedelta(seconds=(end - first) * QUARTER_S)
         period = next((name for longest, name in _LONGEST if over <= longest), "month")
         return cls(since, until, zone, by if by in _BY else "model",
@@ -78,8 +78,9 @@ def show(sources: Sources, asked: Asked) -> Page:
     """Return the page of spending, with the period before as comparison.
 
     The sums are read from the usage table; those of past hours are cached. An unknown ``by`` counts
-    as ``model``, an unknown ``stack`` as ``certainty``. Only the largest groups are listed; for
-    sessions, those of the latest calls.
+    as ``model``, an unknown ``stack`` as ``certainty``. The 50 groups with the highest cost are
+    listed; for sessions, those of the latest 10,000 rows of usage. A range of up to three days has
+    a bar for each hour, of up to 100 days for each day, and a longer one for each month.
 
     Args:
         sources: the data sources.
@@ -87,7 +88,8 @@ def show(sources: Sources, asked: Asked) -> Page:
             ``zone``, ``by`` and ``stack``.
 
     Raises:
-        InvalidInputError: a time or the time zone is not valid.
+        InvalidInputError: a time or the time zone is not valid, or the range is too long.
+        LedgerError: the ledger cannot be read.
     """
     question = _Question.of(sources.ledger, asked.query)
     by, first, end = question.by, question.first, question.end

@@ -1,4 +1,4 @@
-"""The page of checkpoints, witnesses and gates, and the proof of one entry for the browser."""
+"""The page of checkpoints, witnesses and gates, and the proof of an entry for the browser."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from remit.ledger import is_authentic, proof_bundle
+from remit.ledger import LedgerWriteError, is_authentic, proof_bundle
 from remit.operations import name_of
 from remit.packages.gates import GATES, check_gates, latest_result
 from remit.server.console.forms import see
@@ -24,9 +24,8 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
     """Return the page of soundness, checkpoints, gates and erasures; with an id also a proof.
 
     Nothing is verified or recorded: the first sentence states the latest result of the gate that
-    verifies the ledger, and the browser checks the proof.
-
-    For a proof of a new entry, the ledger signs a checkpoint if none covers the entry yet.
+    verifies the ledger, and the browser checks the proof. For a proof of a new entry, the ledger
+    signs a checkpoint if none covers the entry yet.
 
     Args:
         sources: the data sources.
@@ -34,7 +33,8 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
             page.
 
     Raises:
-        EntryNotFoundError: the entry does not exist.
+        EntryNotFoundError: the entry does not exist, or is archived.
+        LedgerError: the ledger cannot be read, or a new checkpoint cannot be signed.
     """
     if wanted := asked.query.get("id", "").strip():
         return see(f"/console/verify/{quote(wanted, safe='')}")
@@ -71,11 +71,19 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
 def change(sources: Sources, asked: Asked) -> Answer:
     """Run all gates, record their results in the person's name, and redirect to the page.
 
+    A gate that raises an error has failed. Blocks until all gates have ended.
+
     Args:
         sources: the data sources, through whose runtime the results are written.
         asked: the request, whose identity gives the person.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+        LedgerWriteError: the results cannot be recorded.
     """
-    check_gates(sources.runtime.gate_context(), None, by=name_of(asked.identity))
+    report = check_gates(sources.runtime.gate_context(), None, by=name_of(asked.identity))
+    if report.unrecorded:
+        raise LedgerWriteError(f"The results could not be recorded: {report.unrecorded}")
     return see("/console/verify")
 
 

@@ -21,13 +21,13 @@ _POLLS, _POLL_S = 200, 0.05  # Number of checks whether a cancelled call has end
 
 
 class Background:
-    """Calls that run independently of the requests that began them.
+    """Calls that run independently of their clients' requests.
 
     Each call holds a lease while it runs. Other processes see by the lease that it runs, and ask
-    for its end through the lease. :meth:`begin` starts a call and returns at once, :meth:`run`
-    makes one in the caller's task, and :meth:`cancel` ends one of any process. :meth:`aclose` ends
-    the begun calls of this process. A process begins at most 1,000 calls at a time. Use an instance
-    in one event loop.
+    for its end through the lease. :meth:`begin` starts a call and returns after the dispatch,
+    :meth:`run` makes one in the caller's task, and :meth:`cancel` ends one of any process.
+    :meth:`aclose` ends the begun calls of this process. A process begins at most 1,000 calls at a
+    time. Use an instance in one event loop.
 
     Args:
         gateway: makes the calls.
@@ -43,7 +43,7 @@ class Background:
         """Begin a call; return the ``response`` object as soon as the dispatch is recorded.
 
         The call continues in a task after the return. The errors of the call after that are
-        recorded and logged.
+        recorded and logged. A replayed answer is returned as ``queued`` too.
 
         Args:
             request: the request, whose keeper is a :class:`ResponseCall`.

@@ -50,7 +50,7 @@ _FROM_RECORD = "items that the provider does not keep, from the record"
 
 
 class ResponseCall:
-    """The state of one call; implements :class:`remit.gateway.values.Keeper`.
+    """The state of a call; implements :class:`remit.gateway.values.Keeper`.
 
     The gateway calls :meth:`body_for` before each attempt, :meth:`ids_ahead` before it sends the
     body, and :meth:`on_record` when it records the last attempt. An instance serves one call and is
@@ -231,7 +231,7 @@ class ResponseCall:
     def on_record(
         self, metadata: dict[str, Any], attempt: Attempt, result: ProviderResponse | Failure
     ) -> Sequence[KeptId]:
-        """Add to the metadata of the ``EXCHANGE``, and return the ids that lead to it.
+        """Add to the metadata of the ``EXCHANGE``, and return the ids that lead to the entry.
 
         Sets :attr:`replied` if the client gets an object that Remit makes. An answer that cannot be
         translated leaves :attr:`replied` empty; no error is raised.
@@ -368,7 +368,9 @@ class ResponseCall:
 
 
 def input_of(body: Body) -> list[bytes]:
-    """Return the items of a body's input, as exact text; empty without one.
+    """Return the items of a body's input, as exact text; empty without an input.
+
+    An input that is a text is one message of the user.
 
     Args:
         body: body of a request.
@@ -403,7 +405,9 @@ def _id_in(value: Mapping[str, Any]) -> str:
 
 
 def ids_in(response_id: str, answer: Mapping[str, Any]) -> list[str]:
-    """Return the ids by which clients refer to an answer, each once: first the response's.
+    """Return the ids that clients may use for an answer and its items, without repetitions.
+
+    The response's id comes first.
 
     Args:
         response_id: id of the response; included as it is.

@@ -136,9 +136,9 @@ class Conversations:
                 session.
 
         Raises:
-            HttpError: 404, there is no such conversation, or another caller owns it.
+            HttpError: 404, there is no such conversation, another caller owns it, or its last entry
+                is archived.
             LedgerError: the ledger cannot be read.
-            HttpError: 404, the entry is archived.
         """
         turn = None
         if name.startswith("conv_"):
@@ -217,7 +217,7 @@ class Conversations:
     def _remove(
         self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str, item_id: str
     ) -> dict[str, Any]:
-        """Remove an item from a conversation, and erase its text unless something else shows it.
+        """Remove an item from a conversation, and erase its text unless another item has the same.
 
         An item of a call belongs to that call: its text is erased when the response is deleted.
         """
@@ -252,7 +252,7 @@ class Conversations:
             caller: the caller who deleted it.
 
         Raises:
-            LedgerError: the ledger cannot be read.
+            LedgerError: the ledger cannot be read or written.
         """
         name = call.metadata.get("conversation_id", "")
         head = self._turns.find(name, owner_of(caller.identity)) if name else None
@@ -269,7 +269,7 @@ class Conversations:
     def _delete(
         self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str
     ) -> dict[str, Any]:
-        """Delete a conversation, and erase its items unless a call shows them.
+        """Delete a conversation, and erase all its items that no call shows.
 
         Repeats if another request changes the conversation meanwhile.
         """
@@ -344,9 +344,9 @@ _REASONS = {
 
 
 async def caller_of(authenticator: Authenticator, scope: Scope) -> AuthenticatedRequest:
-    """Authenticate a request for stored things, and return it with its caller.
+    """Authenticate a request for stored things, and return its headers with the caller.
 
-    Each lookup of a key reads the ledger's database.
+    The request is counted under the caller's key.
 
     Args:
         authenticator: finds the caller.

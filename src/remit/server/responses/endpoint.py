@@ -73,9 +73,9 @@ class Responses:
         self._conversations = Conversations(ledger, self._turns, authenticator, settings)
 
     async def kept(self, request: PromptRequest, identity: Identity) -> PromptRequest:
-        """Return ``request`` with a :class:`ResponseCall` that holds the turns it continues.
+        """Return ``request`` with a :class:`ResponseCall` as its keeper. Nothing is written.
 
-        Nothing is written.
+        The keeper holds the turns and items that the request continues or refers to, all checked.
 
         Args:
             request: the gateway's request, whose body may name a response, a conversation or items.
@@ -115,9 +115,8 @@ class Responses:
     async def require_own(self, request: PromptRequest, identity: Identity) -> None:
         """Check the stored things that a compaction or a count of tokens names.
 
-        Nothing is written.
-
-        The call is sent as it is, so that only the provider's own memory can be continued.
+        Nothing is written. The call is sent as it is, so that only the provider's own memory can be
+        continued.
 
         Args:
             request: the gateway's request.
@@ -125,8 +124,8 @@ class Responses:
 
         Raises:
             HttpError: 400, the body names a conversation, which only Remit stores, or a response or
-                an item that does not exist for this caller, has failed, still runs or was erased;
-                404, the response is archived.
+                an item that does not exist for this caller, has failed, still runs or was erased,
+                or items of more than 32 MiB; 404, the response or the turn of an item is archived.
             LedgerError: the ledger cannot be read.
         """
         body, owner = request.body, owner_of(identity)
@@ -283,7 +282,7 @@ class Responses:
         return self._read(turn, response_id)
 
     async def _cancel(self, turn: Turn, response_id: str, identity: Identity) -> bytes:
-        """Stop a background response and return it; an ended one is returned unchanged.
+        """Stop a background response and return its object; unchanged if the response has ended.
 
         Raises:
             HttpError: 400, the response does not run in the background.

@@ -19,14 +19,15 @@ _MEDIA_BYTES = 12_000  # Size assumed for an image or document; its bytes do not
 
 
 class ErasedItemsError(Exception):
-    """Some of the items were erased, so a request that needs them cannot be answered."""
+    """An item was erased, so that a request which needs the item cannot be answered."""
 
 
 def items_of(text: Any) -> list[bytes]:
-    """Return the items of a recorded input, which is a list, one text, or ``None``.
+    """Return the items of a recorded input as exact JSON texts; empty for ``None``.
 
     Args:
-        text: the input as recorded; erased content is marked.
+        text: the input as recorded: a list of JSON texts, or one JSON text (:func:`items_in`).
+            Erased content is marked.
 
     Raises:
         ErasedItemsError: an item was erased.
@@ -82,9 +83,7 @@ def output_of(answer: Any) -> list[bytes]:
 
 
 def array(items: Iterable[bytes]) -> bytes:
-    """Return the items as one JSON list.
-
-    The texts are not checked.
+    """Return the text of a JSON list of items. The items are not checked.
 
     Args:
         items: exact texts of the items.
@@ -152,8 +151,8 @@ def fitting(items: Sequence[bytes], room: int) -> list[bytes]:
     """Return the latest items that fit into ``room`` bytes, beginning with a user's message.
 
     A tool call therefore stays together with its result. Messages of system and developer are never
-    left out, and neither is the last message of the user, even if they do not fit.
-    With less room, whole turns are left out from the beginning.
+    left out, and neither is the last message of the user, even if they do not fit. With less room,
+    whole turns are left out from the beginning.
 
     Args:
         items: all items, oldest first.
@@ -187,9 +186,9 @@ def _role_of(item: bytes) -> str:
 
 
 def listed(item: bytes, identity: str) -> bytes:
-    """Return an item as lists show it: with an id, a type, and content in parts.
+    """Return an item in the form of lists: with an id, and a message with type, status and parts.
 
-    An item that is no object is returned unchanged.
+    The text of a message becomes a part. An item that is no object is returned unchanged.
 
     Args:
         item: exact text of the item.

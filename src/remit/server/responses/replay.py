@@ -21,10 +21,11 @@ _PARTS = {
 
 
 def stream_of(text: bytes, after: int = -1) -> bytes:
-    """Return the events of a response as wire bytes; the last one holds ``text`` unchanged.
+    """Return the server-sent events of a response as wire bytes; the last event holds ``text``.
 
-    The last event is sent in any case. Line breaks in ``text`` are removed, because an event's data
-    is one line.
+    The last event is ``response.completed``, ``response.incomplete`` or ``response.failed``, by the
+    status, and is sent in any case. A ``text`` with line breaks is written anew, because an event's
+    data is one line.
 
     Args:
         text: exact text of a ``response`` object.

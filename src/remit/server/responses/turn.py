@@ -73,7 +73,7 @@ def place_of(turn: Turn, at: int) -> str:
 
 
 def shown_id(turn: Turn, at: int, item: bytes) -> str:
-    """Return an item's own id, or the one that lists show for it.
+    """Return an item's own id; for an item without an id, the id that lists show.
 
     Args:
         turn: the turn.
@@ -84,7 +84,7 @@ def shown_id(turn: Turn, at: int, item: bytes) -> str:
 
 
 def shown_id_at(place: str, item: bytes) -> str:
-    """Return an item's own id, or the one that lists show for it.
+    """Return an item's own id; for an item without an id, ``msg_`` and its place.
 
     Args:
         place: the item's position, from :func:`place_of`.
@@ -113,7 +113,8 @@ def removed_items(chain: Sequence[Turn]) -> tuple[set[str], set[str]]:
 def unanswered(turn: Turn, identity: str, status: str) -> bytes:
     """Return the ``response`` object of a call that has no recorded answer.
 
-    Without a recorded error code, the error says that the process died.
+    Without a recorded error code, the error says that the process died, else that the answer was
+    interrupted.
 
     Args:
         turn: the turn.

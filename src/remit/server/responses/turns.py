@@ -168,7 +168,7 @@ class Turns:
         return given, output_of(exact.get(output))
 
     def chain(self, last: Turn) -> list[Turn]:
-        """Return a turn and all turns before it, oldest first.
+        """Return a turn and all earlier turns of its chain, oldest first.
 
         The entries are read without content, one query each.
 
@@ -177,7 +177,7 @@ class Turns:
 
         Raises:
             LedgerFormatError: a turn continues one that is not older.
-            EntryNotFoundError: a turn before it does not exist.
+            EntryNotFoundError: an earlier turn does not exist, or is archived.
             LedgerError: the ledger cannot be read.
         """
         turns = [last]
@@ -207,7 +207,8 @@ class Turns:
         Raises:
             CannotContinueError: an item was erased.
             TooLongError: the items are longer than ``MAX_BYTES``.
-            LedgerError: the ledger cannot be read.
+            LedgerError: the ledger cannot be read, or an earlier turn is archived.
+            JsonTextError: a recorded input or answer is not valid JSON.
         """
         found: list[bytes] = []
         size = 0
@@ -253,7 +254,7 @@ class Turns:
         return any(turn.entry.id in one.metadata.get("withdrawn", ()) for one in erasures)
 
     def in_conversation(self, last: Turn) -> list[bytes]:
-        """Return the items of a conversation as lists show them, oldest first.
+        """Return the items of a conversation, oldest first, in the form of lists, each with an id.
 
         Deleted items are left out.
 
@@ -262,8 +263,9 @@ class Turns:
 
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
-            TooLongError: the items are longer than ``MAX_BYTES``.
-            LedgerError: the ledger cannot be read.
+            TooLongError: the items of several turns are longer than ``MAX_BYTES``.
+            LedgerError: the ledger cannot be read, or an earlier turn is archived.
+            JsonTextError: a recorded input or answer is not valid JSON.
         """
         chain = self.chain(last)
         removed, places = removed_items(chain)
@@ -335,7 +337,9 @@ class Turns:
     def listed(
         self, turns: Sequence[Turn], removed: Collection[str] = (), *, with_last_output: bool
     ) -> list[bytes]:
-        """Return the items of turns as lists show them, each with an id.
+        """Return the items of turns in the form of lists, oldest first, each with an id.
+
+        A turn of a conversation whose response the caller deleted has no items.
 
         Args:
             turns: the turns, oldest first.
@@ -344,8 +348,9 @@ class Turns:
 
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
-            TooLongError: the items are longer than ``MAX_BYTES``.
+            TooLongError: the items of several turns are longer than ``MAX_BYTES``.
             LedgerError: the ledger cannot be read.
+            JsonTextError: a recorded input or answer is not valid JSON.
         """
         found: list[bytes] = []
         size = 0
@@ -367,11 +372,13 @@ class Turns:
             session_id: return only turns of this session; empty for any.
 
         Returns:
-            ``None`` if the owner has no such item, its call has not ended, or it was erased.
+            ``None`` if the owner has no such item, its call has not ended or failed, or an item of
+            the turn was erased.
 
         Raises:
             HttpError: 404, the turn is archived.
             LedgerError: the ledger cannot be read.
+            JsonTextError: the recorded input or answer is not valid JSON.
         """
         turn = self.find(identity, owner, session_id)
         if turn is None or turn.state != "ended":

@@ -34,10 +34,12 @@ def _note_answer(answers: list[Response], answer: Response, **_: Any) -> None:
 
 
 def log_sender(url: str, service_name: str = "") -> Callable[[Batch], None]:
-    """Return a function that sends a batch to a receiver and returns once it accepted all records.
+    """Return a function that sends a batch to a receiver, and blocks until the answer.
 
-    OpenTelemetry's ``OTEL_EXPORTER_OTLP_…`` variables set headers, TLS, compression and timeout.
-    The function raises RemitError if the receiver did not accept each record.
+    Each entry becomes a log record, and the batch's proof the last one. OpenTelemetry's
+    ``OTEL_EXPORTER_OTLP_…`` variables set headers, TLS, compression and timeout. Redirects are not
+    followed. The function raises RemitError if the receiver cannot be reached or did not accept
+    each record; use it in one thread at a time.
 
     Args:
         url: URL of the receiver; ``/v1/logs`` is added if it has no path.
@@ -92,7 +94,7 @@ def log_sender(url: str, service_name: str = "") -> Callable[[Batch], None]:
 
 
 def _records(batch: Batch) -> list[Any]:
-    """Return the batch as log records, the proof as the last one."""
+    """Return the batch as log records, with the proof at the end."""
     from opentelemetry._logs import LogRecord, SeverityNumber
 
     found, now = [], time.time_ns()

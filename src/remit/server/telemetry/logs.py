@@ -98,7 +98,7 @@ def set_up_logging(
         level: lowest level that is logged: ``debug``, ``info``, ``warning`` or ``error``, in any
             case.
         form: ``text`` for people; ``json`` writes objects with ``time`` (ISO 8601, UTC), ``level``,
-            ``logger``, ``message``, the record's extra fields, and ``exception``.
+            ``logger``, ``message``, the record's extra fields, ``exception`` and ``stack``.
         stream: the stream to write to; standard error if left out.
 
     Raises:
@@ -124,7 +124,7 @@ def set_up_logging(
 
 
 class CallLog:
-    """An observer of the gateway that logs one line at INFO for each ended call.
+    """An observer of the gateway that logs a line at INFO for each ended call.
 
     The fields are ids, numbers and codes. The text of an error is only in the ledger, because it
     may quote the request. Add an instance to :attr:`LLMGateway.observers`.

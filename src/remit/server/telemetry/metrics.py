@@ -146,12 +146,11 @@ class CallMetrics:
         self.refused_key = self._refused_keys.inc
 
     def __call__(self, report: CallReport) -> None:
-        """Count one ended call.
+        """Count an ended call, its attempts, tokens, cost and duration.
 
-        The count is shown after the next :meth:`flush`.
-
-        The call is added to sums in memory; every 10,000 calls with the same labels are flushed at
-        once.
+        The call is added to sums in memory, which are shown after the next :meth:`flush`; every
+        10,000 calls with the same labels are flushed at once. Of a refused or replayed call only
+        the call itself is counted.
 
         Args:
             report: the ended call.
@@ -379,7 +378,7 @@ def _tenant_counters(registry: CollectorRegistry) -> tuple[Counter, Counter, Cou
 
 
 def _observe(histogram: Any, values: list[float]) -> None:
-    """Add all values to a histogram in one step, as ``observe`` would one by one."""
+    """Add all values to a histogram together."""
     bounds = histogram._upper_bounds
     for at, count in Counts(bisect_left(bounds, value) for value in values).items():
         histogram._buckets[at].inc(count)

@@ -9,10 +9,15 @@ from remit.server.telemetry import CallLog, CallMetrics, set_up_tracing, tracing
 
 
 def call_metrics(runtime: Runtime) -> CallMetrics:
-    """Return the metrics of a runtime's calls; a model with a price gets a label of its own.
+    """Return new metrics for a runtime's calls; a model with a price gets a label of its own.
+
+    Nothing is observed yet (:func:`observe_calls`).
 
     Args:
         runtime: the open root.
+
+    Raises:
+        ConfigError: ``PROMETHEUS_MULTIPROC_DIR`` was set too late, or names no directory.
     """
     return CallMetrics(
         max_models=runtime.loaded.settings.telemetry.max_models,
@@ -37,12 +42,18 @@ def watch_runtime(metrics: CallMetrics, runtime: Runtime) -> None:
 def observe_calls(runtime: Runtime, metrics: CallMetrics) -> Any:
     """Add observers to the gateway that count, trace and log calls.
 
+    Calls are traced if the settings or OpenTelemetry's variables ask for spans, and logged if the
+    log level is ``info`` or ``debug``.
+
     Args:
         runtime: the open root.
         metrics: the observer that counts.
 
     Returns:
         The tracer provider, which must be shut down; ``None`` without traces.
+
+    Raises:
+        ConfigError: the endpoint for spans is not an HTTP URL, or the extra ``otel`` is missing.
     """
     settings, observers = runtime.loaded.settings, runtime.gateway.observers
     observers.append(metrics)

@@ -155,6 +155,8 @@ def _variable(name: str) -> str:
 def made_resource(service_name: str) -> Resource:
     """Return the resource of spans and logs, with the attributes of the ``OTEL_…`` variables.
 
+    OpenTelemetry must be installed. The resource also has the version of Remit.
+
     Args:
         service_name: ``service.name``. Empty: from the variables, else ``remit``.
     """
@@ -169,6 +171,10 @@ def made_resource(service_name: str) -> Resource:
 
 def signal_url(endpoint: str, path: str) -> str:
     """Return the URL of an OTLP endpoint, with ``path`` if the endpoint has none.
+
+    Args:
+        endpoint: URL of the collector.
+        path: path of the signal, such as ``/v1/logs``.
 
     Raises:
         ConfigError: the endpoint is not an HTTP URL.
@@ -190,7 +196,7 @@ def signal_url(endpoint: str, path: str) -> str:
 def tracing_observer(
     tracer_provider: TracerProvider | None = None, *, capture_content: bool = False
 ) -> Callable[[CallReport], None] | None:
-    """Return an observer that makes one span for each ended call.
+    """Return an observer that makes a span for each ended call.
 
     A span has the ids of the call and its entries, the model, the usage, the cost and the kind of
     error. It begins when the call arrived. The names follow the conventions ``gen_ai.*``, and

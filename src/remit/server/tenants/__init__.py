@@ -1,4 +1,4 @@
-"""Tenants of a host in one server.
+"""Tenants of a host in a server.
 
 The package owns the choice of the application that answers a request, and the number of tenants
 that are open at a time. The host's :class:`~remit.server.app.App` answers requests without a

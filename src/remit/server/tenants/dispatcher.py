@@ -1,4 +1,4 @@
-"""Passes each request to the application of the tenant that it names, or of the host."""
+"""Passes each request to the application of its tenant, or of the host."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def has_tenants(root: Path) -> bool:
 
 
 class Dispatcher:
-    """An ASGI application in front of the host's :class:`App` and those of its tenants.
+    """An ASGI application in front of the host's :class:`App` and the applications of its tenants.
 
     A request names its tenant by its key, by an agent's token with a header, or by the console's
-    cookie. ``/healthz`` and ``/readyz`` belong to the process. It has the interface of
+    cookie. ``/healthz`` and ``/readyz`` belong to the process. The class has the interface of
     :class:`App`, so a server runs either. :meth:`start` comes before the first request,
     :meth:`stop` after the last, and all methods belong to one event loop.
 
@@ -98,7 +98,7 @@ class Dispatcher:
         self._running: list[asyncio.Task[None]] = []
 
     def _admit(self, name: str) -> None:
-        """Recover a tenant before it is opened; refuse a root that the host did not make.
+        """Recover a tenant before the opening; refuse a root that the host did not make.
 
         Recovery undoes or finishes a move or removal whose process died.
 
@@ -165,7 +165,8 @@ class Dispatcher:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an ASGI 3 request; the lifespan is not handled here.
 
-        The tenant that the request names is opened if needed. Errors are answered, not raised.
+        The tenant that the request names is opened if needed. A request without a tenant is the
+        host's; a tenant that cannot be opened is answered 503. Errors are answered, not raised.
         """
         if scope["type"] != "http" or scope["path"] in _PROCESS_PATHS:
             await self._host(scope, receive, send)

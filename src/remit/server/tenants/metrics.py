@@ -11,10 +11,10 @@ from remit.server.telemetry import CallMetrics
 
 
 class TenantMetrics(CallMetrics):
-    """A view of one tenant's series in the host's metrics; counts nothing itself.
+    """A view of a tenant's series in the host's metrics, which counts nothing itself.
 
-    It takes the place of :class:`CallMetrics` in the tenant's application if several processes
-    count together: then only the host's object can read the shared files.
+    The view takes the place of :class:`CallMetrics` in the tenant's application if several
+    processes count together: then only the host's object can read the shared files.
 
     Args:
         host: the host's metrics.
@@ -44,7 +44,13 @@ class TenantMetrics(CallMetrics):
         in_flight_calls: Callable[[], int] | None = None,
         ledger_entries: Callable[[], int] | None = None,
     ) -> None:
-        """Do nothing: no numbers of a tenant are watched."""
+        """Do nothing, and ignore the functions: no numbers of a tenant are watched.
+
+        Args:
+            breakers: ignored.
+            in_flight_calls: ignored.
+            ledger_entries: ignored.
+        """
 
     @override
     def refresh(self) -> None:

@@ -46,9 +46,7 @@ _OF_KEY = "SELECT 1 FROM virtual_keys WHERE hash = ? OR old_hash = ?"
 
 
 class OpenTenant:
-    """An open tenant.
-
-    A ``with`` block keeps it open.
+    """An open tenant, which a ``with`` block keeps open.
 
     Blocks of several requests may overlap. :class:`OpenTenants` calls :meth:`stop` when no block is
     open; the object cannot be used afterwards.
@@ -85,7 +83,7 @@ class OpenTenant:
         self.used = time.monotonic()
 
     async def stop(self, *, at_once: bool) -> None:
-        """Stop its application, as :meth:`App.stop`, and release its locks.
+        """Stop its application, as :meth:`App.stop`, and release its locks in any case.
 
         Args:
             at_once: cancel background responses; else wait for them.
@@ -97,7 +95,7 @@ class OpenTenant:
 
 
 class OpenTenants:
-    """The tenants of one host that are open in this process.
+    """The tenants of a host that are open in this process.
 
     :meth:`of` and :meth:`of_visitor` return a tenant and open it if needed; the caller uses it in a
     ``with`` block. Two requests for a closed tenant open it once. At most ``most`` tenants are
@@ -230,7 +228,7 @@ class OpenTenants:
         self._threads.shutdown(wait=False)
 
     async def run(self, work: Callable[..., _T], *arguments: Any) -> _T:
-        """Run a function in one of the threads for tenants, and return its result.
+        """Run a function in a thread for tenants, and return the result.
 
         An error of the function is raised unchanged.
 
@@ -370,7 +368,7 @@ class OpenTenants:
             self._close(min(idle, key=lambda name: self._open[name].used))
 
     def _close(self, name: str) -> None:
-        """Remove a tenant from the open ones, and stop it once it is not used."""
+        """Remove a tenant from the open ones, and stop its application after the last request."""
         one = self._open.pop(name)
 
         async def close() -> None:
