@@ -102,7 +102,8 @@ def path_of(
     A key has the form ``kind:id``, such as ``session:s1/agent:a``; ``%``, ``/`` and ``:`` in ids
     are percent-encoded.
 
-    Absent and empty ids are left out; without a session, agent and work order are ignored.
+    Absent and empty ids are left out; without a session, agent and work order are ignored. The
+    results of the last 512 arguments are cached.
 
     Args:
         session_id: the session; empty for none.
@@ -198,14 +199,15 @@ def nano_of(usd: float | str | Decimal) -> int:
         usd: US dollars, as a number or decimal text.
 
     Raises:
-        InvalidInputError: the value is not a finite number, or is negative.
+        InvalidInputError: the value is not a finite number, is negative, or is beyond the range of
+            decimals.
     """
     try:
         nano = Decimal(str(usd)) * NANO
         if nano < 0 or not nano.is_finite():
             raise InvalidOperation
         return int(nano)
-    except InvalidOperation as error:
+    except ArithmeticError as error:  # decimal's errors, Overflow too
         raise InvalidInputError(
             f"{usd!r} is not an amount in US dollars.", next_step="Give a number such as 12.50."
         ) from error
@@ -292,6 +294,7 @@ class BudgetLimits:
     Raises:
         InvalidInputError: a limit is negative or too great, or a window, time zone or ``on_short``
             is invalid.
+        TypeError: a limit is a text.
     """
 
     tokens: int | None = None
@@ -436,11 +439,12 @@ class BudgetStatus:
     on_short: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name, with money in US dollars (``limit_usd``, ``spent_usd``, …).
+        """Return the fields by name, with money in US dollars: ``limit_usd``, ``spent_usd`` and
+        ``reserved_usd``.
 
-        ``window`` and ``time_zone`` are ``None`` without a window, ``window_end`` is ISO 8601 in
-        UTC or ``None``, and ``on_short`` is ``refuse`` or ``clamp``. The number of the window is
-        left out.
+        ``period`` is named ``window``. ``window`` and ``time_zone`` are ``None`` without a window,
+        ``window_end`` is ISO 8601 in UTC or ``None``, and ``on_short`` is ``refuse`` or ``clamp``.
+        The number of the window is left out.
         """
         shown = asdict(self)
         del shown["window_number"]

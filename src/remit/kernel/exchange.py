@@ -135,7 +135,9 @@ class WritesAhead(Protocol):
 
 @dataclass(slots=True)  # not frozen: one is made for each call, and that costs three times as much
 class PromptRequest:
-    """A call to a model as an agent orders it; immutable.
+    """A call to a model as an agent orders it.
+
+    The values are not checked here, and no code changes them afterwards. ``repr`` shows only ids.
 
     Attributes:
         prompt: the rendered prompt; may be empty when ``messages`` is given.

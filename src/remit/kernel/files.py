@@ -93,7 +93,8 @@ def write_over(path: Path, data: bytes, mode: int) -> None:
         mode: mode of the new file, less the umask.
 
     Raises:
-        OSError: the file cannot be written; an old file stays.
+        OSError: the file cannot be written, and an old file stays; or the new file is in place and
+            its folder cannot be flushed.
     """
     with _beside(path, data, mode) as temporary:
         temporary.replace(path)
@@ -168,11 +169,11 @@ def take_lock(descriptor: int, how: int, wait_s: float, poll_s: float = 0.05) ->
     Args:
         descriptor: an open file or directory.
         how: ``fcntl.LOCK_EX`` or ``fcntl.LOCK_SH``.
-        wait_s: longest wait for other processes, in seconds.
+        wait_s: longest wait for other holders, in seconds; 0 for a single attempt.
         poll_s: seconds between two attempts; the thread sleeps meanwhile.
 
     Returns:
-        False if another process held the lock all the time.
+        True if the lock was taken; False if another descriptor held it all the time.
 
     Raises:
         OSError: the file system has no such locks.

@@ -198,8 +198,8 @@ def value_at(text: bytes, path: Sequence[str]) -> bytes | None:
 def set_member(text: bytes, path: Sequence[str], value: bytes) -> bytes:
     """Return ``text`` with the member at ``path`` set to a JSON text; all other bytes stay.
 
-    Objects on the way that are missing, or are ``null``, are made. Of a repeated name the last
-    member is set.
+    Objects on the way that are missing, or are ``null``, are made. A new member comes first in its
+    object. Of a repeated name the last member is set.
 
     Args:
         text: JSON text that :func:`load` has accepted.

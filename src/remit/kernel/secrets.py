@@ -42,7 +42,9 @@ _SECRETS = re.compile(
 class ConfiguredSecrets:
     """The secret values of a configuration, and of the environment variables that it names.
 
-    The environment is read when the object is made.
+    These are the fields of the type SecretStr, the keys of providers, the password in the ledger's
+    URL, and credentials after words such as ``Bearer`` in any of them. The environment is read when
+    the object is made.
 
     Args:
         settings: the configuration.

@@ -39,6 +39,9 @@ class EffectiveSettings:
 
         Args:
             loaded: the loaded settings; the object is not changed.
+
+        Raises:
+            NotCanonicalError: a number is beyond ±(2**53 - 1), which JSON cannot carry.
         """
         secrets = ConfiguredSecrets(loaded.settings)
 
@@ -61,7 +64,7 @@ class EffectiveSettings:
 
     @property
     def changed(self) -> dict[str, Any]:
-        """The settings that differ from the packages' defaults, by dotted key."""
+        """The present values of settings that differ from the packages' defaults, by dotted key."""
         found = self.values.items()
         return {key: value for key, value in found if self.defaults.get(key) != value}
 

@@ -97,16 +97,18 @@ def load_settings(
     """Read all layers and return the checked settings, with the source of each value.
 
     The layers by precedence: the place of a tenant's ledger, flags, environment, learned values,
-    ``remit.toml``, installed defaults. Settings that earlier versions had are ignored, with a
-    warning once in a process. Nothing is written or cached.
+    ``remit.toml``, installed defaults. Settings that earlier versions had are ignored; a warning is
+    logged once in a process for each setting and source. Nothing is written or cached.
 
     Args:
-        path: a ``remit.toml``; ``None`` or a missing file adds nothing.
+        path: a ``remit.toml``; ``None`` or a missing file adds nothing. A tenant's file next to it
+            is read in any case.
         environment: variables ``REMIT_SECTION__KEY``; ``None`` for the process's own.
         flags: values of a command line by dotted key.
         installed: True to use the defaults and learned values that packages installed next to
             ``path``; else, or if there are none, the defaults that come with Remit.
-        proposed: files of a learned package by path, to see its effect on the settings.
+        proposed: files of a learned package by path, to see its effect on the settings; ignored
+            without ``installed``.
 
     Raises:
         ConfigError: a key is unknown (the message suggests the nearest), a value does not fit, a
@@ -114,7 +116,9 @@ def load_settings(
             learned setting may not be learned.
         ChangedFileError: the installed defaults or learned values differ from the installed
             content, or the table of owners cannot be read.
-        RemitError: the tenant of the root is being moved or removed, or its file is damaged.
+        RemitError: the tenant of the root is being moved or removed, its file is damaged, or its
+            ledger is in the host's database and the host names none.
+        ValueError: the installed defaults are not TOML, or learned values not JSON.
     """
     files = InstalledFiles(path.parent) if installed and path is not None else None
     of_root = _installed_defaults(files) if files is not None else None
