@@ -338,7 +338,7 @@ class BudgetLimits:
         time_zone: str | None = None,
         on_short: OnShort | None = None,
     ) -> BudgetLimits:
-        """Return limits as people state them, with money in dollars; ``None`` means no limit.
+        """Return limits in the terms of people, with money in dollars; ``None`` means no limit.
 
         Args:
             usd: US dollars, rounded down to whole nano-dollars.

@@ -126,7 +126,7 @@ def is_plain_float(value: float) -> bool:
 
 
 def number_text(value: float) -> str:
-    """Return the text of a number by RFC 8785 (ECMAScript); it must have a canonical form.
+    """Return the text by RFC 8785 (ECMAScript) of a number that has a canonical form.
 
     Args:
         value: a finite float; a whole one must be within the exact range of a double.

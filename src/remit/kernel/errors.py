@@ -59,7 +59,7 @@ class ConflictError(RemitError):
 
 
 class ConfigError(RemitError):
-    """``remit.toml``, an environment variable or a flag cannot be used as it stands."""
+    """``remit.toml``, an environment variable or a flag has a value that cannot be used."""
 
 
 def let_go(error: BaseException | None) -> None:
@@ -79,10 +79,10 @@ def let_go(error: BaseException | None) -> None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the known word most like an unknown one, as it is spelt in ``known``.
+    """Return the known word most like an unknown word, in the spelling of ``known``.
 
     Case does not matter. If no known word is similar (ratio 0.6), the only one that begins with
-    ``word`` is returned; if several do, or none, an empty text.
+    ``word`` is returned; otherwise an empty text.
 
     Args:
         word: the unknown word.

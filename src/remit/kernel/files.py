@@ -21,7 +21,7 @@ __all__ = [
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
-    """Yield a new file that replaces ``path`` after the block, once it is on disk.
+    """Yield a new file that is flushed to disk after the block, and then replaces ``path``.
 
     After an error in the block, which is raised, ``path`` stays unchanged and the new file is
     deleted. Two writers of one path at the same time disturb each other. A pipe or a device at
@@ -118,7 +118,7 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
 
 @contextlib.contextmanager
 def _beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
-    """Yield a finished file with ``data`` next to ``path``; delete it unless it was renamed."""
+    """Yield a finished file with ``data`` next to ``path``, deleted afterwards unless renamed."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

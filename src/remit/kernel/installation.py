@@ -76,7 +76,7 @@ class ChangedFileError(RemitError):
 
 
 class InstalledFiles:
-    """The installed files of one root, as its table of owners states them.
+    """The installed files of a root, as stated in its table of owners.
 
     The table is read when it is first needed, held, and read again after the file changed. A root
     without a table has no installed files. Nothing is written.

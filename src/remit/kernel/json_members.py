@@ -130,8 +130,8 @@ def _scanned_elements(array: bytes) -> list[bytes]:
 def spans(
     text: bytes, names: Collection[str], *, unique: bool = False
 ) -> dict[str, tuple[int, int]]:
-    """Return start and end of the values of some top-level members, those present, in order of the
-    text.
+    """Return start and end of the values of the given top-level members that exist, in the order of
+    the text.
 
     Of a name that is there twice the last member counts.
 

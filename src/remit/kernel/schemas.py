@@ -114,7 +114,7 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> str:
 
 
 def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
-    """Return up to ``most`` ways in which ``value`` fails ``schema``, quoting nothing of it.
+    """Return up to ``most`` ways in which ``value`` fails ``schema``, without quoting the value.
 
     The list is empty if the value fits. Each text is a place in the value and the failed keyword. A
     schema that cannot be used, and a check that takes too many steps, give one problem.
@@ -301,7 +301,7 @@ def _unresolved(reference: str) -> str:
 
 
 def _parts(schema: dict[str, Any]) -> tuple[list[Any], list[Any]]:
-    """Return the schemas in a schema: those for the same value, and those for parts of it."""
+    """Return the inner schemas for the same value, and the inner schemas for parts of the value."""
     same = [schema[word] for word in _SCHEMAS_OF_SAME if word in schema]
     same += [each for word in _LISTS_OF_SAME for each in schema.get(word, ())]
     same += schema.get("dependentSchemas", {}).values()

@@ -167,7 +167,7 @@ class TenantFile:
         return json.dumps(asdict(self), indent=1).encode() + b"\n"
 
     def ledger_path(self, host_path: str) -> str:
-        """Return the path or URL of the tenant's ledger, as ``[ledger] path`` holds it.
+        """Return the path or URL of the tenant's ledger, in the form of ``[ledger] path``.
 
         A path is relative to the tenant's root or absolute. A URL names the schema in its query.
 

@@ -70,7 +70,7 @@ def changed(value: _T, **changes: Any) -> _T:
 
 
 def check_fields(value: Any, what: str) -> dict[str, Any]:
-    """Check the fields of a dataclass against their types and constraints; return them by name.
+    """Check the fields of a dataclass against their types and constraints; return all by name.
 
     The check is strict: an ``int`` is no ``str``. The model is made once for each class.
 
@@ -175,7 +175,7 @@ class _Steps:
         return steps
 
     def _branches(self, schema: Mapping[str, Any], word: str, value: Any) -> Sequence[Any]:
-        """Return the branches that pydantic tries: of a tagged union the one with the tag."""
+        """Return the branches that pydantic tries; in a tagged union, the branch with the tag."""
         tagged = schema.get("discriminator")
         if word == "oneOf" and type(tagged) is dict and "mapping" in tagged:
             tag = value.get(tagged["propertyName"]) if type(value) is dict else None

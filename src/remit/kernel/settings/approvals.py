@@ -1,4 +1,4 @@
-"""The settings of approvals: how long they hold, and who must give them."""
+"""The settings of approvals: their lifetime, and the people who must approve."""
 
 from __future__ import annotations
 

@@ -256,8 +256,8 @@ def _warn_removed(key: str, source: str) -> None:
 
 
 def _provider_template(given: Mapping[str, Any], providers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults of a new provider: those of the shipped one of its kind, without its
-    address and keys. The kinds ``converse`` and ``gemini``, of which none is shipped, get OpenAI's.
+    """Return the defaults of a new provider, from the shipped provider of its kind, without address
+    and keys. No provider of the kinds ``converse`` and ``gemini`` is shipped; they get OpenAI's.
     """
     kind = given.get("kind", "")
     base = providers.get("openai" if kind in ("converse", "gemini") else kind)

@@ -67,7 +67,7 @@ class StageSettings(Section):
 
 
 class RouteSettings(Section):
-    """``[routing.routes.NAME]``: the route of calls with ``model: NAME``.
+    """``[routing.routes.NAME]``: the route of calls whose model is NAME.
 
     The route asks one of its models, several in parallel (``ensemble``), or a sequence of stages
     (``pipeline``). An ensemble has a size, a way to combine the answers, a timeout and a cost

@@ -17,8 +17,10 @@ _PROSE = "false: the model only selects a tool, and Remit prints the result as t
 
 
 class LedgerSettings(Section):
-    """``[ledger]``: place and unique name of the record, the keys whose values are content, the
-    wait for other writers, how often checkpoints are signed, and how long content is retained.
+    """``[ledger]``: place and unique name of the record, and treatment of its content.
+
+    The fields also give the wait for other writers, how often checkpoints are signed, and how long
+    content is retained.
     """
 
     path: str = Field(
@@ -104,8 +106,10 @@ class ProviderSettings(Section):
 
 
 class LocalModelSettings(Section):
-    """``[local]``: the model that runs in this process: its name, context window, threads,
-    directory, abilities and penalty for repetition.
+    """``[local]``: the model that runs in this process.
+
+    The fields are its name, context window, threads, directory, abilities and penalty for
+    repetition.
     """
 
     model: str = Field(description="name of a downloaded or added model")
@@ -245,8 +249,10 @@ class AuthSettings(Section):
 
 
 class ServerSettings(Section):
-    """``[server]``: the HTTP server: address and processes, limits of sizes, memory, times and
-    connections, draining, open tenants, the default contract, logs, metrics, CORS and sign-in.
+    """``[server]``: the HTTP server.
+
+    The fields are its address and processes, limits of sizes, memory, times, connections and open
+    tenants, draining, the default contract, logs, metrics, CORS and sign-in.
     """
 
     host: str = Field(description="address to listen on")
@@ -300,8 +306,8 @@ class ServerSettings(Section):
 
 
 class TelemetrySettings(Section):
-    """``[telemetry]``: the number of models with own metrics; the endpoint, service name and
-    content of spans.
+    """``[telemetry]``: the number of models with own metrics, and where spans go, under which name
+    and with what content.
     """
 
     max_models: int = Field(
@@ -318,7 +324,7 @@ class TelemetrySettings(Section):
 
 
 class WorkerSettings(Section):
-    """``[worker]``: bounds of a work order: model calls, tool calls and time.
+    """``[worker]``: bounds of a work order, on model calls, tool calls and time.
 
     Also the section ``orders`` of submitted orders, and limits of queues by name.
     """
