@@ -121,7 +121,7 @@ class PackageManager:
         only_upgrade: bool = False,
         extra_entries: ExtraEntries | None = None,
     ) -> list[InstalledPackage]:
-        """Install packages together: all of them or none.
+        """Install packages together: all or none.
 
         An interrupted operation and an unfinished change of ``trust.json`` are completed first. A
         package that is installed with the same bytes stays; its missing files are written again
@@ -253,7 +253,7 @@ class PackageManager:
 
         Returns:
             By path of each written or deleted file, a few words on what was there before; empty
-            text for a deleted file.
+            text for a deleted file. Registries and receipts are not listed.
 
         Raises:
             PackageError: ``not_installed``: no installed package has one of the ids;
@@ -261,7 +261,8 @@ class PackageManager:
                 ``journal_damaged`` or ``unfinished`` as for :meth:`install`. Some files were not
                 restored, and all others were: ``linked_folder``: a part above a file is a link or
                 file; ``file_in_the_way``: a folder has the path of a file; ``archive_lost``: the
-                stored archive is missing or has other bytes.
+                stored archive is missing or has other bytes; an error of :func:`sync_trust`, or
+                of :func:`admit` for a stored archive.
         """
         with self._locked() as registry, disk_errors():
             restored = self._files.restore(

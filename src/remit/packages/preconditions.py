@@ -134,7 +134,9 @@ def check_after(
 
     Raises:
         PackageError: ``gate_failed``: a gate does not pass; the message names the first fault.
-        OSError: the root cannot be opened.
+            ``unsafe_file`` or ``unreadable_file``: the file of prices cannot be read.
+        RemitError: the file of prices has a wrong key.
+        OSError: the root cannot be opened, or the file of prices does not exist.
     """
     _require("G1", check_installed(after))
     view = PackageView(after, files, tool_ids, routes)

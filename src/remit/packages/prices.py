@@ -1,4 +1,4 @@
-"""The prices of a root: those of packages, overridden by the operator's."""
+"""The prices of a root: prices of packages, overridden by the operator's."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class TrustPolicy:
         return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
 
     def save(self, path: Path) -> None:
-        """Write the file durably with mode 0644: after a crash it is the old one or the new one.
+        """Write the file durably with mode 0644: a crash leaves the old file or the new file.
 
         Only :func:`change_trust` may write a root's own file, because it records the change first.
 

@@ -88,7 +88,7 @@ class GateContext:
 
     @cached_property
     def entries(self) -> int:
-        """The number of ledger entries at the first use; gates ignore later ones."""
+        """The number of ledger entries at the first use; gates ignore later entries."""
         return self.ledger.count()
 
     @property
@@ -104,8 +104,8 @@ class GateContext:
 
         Returns:
             The number of entries that were read; the sequence number from which on an entry may
-            still matter, at most the first; and the time of that run as the end of a sentence. The
-            result is ``(0, 0, "")`` if there was no such run, or the gate reads the whole ledger.
+            still matter, at most that number; and the time of that run as the end of a sentence.
+            The result is ``(0, 0, "")`` if there was no such run, or if :attr:`resumes` is False.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -137,7 +137,7 @@ class GateContext:
 def in_order(
     streams: Iterable[Iterator[LedgerEntry]], entries: int
 ) -> Iterator[tuple[int, LedgerEntry]]:
-    """Merge the results of several queries into the order of the ledger, without holding them.
+    """Merge the results of several queries into the order of the ledger, without a list of all.
 
     Args:
         streams: results of queries, each in the order of the ledger; their errors are raised.
