@@ -86,33 +86,21 @@ class Conversation(Closeable, Generic[OutputT]):
 
     @overload
     async def aturn(
-        self,
-        message: UserMessage,
-        *,
-        output_type: None = None,
-        on_event: EventSink | None = None,
-        deps: Any = None,
-    ) -> TurnResult[OutputT]: ...
+        self, message: UserMessage, *, output_type: None = None,
+        on_event: EventSink | None = None, deps: Any = None,
+    ) -> TurnResult[OutputT]: ...  # fmt: skip
 
     @overload
     async def aturn(
-        self,
-        message: UserMessage,
-        *,
-        output_type: type[_Asked],
-        on_event: EventSink | None = None,
-        deps: Any = None,
-    ) -> TurnResult[_Asked]: ...
+        self, message: UserMessage, *, output_type: type[_Asked],
+        on_event: EventSink | None = None, deps: Any = None,
+    ) -> TurnResult[_Asked]: ...  # fmt: skip
 
     @overload
     async def aturn(
-        self,
-        message: UserMessage,
-        *,
-        output_type: Any,
-        on_event: EventSink | None = None,
+        self, message: UserMessage, *, output_type: Any, on_event: EventSink | None = None,
         deps: Any = None,
-    ) -> TurnResult[Any]: ...
+    ) -> TurnResult[Any]: ...  # fmt: skip
 
     async def aturn(
         self,
@@ -159,10 +147,10 @@ class Conversation(Closeable, Generic[OutputT]):
     async def astream(
         self, message: UserMessage, *, output_type: Any = None, deps: Any = None
     ) -> AsyncIterator[TurnEvent | TurnEnded]:
-        """Yield the events of a turn as they arrive; the last one is :class:`TurnEnded`.
+        """Yield the events of a turn as each arrives; the last is :class:`TurnEnded`.
 
-        Closing the iterator before the end cancels the turn. The cancelled turn is waited for until
-        its end is recorded.
+        The turn begins with the first event that is asked for. Closing the iterator before the end
+        cancels the turn, and waits until its end is recorded.
 
         Args:
             message: see :meth:`turn`.
@@ -171,6 +159,7 @@ class Conversation(Closeable, Generic[OutputT]):
 
         Raises:
             RemitError: an error of :meth:`aturn`.
+            CancelledError: the turn was cancelled while the runtime was closed.
         """
         events: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
 
@@ -395,7 +384,7 @@ class Conversation(Closeable, Generic[OutputT]):
     resume_work = blocking(aresume_work)
 
     def cancel_work(self, wo_id: str) -> WorkOrder:
-        """Cancel an unfinished order outside the conversation, and return it.
+        """Cancel an unfinished order outside the conversation, and return the order.
 
         The cancellation is recorded. An ended order is returned unchanged.
 
@@ -443,7 +432,7 @@ class Conversation(Closeable, Generic[OutputT]):
         turn: int | None = None,
         by: str = "local operator",
     ) -> Feedback:
-        """Record how good a turn was, replacing earlier feedback of the same person on it.
+        """Record how good a turn was, replacing earlier feedback of the same person.
 
         Args:
             score: 0 (bad) to 1 (good); ``None`` for a label alone.
@@ -472,6 +461,9 @@ class Conversation(Closeable, Generic[OutputT]):
         """Return tokens, calls and cost of the session as JSON data, summed from the ledger.
 
         ``cost_usd`` is None if a price is unknown. Sub-agents of the session are included.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return self._session.total_cost()
 

@@ -253,7 +253,7 @@ def resolve_model(
     Args:
         settings: settings of the root.
         wanted: replaces the configured ``[model] default``.
-        own: the program's own providers, keyed by id.
+        own: the program's own providers, keyed by id. The first answers if ``wanted`` is not given.
 
     Raises:
         ConfigError: no provider runs the model, or a provider's id or base URL is invalid.

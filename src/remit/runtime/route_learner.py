@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 """Called with the step, the number done and in all."""
 
-_AT_ONCE = 8
-_JUDGED_AT_ONCE = 20
+_CONCURRENT_CALLS = 8
+_JUDGED_PROMPTS = 20
 """Prompts that are asked before a judge grades their answers, so that little is left ungraded."""
 
 _NANO = 1_000_000_000
@@ -100,7 +100,11 @@ class RoutePlan:
     power: PowerPlan
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON data; the prompts themselves are left out."""
+        """Return the plan as JSON data; the prompts themselves are left out.
+
+        The keys are ``models``, ``permits``, ``graded``, ``gradable`` (prompts by kind of grader),
+        ``ungraded``, ``needed`` (prompts), ``usd_needed`` and ``power``.
+        """
         return {
             "models": [one.model_id for one in self.candidates],
             "permits": list(self.permits),
@@ -217,7 +221,7 @@ def learn_route(
     reason: str,
     progress: Progress = lambda what, done, total: None,
 ) -> RouteLearned:
-    """Permit the models, calibrate within the budget, fit the route, and propose it. Blocks.
+    """Permit the models, calibrate within the budget, and fit and propose the route. Blocks.
 
     The calls are charged to an account of this run whose limit is the budget, and to the account
     ``session:learning``. Nothing is adopted. A run that ends early, by an error or a kill, keeps
@@ -265,7 +269,7 @@ def learn_route(
 
 
 def figures_of(found: RouteFit) -> dict[str, Any]:
-    """Return the figures of a fit as JSON data, as the replay summary of a proposal holds them.
+    """Return the figures of a fit as JSON data, in the form of a proposal's replay summary.
 
     Args:
         found: the fit.
@@ -288,6 +292,7 @@ def propose_route(runtime: Runtime, found: RouteFit, *, reason: str, by: str) ->
     Args:
         runtime: the open root.
         found: a fit without gaps.
+        reason: the reason, for the record.
         by: the person who proposes.
 
     Raises:
@@ -344,7 +349,7 @@ def _bought(
         waiting = waiting[:rest]
         rest -= len(waiting)
         total = _added(total, *_grade_known(runtime, grader, waiting, wanted.usd - total.usd, by))
-        for part in _parts(waiting, _JUDGED_AT_ONCE if grader.grade is None else len(waiting)):
+        for part in _parts(waiting, _JUDGED_PROMPTS if grader.grade is None else len(waiting)):
             head = runtime.ledger.head()
             begun = total.prompts
 
@@ -357,7 +362,7 @@ def _bought(
                     grader.grade or _ungraded, usd=wanted.usd - total.usd,
                     prices=runtime.prices, by=by, source=grader.source,
                     max_tokens=wanted.max_tokens, charged_to=(*scope.path, *LEARNING.path),
-                    at_once=_AT_ONCE, progress=show,
+                    at_once=_CONCURRENT_CALLS, progress=show,
                 )
             )  # fmt: skip
             total = Calibration(

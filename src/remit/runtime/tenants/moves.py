@@ -54,9 +54,10 @@ _ID = re.compile("[0-9a-f]{8}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """A move: ``moving.json`` while it runs, ``moved-ID.json`` until the old ledger is removed.
+    """The plan of a move of a tenant.
 
-    Immutable. The properties only derive names; no file is read.
+    The file is ``moving.json`` during the move, and ``moved-ID.json`` until the old ledger is
+    removed. Immutable. The properties only derive names; no file is read.
 
     Attributes:
         before: the tenant's file with the old place.
@@ -105,7 +106,7 @@ class MovePlan:
         return f"moved-{self.move_id}.json"
 
     def places(self, host: TenantHost, root: Root) -> tuple[Place, Place, Place]:
-        """Return three places: the old one, the same ledger after its renaming, and the new one.
+        """Return the old place, the place of the old ledger after its renaming, and the new place.
 
         Nothing is opened.
 
@@ -155,7 +156,7 @@ def _locked_for(
 
 @contextlib.contextmanager
 def changing(host: TenantHost, name: str) -> Iterator[tuple[Tenant, VerifierKey]]:
-    """Keep other processes from changing a tenant; yield it, with its recorded key.
+    """Keep other processes from changing a tenant; yield the tenant and its recorded key.
 
     An interrupted change is recovered first.
 
@@ -239,7 +240,7 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple
 
 
 def _copy(aside: Place, after: Place, settings: LedgerSettings) -> int:
-    """Export the old ledger, import it at the new place and verify it; return its entries."""
+    """Copy the old ledger by an export and verify the copy; return the number of entries."""
     export = aside.root.path / _EXPORT
     export.touch(mode=0o600)
     with (

@@ -21,7 +21,7 @@ from remit.ledger.tlog import VerifierKey
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file, or a schema of a PostgreSQL database, that holds a tenant's ledger or will hold it.
+    """The file, or the schema of a PostgreSQL database, of a tenant's present or future ledger.
 
     Immutable; no connection is held. The methods block. Each raises :class:`LedgerError` if the
     ledger or its database cannot be used, and RemitError if :attr:`location` does. Whatever is
@@ -44,7 +44,7 @@ class Place:
 
     @property
     def location(self) -> str:
-        """The path or URL of the ledger, as a client opens it.
+        """The path or URL with which a client opens the ledger.
 
         Raises:
             RemitError: the ledger is in the host's database, and the host's settings name none.

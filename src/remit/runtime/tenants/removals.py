@@ -127,7 +127,7 @@ def recover_removal(host: TenantHost, root: Root) -> None:
 
 
 def _erase(host: TenantHost, root: Root, file: TenantFile) -> None:
-    """Erase all data of a tenant, the plan last, so that it can be repeated from any point."""
+    """Erase all data of a tenant, the plan last; may be repeated from any point."""
     key = recorded_key(host.ledger, file.name)
     assert key is not None
     for move in old_plans(root):
@@ -150,7 +150,7 @@ def _erase(host: TenantHost, root: Root, file: TenantFile) -> None:
 
 
 def remove_empty(path: Path) -> None:
-    """Delete the empty directory of a removed tenant, and a link that leads to it.
+    """Delete the empty directory of a removed tenant, and a link to the directory.
 
     A path that does not exist is no error.
 
