@@ -110,6 +110,7 @@ def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] =
         PackageError: ``gate_failed``: a file is missing, changed, without an owner, with two owners
             or in a reserved folder, or a registry differs from the ledger or is unknown to it; the
             message names the first fault. ``unreadable_file``: a folder cannot be listed.
+        OSError: the root cannot be opened.
     """
     if registry.packages:
         _require("G0B", check_ownership(registry, disk, changing))

@@ -199,8 +199,8 @@ def change_own_prices(
         The change and the id of its entry; the id is empty if nothing had to be changed.
 
     Raises:
-        RemitError: a package installed the file, a file cannot be used, or the result is not a
-            usable table; nothing was changed.
+        RemitError: a package installed the file, a file of prices or the table of owners cannot be
+            used, or the result is not a usable table; nothing was changed.
         PackageError: ``busy``: another operation is running; ``unwritable``: the disk refuses the
             file, and nothing was changed; ``unfinished``: the change is recorded, but the file
             could not be replaced.

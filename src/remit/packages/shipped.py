@@ -249,7 +249,7 @@ def install_shipped(manager: PackageManager) -> list[InstalledPackage]:
         All shipped packages as installed, also those that were installed already.
 
     Raises:
-        PackageError: as :meth:`~remit.packages.PackageManager.install`.
+        PackageError, LedgerError: as :meth:`~remit.packages.PackageManager.install`.
     """
     return manager.install([IncomingArchive(data) for data in shipped_archives().values()])
 

@@ -18,7 +18,7 @@ _LONGEST_ID = 200
 
 @dataclass(frozen=True, slots=True)
 class AgentShape:
-    """The author's choices of an agent.
+    """The author's choices of an agent; :meth:`session_limits` derives the limits of a session.
 
     Immutable, and checked when it is made.
 

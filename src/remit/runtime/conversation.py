@@ -479,6 +479,7 @@ class Conversation(Closeable, Generic[OutputT]):
             LedgerError: an entry cannot be written.
             InvalidInputError: called on the background loop, where it would wait for itself.
             LeaseLostError: another process took the session over in the meantime.
+            OrderRecordError: the entries of an order of the session do not describe it.
         """
         if not self._ended:
             self._ended = True

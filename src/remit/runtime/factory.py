@@ -41,6 +41,7 @@ def admin_agent(
     Raises:
         UnknownToolError: the configuration allows a tool that does not exist.
         ToolError: two tools have the same id.
+        InvalidInputError: the configured id of the agent is blank or too long.
     """
     settings = runtime.settings
     added = [*own]

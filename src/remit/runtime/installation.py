@@ -288,6 +288,7 @@ def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -
     Raises:
         PackageError: another process holds the lock of packages, or a file cannot be restored.
         LedgerError: the ledger cannot be read or written.
+        OSError: the journal of packages cannot be read.
     """
     settings = loaded.settings
     file = settings.budget.prices or PRICES_FILE

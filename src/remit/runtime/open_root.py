@@ -167,6 +167,7 @@ class OpenRoot(RootPort):
             LedgerError: the ledger cannot be read or written.
             PackageError: another process holds the lock of packages, or the change cannot be
                 finished.
+            OSError: the journal of packages cannot be read.
         """
         from remit.gateway.auth import Identity
         from remit.runtime.installation import governance, recover_packages

@@ -164,6 +164,8 @@ def plan_route(runtime: Runtime, wanted: RouteWanted) -> RoutePlan:
             permission, or no prompt can be graded. The error names the next command.
         NotFoundError: the route does not exist.
         LedgerError: the ledger cannot be read or written.
+        PackageError: an entry of the ledger does not describe a package.
+        RemitError: the default model cannot be determined.
         ContractError: a contract's file is not valid.
     """
     candidates = runtime.router.candidates(wanted.route)
@@ -236,10 +238,12 @@ def learn_route(
         progress: called with the step, the number done and in all.
 
     Raises:
-        PackageError: the models cannot be permitted; nothing was spent.
-        ProposalError: the proposal cannot be made.
+        PackageError: the models cannot be permitted, and nothing was spent; or an error of
+            :func:`propose_route`.
+        ProposalError, ConfigError: as for :func:`propose_route`.
         LedgerError: the ledger cannot be read or written.
         InvalidInputError: the budget is not a number of 0 or more.
+        NotFoundError: the route does not exist any more.
         ContractError: the contract of the judge cannot be used.
     """
     permitted = ""

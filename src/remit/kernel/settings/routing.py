@@ -70,8 +70,8 @@ class RouteSettings(Section):
     """``[routing.routes.NAME]``: the route of calls whose model is NAME.
 
     The route asks one of its models, several in parallel (``ensemble``), or a sequence of stages
-    (``pipeline``). An ensemble has a size, a way to combine the answers, a timeout and a cost
-    limit.
+    (``pipeline``). Other fields are the task and the preference of the choice, and for an ensemble
+    its size, the way to combine the answers, judges, a timeout and a cost limit.
 
     Raises:
         ValueError: stages are given in another mode, or missing in a pipeline; a stage's name or a

@@ -82,13 +82,19 @@ class GateContext:
 
         Raises:
             PackageError: ``registry_damaged``: an entry does not describe a package.
+            LedgerError: the ledger cannot be read.
+            OSError: the root cannot be opened.
         """
         routes = self.settings.routing.routes
         return PackageView(self.registry, self.disk, self.tool_ids, routes)
 
     @cached_property
     def entries(self) -> int:
-        """The number of ledger entries at the first use; gates ignore later entries."""
+        """The number of ledger entries at the first use; gates ignore later entries.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         return self.ledger.count()
 
     @property

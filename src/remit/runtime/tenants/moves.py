@@ -287,6 +287,7 @@ def recover_move(host: TenantHost, root: Root) -> None:
     Raises:
         LedgerError: the ledger cannot be read or written.
         RemitError: the plan is damaged, or the tenant's key is not the recorded one.
+        OSError: a file of the tenant's root cannot be renamed or deleted.
     """
     path = TenantFile.moving_path(root.path)
     if (plan := read_plan(MovePlan.of, path)) is None:

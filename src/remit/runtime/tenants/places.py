@@ -59,6 +59,7 @@ class Place:
 
         Raises:
             LedgerError: the name of the schema is invalid, or the database cannot be used.
+            RemitError: as for :attr:`location`.
         """
         if self.database:
             return ledgers.has_schema(self.database, self.file.ledger)
@@ -99,6 +100,7 @@ class Place:
         Raises:
             LedgerKeyError: the ledger belongs to another log.
             LedgerError: there is no ledger, or it cannot be opened.
+            RemitError: as for :attr:`location`.
         """
         key = ledger_key(self.root, settings)
         return LedgerClient(
@@ -119,6 +121,8 @@ class Place:
 
         Raises:
             LedgerError: the ledger cannot be renamed, or is in use.
+            OSError: a file that SQLite keeps next to the ledger cannot be removed; the ledger is
+                renamed.
         """
         if self.database:
             ledgers.rename_schema(self.database, self.file.ledger, to.file.ledger)
@@ -134,6 +138,7 @@ class Place:
         Raises:
             LedgerKeyError: the ledger belongs to another key, or to none.
             LedgerError: the ledger cannot be read.
+            RemitError: as for :attr:`location`.
         """
         if not self.exists():
             return False

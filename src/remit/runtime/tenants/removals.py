@@ -114,6 +114,7 @@ def recover_removal(host: TenantHost, root: Root) -> None:
         LedgerError: the ledger cannot be read or written.
         RemitError: the plan is damaged, or the root cannot be deleted; the next recovery tries
             again.
+        OSError: the plan cannot be deleted.
     """
     path = TenantFile.removing_path(root.path)
     if (plan := read_plan(_removal_in, path)) is None:
