@@ -24,8 +24,8 @@ _FEW, _MANY = 5_000, 200_000
 def first_error(error: ValidationError) -> tuple[str, str]:
     """Return the first error: its dotted key (empty for the document) and its message.
 
-    The key is cut to 200 characters. The message begins in lower case, may quote the value, and is
-    cut likewise.
+    The key is cut to 200 characters. The message is pydantic's without ``Value error``, begins in
+    lower case, may quote the value, and is cut likewise.
 
     Args:
         error: pydantic's error; further errors are ignored.

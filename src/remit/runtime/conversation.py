@@ -296,8 +296,9 @@ class Conversation(Closeable, Generic[OutputT]):
         Raises:
             LeaseBusyError: another process has begun to work on the session.
             OrderRecordError: the entries of the waiting turn do not form orders.
-            LedgerError: the ledger cannot be written.
+            LedgerError: the ledger cannot be read or written.
             LeaseLostError: another process took the session over in the meantime.
+            TurnCancelledError: somebody else cancelled the waiting turn at the same time.
         """
         if self._leases.request_stop(f"session:{self.session_id}"):
             return True
@@ -374,8 +375,8 @@ class Conversation(Closeable, Generic[OutputT]):
         Raises:
             InvalidInputError: the session has no such order, or a tool takes other ``deps``.
             LeaseBusyError: another process works on the order.
-            LedgerError: the ledger cannot be written.
-            OrderRecordError: the entries of the order do not describe it.
+            LedgerError: the ledger cannot be read or written.
+            OrderRecordError: the input was erased, or the entries of the order do not describe it.
             LeaseLostError: another process took the order over in the meantime.
         """
         with giving(self._tools, deps):
@@ -394,7 +395,7 @@ class Conversation(Closeable, Generic[OutputT]):
         Raises:
             InvalidInputError: the session has no such order.
             LeaseBusyError: another process works on the order.
-            LedgerError: the ledger cannot be written.
+            LedgerError: the ledger cannot be read or written.
             OrderRecordError: the entries of the order do not describe it.
         """
         return run_blocking(self._supervisor.orders.acancel(wo_id))
@@ -417,8 +418,10 @@ class Conversation(Closeable, Generic[OutputT]):
             InvalidInputError: on entry, if the key is invalid, belongs to other work, or its order
                 has ended.
             LeaseBusyError: on entry, if another process works on the order.
-            LedgerError: the ledger cannot be written.
+            LedgerError: the ledger cannot be read or written.
             LeaseLostError: on entry, if another process took the order over in the meantime.
+            OrderRecordError: on entry, if the input of the order was erased, or the entries of the
+                order do not describe it.
         """
         step = replace(self._step, name="attached", contract_id="", input={}, output_schema=None)
         return self._supervisor.orders.attached(step, {"user_input": task}, key=key)

@@ -140,7 +140,8 @@ def make_root(
         step: called with the name of each step before the step.
 
     Returns:
-        True if the running code is an editable install, which is recorded as a waiver.
+        True if the running code is an editable install, which is recorded as a waiver. False with
+        ``bare``.
 
     Raises:
         RemitError: the directory cannot be written, one of its directories is a link, packages are

@@ -205,8 +205,10 @@ def _own_model(name: str, brought: AnyProvider) -> str:
 def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple[str, str]:
     """Return the provider and model that ``wanted`` names.
 
-    The provider need not be reachable. An unknown model goes to the first configured provider.
-    Stored local models are looked for on the disk.
+    The provider need not be reachable. ``auto`` means the first of the program's own providers,
+    else the first configured provider in ``[model] auto_order`` or after it, else the local model.
+    An unknown model goes to the provider that ``auto`` means, if any is configured. Stored local
+    models are looked for on the disk.
 
     Args:
         settings: settings of the root.

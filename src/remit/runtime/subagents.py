@@ -105,9 +105,11 @@ class AgentTool:
             idempotency_key: key of the tool call.
 
         Raises:
-            LedgerError: the ledger cannot be written.
+            LedgerError: the ledger cannot be read or written.
             LeaseBusyError: another process has begun to work on the session.
+            LeaseLostError: another process took the session over in the meantime.
             OrderRecordError: the entries of the waiting turn do not form orders.
+            TurnCancelledError: somebody else cancelled the waiting turn at the same time.
         """
         try:
             session = self._agent.session(sub_session_id(idempotency_key))

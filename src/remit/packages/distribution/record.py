@@ -133,7 +133,8 @@ class Distribution:
     def files(self) -> tuple[dict[str, bytes], list[str]]:
         """Return the files of a wheel by their path in it, and the differences from RECORD.
 
-        A file whose bytes differ from RECORD is left out.
+        A file whose bytes differ from RECORD is left out. The code of an editable installation, of
+        which RECORD has no hashes, is included without its hidden files.
 
         Returns:
             Content by path in the wheel, without RECORD and compiled files; and a sentence for each

@@ -180,7 +180,8 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple
     """Move a tenant's ledger; if it is at the new place already, change nothing.
 
     The old ledger is renamed and stays until :func:`remove_old_places`. The host's ledger records
-    ``TENANT_MOVED``. No process can open the tenant during the move.
+    ``TENANT_MOVED``. No process can open the tenant during the move. An error before the new place
+    is decided undoes the move; after a later one, the next `remit tenant` command finishes it.
 
     Args:
         host: host of the tenant.
@@ -194,8 +195,8 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple
 
     Raises:
         RemitError: there is no such tenant, another process changes it, the ledger cannot be moved
-            there, or a server still serves the tenant. The old ledger is in use again.
-        LedgerError: a database cannot be used. The old ledger is in use again.
+            there, or a server still serves the tenant.
+        LedgerError: a ledger or database cannot be used.
         ConfigError: the tenant's ``remit.toml`` is invalid.
         OSError: a file of the tenant's root cannot be made or removed.
     """

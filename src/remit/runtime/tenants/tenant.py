@@ -169,7 +169,7 @@ def find_tenant(host: Root, name: str) -> Tenant:
 
     Raises:
         RemitError: the name is invalid, there is no tenant of that name, its root is incomplete, or
-            it belongs to another.
+            its file is damaged or another tenant's.
     """
     root = root_of(host, name)
     file = TenantFile.read(root.path)
