@@ -31,6 +31,8 @@ USD_NAMES = {
 class BudgetScope:
     """The accounts that a call is charged to: session, work order, agent, and the key's owners.
 
+    Immutable. :attr:`path` gives the keys of the accounts.
+
     Attributes:
         session_id: the session; empty for a call that only the owners pay.
         work_order_id: the work order in the session; ``None`` for none.
@@ -100,10 +102,8 @@ def path_of(
     """Return the :attr:`BudgetScope.path` of a scope with these fields, the narrowest key last.
 
     A key has the form ``kind:id``, such as ``session:s1/agent:a``; ``%``, ``/`` and ``:`` in ids
-    are percent-encoded.
-
-    Absent and empty ids are left out; without a session, agent and work order are ignored. The
-    results of the last 512 arguments are cached.
+    are percent-encoded. Absent and empty ids are left out; without a session, agent and work order
+    are ignored. The results of the last 512 arguments are cached.
 
     Args:
         session_id: the session; empty for none.
@@ -276,7 +276,7 @@ OnShort = Literal["refuse", "clamp"]
 class BudgetLimits:
     """The limits of one scope; ``None`` means no limit, 0 lets nothing pass.
 
-    Each limit is at most 2⁵³ - 1.
+    Immutable. Each limit is at most 2⁵³ - 1.
 
     Attributes:
         tokens: input and output tokens together.

@@ -79,7 +79,8 @@ class InstalledFiles:
     """The installed files of a root, as stated in its table of owners.
 
     The table is read when it is first needed, held, and read again after the file changed. A root
-    without a table has no installed files. Nothing is written.
+    without a table has no installed files. Files are found and compared with their hashes; nothing
+    is written.
 
     Args:
         root: the root's directory.

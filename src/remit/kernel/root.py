@@ -25,7 +25,9 @@ _FIRST_CONFIG = """\
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The paths of one root. Making the object reads and makes nothing.
+    """The paths of one root; immutable. Making the object reads and makes nothing.
+
+    :meth:`create` makes the root's folders. :meth:`require` refuses a directory that is no root.
 
     Attributes:
         path: directory of the root.

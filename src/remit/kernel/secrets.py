@@ -44,7 +44,7 @@ class ConfiguredSecrets:
 
     These are the fields of the type SecretStr, the keys of providers, the password in the ledger's
     URL, and credentials after words such as ``Bearer`` in any of them. The environment is read when
-    the object is made.
+    the object is made. :meth:`hidden` removes the secrets from a value.
 
     Args:
         settings: the configuration.

@@ -254,7 +254,8 @@ class Operation:
     The files wait in ``HOT/installed/.journal/OPERATION_ID/``, each named by the SHA-256 of its
     path in the root. The folder does not say what to do with them: that follows from the ledger
     alone. An operation that is not recorded is undone by deletion of its folder, so files that
-    somebody else puts there have no effect.
+    somebody else puts there have no effect. Making the object writes nothing: :meth:`stage` writes
+    the files, :meth:`place` moves them, and :meth:`close` deletes the folder.
 
     Args:
         root: the root's directory.

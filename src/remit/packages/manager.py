@@ -62,7 +62,7 @@ _NEWEST = "SELECT max(seq) FROM entries WHERE event_type = ?"
 
 
 class PackageManager:
-    """The packages of one root.
+    """The packages of one root: installs, removes, rolls back and restores them.
 
     An operation takes the packages' lock, and first finishes or undoes operations of killed
     processes. Changes are recorded as ``INSTALLED`` and ``REMOVED`` entries in the ledger. An

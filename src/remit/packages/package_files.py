@@ -41,7 +41,9 @@ ArchiveOf = Callable[[InstalledPackage], Archive]
 class PackageFiles:
     """The files, archives, receipts and registries of the packages of one root.
 
-    The caller holds the packages' lock. Nothing is cached.
+    The methods make the disk agree with the ledger: they place the files of an operation, delete
+    obsolete files, and write missing or differing files. The caller holds the packages' lock.
+    Nothing is cached.
 
     Args:
         root: the directory of the root.

@@ -23,7 +23,9 @@ from remit.providers.prices import Overlay, Price, PriceTable, differences, pric
 
 
 class RootPrices(NamedTuple):
-    """The prices of a root, as they were when they were read.
+    """The prices of a root at the time of reading; immutable.
+
+    :meth:`chosen` selects prices, and :meth:`behind` detects a later change by the operator.
 
     Attributes:
         base: prices that packages installed.

@@ -127,6 +127,7 @@ class Registry:
     """The installed packages, derived only from ``INSTALLED`` and ``REMOVED`` entries; immutable.
 
     The registry is the state at the time of :meth:`from_ledger`, and does not follow the ledger.
+    The owners of files and the content of the registry files derive from it.
 
     Attributes:
         packages: installed packages by id, sorted by id.

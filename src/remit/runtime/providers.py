@@ -29,7 +29,7 @@ _PROVIDER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Providers:
-    """The available providers.
+    """The available providers; makes the gateway, and lists the models that can be named.
 
     Immutable; the adapters connect when they are first called.
 

@@ -17,7 +17,9 @@ from remit.kernel.settings.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSettings:
-    """Every setting by dotted key, and the defaults of packages.
+    """Every setting by dotted key, and the defaults of packages; immutable.
+
+    :meth:`of` makes the object from loaded settings, and :meth:`over` adds an agent's own values.
 
     Attributes:
         values: all settings; a secret that is set appears as ``**********``.

@@ -50,7 +50,8 @@ Check = Generator[Finding, None, str]
 class RootDisk:
     """The files of a root as a check reads them, with reserved folders. No link is followed.
 
-    Nothing is cached; files may be read as an operation would leave them.
+    Nothing is cached or written. :meth:`read` returns a file as an operation would leave it, if
+    ``added`` and ``removed`` say so; :meth:`walk` and :meth:`names` list the present disk.
 
     Args:
         root: the root's directory.

@@ -33,7 +33,7 @@ class PackageView:
     """Packages with their documents; the constructor reads each file once.
 
     A file that cannot be used is not in the view; :meth:`wrong` says why. Later changes of files
-    have no effect.
+    have no effect. Methods find the contracts and the framework of a package.
 
     Args:
         registry: the packages.

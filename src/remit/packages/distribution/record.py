@@ -43,7 +43,10 @@ def record_row(path: str, data: bytes) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """An installation of Remit on this machine.
+    """An installation of Remit on this machine; immutable.
+
+    :meth:`current` and :meth:`at` find an installation without a check. :meth:`problems` compares
+    its files with RECORD at each call, and :meth:`modules` lists its modules.
 
     Attributes:
         version: the version in its metadata, or in its code if there is no metadata.

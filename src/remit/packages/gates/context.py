@@ -28,7 +28,8 @@ class GateContext:
     """An open root with everything that the gates need; the caller closes the ledger.
 
     Parts that may fail are functions, so that only the gate that needs a part fails with it.
-    Packages and files are read once for each object.
+    Packages, their files and the number of entries are read once for each object. :meth:`mark` and
+    :meth:`keep` read and store the position of a gate's last pass.
 
     Attributes:
         root: the root's directory.

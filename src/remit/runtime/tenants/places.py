@@ -23,9 +23,10 @@ from remit.ledger.tlog import VerifierKey
 class Place:
     """The file, or the schema of a PostgreSQL database, of a tenant's present or future ledger.
 
-    Immutable; no connection is held. The methods block. Each raises :class:`LedgerError` if the
-    ledger or its database cannot be used, and RemitError if :attr:`location` does. Whatever is
-    removed must belong to the tenant's key, or bear the comment of an unfinished move.
+    Immutable; no connection is held. The methods find, make, open, rename and delete the ledger,
+    and block. Each raises :class:`LedgerError` if the ledger or its database cannot be used, and
+    RemitError if :attr:`location` does. Whatever is removed must belong to the tenant's key, or
+    bear the comment of an unfinished move.
 
     Attributes:
         file: the tenant's file, which names the place.
