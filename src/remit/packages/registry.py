@@ -341,7 +341,8 @@ def envelope_path(package: InstalledPackage) -> str:
 def receipt_bytes(package: InstalledPackage) -> bytes:
     """Return a package's receipt, derived from its entry: indented JSON with sorted keys.
 
-    Nothing is written.
+    The receipt has the identity of the package, the operation, the signature record, and path and
+    hash of each asset. Nothing is written.
 
     Args:
         package: the package as recorded.

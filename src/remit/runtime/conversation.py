@@ -435,7 +435,7 @@ class Conversation(Closeable, Generic[OutputT]):
         turn: int | None = None,
         by: str = "local operator",
     ) -> Feedback:
-        """Record how good a turn was, replacing earlier feedback of the same person.
+        """Record how good a turn was; the same person's earlier feedback on the turn is replaced.
 
         Args:
             score: 0 (bad) to 1 (good); ``None`` for a label alone.

@@ -86,7 +86,7 @@ class RoutePlan:
         permits: models without permission, as ``provider/model``; the run permits them.
         graded: number of prompts with graded answers of all models.
         by_source: number of further prompts that can be graded, by kind of grader.
-        waiting: these prompts with their grader.
+        waiting: the further prompts, grouped by their grader.
         ungraded: number of recorded prompts that no grader fits.
         power: the number of graded prompts that a fit needs, and the cost of the missing answers.
     """

@@ -139,7 +139,8 @@ class Runtime(Closeable):
             The open root. Close it with :meth:`close`, or use it as a context manager.
 
         Raises:
-            RemitError: there is no root, it cannot be made, or the prices are not as recorded.
+            RemitError: there is no root, it cannot be made, or the prices are missing or not as
+                recorded.
             ConfigError: ``remit.toml`` or the environment has a value that cannot be used.
             LedgerError: the ledger cannot be opened.
             PackageError: another process holds the lock of packages, or ``ownership.json`` differs

@@ -397,7 +397,8 @@ class SupervisorSettings(Section):
 class PackageIndexSettings(Section):
     """``[packages.index]``: limits of one refresh or download, and lifetimes of signed metadata.
 
-    Publishers sign the lifetimes; readers of an index use the limits only.
+    The limits are of sizes, versions of the root, redirects and times. Publishers sign the
+    lifetimes, in days; readers of an index use the limits only.
     """
 
     metadata_bytes: int = Field(ge=1, description="maximum size of a metadata file of an index")
