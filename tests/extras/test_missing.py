@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,12 @@ def test_a_distribution_of_another_version_says_so() -> None:
         load_extension(INDEX, "remit.commands", "package.unheard")
     assert missing.value.code == "index_not_installed"
     assert missing.value.next_step == "pip install remit-index"
+
+
+def test_an_error_of_the_module_itself_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(_: EntryPoint) -> None:
+        raise ValueError("of the module")
+
+    monkeypatch.setattr(EntryPoint, "load", load)
+    with pytest.raises(ValueError, match="of the module"):
+        load_extension(INDEX, "remit.commands", "package.index")

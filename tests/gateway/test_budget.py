@@ -8,6 +8,7 @@ import pytest
 
 from remit.gateway import LLMGateway, RouteOutcome, RouterConfig
 from remit.gateway.budget import BudgetRefusedError, BudgetScope, TokenBudgeter, TokenUsage
+from remit.kernel.budget import nano_of
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError, ProviderResponse
@@ -126,6 +127,12 @@ def test_bad_scopes_are_refused(budgeter: TokenBudgeter) -> None:
         BudgetScope("S", requested_tokens=-1)
     with pytest.raises(InvalidInputError):
         budgeter.allocate(SESSION, -5)
+
+
+@pytest.mark.parametrize("usd", ["much", "nan", "-1", "1e999999"])
+def test_a_sum_that_cannot_be_counted_is_refused(usd: str) -> None:
+    with pytest.raises(InvalidInputError, match="not an amount"):
+        nano_of(usd)
 
 
 def test_everything_that_is_billed_is_in_the_bound(

@@ -16,7 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.kernel import json_members
-from remit.kernel.canonical import MAX_SAFE_INTEGER, NotCanonicalError, canonical_json, number_text
+from remit.kernel.canonical import (
+    MAX_SAFE_INTEGER,
+    NotCanonicalError,
+    canonical_json,
+    exact_json,
+    number_text,
+)
 from remit.kernel.json_members import elements, member, members, remove_member, set_member, spans
 from remit.kernel.json_text import JsonTextError, dump, load, load_exact, load_unique
 
@@ -263,5 +269,6 @@ def test_refuses_lone_surrogates(value: Any) -> None:
 def test_refuses_endless_nesting() -> None:
     value: list[Any] = []
     value.append(value)
-    with pytest.raises(NotCanonicalError, match="nested"):
-        canonical_json(value)
+    for encode in (canonical_json, exact_json):
+        with pytest.raises(NotCanonicalError, match="nested"):
+            encode(value)

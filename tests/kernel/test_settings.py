@@ -63,17 +63,34 @@ def test_installed_defaults_of_before_are_read_with_the_settings_of_now(
     data = data[:start] + data[data.index(b"\n[", start + 1) :]
     data = data.replace(b"\nlasts_s = ", b"\n# lasts_s = ")
     assert data.count(b"# lasts_s") == 1
-    for path, content in (
-        (_DEFAULTS, data),
-        (OWNERSHIP_FILE, json.dumps({
-            _DEFAULTS: {"package_id": "PKG-KERNEL-001", "sha256": f"sha256:{sha256_hex(data)}"}
-        }).encode()),
-    ):  # fmt: skip
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes(content)
+    _install(tmp_path, _DEFAULTS, data)
     loaded = load_settings(tmp_path / "remit.toml", environment={})
     assert loaded.settings == default_settings()
     assert not caplog.records  # nobody can take them out of there
+
+
+def _install(root: Path, path: str, data: bytes) -> None:
+    owner = {"package_id": "PKG-X-001", "sha256": f"sha256:{sha256_hex(data)}"}
+    for name, content in ((path, data), (OWNERSHIP_FILE, json.dumps({path: owner}).encode())):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        (_DEFAULTS, b"[leases"),
+        (_DEFAULTS, b"\xff"),
+        ("HOT/learned/routing/settings.json", b"{"),
+        ("HOT/learned/routing/settings.json", b"[]"),
+    ],
+)
+def test_an_installed_file_that_holds_no_settings_is_an_error(
+    tmp_path: Path, path: str, data: bytes
+) -> None:
+    _install(tmp_path, path, data)
+    with pytest.raises(ConfigError):
+        load_settings(tmp_path / "remit.toml", environment={})
 
 
 def test_any_other_unknown_key_is_an_error(tmp_path: Path) -> None:

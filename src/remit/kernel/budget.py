@@ -31,6 +31,8 @@ USD_NAMES = {
 class BudgetScope:
     """The accounts that a call is charged to: session, work order, agent, and the key's owners.
 
+    Immutable. :attr:`path` gives the keys of the accounts.
+
     Attributes:
         session_id: the session; empty for a call that only the owners pay.
         work_order_id: the work order in the session; ``None`` for none.
@@ -100,9 +102,8 @@ def path_of(
     """Return the :attr:`BudgetScope.path` of a scope with these fields, the narrowest key last.
 
     A key has the form ``kind:id``, such as ``session:s1/agent:a``; ``%``, ``/`` and ``:`` in ids
-    are percent-encoded.
-
-    Absent and empty ids are left out; without a session, agent and work order are ignored.
+    are percent-encoded. Absent and empty ids are left out; without a session, agent and work order
+    are ignored. The results of the last 512 arguments are cached.
 
     Args:
         session_id: the session; empty for none.
@@ -198,14 +199,15 @@ def nano_of(usd: float | str | Decimal) -> int:
         usd: US dollars, as a number or decimal text.
 
     Raises:
-        InvalidInputError: the value is not a finite number, or is negative.
+        InvalidInputError: the value is not a finite number, is negative, or is beyond the range of
+            decimals.
     """
     try:
         nano = Decimal(str(usd)) * NANO
         if nano < 0 or not nano.is_finite():
             raise InvalidOperation
         return int(nano)
-    except InvalidOperation as error:
+    except ArithmeticError as error:  # decimal's errors, Overflow too
         raise InvalidInputError(
             f"{usd!r} is not an amount in US dollars.", next_step="Give a number such as 12.50."
         ) from error
@@ -274,7 +276,7 @@ OnShort = Literal["refuse", "clamp"]
 class BudgetLimits:
     """The limits of one scope; ``None`` means no limit, 0 lets nothing pass.
 
-    Each limit is at most 2⁵³ - 1.
+    Immutable. Each limit is at most 2⁵³ - 1.
 
     Attributes:
         tokens: input and output tokens together.
@@ -292,6 +294,7 @@ class BudgetLimits:
     Raises:
         InvalidInputError: a limit is negative or too great, or a window, time zone or ``on_short``
             is invalid.
+        TypeError: a limit is a text.
     """
 
     tokens: int | None = None
@@ -335,7 +338,7 @@ class BudgetLimits:
         time_zone: str | None = None,
         on_short: OnShort | None = None,
     ) -> BudgetLimits:
-        """Return limits as people state them, with money in dollars; ``None`` means no limit.
+        """Return limits in the terms of people, with money in dollars; ``None`` means no limit.
 
         Args:
             usd: US dollars, rounded down to whole nano-dollars.
@@ -436,11 +439,12 @@ class BudgetStatus:
     on_short: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name, with money in US dollars (``limit_usd``, ``spent_usd``, …).
+        """Return the fields by name, with money in US dollars: ``limit_usd``, ``spent_usd`` and
+        ``reserved_usd``.
 
-        ``window`` and ``time_zone`` are ``None`` without a window, ``window_end`` is ISO 8601 in
-        UTC or ``None``, and ``on_short`` is ``refuse`` or ``clamp``. The number of the window is
-        left out.
+        ``period`` is named ``window``. ``window`` and ``time_zone`` are ``None`` without a window,
+        ``window_end`` is ISO 8601 in UTC or ``None``, and ``on_short`` is ``refuse`` or ``clamp``.
+        The number of the window is left out.
         """
         shown = asdict(self)
         del shown["window_number"]

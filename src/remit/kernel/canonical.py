@@ -55,19 +55,24 @@ def canonical_json(value: Any) -> bytes:
 def exact_json(value: Any) -> bytes:
     """Return the RFC 8785 encoding of ``value``, extended to integers of any size.
 
-    RFC 8785 cannot carry integers beyond ±(2**53 - 1). A value with such an integer is encoded as
-    JSON text with sorted keys in which the integer is exact.
+    RFC 8785 cannot carry integers beyond ±(2**53 - 1). A value with such an integer, or with a
+    whole float beyond that range, is encoded as JSON text in UTF-8 with sorted keys, in which the
+    number is exact.
 
     Args:
         value: the value; it is not changed.
 
     Raises:
-        NotCanonicalError: ``value`` has no JSON text, for a reason other than a large integer.
+        NotCanonicalError: ``value`` has no JSON text, or has an integer of more digits than Python
+            writes (4,300).
     """
     try:
         return canonical_json(value)
-    except NotCanonicalError:
-        canonical_json(_without_great_numbers(value))
+    except NotCanonicalError as refused:
+        try:
+            canonical_json(_without_great_numbers(value))
+        except RecursionError:
+            raise refused from None
         try:
             text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
         except ValueError as error:  # more digits than Python writes
@@ -121,7 +126,7 @@ def is_plain_float(value: float) -> bool:
 
 
 def number_text(value: float) -> str:
-    """Return the text of a number by RFC 8785 (ECMAScript); it must have a canonical form.
+    """Return the text by RFC 8785 (ECMAScript) of a number that has a canonical form.
 
     Args:
         value: a finite float; a whole one must be within the exact range of a double.

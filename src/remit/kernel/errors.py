@@ -59,15 +59,16 @@ class ConflictError(RemitError):
 
 
 class ConfigError(RemitError):
-    """``remit.toml``, an environment variable or a flag cannot be used as it stands."""
+    """``remit.toml``, an environment variable or a flag has a value that cannot be used."""
 
 
 def let_go(error: BaseException | None) -> None:
-    """Clear the local variables of all frames that an error passed through, and of its causes.
+    """Clear the local variables of all frames that an error and its causes passed through.
 
-    A function that raises an error bound to a local name stays in memory, with its request body or
-    answer, until a garbage collection; a server collects seldom. Frames that still run are left
-    alone; the tracebacks stay.
+    An error has one cause here: the explicit one, else the error that was handled when it was
+    raised. A function that raises an error bound to a local name stays in memory, with its request
+    body or answer, until a garbage collection; a server collects seldom. Frames that still run are
+    left alone; the tracebacks stay.
 
     Args:
         error: the error; ``None`` does nothing.
@@ -78,10 +79,10 @@ def let_go(error: BaseException | None) -> None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the known word most like an unknown one, or an empty text.
+    """Return the known word most like an unknown word, in the spelling of ``known``.
 
-    Case does not matter. If none is similar (ratio 0.6), the only known word that begins with
-    ``word`` is returned.
+    Case does not matter. If no known word is similar (ratio 0.6), the only one that begins with
+    ``word`` is returned; otherwise an empty text.
 
     Args:
         word: the unknown word.

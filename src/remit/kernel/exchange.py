@@ -121,7 +121,7 @@ class WritesAhead(Protocol):
     """
 
     async def take(self) -> list[Any]:
-        """Return the pending entries and forget them; the taker submits them to the ledger at once.
+        """Return and forget the pending entries, which the taker submits to the ledger at once.
 
         The commit of the entries taken before, noted by :meth:`follow`, is awaited. If it failed,
         its error is raised.
@@ -129,13 +129,15 @@ class WritesAhead(Protocol):
         ...
 
     def follow(self, write: asyncio.Future[Any]) -> None:
-        """Note the future of the transaction with the taken entries; :meth:`take` awaits it."""
+        """Note the transaction with the taken entries, whose future :meth:`take` awaits."""
         ...
 
 
 @dataclass(slots=True)  # not frozen: one is made for each call, and that costs three times as much
 class PromptRequest:
-    """A call to a model as an agent orders it; immutable.
+    """A call to a model, as ordered by an agent.
+
+    The values are not checked here, and no code changes them afterwards. ``repr`` shows only ids.
 
     Attributes:
         prompt: the rendered prompt; may be empty when ``messages`` is given.
@@ -262,7 +264,7 @@ class Reply(Struct, frozen=True):
 
 @dataclass(slots=True)  # not frozen: one is made for each call, and that costs three times as much
 class PromptResponse:
-    """The outcome of one :class:`PromptRequest`; receivers do not change it.
+    """The outcome of a :class:`PromptRequest`; receivers change nothing in the object.
 
     Attributes:
         content: text of the answer; empty without one.
@@ -442,14 +444,12 @@ class ModelCapabilities:
 
 
 class GatewayPort(Protocol):
-    """The gateway as a worker uses it: to send a call, and to ask about the model that a call would
-    reach.
-    """
+    """The gateway of a worker: sends a call, and describes the model that a call would reach."""
 
     async def aroute(
         self, request: PromptRequest, *, on_text: TextSink | None = None
     ) -> PromptResponse:
-        """Send one request and return its response; a failed call is an outcome, not an error.
+        """Send a request and return its response; a failed call is an outcome, not an error.
 
         The call, its answer and its cost are recorded in the ledger.
 

@@ -31,8 +31,8 @@ def load_extension(needed: str, group: str, name: str) -> Any:
     """Import and return the object of a distribution's entry point.
 
     Only the named distribution counts: an entry point of another one would bring foreign code into
-    a process that nobody installed it for. An error that the module raises at its import, other
-    than ImportError, is raised unchanged.
+    a process that nobody installed it for. An error at the import of the module, other than
+    ImportError, is raised unchanged.
 
     Args:
         needed: the distribution, :data:`INDEX` or :data:`INTEROP`.
@@ -40,17 +40,19 @@ def load_extension(needed: str, group: str, name: str) -> Any:
         name: name of the entry point.
 
     Raises:
-        MissingDistributionError: the distribution is not installed, is too old, or lacks a module.
+        MissingDistributionError: the distribution is not installed, does not have the entry point
+            exactly once, or its module cannot be imported.
     """
     try:
-        [entry] = distribution(needed).entry_points.select(group=group, name=name)
-        return entry.load()
+        found = tuple(distribution(needed).entry_points.select(group=group, name=name))
     except PackageNotFoundError as error:
         why = f"{name} is in the distribution {needed}, which is not installed."
         raise MissingDistributionError(needed, why) from error
-    except ValueError as error:
+    if len(found) != 1:
         why = f"The installed {needed} does not have {name}: its version does not match Remit."
-        raise MissingDistributionError(needed, why) from error
+        raise MissingDistributionError(needed, why)
+    try:
+        return found[0].load()
     except ImportError as error:
         why = f"The installed {needed} cannot be imported: {error}."
         raise MissingDistributionError(needed, why) from error

@@ -21,7 +21,7 @@ __all__ = [
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
-    """Yield a new file that replaces ``path`` after the block, once it is on disk.
+    """Yield a new file that is flushed to disk after the block, and then replaces ``path``.
 
     After an error in the block, which is raised, ``path`` stays unchanged and the new file is
     deleted. Two writers of one path at the same time disturb each other. A pipe or a device at
@@ -93,7 +93,8 @@ def write_over(path: Path, data: bytes, mode: int) -> None:
         mode: mode of the new file, less the umask.
 
     Raises:
-        OSError: the file cannot be written; an old file stays.
+        OSError: the file cannot be written, and an old file stays; or the new file is in place and
+            its folder cannot be flushed.
     """
     with _beside(path, data, mode) as temporary:
         temporary.replace(path)
@@ -117,7 +118,7 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
 
 @contextlib.contextmanager
 def _beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
-    """Yield a finished file with ``data`` next to ``path``; delete it unless it was renamed."""
+    """Yield a finished file with ``data`` next to ``path``, deleted afterwards unless renamed."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -168,11 +169,11 @@ def take_lock(descriptor: int, how: int, wait_s: float, poll_s: float = 0.05) ->
     Args:
         descriptor: an open file or directory.
         how: ``fcntl.LOCK_EX`` or ``fcntl.LOCK_SH``.
-        wait_s: longest wait for other processes, in seconds.
+        wait_s: longest wait for other holders, in seconds; 0 for a single attempt.
         poll_s: seconds between two attempts; the thread sleeps meanwhile.
 
     Returns:
-        False if another process held the lock all the time.
+        True if the lock was taken; False if another descriptor held it all the time.
 
     Raises:
         OSError: the file system has no such locks.

@@ -76,10 +76,11 @@ class ChangedFileError(RemitError):
 
 
 class InstalledFiles:
-    """The installed files of one root, as its table of owners states them.
+    """The installed files of a root, as stated in its table of owners.
 
     The table is read when it is first needed, held, and read again after the file changed. A root
-    without a table has no installed files.
+    without a table has no installed files. Files are found and compared with their hashes; nothing
+    is written.
 
     Args:
         root: the root's directory.
@@ -163,8 +164,8 @@ class InstalledFiles:
     def read(self, path: str) -> bytes:
         """Return the bytes of an installed file.
 
-        If the file differs, running package operations are waited for, at most ten seconds. Links
-        are not accepted in place of a file.
+        If the file differs, is missing or has no owner, a running package operation is waited for,
+        at most ten seconds, and the file is read again. Links are not accepted in place of a file.
 
         Args:
             path: relative to the root, with ``/``.

@@ -130,8 +130,8 @@ def _scanned_elements(array: bytes) -> list[bytes]:
 def spans(
     text: bytes, names: Collection[str], *, unique: bool = False
 ) -> dict[str, tuple[int, int]]:
-    """Return start and end of the values of some top-level members, those present, in order of the
-    text.
+    """Return start and end of the values of the given top-level members that exist, in the order of
+    the text.
 
     Of a name that is there twice the last member counts.
 
@@ -198,8 +198,8 @@ def value_at(text: bytes, path: Sequence[str]) -> bytes | None:
 def set_member(text: bytes, path: Sequence[str], value: bytes) -> bytes:
     """Return ``text`` with the member at ``path`` set to a JSON text; all other bytes stay.
 
-    Objects on the way that are missing, or are ``null``, are made. Of a repeated name the last
-    member is set.
+    Objects on the way that are missing, or are ``null``, are made. A new member comes first in its
+    object. Of a repeated name the last member is set.
 
     Args:
         text: JSON text that :func:`load` has accepted.

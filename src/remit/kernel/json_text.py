@@ -36,14 +36,16 @@ def load(text: bytes) -> Any:
     """Return the value of a JSON text; integers that fit 64 bits are exact, greater ones become
     floats.
 
-    Unlike strict readers, this one accepts escaped lone surrogates and numbers beyond a double,
-    which become infinite. Of a name that an object has twice, the last member counts.
+    Unlike strict readers, this one accepts escaped lone surrogates, and fractions beyond a double,
+    which become infinite. In a text with either of them, or with an integer beyond a double, all
+    integers are exact. Of a name that an object has twice, the last member counts.
 
     Args:
         text: JSON in UTF-8.
 
     Raises:
-        JsonTextError: the text is not JSON in UTF-8, or is nested too deep.
+        JsonTextError: the text is not JSON in UTF-8, is nested too deep, or has an integer of more
+            digits than Python reads (4,300).
     """
     try:
         return orjson.loads(text)
@@ -80,8 +82,8 @@ def has_more_values(text: bytes, most: int) -> bool:
 def load_exact(text: bytes) -> Any:
     """Return the value of a JSON text with integers of any size exact, for reading records.
 
-    An integer with more digits than Python reads (4,300) becomes a float. Lone surrogates are
-    accepted. A repeated name gives its last value.
+    An integer with more digits than Python reads (4,300), and a fraction beyond a double, become
+    infinite. Lone surrogates are accepted. A repeated name gives its last value.
 
     Args:
         text: JSON in UTF-8.
@@ -200,17 +202,18 @@ def dump(value: Any, default: Callable[[Any], Any] | None = None, option: int = 
     """Return the JSON text of a value from :func:`load_exact`, in UTF-8.
 
     ``orjson`` writes it. Great integers and lone surrogates, which ``orjson`` refuses, are written
-    by ``json``. Infinities become ``null``.
+    by ``json``, in ASCII. Infinities and NaN become ``null``.
 
     Args:
         value: JSON values, and values that ``default`` turns into them.
         default: returns a JSON value in place of another value, as in ``orjson``; ``None`` for
             none.
-        option: options of ``orjson``; 0 for none.
+        option: options of ``orjson``; 0 for none. ``json`` heeds only ``OPT_INDENT_2``.
 
     Raises:
         JsonTextError: the value is nested too deep.
         TypeError: the value holds a type that JSON does not have.
+        ValueError: the value contains itself, or an integer of more digits than Python writes.
     """
     try:
         return orjson.dumps(value, default, option)

@@ -154,7 +154,7 @@ async def _attended(coroutine: Coroutine[Any, Any, _T]) -> _T:
 
 
 def cancel_background(future: concurrent.futures.Future[Any]) -> None:
-    """Cancel a task of the background loop, and wait at most ten seconds until it has ended.
+    """Cancel a task of the background loop, and wait at most ten seconds for its end.
 
     The wait gives the task time to record its end, and includes other tasks that are being
     cancelled. A task that takes longer ends later, without an error here. A future that is done is

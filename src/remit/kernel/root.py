@@ -25,7 +25,9 @@ _FIRST_CONFIG = """\
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The paths of one root. Making the object reads and makes nothing.
+    """The paths of one root; immutable. Making the object reads and makes nothing.
+
+    :meth:`create` makes the root's folders. :meth:`require` refuses a directory that is no root.
 
     Attributes:
         path: directory of the root.
@@ -45,9 +47,9 @@ class Root:
 
     @property
     def marks(self) -> Path:
-        """The folder of the results of checks, from which later checks continue; it may not exist.
+        """The folder of the results of checks, from which later checks continue.
 
-        Its loss costs time only.
+        The folder may not exist. Its loss costs time only.
         """
         return self.path / "marks"
 
@@ -109,7 +111,7 @@ class Root:
 
 
 def find_root(given: Path | None = None) -> Root:
-    """Return the root that a command means; it need not exist, and nothing is made.
+    """Return the root of a command, which need not exist; nothing is made.
 
     The first of these counts: ``given``; ``REMIT_ROOT``, unless empty; the nearest ``.remit``
     directory from the working directory upwards; ``.remit`` in the working directory.

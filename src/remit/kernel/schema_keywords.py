@@ -183,7 +183,7 @@ def _possible(validator: Any, branches: list[Any], value: Any) -> Iterable[Any]:
 
 
 def _index(validator: Any, branches: list[Any]) -> dict[Any, list[int]]:
-    """Return the numbers of branches by the values that they list; under ``()`` all others."""
+    """Return the numbers of branches by their listed values; under ``()`` all other branches."""
     index: dict[Any, list[int]] = {}
     for number, given in enumerate(branches):
         branch = _resolved(validator, given)

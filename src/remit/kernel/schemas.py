@@ -94,16 +94,16 @@ def schema_problem(schema: Mapping[str, Any]) -> str:
 def first_problem(schema: Mapping[str, Any], value: Any) -> str:
     """Return the most telling way in which ``value`` fails ``schema``; empty if it does not fail.
 
-    A schema that cannot be used, and a check that takes too many steps, give a problem too. The
-    text begins with the place in the value (``a/0/b``, or ``value``), and may quote the value: a
-    caller that records it records content.
+    The text begins with the place in the value (``a/0/b``, or ``value``), and may quote the value:
+    a caller that records it records content. If the schema cannot be used, or the check takes too
+    many steps, the text says so instead.
 
     Args:
         schema: a JSON Schema of draft 2020-12.
         value: a JSON value.
 
     Raises:
-        TypeError, JsonTextError: the schema is not JSON.
+        TypeError: the schema holds a type that JSON does not have.
     """
     found, unusable = _errors(schema, value, MAX_COMPARED)
     error = best_match(found)
@@ -114,7 +114,7 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> str:
 
 
 def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
-    """Return up to ``most`` ways in which ``value`` fails ``schema``, quoting nothing of it.
+    """Return up to ``most`` ways in which ``value`` fails ``schema``, without quoting the value.
 
     The list is empty if the value fits. Each text is a place in the value and the failed keyword. A
     schema that cannot be used, and a check that takes too many steps, give one problem.
@@ -125,7 +125,7 @@ def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
         most: maximum number of problems.
 
     Raises:
-        TypeError, JsonTextError: the schema is not JSON.
+        TypeError: the schema holds a type that JSON does not have.
     """
     found, unusable = _errors(schema, value, most)
     if unusable:
@@ -301,7 +301,7 @@ def _unresolved(reference: str) -> str:
 
 
 def _parts(schema: dict[str, Any]) -> tuple[list[Any], list[Any]]:
-    """Return the schemas in a schema: those for the same value, and those for parts of it."""
+    """Return the inner schemas for the same value, and the inner schemas for parts of the value."""
     same = [schema[word] for word in _SCHEMAS_OF_SAME if word in schema]
     same += [each for word in _LISTS_OF_SAME for each in schema.get(word, ())]
     same += schema.get("dependentSchemas", {}).values()

@@ -1,4 +1,4 @@
-"""Secrets: configured keys, tokens and passwords, and those recognised by their form."""
+"""Secrets: configured keys, tokens and passwords, and secrets recognised by their form."""
 
 from __future__ import annotations
 
@@ -40,9 +40,11 @@ _SECRETS = re.compile(
 
 
 class ConfiguredSecrets:
-    """The secret values of a configuration, and of the environment variables that it names.
+    """The secret values of a configuration, and of environment variables named there.
 
-    The environment is read when the object is made.
+    These are the fields of the type SecretStr, the keys of providers, the password in the ledger's
+    URL, and credentials after words such as ``Bearer`` in any of them. The environment is read when
+    the object is made. :meth:`hidden` removes the secrets from a value.
 
     Args:
         settings: the configuration.

@@ -31,7 +31,10 @@ _ORIGIN = re.compile(rf".+/{TENANTS}/({_NAME.pattern})(?:/fork-[1-9][0-9]*)?", r
 
 @dataclass(frozen=True, slots=True)
 class TenantFile:
-    """The file ``tenant.json`` of a tenant's root.
+    """The content of the file ``tenant.json`` of a tenant's root; immutable.
+
+    :meth:`read` reads the file; nothing here writes it. Static methods give the paths of the file
+    and of the plans of a move or removal.
 
     Attributes:
         name: name of the tenant.
@@ -167,7 +170,7 @@ class TenantFile:
         return json.dumps(asdict(self), indent=1).encode() + b"\n"
 
     def ledger_path(self, host_path: str) -> str:
-        """Return the path or URL of the tenant's ledger, as ``[ledger] path`` holds it.
+        """Return the path or URL of the tenant's ledger, in the form of ``[ledger] path``.
 
         A path is relative to the tenant's root or absolute. A URL names the schema in its query.
 

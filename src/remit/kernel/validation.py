@@ -24,8 +24,8 @@ _FEW, _MANY = 5_000, 200_000
 def first_error(error: ValidationError) -> tuple[str, str]:
     """Return the first error: its dotted key (empty for the document) and its message.
 
-    The key is cut to 200 characters. The message begins in lower case, may quote the value, and is
-    cut likewise.
+    The key is cut to 200 characters. The message is pydantic's without ``Value error``, begins in
+    lower case, may quote the value, and is cut likewise.
 
     Args:
         error: pydantic's error; further errors are ignored.
@@ -70,7 +70,7 @@ def changed(value: _T, **changes: Any) -> _T:
 
 
 def check_fields(value: Any, what: str) -> dict[str, Any]:
-    """Check the fields of a dataclass against their types and constraints; return them by name.
+    """Check the fields of a dataclass against their types and constraints; return all by name.
 
     The check is strict: an ``int`` is no ``str``. The model is made once for each class.
 
@@ -108,7 +108,8 @@ def validated(schema: Mapping[str, Any], value: Any, validate: Callable[[], _T])
 
     pydantic checks each branch of a union without a discriminator anew, so a recursive union can
     take twice as long for each level of the value. Nothing can interrupt pydantic, so the steps are
-    counted first. Above 5,000 steps the value is first checked by the schema.
+    counted first. Above 5,000 steps the value is first checked by the schema, and above 200,000
+    refused.
 
     Args:
         schema: the JSON Schema that pydantic has made of the type.
@@ -174,7 +175,7 @@ class _Steps:
         return steps
 
     def _branches(self, schema: Mapping[str, Any], word: str, value: Any) -> Sequence[Any]:
-        """Return the branches that pydantic tries: of a tagged union the one with the tag."""
+        """Return the branches that pydantic tries; in a tagged union, the branch with the tag."""
         tagged = schema.get("discriminator")
         if word == "oneOf" and type(tagged) is dict and "mapping" in tagged:
             tag = value.get(tagged["propertyName"]) if type(value) is dict else None

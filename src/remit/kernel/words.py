@@ -8,7 +8,9 @@ from typing import Any
 
 
 def count(amount: int, noun: str) -> str:
-    """Return a number with a noun, such as ``1 call``, ``2 calls`` or ``3 entries``.
+    """Return a number with a noun, such as ``1 call``, ``2,000 calls`` or ``3 entries``.
+
+    Any number other than 1 gets the plural: ``s``, or ``ies`` for ``y`` after a consonant.
 
     Args:
         amount: the number.

@@ -23,7 +23,7 @@ _SIGNATURE_SUFFIX = ".intoto.json"
 
 @dataclass(frozen=True, slots=True)
 class IncomingArchive:
-    """An archive to install, as received; nothing in it is checked.
+    """An archive to install, as received and not checked; immutable.
 
     Attributes:
         data: the archive's bytes.

@@ -55,7 +55,9 @@ _DOWNLOAD = "Download the archive again; if the problem persists, do not trust i
 
 @dataclass(frozen=True)
 class Archive:
-    """A package whose files are exactly those in its manifest, in memory.
+    """A package whose files are exactly those in its manifest, in memory; immutable.
+
+    :attr:`data` gives the bytes of its archive, and :attr:`digest` their hash.
 
     Attributes:
         manifest: the parsed manifest.

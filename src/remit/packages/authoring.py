@@ -24,8 +24,9 @@ def update_hashes(directory: Path) -> Manifest:
     """Rewrite ``assets`` in a package's ``manifest.json`` to list the files in the directory.
 
     Known files keep their classification; new files get one by their folder. Other keys keep their
-    value. The file is replaced as a whole, and only if it changes. Files are listed in the order of
-    their paths; the manifest and a leftover of an interrupted write are left out.
+    value. The file is written as indented JSON, replaced as a whole, and only if it changes. Files
+    are listed in the order of their paths; the manifest and a leftover of an interrupted write are
+    left out.
 
     Args:
         directory: the folder of the package, with ``manifest.json`` at its top.

@@ -153,7 +153,7 @@ def _filled(name: str, **words: str) -> bytes:
 
 
 def _metadata(name: str, wheel: bytes) -> tuple[str, str]:
-    """Return the version of the wheel and the oldest Python that it runs on."""
+    """Return the version of the wheel and the oldest Python that the wheel supports."""
     try:
         with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
             info = "-".join(name.split("-")[:2])

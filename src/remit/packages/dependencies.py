@@ -106,7 +106,7 @@ def in_order(
 def dependency_problems(
     manifests: Mapping[str, Manifest],
 ) -> Iterator[tuple[str, str, PackageError]]:
-    """Yield superseded packages first, then every dependency that these packages do not meet.
+    """Yield superseded packages first, then every unmet dependency of the packages.
 
     The errors are yielded, not raised. Circles are not looked for.
 

@@ -41,8 +41,8 @@ class Change:
     def lines(self) -> list[str]:
         """Return the change as one or two lines for people.
 
-        A new value has ``+``, an old one ``-``, a changed number ``~`` with both numbers. Another
-        changed value gives two lines, the old one first.
+        A new value has ``+``, an old one ``-``, a changed whole number or truth value ``~`` with
+        both values. Another changed value gives two lines, the old one first.
         """
         if self.old is None:
             return [f"+ {self.name} {_text(self.new)}"]
@@ -97,7 +97,7 @@ class AssetChange:
 
 @dataclass(frozen=True, slots=True)
 class PackageDiff:
-    """The changes from one version of a package to another.
+    """The changes from one version of a package to another, as data; immutable.
 
     Attributes:
         package_id: the id of the new version.
@@ -262,8 +262,8 @@ def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
 def json_of(data: bytes) -> Any:
     """Return the value of strict JSON; ``None`` for any other bytes.
 
-    Strict JSON repeats no key, is UTF-8 and is not nested too deeply. The value ``null`` gives
-    ``None`` too.
+    Strict JSON is UTF-8, repeats no key, and has no lone surrogate, no number that cannot be kept,
+    and not too deep nesting. The value ``null`` gives ``None`` too.
 
     Args:
         data: any bytes.

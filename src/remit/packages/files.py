@@ -160,7 +160,7 @@ def disk_errors() -> Iterator[None]:
 
 
 def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Write a file durably, or make it: after a crash it has the old content or the new.
+    """Write a new or existing file durably: a crash leaves the old content or the new.
 
     A pipe or device is written in place. Only one process may write a path at a time.
 
@@ -249,12 +249,13 @@ def write_new(path: Path, data: bytes, mode: int | None = None) -> None:
 
 
 class Operation:
-    """The staged files of one operation, which move to their places once it is recorded (ADR 32).
+    """The staged files of an operation, which move to their places after its recording (ADR 32).
 
     The files wait in ``HOT/installed/.journal/OPERATION_ID/``, each named by the SHA-256 of its
     path in the root. The folder does not say what to do with them: that follows from the ledger
     alone. An operation that is not recorded is undone by deletion of its folder, so files that
-    somebody else puts there have no effect.
+    somebody else puts there have no effect. Making the object writes nothing: :meth:`stage` writes
+    the files, :meth:`place` moves them, and :meth:`close` deletes the folder.
 
     Args:
         root: the root's directory.
@@ -331,7 +332,7 @@ class Operation:
         return found
 
     def stage(self, files: Mapping[str, bytes], step: Step) -> None:
-        """Write files into the journal and read them again; nothing else of the root changes.
+        """Write files into the journal and compare their content; nothing else of the root changes.
 
         The journal folder is made. Files that were staged before an error stay until :meth:`close`.
 
@@ -382,10 +383,10 @@ class Operation:
             fsync(folder)
 
     def close(self) -> None:
-        """Delete the journal folder of the operation.
+        """Delete the journal folder of the operation, with the files that are still staged.
 
         Raises:
-            OSError: the folder cannot be deleted.
+            OSError: the folder does not exist or cannot be deleted.
         """
         shutil.rmtree(self._folder)
         fsync(self._folder.parent)

@@ -1,4 +1,4 @@
-"""The earlier name of ``remit_index`` (distribution ``remit-index``); it stays until 1.0."""
+"""The earlier name of ``remit_index`` (distribution ``remit-index``), until 1.0."""
 
 import sys
 

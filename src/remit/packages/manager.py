@@ -62,7 +62,7 @@ _NEWEST = "SELECT max(seq) FROM entries WHERE event_type = ?"
 
 
 class PackageManager:
-    """The packages of one root.
+    """The packages of one root: installs, removes, rolls back and restores them.
 
     An operation takes the packages' lock, and first finishes or undoes operations of killed
     processes. Changes are recorded as ``INSTALLED`` and ``REMOVED`` entries in the ledger. An
@@ -121,7 +121,7 @@ class PackageManager:
         only_upgrade: bool = False,
         extra_entries: ExtraEntries | None = None,
     ) -> list[InstalledPackage]:
-        """Install packages together: all of them or none.
+        """Install packages together: all or none.
 
         An interrupted operation and an unfinished change of ``trust.json`` are completed first. A
         package that is installed with the same bytes stays; its missing files are written again
@@ -198,6 +198,7 @@ class PackageManager:
                 remaining packages would not be complete; or ``registry_moved``, ``busy``,
                 ``unwritable``, ``registry_damaged`` or ``journal_damaged`` as for :meth:`install`.
                 Nothing was changed. ``unfinished``: as for :meth:`install`.
+            LedgerError: as for :meth:`install`.
         """
         with self._locked() as registry:
             package = registry.require(package_id)
@@ -233,6 +234,7 @@ class PackageManager:
                 stored archive is missing or has other bytes; or an error of :meth:`install`, such
                 as ``permissions_widened``: the earlier version has permissions that the latest
                 lacks, and ``approve`` is false. Nothing was changed, except after ``unfinished``.
+            LedgerError: as for :meth:`install`.
         """
         with self._locked() as registry:
             now = registry.require(package_id)
@@ -253,7 +255,7 @@ class PackageManager:
 
         Returns:
             By path of each written or deleted file, a few words on what was there before; empty
-            text for a deleted file.
+            text for a deleted file. Registries and receipts are not listed.
 
         Raises:
             PackageError: ``not_installed``: no installed package has one of the ids;
@@ -261,7 +263,9 @@ class PackageManager:
                 ``journal_damaged`` or ``unfinished`` as for :meth:`install`. Some files were not
                 restored, and all others were: ``linked_folder``: a part above a file is a link or
                 file; ``file_in_the_way``: a folder has the path of a file; ``archive_lost``: the
-                stored archive is missing or has other bytes.
+                stored archive is missing or has other bytes; an error of :func:`sync_trust`, or
+                of :func:`admit` for a stored archive.
+            LedgerError: the ledger cannot be read.
         """
         with self._locked() as registry, disk_errors():
             restored = self._files.restore(
@@ -286,6 +290,8 @@ class PackageManager:
                 journal cannot be written; ``unfinished``: the files of a recorded operation cannot
                 be written; ``registry_damaged``: an entry does not describe a package;
                 ``journal_damaged``: the journal contains something that no operation left.
+            LedgerError: the ledger cannot be read.
+            OSError: the journal cannot be read.
         """
         if Operation.is_pending(self._path):
             with self._locked():
@@ -300,6 +306,7 @@ class PackageManager:
             PackageError: ``registry_damaged``: an entry does not describe a package; ``busy``:
                 another process holds the lock; ``unwritable``: the disk does not accept a change;
                 ``unfinished`` or ``journal_damaged`` as for :meth:`recover`.
+            LedgerError: the ledger cannot be read.
         """
         with self._locked() as registry, disk_errors():
             self._files.write_documents(registry, registry.packages)

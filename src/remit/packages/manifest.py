@@ -139,7 +139,7 @@ class Manifest:
 
     @classmethod
     def recorded(cls, data: bytes) -> Manifest:
-        """Return the manifest in bytes that were checked before they were recorded.
+        """Return the manifest in recorded bytes, which were checked before the recording.
 
         The schema is not checked again, so that reading is quick.
 

@@ -41,7 +41,9 @@ ArchiveOf = Callable[[InstalledPackage], Archive]
 class PackageFiles:
     """The files, archives, receipts and registries of the packages of one root.
 
-    The caller holds the packages' lock. Nothing is cached.
+    The methods make the disk agree with the ledger: they place the files of an operation, delete
+    obsolete files, and write missing or differing files. The caller holds the packages' lock.
+    Nothing is cached.
 
     Args:
         root: the directory of the root.
@@ -90,7 +92,7 @@ class PackageFiles:
             ) from error
 
     def obsolete(self, registry: Registry, packages: Iterable[str]) -> Iterator[str]:
-        """Yield paths of files that these packages once installed and that no package owns now.
+        """Yield paths of files that the given packages once installed and that no package owns now.
 
         Paths are relative to the root. A changed or unreadable file is not obsolete. A missing file
         is, because a killed deletion may leave empty folders. Of each package, stored archives and
@@ -245,7 +247,7 @@ class PackageFiles:
         )
 
     def _write(self, files: Mapping[str, bytes]) -> None:
-        """Stage all of these files of the root, then move each to its place."""
+        """Stage all files, then move each to its place."""
         if files:
             operation = Operation.scratch(self._path)
             try:

@@ -25,7 +25,7 @@ _TYPE = "ed25519"
 
 @dataclass(frozen=True, slots=True)
 class PackageKey:
-    """A key pair that signs packages, in memory.
+    """A key pair that signs packages, in memory; made by :meth:`create` or :meth:`load`.
 
     Attributes:
         name: a name for people, stored in the file above the key; empty if the file has none.

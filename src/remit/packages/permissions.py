@@ -19,6 +19,8 @@ _DEFINITION = "@sha256:"
 class Permissions:
     """The tools, models, budgets and paths that a package's agents may use; empty permits nothing.
 
+    Immutable. The methods compare a tool, model, path or budget with the permissions.
+
     A tool written ``server__tool@sha256:…`` is an MCP server's tool with the hash of its
     definition, which is compared at every use of the tool.
 

@@ -1,4 +1,4 @@
-"""The plan of an operation: its changes, the files they add and remove, and their approval."""
+"""The plan of an operation: its changes, the added and removed files, and the approval."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ def _approved(
     approve: bool,
     dev: bool,
 ) -> Change:
-    """Return the change with the permissions that it widens and their approval.
+    """Return the change with its widened permissions and their approval.
 
     Raises:
         PackageError: ``permissions_widened``: they are not approved.

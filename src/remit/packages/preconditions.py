@@ -110,6 +110,7 @@ def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] =
         PackageError: ``gate_failed``: a file is missing, changed, without an owner, with two owners
             or in a reserved folder, or a registry differs from the ledger or is unknown to it; the
             message names the first fault. ``unreadable_file``: a folder cannot be listed.
+        OSError: the root cannot be opened.
     """
     if registry.packages:
         _require("G0B", check_ownership(registry, disk, changing))
@@ -134,7 +135,9 @@ def check_after(
 
     Raises:
         PackageError: ``gate_failed``: a gate does not pass; the message names the first fault.
-        OSError: the root cannot be opened.
+            ``unsafe_file`` or ``unreadable_file``: the file of prices cannot be read.
+        RemitError: the file of prices has a wrong key.
+        OSError: the root cannot be opened, or the file of prices does not exist.
     """
     _require("G1", check_installed(after))
     view = PackageView(after, files, tool_ids, routes)

@@ -1,4 +1,4 @@
-"""The prices of a root: those of packages, overridden by the operator's."""
+"""The prices of a root: prices of packages, overridden by the operator's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from remit.providers.prices import Overlay, Price, PriceTable, differences, pric
 
 
 class RootPrices(NamedTuple):
-    """The prices of a root, as they were when they were read.
+    """The prices of a root at the time of reading; immutable.
+
+    :meth:`chosen` selects prices, and :meth:`behind` detects a later change by the operator.
 
     Attributes:
         base: prices that packages installed.
@@ -199,8 +201,8 @@ def change_own_prices(
         The change and the id of its entry; the id is empty if nothing had to be changed.
 
     Raises:
-        RemitError: a package installed the file, a file cannot be used, or the result is not a
-            usable table; nothing was changed.
+        RemitError: a package installed the file, a file of prices or the table of owners cannot be
+            used, or the result is not a usable table; nothing was changed.
         PackageError: ``busy``: another operation is running; ``unwritable``: the disk refuses the
             file, and nothing was changed; ``unfinished``: the change is recorded, but the file
             could not be replaced.

@@ -41,7 +41,7 @@ _EPOCH = (
 
 @dataclass(frozen=True, slots=True)
 class InstalledPackage:
-    """A package as its ``INSTALLED`` entry records it, or would record it.
+    """A package as recorded in its ``INSTALLED`` entry, or in the entry to be written.
 
     Attributes:
         manifest: the package's manifest.
@@ -126,6 +126,9 @@ class Owner:
 class Registry:
     """The installed packages, derived only from ``INSTALLED`` and ``REMOVED`` entries; immutable.
 
+    The registry is the state at the time of :meth:`from_ledger`, and does not follow the ledger.
+    The owners of files and the content of the registry files derive from it.
+
     Attributes:
         packages: installed packages by id, sorted by id.
         history: by id, the package at each of its installations, oldest first. Removed packages are
@@ -169,8 +172,7 @@ class Registry:
         return cls(dict(sorted(packages.items())), history, operations, last)
 
     def permitted_tools(self) -> list[str]:
-        """Return the tools and patterns that installed packages are permitted, as the manifests
-        state them.
+        """Return the permitted tools and patterns in the manifests of all installed packages.
 
         The list follows the order of the packages, and may name a tool several times.
         """
@@ -304,7 +306,7 @@ class Registry:
 def receipt_path(package_id: str) -> str:
     """Return the path of a package's receipt, relative to the root. The file need not exist.
 
-    Example: ``HOT/installed/PRC-ANSWER-001/receipt.json``.
+    Example: ``HOT/installed/PKG-KERNEL-001/receipt.json``.
 
     Args:
         package_id: id of the package.
@@ -315,8 +317,8 @@ def receipt_path(package_id: str) -> str:
 def archive_path(package: InstalledPackage) -> str:
     """Return the path of an installed version's stored archive, relative to the root.
 
-    The file need not exist. It is named by the version: ``archives/1.2.0.tar.gz`` beside the
-    receipt.
+    The file need not exist. Its name is the version, in a folder next to the receipt:
+    ``archives/1.2.0.tar.gz``.
 
     Args:
         package: the version.
@@ -327,8 +329,8 @@ def archive_path(package: InstalledPackage) -> str:
 def envelope_path(package: InstalledPackage) -> str:
     """Return the path of an installed version's stored signatures, relative to the root.
 
-    The file is named by the version, as ``archives/1.2.0.intoto.json`` beside the receipt. It does
-    not exist if the signatures were waived.
+    The name of the file is the version, in a folder next to the receipt:
+    ``archives/1.2.0.intoto.json``. No file exists if the signatures were waived.
 
     Args:
         package: the version.
@@ -339,7 +341,8 @@ def envelope_path(package: InstalledPackage) -> str:
 def receipt_bytes(package: InstalledPackage) -> bytes:
     """Return a package's receipt, derived from its entry: indented JSON with sorted keys.
 
-    Nothing is written.
+    The receipt has the identity of the package, the operation, the signature record, and path and
+    hash of each asset. Nothing is written.
 
     Args:
         package: the package as recorded.

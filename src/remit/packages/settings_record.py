@@ -86,7 +86,7 @@ def fitting(value: Any) -> Any:
 def record_waiver(
     ledger: LedgerClient, kind: str, reason: str, *, by: str, **more: Any
 ) -> LedgerEntry:
-    """Write a ``CONFIG_CHANGED`` entry that waives a check, and return it with its id.
+    """Write a ``CONFIG_CHANGED`` entry that waives a check; return the entry with its id.
 
     An earlier waiver does not matter.
 

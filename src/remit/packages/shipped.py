@@ -1,4 +1,4 @@
-"""Packages that the running distribution ships, and the root's own key that signs them."""
+"""Packages in the running distribution, and the root's own key, which signs them."""
 
 from __future__ import annotations
 
@@ -127,6 +127,7 @@ def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> Inc
     Raises:
         PackageError: ``distribution_changed``: files of the distribution differ from its RECORD; or
             ``key_open``: other users can read the key; ``bad_key``: the file is not such a key.
+        OSError: a source of the distribution cannot be examined.
     """
     manifest = archive.manifest
     shipped = _shipped().get(f"{manifest.package_id}-{manifest.version}")
@@ -248,7 +249,7 @@ def install_shipped(manager: PackageManager) -> list[InstalledPackage]:
         All shipped packages as installed, also those that were installed already.
 
     Raises:
-        PackageError: as :meth:`~remit.packages.PackageManager.install`.
+        PackageError, LedgerError: as :meth:`~remit.packages.PackageManager.install`.
     """
     return manager.install([IncomingArchive(data) for data in shipped_archives().values()])
 
@@ -280,7 +281,7 @@ def move_aside(root: Path) -> None:
 
 @functools.cache
 def _shipped() -> dict[str, Archive]:
-    """Return the shipped packages by ``ID-VERSION``; a process reads them once."""
+    """Return the shipped packages by ``ID-VERSION``; a process reads the files once."""
     with resources.as_file(resources.files("remit").joinpath("assets/packages")) as folder:
         archives = [Archive.from_directory(file.parent) for file in folder.glob("*/manifest.json")]
     return {f"{one.manifest.package_id}-{one.manifest.version}": one for one in archives}
@@ -296,13 +297,16 @@ def _distribution() -> tuple[str, list[str]]:
 def copy_files(name: str, place: Path) -> None:
     """Copy a folder for people from the distribution: files for operators, or an example.
 
+    Folders ``__pycache__`` are left out.
+
     Args:
         name: ``deploy``, or an example such as ``examples/support_agent``.
         place: the directory to create.
 
     Raises:
         InvalidInputError: ``place`` exists.
-        PackageError: ``unwritable``: a file cannot be written.
+        PackageError: ``unwritable``: a file cannot be read or written, or the distribution has no
+            such folder; files that were copied stay.
     """
     assets = Path(__file__).parents[1] / "assets"
     # A wheel contains the folders; an editable installation reads them in the source tree.

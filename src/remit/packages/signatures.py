@@ -74,7 +74,7 @@ _Base64 = Annotated[bytes, BeforeValidator(_base64)]
 
 
 class _Strict(BaseModel):
-    """A model with exactly these keys and types, so that all readers understand it alike."""
+    """A model with exactly these keys and types, which all readers understand alike."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -120,7 +120,7 @@ class _Signature(_Strict):
 
 
 class Envelope(_Strict):
-    """A well-formed envelope; nothing in it is verified.
+    """A well-formed envelope, not verified; immutable.
 
     Attributes:
         payload: the signed bytes, without their type.

@@ -70,7 +70,7 @@ def read_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
     Raises:
         PackageError: ``trust_changed``: the file has content that no entry records;
             ``trust_unreadable``: the recorded policy does not have its hash; ``bad_trust``: the
-            file cannot be read.
+            file cannot be read, or the recorded policy is not valid.
         LedgerError: the ledger cannot be read.
     """
     return _state(path, ledger)[0]
@@ -193,8 +193,8 @@ def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
 
     Raises:
         PackageError: ``nothing_recorded``: the ledger has no change of the keys;
-            ``trust_unreadable``: the recorded policy does not have its hash; ``trust_unwritable``:
-            the file cannot be written.
+            ``trust_unreadable``: the recorded policy does not have its hash; ``bad_trust``: it is
+            not valid; ``trust_unwritable``: the file cannot be written.
         LedgerError: the ledger cannot be read.
     """
     entry = _newest(ledger)

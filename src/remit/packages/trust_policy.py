@@ -27,7 +27,7 @@ _RESTORE = (
 
 @dataclass(frozen=True, slots=True)
 class TrustedKey:
-    """A key that is or was trusted.
+    """A key that is or was trusted; immutable.
 
     Attributes:
         key_id: 64 hex digits, derived from ``public``.
@@ -64,7 +64,9 @@ class TrustedKey:
 
 @dataclass(frozen=True, slots=True)
 class TrustPolicy:
-    """The trusted keys. Every change returns a new policy.
+    """The trusted keys, immutable: methods find a key, or return a changed policy.
+
+    :meth:`load` and :meth:`save` read and write a file; the ledger is not read or written.
 
     Attributes:
         FILE: the file's place in a root, next to ``remit.toml``.
@@ -126,7 +128,7 @@ class TrustPolicy:
         return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
 
     def save(self, path: Path) -> None:
-        """Write the file durably with mode 0644: after a crash it is the old one or the new one.
+        """Write the file durably with mode 0644: a crash leaves the old file or the new file.
 
         Only :func:`change_trust` may write a root's own file, because it records the change first.
 

@@ -118,13 +118,14 @@ class Agent(Generic[OutputT]):
 
     @property
     def tools(self) -> Sequence[str]:
-        """Ids of the tools that the agent may use, those of MCP servers and handoffs included."""
+        """Ids of the tools that the agent may use, tools of MCP servers and handoffs included."""
         return self._shape.answer.tools
 
     def of_package(self, package_id: str) -> Agent:
         """Mark this agent as brought by a package, and return the same agent.
 
-        Its sessions record the package's id in place of the instructions.
+        Its sessions then record the package's id in place of the instructions, unless one has begun
+        already.
 
         Args:
             package_id: id of the package.
@@ -141,7 +142,7 @@ class Agent(Generic[OutputT]):
         tokens: int | None = None,
         usd: float | None = None,
     ) -> Conversation[OutputT]:
-        """Begin a session, or continue one.
+        """Begin a new session, or continue a recorded session.
 
         A new session writes ``SESSION_START`` and its limits in one transaction. In a running event
         loop the write happens in the background, and the first turn waits for it. An error of that
@@ -161,10 +162,12 @@ class Agent(Generic[OutputT]):
             The conversation; leaving it as a context manager ends the session.
 
         Raises:
-            NotFoundError: the ledger has no such session, or the session is another agent's.
-            InvalidInputError: a limit, user or subject is given for a session that has begun, or a
-                limit is not positive.
-            LedgerError: the ledger cannot be read.
+            NotFoundError: the ledger has no such session, or the session is another agent's or was
+                archived.
+            InvalidInputError: a limit, user or subject is given for a session that has begun; or
+                the session's id, a limit (tokens from 1, dollars from 0), user or subject is
+                invalid.
+            LedgerError: the ledger cannot be read, or written without an event loop.
         """
         session = self._manager(session_id, Principal(user, subject_id))
         if session_id is None:
@@ -188,9 +191,9 @@ class Agent(Generic[OutputT]):
             call: the context of the tool call, with the caller's session and order.
 
         Raises:
-            ToolError: the agent is already in the chain of callers, or the chain is too long.
-            NotFoundError: another agent answered the call before.
-            LedgerError: the ledger cannot be read.
+            ToolError: the agent is already in the chain of callers, or more than five agents wait.
+            NotFoundError: another agent answered the call before, or its session was archived.
+            LedgerError: the ledger cannot be read, or written without an event loop.
         """
         caller = Caller(call.session_id, call.work_order_id, call.agent_id, call.idempotency_key)
         callers = (caller, *call.principal.callers)
@@ -212,8 +215,8 @@ class Agent(Generic[OutputT]):
     ) -> Conversation[OutputT]:
         """Begin or continue a session whose id is given, for a schedule's tick or an order.
 
-        A new session writes ``SESSION_START``; ``tokens``, ``usd`` and ``about`` apply only to a
-        new one.
+        A new session writes ``SESSION_START``, as for :meth:`session`; ``principal``, ``tokens``,
+        ``usd`` and ``about`` apply only to a new one.
 
         Args:
             session_id: id of the session, which the caller derives from the tick or order.
@@ -223,9 +226,10 @@ class Agent(Generic[OutputT]):
             about: metadata for the ``SESSION_START`` of a new session.
 
         Raises:
-            InvalidInputError: a limit is not positive.
-            NotFoundError: the session is another agent's.
-            LedgerError: the ledger cannot be read.
+            InvalidInputError: the session's id or a limit (tokens from 1, dollars from 0) is
+                invalid.
+            NotFoundError: the session is another agent's, or was archived.
+            LedgerError: the ledger cannot be read, or written without an event loop.
         """
         session = self._manager(session_id, principal)
         starting = None if session.has_begun() else self._start(session, tokens, usd, about)
@@ -241,12 +245,13 @@ class Agent(Generic[OutputT]):
         argument is ``task``, a text, and its result is the answer.
 
         Args:
-            name: the tool's id; the agent's id if left out.
+            name: the tool's name; the agent's id if left out. In the tool's id, other characters
+                than ``A-Za-z0-9_-`` become ``_``, and 64 characters remain.
             description: tells the calling model when to use the tool; the agent's instructions if
                 left out.
 
         Raises:
-            ToolError: the name cannot be a tool id.
+            ToolError: the description is not valid.
         """
         about = description or str(self._shape.answer.input.get("instructions", ""))
         longest = self.runtime.settings.worker.timeout_s
@@ -310,39 +315,21 @@ class Agent(Generic[OutputT]):
 
     @overload
     async def arun(
-        self,
-        message: UserMessage,
-        *,
-        output_type: None = None,
-        on_event: EventSink | None = None,
-        user: str = "",
-        subject_id: str = "",
-        deps: Any = None,
-    ) -> TurnResult[OutputT]: ...
+        self, message: UserMessage, *, output_type: None = None, on_event: EventSink | None = None,
+        user: str = "", subject_id: str = "", deps: Any = None,
+    ) -> TurnResult[OutputT]: ...  # fmt: skip
 
     @overload
     async def arun(
-        self,
-        message: UserMessage,
-        *,
-        output_type: type[_Asked],
-        on_event: EventSink | None = None,
-        user: str = "",
-        subject_id: str = "",
-        deps: Any = None,
-    ) -> TurnResult[_Asked]: ...
+        self, message: UserMessage, *, output_type: type[_Asked],
+        on_event: EventSink | None = None, user: str = "", subject_id: str = "", deps: Any = None,
+    ) -> TurnResult[_Asked]: ...  # fmt: skip
 
     @overload
     async def arun(
-        self,
-        message: UserMessage,
-        *,
-        output_type: Any,
-        on_event: EventSink | None = None,
-        user: str = "",
-        subject_id: str = "",
-        deps: Any = None,
-    ) -> TurnResult[Any]: ...
+        self, message: UserMessage, *, output_type: Any, on_event: EventSink | None = None,
+        user: str = "", subject_id: str = "", deps: Any = None,
+    ) -> TurnResult[Any]: ...  # fmt: skip
 
     async def arun(
         self,
@@ -408,9 +395,9 @@ class Agent(Generic[OutputT]):
             key: idempotency key: work submitted again under the same key is the same order; empty
                 for a new order.
             by: the submitter's name, for the record.
-            for_key: name or id of the virtual key on whose behalf the order runs. The key's models,
-                agents, tiers, budgets and rates apply, and no call is made after the key ends. None
-                if left out.
+            for_key: name or id of the virtual key on whose behalf the order runs; empty for none.
+                The key's models, agents, tiers, budgets and rates apply, and no call is made after
+                the key ends.
             user: see :meth:`session`.
             subject_id: see :meth:`session`.
             tokens: token limit of the order's session; the agent's limit if left out.
@@ -425,6 +412,7 @@ class Agent(Generic[OutputT]):
                 was used for other work.
             NotFoundError: there is no such virtual key.
             ConflictError: the virtual key is revoked or expired.
+            LedgerError: the ledger cannot be read or written.
         """
         check_limit("tokens", tokens)
         check_limit("usd", usd)
@@ -483,7 +471,7 @@ class Agent(Generic[OutputT]):
         the write is complete, and None is returned.
 
         Raises:
-            InvalidInputError: a limit is not positive.
+            InvalidInputError: a limit is invalid.
         """
         limits = self._shape.session_limits(tokens, usd, self.runtime.settings.budget)
         scope = BudgetScope(session.session_id)

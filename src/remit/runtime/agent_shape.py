@@ -18,7 +18,7 @@ _LONGEST_ID = 200
 
 @dataclass(frozen=True, slots=True)
 class AgentShape:
-    """The author's choices of an agent.
+    """The author's choices of an agent; :meth:`session_limits` derives the limits of a session.
 
     Immutable, and checked when it is made.
 
@@ -78,13 +78,15 @@ class AgentShape:
     ) -> BudgetLimits:
         """Return the limits of a new session: the given ones, else the agent's or configured ones.
 
+        The limit of model calls is always the configured one. A configured 0 is no limit.
+
         Args:
             tokens: token limit; None for the agent's, else the configured one.
-            usd: limit in US dollars; None for the agent's.
+            usd: limit in US dollars; None for the agent's, if any.
             budget: the configured limits.
 
         Raises:
-            InvalidInputError: a limit is not positive.
+            InvalidInputError: a limit is invalid, as for :func:`check_limit`.
         """
         check_limit("tokens", tokens)
         check_limit("usd", usd)
@@ -137,8 +139,8 @@ def check_limit(name: str, value: float | None) -> None:
         value: the limit.
 
     Raises:
-        InvalidInputError: tokens are not an integer of at least 1, or dollars are negative or no
-            number.
+        InvalidInputError: tokens are not an integer of at least 1, dollars are negative or no
+            number, or either is 10¹⁵ or more.
     """
     if value is None:
         return

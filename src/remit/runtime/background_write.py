@@ -20,7 +20,8 @@ def write_soon(
             write has ended.
 
     Returns:
-        None if the write is complete, else a function that waits for it and raises its error.
+        None if the write is complete, else a function that waits for it, in any event loop, and
+        raises its error.
 
     Raises:
         LedgerError: there is no running event loop, and the ledger cannot be written.

@@ -1,4 +1,4 @@
-"""Context that the kernel passes to the supervisor, which may not read it itself."""
+"""Context that the kernel reads for the supervisor, which may not."""
 
 from __future__ import annotations
 
@@ -137,12 +137,17 @@ class KernelContext:
 
 
 def exclusion_policy(files: InstalledFiles) -> tuple[int, Mapping[str, Sequence[str]]]:
-    """Return the failed turns that exclude a model, tool or contract, and the tools' substitutes.
+    """Return the number of failed turns that excludes a model, tool or contract, and substitutes.
 
     Args:
-        files: installed files of the root, which hold the policy.
+        files: installed files of the root, which hold the signal policy.
+
+    Returns:
+        The number, and by tool id the ids of the tools that can replace the tool.
 
     Raises:
+        ConfigError: the file is not a signal policy.
+        NotInstalledError: no package installed one.
         ChangedFileError: the policy differs from the installed one.
     """
     from remit.learning import SignalPolicy  # Only a failed turn needs the learning room.

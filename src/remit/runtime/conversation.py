@@ -86,33 +86,21 @@ class Conversation(Closeable, Generic[OutputT]):
 
     @overload
     async def aturn(
-        self,
-        message: UserMessage,
-        *,
-        output_type: None = None,
-        on_event: EventSink | None = None,
-        deps: Any = None,
-    ) -> TurnResult[OutputT]: ...
+        self, message: UserMessage, *, output_type: None = None,
+        on_event: EventSink | None = None, deps: Any = None,
+    ) -> TurnResult[OutputT]: ...  # fmt: skip
 
     @overload
     async def aturn(
-        self,
-        message: UserMessage,
-        *,
-        output_type: type[_Asked],
-        on_event: EventSink | None = None,
-        deps: Any = None,
-    ) -> TurnResult[_Asked]: ...
+        self, message: UserMessage, *, output_type: type[_Asked],
+        on_event: EventSink | None = None, deps: Any = None,
+    ) -> TurnResult[_Asked]: ...  # fmt: skip
 
     @overload
     async def aturn(
-        self,
-        message: UserMessage,
-        *,
-        output_type: Any,
-        on_event: EventSink | None = None,
+        self, message: UserMessage, *, output_type: Any, on_event: EventSink | None = None,
         deps: Any = None,
-    ) -> TurnResult[Any]: ...
+    ) -> TurnResult[Any]: ...  # fmt: skip
 
     async def aturn(
         self,
@@ -159,10 +147,10 @@ class Conversation(Closeable, Generic[OutputT]):
     async def astream(
         self, message: UserMessage, *, output_type: Any = None, deps: Any = None
     ) -> AsyncIterator[TurnEvent | TurnEnded]:
-        """Yield the events of a turn as they arrive; the last one is :class:`TurnEnded`.
+        """Yield the events of a turn as each arrives; the last is :class:`TurnEnded`.
 
-        Closing the iterator before the end cancels the turn. The cancelled turn is waited for until
-        its end is recorded.
+        The turn begins with the first event that is asked for. Closing the iterator before the end
+        cancels the turn, and waits until its end is recorded.
 
         Args:
             message: see :meth:`turn`.
@@ -171,6 +159,7 @@ class Conversation(Closeable, Generic[OutputT]):
 
         Raises:
             RemitError: an error of :meth:`aturn`.
+            CancelledError: the turn was cancelled while the runtime was closed.
         """
         events: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
 
@@ -307,8 +296,9 @@ class Conversation(Closeable, Generic[OutputT]):
         Raises:
             LeaseBusyError: another process has begun to work on the session.
             OrderRecordError: the entries of the waiting turn do not form orders.
-            LedgerError: the ledger cannot be written.
+            LedgerError: the ledger cannot be read or written.
             LeaseLostError: another process took the session over in the meantime.
+            TurnCancelledError: somebody else cancelled the waiting turn at the same time.
         """
         if self._leases.request_stop(f"session:{self.session_id}"):
             return True
@@ -385,8 +375,8 @@ class Conversation(Closeable, Generic[OutputT]):
         Raises:
             InvalidInputError: the session has no such order, or a tool takes other ``deps``.
             LeaseBusyError: another process works on the order.
-            LedgerError: the ledger cannot be written.
-            OrderRecordError: the entries of the order do not describe it.
+            LedgerError: the ledger cannot be read or written.
+            OrderRecordError: the input was erased, or the entries of the order do not describe it.
             LeaseLostError: another process took the order over in the meantime.
         """
         with giving(self._tools, deps):
@@ -395,7 +385,7 @@ class Conversation(Closeable, Generic[OutputT]):
     resume_work = blocking(aresume_work)
 
     def cancel_work(self, wo_id: str) -> WorkOrder:
-        """Cancel an unfinished order outside the conversation, and return it.
+        """Cancel an unfinished order outside the conversation, and return the order.
 
         The cancellation is recorded. An ended order is returned unchanged.
 
@@ -405,7 +395,7 @@ class Conversation(Closeable, Generic[OutputT]):
         Raises:
             InvalidInputError: the session has no such order.
             LeaseBusyError: another process works on the order.
-            LedgerError: the ledger cannot be written.
+            LedgerError: the ledger cannot be read or written.
             OrderRecordError: the entries of the order do not describe it.
         """
         return run_blocking(self._supervisor.orders.acancel(wo_id))
@@ -428,8 +418,10 @@ class Conversation(Closeable, Generic[OutputT]):
             InvalidInputError: on entry, if the key is invalid, belongs to other work, or its order
                 has ended.
             LeaseBusyError: on entry, if another process works on the order.
-            LedgerError: the ledger cannot be written.
+            LedgerError: the ledger cannot be read or written.
             LeaseLostError: on entry, if another process took the order over in the meantime.
+            OrderRecordError: on entry, if the input of the order was erased, or the entries of the
+                order do not describe it.
         """
         step = replace(self._step, name="attached", contract_id="", input={}, output_schema=None)
         return self._supervisor.orders.attached(step, {"user_input": task}, key=key)
@@ -443,7 +435,7 @@ class Conversation(Closeable, Generic[OutputT]):
         turn: int | None = None,
         by: str = "local operator",
     ) -> Feedback:
-        """Record how good a turn was, replacing earlier feedback of the same person on it.
+        """Record how good a turn was; the same person's earlier feedback on the turn is replaced.
 
         Args:
             score: 0 (bad) to 1 (good); ``None`` for a label alone.
@@ -472,6 +464,9 @@ class Conversation(Closeable, Generic[OutputT]):
         """Return tokens, calls and cost of the session as JSON data, summed from the ledger.
 
         ``cost_usd`` is None if a price is unknown. Sub-agents of the session are included.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return self._session.total_cost()
 
@@ -487,6 +482,7 @@ class Conversation(Closeable, Generic[OutputT]):
             LedgerError: an entry cannot be written.
             InvalidInputError: called on the background loop, where it would wait for itself.
             LeaseLostError: another process took the session over in the meantime.
+            OrderRecordError: the entries of an order of the session do not describe it.
         """
         if not self._ended:
             self._ended = True

@@ -41,6 +41,7 @@ def admin_agent(
     Raises:
         UnknownToolError: the configuration allows a tool that does not exist.
         ToolError: two tools have the same id.
+        InvalidInputError: the configured id of the agent is blank or too long.
     """
     settings = runtime.settings
     added = [*own]
@@ -81,7 +82,7 @@ def tools_of(
     approve: Iterable[str],
     server: Callable[[str], McpServer],
 ) -> tuple[list[Tool], tuple[str, ...], tuple[str, ...]]:
-    """Return the tools that an agent brings by value, the ids of all, and those to approve.
+    """Return the tools that an agent brings by value, the ids of all tools, and the ids to approve.
 
     A named MCP server is started to list its tools. Functions become tools by :func:`remit.tool`.
     The order is that of ``tools``, followed by the servers' tools.
@@ -98,6 +99,7 @@ def tools_of(
         ToolError: two tools have the same id, an item cannot be a tool, or an MCP server does not
             answer.
         UnknownToolError: an id in ``approve`` is not among the tools.
+        LedgerError: the pins of a server's tools cannot be read or written.
     """
     for name, given in (("tools", tools), ("mcp", mcp), ("approve", approve)):
         if isinstance(given, (str, Tool)) or not isinstance(given, Iterable):

@@ -140,13 +140,14 @@ def make_root(
         step: called with the name of each step before the step.
 
     Returns:
-        True if the running code is an editable install, which is recorded as a waiver.
+        True if the running code is an editable install, which is recorded as a waiver. False with
+        ``bare``.
 
     Raises:
-        RemitError: the directory cannot be written, one of its directories is a link, or packages
-            are installed and the ledger is lost.
+        RemitError: the directory cannot be written, one of its directories is a link, packages are
+            installed and the ledger is lost, or ``new_ledger`` is given and the ledger is not lost.
         ConfigError: ``remit.toml`` or the environment has an invalid value.
-        PackageError: a package cannot be installed; nothing was changed.
+        PackageError: a package cannot be installed; no package was changed.
         LedgerError: the ledger cannot be made or opened.
     """
     if bare:
@@ -288,6 +289,7 @@ def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -
     Raises:
         PackageError: another process holds the lock of packages, or a file cannot be restored.
         LedgerError: the ledger cannot be read or written.
+        OSError: the journal of packages cannot be read.
     """
     settings = loaded.settings
     file = settings.budget.prices or PRICES_FILE
@@ -328,14 +330,19 @@ def forget_erased(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> l
 
 
 def settle_canary(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> Compared | None:
-    """End the canary in force if its comparison has decided; return the comparison, if any.
+    """End the canary in force if its comparison has decided.
 
-    The end is recorded in the name of the person who started the canary.
+    By the verdict, the proposal is adopted, which installs its package, or the canary is stopped. A
+    proposal that can no longer be adopted is stopped. The end is recorded in the name of the person
+    who started the canary.
 
     Args:
         root: the installation.
         ledger: the root's ledger.
         loaded: the root's settings.
+
+    Returns:
+        The comparison, also if it has not decided yet; ``None`` if no canary is in force.
 
     Raises:
         LedgerError: the ledger cannot be read or written.
@@ -388,6 +395,10 @@ def run_gates(
 ) -> GateReport:
     """Check gates of a root and record the results.
 
+    An interrupted change of packages or prices is finished or undone first, and the settings are
+    recorded if they changed; a failure of either is ignored. Settings that cannot be used are a
+    finding, and the defaults are used instead.
+
     Args:
         root: the given root, or None for the default.
         names: the gates; all gates if None.
@@ -396,10 +407,11 @@ def run_gates(
         progress: returns the function that shows the progress of a part with this label.
 
     Returns:
-        The report. If the ledger cannot be read, the report says so.
+        The report. If the ledger cannot be read, every gate in the report fails for that reason.
 
     Raises:
-        RemitError: no root exists.
+        RemitError: no root exists, or its tenant is being moved or removed.
+        InvalidInputError: there is no such gate.
     """
     shown = functools.cache(progress)
     try:

@@ -1,4 +1,4 @@
-"""A root as operations use it."""
+"""The root of operations."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ class OpenRoot(RootPort):
     The parts are attributes: ``place``, ``loaded``, ``settings``, ``ledger``, ``keys``,
     ``budgeter``, ``directory``, ``orders``, ``approvals`` and ``prices``. An attribute raises the
     errors of opening its part; the next access tries again. As a context manager, an instance
-    closes the parts that it made itself.
+    closes the approvals, keys and ledger that it made itself. Access is not locked: use an instance
+    in one thread.
 
     Args:
         find: returns the root and the settings in force.
@@ -143,9 +144,10 @@ class OpenRoot(RootPort):
         return manager
 
     def gate_context(self) -> GateContext:
-        """Return the inputs of the gates.
+        """Return the present state of the root that its gates check. No gate runs.
 
         Raises:
+            RemitError: the root or its settings cannot be used.
             LedgerError: the ledger cannot be opened.
         """
         from remit.runtime.installation import gate_context
@@ -155,7 +157,8 @@ class OpenRoot(RootPort):
     def governance(self, caller: Caller) -> Governance:
         """Return the object that decides on proposals in the caller's name.
 
-        For a command, an interrupted change of packages is finished or undone first.
+        For a command (a local caller), an interrupted change of packages is finished or undone
+        first, and the caller has the role ``admin``.
 
         Args:
             caller: the person who decides.
@@ -164,6 +167,7 @@ class OpenRoot(RootPort):
             LedgerError: the ledger cannot be read or written.
             PackageError: another process holds the lock of packages, or the change cannot be
                 finished.
+            OSError: the journal of packages cannot be read.
         """
         from remit.gateway.auth import Identity
         from remit.runtime.installation import governance, recover_packages

@@ -19,7 +19,7 @@ def load_app(runtime: Runtime, place: str) -> tuple[list[Agent[Any]], list[Sched
     """Call a function of the program with the runtime; return its agents and schedules.
 
     The module is imported, and the working directory is added to ``sys.path``. An error of the
-    module or of the function itself is raised unchanged.
+    module, other than ImportError and AttributeError, or of the function is raised unchanged.
 
     Args:
         runtime: the open root.
@@ -27,7 +27,8 @@ def load_app(runtime: Runtime, place: str) -> tuple[list[Agent[Any]], list[Sched
             returns one item or a list, or yields items.
 
     Raises:
-        InvalidInputError: there is no such function, or it returns other objects.
+        InvalidInputError: there is no such function, an import fails, or other objects are
+            returned.
     """
     module, _, name = place.partition(":")
     if not module or not name:

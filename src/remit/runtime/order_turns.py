@@ -50,11 +50,13 @@ class Done:
 
 
 async def run_turn(runtime: Runtime, agents: Mapping[str, Agent[Any]], claim: Row) -> Done:
-    """Execute an order as far as it can proceed now, and return the result.
+    """Execute an order as far as possible now, and return the result.
 
     An interrupted turn is resumed, and the session of an ended turn is ended. An order that must
-    stop has its turn cancelled. Errors of the turn become a failed result. The queue's row is
-    unchanged. A failed turn is tried again only if no tool of its session was begun.
+    stop, or whose task was erased, has its turn cancelled. The queue's row is unchanged. An error
+    becomes a failed result, which another attempt can help unless the input is invalid. A turn that
+    ended with a failure is tried again only after a server error, a rate limit or an open circuit,
+    and only if no tool of its session was begun.
 
     Args:
         runtime: the open root.
@@ -105,7 +107,7 @@ async def _continue(
 def _ended(
     ledger: LedgerClient, session: Conversation[Any], result: TurnResult[Any] | None
 ) -> Done:
-    """Return the result of an ended turn, from this process or a dead one; end its session."""
+    """Return the result of an ended turn, from this or a dead process; end its session."""
     session_id = session.session_id
     turn = next(
         ledger.query(

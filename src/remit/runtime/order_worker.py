@@ -1,4 +1,4 @@
-"""A worker: executes orders, ticks of schedules and results of batches until it is drained."""
+"""A worker: executes orders, ticks of schedules and results of batches until drained."""
 
 from __future__ import annotations
 

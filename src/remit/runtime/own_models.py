@@ -33,6 +33,9 @@ def permit_models(
     no model is new.
 
     Args:
+        root: the installation.
+        ledger: the root's ledger.
+        loaded: the root's settings.
         models: ``provider/model`` names.
         by: the person who permits the models, for the record.
 

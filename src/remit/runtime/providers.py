@@ -29,7 +29,7 @@ _PROVIDER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Providers:
-    """The available providers.
+    """The available providers; makes the gateway, and lists the models that can be named.
 
     Immutable; the adapters connect when they are first called.
 
@@ -205,8 +205,10 @@ def _own_model(name: str, brought: AnyProvider) -> str:
 def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple[str, str]:
     """Return the provider and model that ``wanted`` names.
 
-    The provider need not be reachable. An unknown model goes to the first configured provider.
-    Stored local models are looked for on the disk.
+    The provider need not be reachable. ``auto`` means the first of the program's own providers,
+    else the first configured provider in ``[model] auto_order`` or after it, else the local model.
+    An unknown model goes to the provider that ``auto`` means, if any is configured. Stored local
+    models are looked for on the disk.
 
     Args:
         settings: settings of the root.
@@ -253,7 +255,7 @@ def resolve_model(
     Args:
         settings: settings of the root.
         wanted: replaces the configured ``[model] default``.
-        own: the program's own providers, keyed by id.
+        own: the program's own providers, keyed by id. The first answers if ``wanted`` is not given.
 
     Raises:
         ConfigError: no provider runs the model, or a provider's id or base URL is invalid.

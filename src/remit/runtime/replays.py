@@ -40,7 +40,7 @@ _NANO = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayWanted:
-    """A request for a replay.
+    """A request for a replay; :attr:`task` and :meth:`of_task` convert it for an order.
 
     Immutable, and checked when it is made.
 

@@ -29,13 +29,7 @@ from remit.learning.routes import CALIBRATOR, GradedPrompt
 from remit.routing import JUDGE_CONTRACT
 
 if TYPE_CHECKING:
-    from remit.learning.routes import GradedPrompt
-    from remit.ledger import LedgerClient
-    from remit.routing import Candidate
-    from remit.runtime.runtime import Runtime
-
-if TYPE_CHECKING:
-    from remit.ledger import LedgerEntry
+    from remit.ledger import LedgerClient, LedgerEntry
     from remit.routing import Candidate
     from remit.runtime.runtime import Runtime
 
@@ -121,9 +115,10 @@ def find_prompts(
     """Return prompts that lack graded answers, grouped by grader, and the number without a grader.
 
     The first grader that fits a prompt grades all its answers: a reference, a test, code, a given
-    judge, a schema, and the latest judge that graded in this root. Prompts that lack the fewest
-    answers come first. Calls of learning, of judges and of fallbacks, and erased prompts are left
-    out. The latest 20,000 exchanges are read. Nothing is written, graded or sent.
+    schema, a given judge, the schema of the prompt's contract, and the latest judge that graded in
+    this root. Prompts that lack the fewest answers come first. Calls of learning, of judges and of
+    fallbacks, answers from the record, and erased prompts are left out. The latest 20,000 exchanges
+    are read. Nothing is written, graded or sent.
 
     Args:
         runtime: the open root.
@@ -168,8 +163,9 @@ def command_test(command: str) -> Callable[[str, str], float | None]:
     """Return a test that runs a program for each answer.
 
     The program reads ``{"prompt": …, "answer": …}`` as JSON on its standard input. Exit status 0
-    means right and 1 wrong. With any other status, or after 60 seconds, there is no grade. The
-    program is run by each call of the test, which blocks. Its output is discarded.
+    means right (1.0) and 1 wrong (0.0). With any other status, or after 60 seconds, the test
+    returns ``None``, which is no grade. The program is run by each call of the test, which blocks.
+    Its output is discarded.
 
     Args:
         command: the command line, split as a shell splits words; no shell is run.
@@ -204,7 +200,7 @@ def load_grader(place: str) -> Callable[[str, str], float | None]:
     """Return a Python function that grades answers.
 
     The module is imported, and the working directory is added to ``sys.path``. An exception of the
-    function, and a value outside of 0 to 1, count as no grade.
+    function, and a value outside of 0 to 1, give ``None``, which is no grade.
 
     Args:
         place: ``module:function``. The function takes prompt and answer as texts, and returns a
@@ -349,6 +345,8 @@ def grade_recorded(ledger: LedgerClient, references: Mapping[str, str], *, by: s
         by: name of the grader, for the record.
 
     Raises:
+        InvalidInputError: a right answer is empty.
+        ConflictError: an exchange has 100 grades of this grader already.
         LedgerError: the ledger cannot be read or written.
     """
     graded = {one.target_entry_id for one in feedback_on(ledger) if one.source == "reference"}

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 """Called with the step, the number done and in all."""
 
-_AT_ONCE = 8
-_JUDGED_AT_ONCE = 20
+_CONCURRENT_CALLS = 8
+_JUDGED_PROMPTS = 20
 """Prompts that are asked before a judge grades their answers, so that little is left ungraded."""
 
 _NANO = 1_000_000_000
@@ -86,7 +86,7 @@ class RoutePlan:
         permits: models without permission, as ``provider/model``; the run permits them.
         graded: number of prompts with graded answers of all models.
         by_source: number of further prompts that can be graded, by kind of grader.
-        waiting: these prompts with their grader.
+        waiting: the further prompts, grouped by their grader.
         ungraded: number of recorded prompts that no grader fits.
         power: the number of graded prompts that a fit needs, and the cost of the missing answers.
     """
@@ -100,7 +100,11 @@ class RoutePlan:
     power: PowerPlan
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON data; the prompts themselves are left out."""
+        """Return the plan as JSON data; the prompts themselves are left out.
+
+        The keys are ``models``, ``permits``, ``graded``, ``gradable`` (prompts by kind of grader),
+        ``ungraded``, ``needed`` (prompts), ``usd_needed`` and ``power``.
+        """
         return {
             "models": [one.model_id for one in self.candidates],
             "permits": list(self.permits),
@@ -160,6 +164,8 @@ def plan_route(runtime: Runtime, wanted: RouteWanted) -> RoutePlan:
             permission, or no prompt can be graded. The error names the next command.
         NotFoundError: the route does not exist.
         LedgerError: the ledger cannot be read or written.
+        PackageError: an entry of the ledger does not describe a package.
+        RemitError: the default model cannot be determined.
         ContractError: a contract's file is not valid.
     """
     candidates = runtime.router.candidates(wanted.route)
@@ -217,7 +223,7 @@ def learn_route(
     reason: str,
     progress: Progress = lambda what, done, total: None,
 ) -> RouteLearned:
-    """Permit the models, calibrate within the budget, fit the route, and propose it. Blocks.
+    """Permit the models, calibrate within the budget, and fit and propose the route. Blocks.
 
     The calls are charged to an account of this run whose limit is the budget, and to the account
     ``session:learning``. Nothing is adopted. A run that ends early, by an error or a kill, keeps
@@ -232,10 +238,12 @@ def learn_route(
         progress: called with the step, the number done and in all.
 
     Raises:
-        PackageError: the models cannot be permitted; nothing was spent.
-        ProposalError: the proposal cannot be made.
+        PackageError: the models cannot be permitted, and nothing was spent; or an error of
+            :func:`propose_route`.
+        ProposalError, ConfigError: as for :func:`propose_route`.
         LedgerError: the ledger cannot be read or written.
         InvalidInputError: the budget is not a number of 0 or more.
+        NotFoundError: the route does not exist any more.
         ContractError: the contract of the judge cannot be used.
     """
     permitted = ""
@@ -265,7 +273,7 @@ def learn_route(
 
 
 def figures_of(found: RouteFit) -> dict[str, Any]:
-    """Return the figures of a fit as JSON data, as the replay summary of a proposal holds them.
+    """Return the figures of a fit as JSON data, in the form of a proposal's replay summary.
 
     Args:
         found: the fit.
@@ -288,6 +296,7 @@ def propose_route(runtime: Runtime, found: RouteFit, *, reason: str, by: str) ->
     Args:
         runtime: the open root.
         found: a fit without gaps.
+        reason: the reason, for the record.
         by: the person who proposes.
 
     Raises:
@@ -344,7 +353,7 @@ def _bought(
         waiting = waiting[:rest]
         rest -= len(waiting)
         total = _added(total, *_grade_known(runtime, grader, waiting, wanted.usd - total.usd, by))
-        for part in _parts(waiting, _JUDGED_AT_ONCE if grader.grade is None else len(waiting)):
+        for part in _parts(waiting, _JUDGED_PROMPTS if grader.grade is None else len(waiting)):
             head = runtime.ledger.head()
             begun = total.prompts
 
@@ -357,7 +366,7 @@ def _bought(
                     grader.grade or _ungraded, usd=wanted.usd - total.usd,
                     prices=runtime.prices, by=by, source=grader.source,
                     max_tokens=wanted.max_tokens, charged_to=(*scope.path, *LEARNING.path),
-                    at_once=_AT_ONCE, progress=show,
+                    at_once=_CONCURRENT_CALLS, progress=show,
                 )
             )  # fmt: skip
             total = Calibration(

@@ -139,10 +139,15 @@ class Runtime(Closeable):
             The open root. Close it with :meth:`close`, or use it as a context manager.
 
         Raises:
-            RemitError: there is no root, it cannot be made, or the prices are not as recorded.
+            RemitError: there is no root, it cannot be made, or the prices are missing or not as
+                recorded.
             ConfigError: ``remit.toml`` or the environment has a value that cannot be used.
             LedgerError: the ledger cannot be opened.
-            PackageError: another process holds the lock of packages.
+            PackageError: another process holds the lock of packages, or ``ownership.json`` differs
+                from the ledger.
+            ChangedFileError: an installed file that is needed was changed.
+            ToolError: the configuration allows a tool that does not exist, or two tools have the
+                same id.
         """
         place = find_root(Path(root) if root is not None else None)
         if create and not place.exists():
@@ -229,7 +234,7 @@ class Runtime(Closeable):
         require_reachable(self.settings, self._providers, *self.default_model, self.prices)
 
     def session(self, session_id: str | None = None) -> Conversation[str]:
-        """Begin a conversation with the ADMIN agent, or continue one.
+        """Begin or continue a conversation with the ADMIN agent.
 
         A new session writes ``SESSION_START`` to the ledger.
 
@@ -240,7 +245,8 @@ class Runtime(Closeable):
             The conversation; leaving it as a context manager ends the session.
 
         Raises:
-            NotFoundError: the ledger has no such session.
+            NotFoundError: the ledger has no such session, or it is another agent's or archived.
+            InvalidInputError: ``session_id`` does not have the form ``SES-…``.
             LedgerError: the ledger cannot be read or written.
         """
         return self._admin.session(session_id)
@@ -291,8 +297,8 @@ class Runtime(Closeable):
             model: the model that answers, as ``--model`` takes it, or a route such as ``auto``,
                 which chooses a model for each call; the root's default if left out.
             planner: plans the steps of each turn; without a planner, a turn is one answering step.
-            acceptance: criteria of the quality gate, True or False by name
-                (:mod:`remit.agents.supervisor.quality`).
+            acceptance: criteria of the quality gate, values by name; the defaults apply to all
+                others (:mod:`remit.agents.supervisor.quality`).
             classify: classify each message before the turn.
             verify: judge answers under PRC-VERIFY-001; the configured choice if left out.
             max_retries: further attempts after a rejected answer; the configured number if left
@@ -315,8 +321,8 @@ class Runtime(Closeable):
             ContractError: the contract cannot be used.
             ConfigError: no provider runs the model, or there is no such MCP server.
             RemitError: the provider of ``model`` is not set up, or the model's name is misspelt.
-            InvalidInputError: an argument has the wrong type, a limit is not positive, or JSON
-                Schema cannot describe the output type.
+            InvalidInputError: an argument has the wrong type, a limit or criterion is invalid, or
+                JSON Schema cannot describe the output type.
             LedgerError: the tools of an MCP server cannot be read or recorded.
         """
         for name, value, *kinds in (
@@ -339,23 +345,13 @@ class Runtime(Closeable):
             chosen = choose_model(settings, model, self._providers)
             require_reachable(settings, self._providers, *chosen, self.prices)
         step = PlanStep(
-            "answer",
-            contract,
-            WorkOrderType.EXECUTE,
-            input={"instructions": instructions} if instructions else {},
-            tools=ids,
-            approve=approved,
-            acceptance=acceptance or {},
-            token_budget=order_tokens,
-            usd_budget=order_usd,
-            turn_limit=turn_limit,
-            timeout_seconds=timeout_s,
-        )
+            "answer", contract, WorkOrderType.EXECUTE,
+            input={"instructions": instructions} if instructions else {}, tools=ids,
+            approve=approved, acceptance=acceptance or {}, token_budget=order_tokens,
+            usd_budget=order_usd, turn_limit=turn_limit, timeout_seconds=timeout_s,
+        )  # fmt: skip
         shape = AgentShape(
-            agent_id,
-            "RESIDENT",
-            step,
-            None if output_type is None else OutputType(output_type),
+            agent_id, "RESIDENT", step, None if output_type is None else OutputType(output_type),
             changed(
                 settings.supervisor, classify=classify, verify=verify, max_retries=max_retries,
                 context_tokens=context_tokens,
@@ -365,7 +361,7 @@ class Runtime(Closeable):
         return Agent(self, shape, loader, own, shares_sessions=shares_sessions)
 
     def _loader(self, *more: Path) -> ContractLoader:
-        """Return a loader of the root's contracts and of those in further folders."""
+        """Return a loader of the contracts of the root and of further folders."""
         return ContractLoader(
             self.root.tier("ho1"), *more, installed=self._installed,
             framework_of=self.owners.framework_of,
@@ -492,7 +488,8 @@ class Runtime(Closeable):
             identity: the key, and the name for the record.
 
         Raises:
-            LedgerError: the ledger cannot be written.
+            LedgerError: the ledger cannot be read or written.
+            InvalidInputError: the identity has no key.
         """
         scope = BudgetScope(key_id=identity.key_id)
         if not self.budgeter.status(scope):

@@ -276,7 +276,7 @@ class Schedule(Generic[OutputT]):
         return result
 
     async def _skip(self, tick: int, missed: int) -> None:
-        """Record that a tick and the missed ones before it will not run."""
+        """Record that a tick and the missed ticks before will not run."""
         await asyncio.to_thread(self._session(tick, missed=missed, skipped=True).end)
 
     def _session(self, tick: int, **about: Any) -> Conversation[OutputT]:

@@ -47,8 +47,8 @@ _CHECKS: dict[str, Callable[[LedgerClient, bool], Iterable[Finding]]] = {
 def check_state(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
     """Yield the findings of every check, as a :data:`~remit.ledger.StateCheck`.
 
-    A check that fails does not keep the others from running; its failure is a finding. Nothing is
-    written.
+    A check that fails does not keep the others from running; its failure is a finding. No table is
+    repaired; marks, from which later checks continue, may be written.
 
     Args:
         ledger: the ledger whose tables are compared with its entries.

@@ -45,19 +45,20 @@ class AgentTool:
         self._tools = tools
 
     def tool(self, name: str, about: str, timeout_s: float, behind: tuple[Tool, ...]) -> Tool:
-        """Return the tool; its id derives from ``name``.
+        """Return a tool with the argument ``task``, whose result is the agent's answer.
 
-        Longer or other names are changed as by ``tool_id_of``.
+        A repeated call continues the same session. Called by a program, outside of a turn, the tool
+        runs a session of its own.
 
         Args:
-            name: the tool's name.
+            name: the tool's name; in its id, other characters than ``A-Za-z0-9_-`` become ``_``,
+                and 64 characters remain.
             about: description for the calling model; a general one if empty.
             timeout_s: longest wait for an answer, in seconds.
             behind: the agent's tools that receive the turn's ``deps``.
 
         Raises:
-            ToolError: the name cannot be a tool id.
-            InvalidInputError: the description or the time is invalid.
+            ToolError: the name is empty, or the description or the time is invalid.
         """
         return Tool(
             tool_id_of(name),
@@ -104,9 +105,11 @@ class AgentTool:
             idempotency_key: key of the tool call.
 
         Raises:
-            LedgerError: the ledger cannot be written.
+            LedgerError: the ledger cannot be read or written.
             LeaseBusyError: another process has begun to work on the session.
+            LeaseLostError: another process took the session over in the meantime.
             OrderRecordError: the entries of the waiting turn do not form orders.
+            TurnCancelledError: somebody else cancelled the waiting turn at the same time.
         """
         try:
             session = self._agent.session(sub_session_id(idempotency_key))

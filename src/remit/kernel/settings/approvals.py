@@ -1,4 +1,4 @@
-"""The settings of approvals: how long they hold, and who must give them."""
+"""The settings of approvals: their lifetime, and the people who must approve."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from remit.kernel.settings.section import Section
 
 
 class ToolApprovalSettings(Section):
-    """``[approvals.tools.TOOL]``: the people who must approve a call, never its requester.
+    """``[approvals.tools.TOOL]``: how many people must approve a call, never its requester, and who
+    may.
+
+    Without ``approvers`` any operator may approve.
 
     Raises:
-        ValueError: there are fewer approvers than ``people``.
+        ValueError: ``approvers`` are given, and fewer different ones than ``people``.
     """
 
     people: int = Field(1, ge=1, le=20, description="number of different people who must approve")
@@ -29,7 +32,10 @@ class ToolApprovalSettings(Section):
 
 
 class ApprovalSettings(Section):
-    """``[approvals]``: the lifetime of approvals, the rules of each tool, and notices of requests.
+    """``[approvals]``: the lifetime of unused approvals, the rules of each tool, and a webhook.
+
+    The webhook is notified of each request, with a signature; the tool's arguments are sent only on
+    demand.
 
     Raises:
         ValueError: the webhook is not an http(s) address, or has no secret.

@@ -1,4 +1,4 @@
-"""Changes of ``remit.toml``: a value is set in its text, all else stays as a person wrote it."""
+"""Changes of ``remit.toml``: a value is set in its text, and all other text stays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 def set_values(path: Path, values: Mapping[str, str]) -> None:
-    """Set texts in ``remit.toml``, all or none; the rest of the file stays as it is.
+    """Set texts in ``remit.toml``, all or none; the rest of the file stays unchanged.
 
     The file is replaced durably, or made; its mode becomes 0600. Missing tables are added at the
     end. Line ends and a byte order mark stay; new lines end as the first line of the file does.

@@ -17,7 +17,9 @@ from remit.kernel.settings.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSettings:
-    """Every setting by dotted key, and the defaults of packages.
+    """Every setting by dotted key, and the defaults of packages; immutable.
+
+    :meth:`of` makes the object from loaded settings, and :meth:`over` adds an agent's own values.
 
     Attributes:
         values: all settings; a secret that is set appears as ``**********``.
@@ -39,6 +41,9 @@ class EffectiveSettings:
 
         Args:
             loaded: the loaded settings; the object is not changed.
+
+        Raises:
+            NotCanonicalError: a number is beyond ±(2**53 - 1), which JSON cannot carry.
         """
         secrets = ConfiguredSecrets(loaded.settings)
 
@@ -61,7 +66,7 @@ class EffectiveSettings:
 
     @property
     def changed(self) -> dict[str, Any]:
-        """The settings that differ from the packages' defaults, by dotted key."""
+        """The present values of settings that differ from the packages' defaults, by dotted key."""
         found = self.values.items()
         return {key: value for key, value in found if self.defaults.get(key) != value}
 

@@ -10,10 +10,11 @@ from remit.kernel.settings.section import Section
 
 
 class McpRule(Section):
-    """``[[mcp.NAME.rules]]``: the tools of the server that `remit mcp gateway` lets a key call.
+    """``[[mcp.NAME.rules]]``: whether `remit mcp gateway` lets a key call a tool of the server.
 
-    The first rule whose ``keys``, ``tools`` and ``arguments`` all match decides. Patterns are shell
-    patterns.
+    The first rule whose ``keys``, ``tools`` and ``arguments`` all match decides: the call is
+    allowed, denied or left to a person. The rule also states a price and a rate for each key.
+    Patterns are shell patterns.
     """
 
     effect: Literal["allow", "deny", "ask"] = Field(
@@ -35,7 +36,9 @@ class McpRule(Section):
 class McpServerSettings(Section):
     """``[mcp.NAME]``: an MCP server whose tools agents may use, given by ``command`` or ``url``.
 
-    Values of ``env`` and ``headers`` may hold ``${VARIABLE}``, taken from the environment.
+    The section also holds the server's timeouts and message size, the tools that agents may use and
+    may repeat, and the rules of `remit mcp gateway`. Values of ``env`` and ``headers`` may hold
+    ``${VARIABLE}``, taken from the environment.
 
     Raises:
         ValueError: both ``command`` and ``url`` are given, or neither.
@@ -86,7 +89,11 @@ class McpServerSettings(Section):
 
 
 class McpEndpointSettings(Section):
-    """``[mcp_server]``: Remit itself as an MCP server (``remit mcp``)."""
+    """``[mcp_server]``: Remit itself as an MCP server (``remit mcp``).
+
+    The fields are the address, further accepted hosts and origins, and limits of sessions, calls,
+    sizes and times.
+    """
 
     host: str = Field(description="address that `remit mcp --http` listens on")
     port: int = Field(ge=0, le=65535, description="port; 0: any free port")
@@ -138,7 +145,10 @@ class McpEndpointSettings(Section):
 
 
 class A2aSettings(Section):
-    """``[a2a.NAME]``: another agent, reached over A2A through ``/a2a/NAME`` of `remit serve`."""
+    """``[a2a.NAME]``: another agent, reached over A2A through ``/a2a/NAME`` of `remit serve`.
+
+    The fields are its URL, its agent card, an API key, and a price for each message.
+    """
 
     url: str = Field(min_length=1, description="URL of the agent's JSON-RPC interface")
     card: str = Field(

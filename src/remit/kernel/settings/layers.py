@@ -97,24 +97,28 @@ def load_settings(
     """Read all layers and return the checked settings, with the source of each value.
 
     The layers by precedence: the place of a tenant's ledger, flags, environment, learned values,
-    ``remit.toml``, installed defaults. Settings that earlier versions had are ignored, with a
-    warning once in a process. Nothing is written or cached.
+    ``remit.toml``, installed defaults. Settings that earlier versions had are ignored; a warning is
+    logged once in a process for each setting and source. Nothing is written or cached.
 
     Args:
-        path: a ``remit.toml``; ``None`` or a missing file adds nothing.
-        environment: variables ``REMIT_SECTION__KEY``; ``None`` for the process's own.
+        path: a ``remit.toml``; ``None`` or a missing file adds nothing. A tenant's file next to it
+            is read in any case.
+        environment: variables ``REMIT_SECTION__KEY``, and ``REMIT_DATABASE_URL`` for
+            ``ledger.path``; ``None`` for the process's own.
         flags: values of a command line by dotted key.
         installed: True to use the defaults and learned values that packages installed next to
             ``path``; else, or if there are none, the defaults that come with Remit.
-        proposed: files of a learned package by path, to see its effect on the settings.
+        proposed: files of a learned package by path, to see its effect on the settings; ignored
+            without ``installed``.
 
     Raises:
         ConfigError: a key is unknown (the message suggests the nearest), a value does not fit, a
-            file cannot be read or is not TOML, ``REMIT_DATABASE_URL`` is no PostgreSQL URL, or a
-            learned setting may not be learned.
+            file cannot be read or is not TOML, ``REMIT_DATABASE_URL`` is no PostgreSQL URL, or
+            learned values are not a JSON object or may not be learned.
         ChangedFileError: the installed defaults or learned values differ from the installed
             content, or the table of owners cannot be read.
-        RemitError: the tenant of the root is being moved or removed, or its file is damaged.
+        RemitError: the tenant of the root is being moved or removed, its file is damaged, or its
+            ledger is in the host's database and the host names none.
     """
     files = InstalledFiles(path.parent) if installed and path is not None else None
     of_root = _installed_defaults(files) if files is not None else None
@@ -187,7 +191,13 @@ def _installed_defaults(files: InstalledFiles) -> dict[str, Any] | None:
     """Return the defaults of the installed kernel package; ``None`` if none is installed."""
     if not files.owner(_DEFAULTS):
         return None
-    return tomllib.loads(files.read(_DEFAULTS).decode())
+    try:
+        return tomllib.loads(files.read(_DEFAULTS).decode())
+    except ValueError as error:
+        raise ConfigError(
+            f"The installed defaults cannot be read: {error}.",
+            next_step="`remit init` installs the packages of this version.",
+        ) from error
 
 
 def _of_known(layer: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,8 +262,8 @@ def _warn_removed(key: str, source: str) -> None:
 
 
 def _provider_template(given: Mapping[str, Any], providers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults of a new provider: those of the shipped one of its kind, without its
-    address and keys. The kinds ``converse`` and ``gemini``, of which none is shipped, get OpenAI's.
+    """Return the defaults of a new provider, from the shipped provider of its kind, without address
+    and keys. No provider of the kinds ``converse`` and ``gemini`` is shipped; they get OpenAI's.
     """
     kind = given.get("kind", "")
     base = providers.get("openai" if kind in ("converse", "gemini") else kind)

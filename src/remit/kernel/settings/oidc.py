@@ -13,9 +13,11 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class OidcSettings(Section):
-    """``[server.oidc]``: sign-in to the console with an account at a provider.
+    """``[server.oidc]``: sign-in to the console with an account at an OpenID Connect provider.
 
-    If ``issuer`` is empty, people sign in by key only, and only ``devices`` is checked.
+    The fields are this server's client at the provider, the claims that give a person's name, role
+    and team, the sign-in of programs (``devices``), and the lifetime of a login. If ``issuer`` is
+    empty, people sign in by key only, and only ``devices`` is checked.
 
     Raises:
         ValueError: a URL is not https (http is allowed for this machine) or has a user, query or

@@ -12,7 +12,8 @@ from remit.kernel.settings.section import Section
 class QueueSettings(Section):
     """``[worker.queues.NAME]``: limits of the orders of a queue, over all workers together.
 
-    0 is no limit. Starts per minute are spread evenly: 60 is one a second.
+    The number of running orders is limited in all, for each key and for each model; the starts per
+    minute, for each key and model. 0 is no limit. Starts are spread evenly: 60 is one a second.
     """
 
     at_once: int = Field(0, ge=0, description="maximum number of running orders of the queue")
@@ -29,7 +30,11 @@ class QueueSettings(Section):
 
 
 class OrderSettings(Section):
-    """``[worker.orders]``: how ``remit worker`` does submitted orders."""
+    """``[worker.orders]``: how ``remit worker`` does submitted orders.
+
+    The fields are the engine that dispatches them, the number at once, the number of attempts, the
+    waits between them, and the time to finish after SIGTERM.
+    """
 
     engine: Literal["table", "dbos"] = Field(
         "table",

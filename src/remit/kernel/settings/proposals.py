@@ -46,21 +46,25 @@ def learned_layers(
             the same path.
 
     Raises:
-        ConfigError: a layer states a setting that may not be learned.
+        ConfigError: a layer is not a JSON object, or states a setting that may not be learned.
         ChangedFileError: a file differs from the installed one, or the table of owners cannot be
             read.
-        ValueError: a file is not JSON.
     """
     coming = proposed or {}
     for path in sorted({*files.paths(LEARNED_FOLDER), *coming}):
         if not (path.startswith(LEARNED_FOLDER) and path.endswith(f"/{LEARNED_FILE}")):
             continue
-        layer = json.loads(coming[path] if path in coming else files.read(path))
+        data = coming[path] if path in coming else files.read(path)
         source = f"{files.owner(path) or 'proposed'} ({path})"
-        if wrong := not_learnable(layer):
+        try:
+            layer = json.loads(data)
+            wrong = not_learnable(layer)
+            problem = f"sets {wrong}, which cannot be learned" if wrong else ""
+        except (ValueError, AttributeError) as error:
+            problem = f"is not a JSON object: {error}"
+        if problem:
             raise ConfigError(
-                f"{source} sets {wrong}, which cannot be learned.",
-                next_step="Undo the change with `remit learn rollback`.",
+                f"{source} {problem}.", next_step="Undo the change with `remit learn rollback`."
             )
         known = layer.get("routing", {}).get("models", {})
         for name in known.keys() - models.keys():

@@ -13,7 +13,11 @@ _Seconds = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class RoutedModelSettings(Section):
-    """``[routing.models.NAME]``: a model and its properties."""
+    """``[routing.models.NAME]``: a model that routes may choose.
+
+    The fields are its provider and name there, its abilities by task, prices for scoring, context
+    window, speed and languages, and whether it takes tools and images.
+    """
 
     provider: str = Field(description="id of the provider that serves the model")
     served_as: str = Field("", description="provider's name of the model, if different")
@@ -43,7 +47,10 @@ class RoutedModelSettings(Section):
 
 
 class StageSettings(Section):
-    """An element of a route's ``stages``."""
+    """An element of a route's ``stages``: a name, a contract for the prompt, and models.
+
+    The answer of a stage replaces the current answer, or is a note for later stages.
+    """
 
     name: str = Field(description="unique within the route")
     contract: str = Field(
@@ -60,7 +67,11 @@ class StageSettings(Section):
 
 
 class RouteSettings(Section):
-    """``[routing.routes.NAME]``: the route of calls with ``model: NAME``.
+    """``[routing.routes.NAME]``: the route of calls whose model is NAME.
+
+    The route asks one of its models, several in parallel (``ensemble``), or a sequence of stages
+    (``pipeline``). Other fields are the task and the preference of the choice, and for an ensemble
+    its size, the way to combine the answers, judges, a timeout and a cost limit.
 
     Raises:
         ValueError: stages are given in another mode, or missing in a pipeline; a stage's name or a
@@ -117,6 +128,9 @@ class RouteSettings(Section):
 class ExplorationSettings(Section):
     """``[routing.exploration]``: how often another model than the best answers, to learn from.
 
+    The fields are the share of decisions, the tasks, and the maximum cost per day. The default is
+    off.
+
     Raises:
         ValueError: there is a share, but ``usd_per_day`` is 0.
     """
@@ -141,7 +155,10 @@ class ExplorationSettings(Section):
 
 
 class GuardSettings(Section):
-    """``[routing.guard]``: the evidence that a learned route needs, fixed before the first fit."""
+    """``[routing.guard]``: the evidence that a learned route needs, fixed before the first fit.
+
+    The fields are the largest accepted loss of reward, and the number of fits that may decide.
+    """
 
     tolerance: float = Field(
         default=0.025,
@@ -160,7 +177,11 @@ class GuardSettings(Section):
 
 
 class RoutingSettings(Section):
-    """``[routing]``: how a model is chosen for calls that name a route."""
+    """``[routing]``: how a model is chosen for calls that name a route.
+
+    The fields are the scoring rules, the default preference, timeouts, the models and the routes,
+    models of last resort, and the sections of exploration and of the guard.
+    """
 
     rules: str = Field(description="file of the scoring rules, relative to the root")
     operator_preference: str = Field(

@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """A table of settings, which refuses unknown keys and values of another type."""
+    """A table of settings; immutable, and refuses unknown keys and values of another type."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

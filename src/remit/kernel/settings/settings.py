@@ -17,7 +17,11 @@ _PROSE = "false: the model only selects a tool, and Remit prints the result as t
 
 
 class LedgerSettings(Section):
-    """``[ledger]``: place and name of the record, its content, retention and checkpoints."""
+    """``[ledger]``: place and unique name of the record, and treatment of its content.
+
+    The fields also give the wait for other writers, how often checkpoints are signed, and how long
+    content is retained.
+    """
 
     path: str = Field(
         description="file of the ledger, relative to the root; or a postgresql:// URL (prefer "
@@ -41,7 +45,9 @@ class LedgerSettings(Section):
 
 
 class ModelSettings(Section):
-    """``[model]``: which model answers."""
+    """``[model]``: the model of calls that name none, the order in which ``auto`` tries providers,
+    and the provider of each prefix of model names.
+    """
 
     default: str = Field(
         description="'auto', a provider id, a model id, or provider/model; auto takes the first "
@@ -52,7 +58,11 @@ class ModelSettings(Section):
 
 
 class ProviderSettings(Section):
-    """``[providers.NAME]``: how one provider is reached."""
+    """``[providers.NAME]``: how one provider is reached.
+
+    The fields are its wire format and cloud, base URL and API key with their environment variables,
+    its default model, the abilities that its models lack, and the client headers to forward.
+    """
 
     kind: Literal["anthropic", "converse", "gemini", "openai"] = Field(
         description="wire format of the provider"
@@ -96,7 +106,11 @@ class ProviderSettings(Section):
 
 
 class LocalModelSettings(Section):
-    """``[local]``: the model that runs in this process."""
+    """``[local]``: the model that runs in this process.
+
+    The fields are its name, context window, threads, directory, abilities and penalty for
+    repetition.
+    """
 
     model: str = Field(description="name of a downloaded or added model")
     context_tokens: int = Field(ge=256, description="context window")
@@ -112,7 +126,11 @@ class LocalModelSettings(Section):
 
 
 class AnswerCacheSettings(Section):
-    """``[gateway.answer_cache]``: equal requests that are answered from the record."""
+    """``[gateway.answer_cache]``: equal requests that are answered from the record.
+
+    Only calls of the listed keys or contracts are; without any, none. A recorded answer is used up
+    to its greatest age, one hour by default.
+    """
 
     keys: list[str] = Field(
         default_factory=list, description="names or ids of keys whose calls may be answered so"
@@ -124,7 +142,9 @@ class AnswerCacheSettings(Section):
 
 
 class GatewaySettings(Section):
-    """``[gateway]``: limits of a call."""
+    """``[gateway]``: timeouts and retries of a call, circuit breakers, fallbacks, idempotency keys,
+    recorded streams, the answer cache, and the treatment of calls that were lost.
+    """
 
     timeout_ms: int = Field(gt=0, description="longest wait for the first byte of an answer")
     connect_timeout_ms: int = Field(10_000, gt=0, description="longest wait for a connection")
@@ -164,7 +184,10 @@ class GatewaySettings(Section):
 
 
 class BudgetSettings(Section):
-    """``[budget]``: limits given to what Remit starts itself. 0 means no limit."""
+    """``[budget]``: limits of sessions and work orders, and how costs are estimated and charged.
+
+    0 means no limit of tokens or turns. ``mode`` says whether a spent budget refuses calls.
+    """
 
     mode: Literal["enforce", "warn", "off"] = Field(
         description="what happens when a budget is spent"
@@ -198,7 +221,11 @@ class BudgetSettings(Section):
 
 
 class LeaseSettings(Section):
-    """``[leases]``: locks on sessions and orders between processes that share a root."""
+    """``[leases]``: locks on sessions and orders between processes that share a root.
+
+    The fields are the time after which a silent process loses its work, and the longest wait for a
+    session.
+    """
 
     lasts_s: float = Field(
         gt=0, description="time until the work of an unreachable process is taken over"
@@ -209,7 +236,9 @@ class LeaseSettings(Section):
 
 
 class AuthSettings(Section):
-    """``[auth]``: how fresh the view of the keys must be."""
+    """``[auth]``: how soon a key revoked elsewhere is refused, and how long keys may be unreadable
+    before every call is refused.
+    """
 
     revocation_s: float = Field(
         gt=0, description="time within which a key revoked by another process is refused"
@@ -220,7 +249,11 @@ class AuthSettings(Section):
 
 
 class ServerSettings(Section):
-    """``[server]``: the HTTP server."""
+    """``[server]``: the HTTP server.
+
+    The fields are its address and processes, limits of sizes, memory, times, connections and open
+    tenants, draining, the default contract, logs, metrics, CORS and sign-in.
+    """
 
     host: str = Field(description="address to listen on")
     port: int = Field(ge=0, le=65535, description="port to listen on; 0: any free port")
@@ -273,7 +306,9 @@ class ServerSettings(Section):
 
 
 class TelemetrySettings(Section):
-    """``[telemetry]``: metrics and traces."""
+    """``[telemetry]``: the number of models with own metrics, and where spans go, under which name
+    and with what content.
+    """
 
     max_models: int = Field(
         ge=1,
@@ -289,7 +324,10 @@ class TelemetrySettings(Section):
 
 
 class WorkerSettings(Section):
-    """``[worker]``: bounds of a work order."""
+    """``[worker]``: bounds of a work order, on model calls, tool calls and time.
+
+    Also the section ``orders`` of submitted orders, and limits of queues by name.
+    """
 
     turn_limit: int = Field(ge=1, description="maximum number of model calls of one order")
     tool_limit: int = Field(
@@ -308,7 +346,9 @@ class WorkerSettings(Section):
 
 
 class ToolSettings(Section):
-    """``[tools]``: bounds of a tool."""
+    """``[tools]``: the timeout and result size of a tool, and limits of ADMIN's tools on entries
+    and files.
+    """
 
     timeout_s: float = Field(gt=0, description="timeout of a tool call")
     max_output_bytes: int = Field(ge=256, description="maximum size of a tool result")
@@ -325,7 +365,12 @@ class AttentionSettings(Section):
 
 
 class SupervisorSettings(Section):
-    """``[supervisor]``: how a turn is planned and checked."""
+    """``[supervisor]``: how a turn is planned and checked.
+
+    The fields are steps to add (``classify``, ``verify``, ``consolidate``, ``threads``), retries
+    and the planner's timeout, the context of earlier turns, and phrases that the quality gate
+    rejects.
+    """
 
     classify: bool = Field(description="classify each message before answering")
     verify: bool = Field(description="judge every answer under PRC-VERIFY-001")
@@ -352,7 +397,8 @@ class SupervisorSettings(Section):
 class PackageIndexSettings(Section):
     """``[packages.index]``: limits of one refresh or download, and lifetimes of signed metadata.
 
-    Publishers sign the lifetimes; readers of an index use the limits only.
+    The limits are of sizes, versions of the root, redirects and times. Publishers sign the
+    lifetimes, in days; readers of an index use the limits only.
     """
 
     metadata_bytes: int = Field(ge=1, description="maximum size of a metadata file of an index")
@@ -369,7 +415,9 @@ class PackageIndexSettings(Section):
 
 
 class PackageSettings(Section):
-    """``[packages]``: bounds on reading, storing and changing packages."""
+    """``[packages]``: limits of an archive's sizes and files, the wait for another operation, the
+    number of stored versions, and the section of package indexes.
+    """
 
     compressed_bytes: int = Field(ge=1, description="maximum size of a compressed archive")
     unpacked_bytes: int = Field(

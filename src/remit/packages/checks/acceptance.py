@@ -103,7 +103,7 @@ def _price(_: PackageView, case: Mapping[str, Any], prices: PriceTable) -> Itera
 
 
 def _prices_of(model: str, prices: PriceTable) -> list[Price]:
-    """Return the price of ``provider/model``, or of a model's name at every provider with it."""
+    """Return the price of ``provider/model``, or every provider's price of a model's name."""
     providers = sorted({price.provider for price in prices})
     provider, name = split_name(model, providers)
     if provider and (price := prices.find(provider, name)) is not None:

@@ -53,8 +53,9 @@ def check_attestation(
         One line with the number of signed and of waived packages.
 
     Raises:
-        PackageError: a stored archive cannot be read a second time.
+        PackageError: a stored signature cannot be read a second time.
         LedgerError: the ledger cannot be read.
+        OSError: the root cannot be opened.
     """
     policy: TrustPolicy | None = None
     if problem := trust_problem(root / TrustPolicy.FILE, ledger):

@@ -1,4 +1,4 @@
-"""The files of a root as checks read them, and the findings of checks."""
+"""The view that checks have of a root's files, and the findings of checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Finding(NamedTuple):
-    """A fault that a check found.
+    """A fault that a check found; immutable.
 
     Attributes:
         message: one sentence with the fault and its cause.
@@ -50,7 +50,8 @@ Check = Generator[Finding, None, str]
 class RootDisk:
     """The files of a root as a check reads them, with reserved folders. No link is followed.
 
-    Nothing is cached; files may be read as an operation would leave them.
+    Nothing is cached or written. :meth:`read` returns a file as an operation would leave it, if
+    ``added`` and ``removed`` say so; :meth:`walk` and :meth:`names` list the present disk.
 
     Args:
         root: the root's directory.
@@ -185,6 +186,9 @@ def compare_file(
         digest: ``sha256:`` and 64 hex digits.
         what: the file's role for the message, such as ``the receipt of PKG-KERNEL-001``.
         next_step: the finding's next step; an unreadable file has its own.
+
+    Raises:
+        OSError: the root cannot be opened.
     """
     try:
         found = digest_of(files.read(path))

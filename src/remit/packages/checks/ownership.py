@@ -31,6 +31,9 @@ def check_ownership(
         disk: the root's files.
         changing: paths of files that an operation adds or removes. Their absence, or content
             without an owner, is no finding, because the operation replaces them.
+
+    Raises:
+        OSError: the root cannot be opened.
     """
     owners: dict[str, Owner] = {}
     known: dict[str, str] = {}
@@ -69,7 +72,7 @@ def check_ownership(
 
 
 def check_registries(registry: Registry, disk: RootDisk) -> Iterator[Finding]:
-    """Yield registry files that differ from the ledger, and unknown files next to them.
+    """Yield registry files that differ from the ledger, and unknown files in their folder.
 
     A missing or unreadable file differs. ``registry`` was read from the ledger.
 
@@ -79,6 +82,7 @@ def check_registries(registry: Registry, disk: RootDisk) -> Iterator[Finding]:
 
     Raises:
         PackageError: ``unreadable_file``: the folder of the registries cannot be listed.
+        OSError: the root cannot be opened.
     """
     wanted = registry.documents()
     for name, data in wanted.items():
@@ -134,6 +138,9 @@ def check_running_code(code: Distribution, waiver: str) -> Iterator[Finding]:
     Args:
         code: the running distribution, whose files are read.
         waiver: the id of the entry that waives the missing hashes; empty if there is none.
+
+    Raises:
+        OSError: a source cannot be examined.
     """
     if code.editable and not waiver:
         problem = "The running code is an editable install, which has no file hashes to check."

@@ -33,7 +33,7 @@ class PackageView:
     """Packages with their documents; the constructor reads each file once.
 
     A file that cannot be used is not in the view; :meth:`wrong` says why. Later changes of files
-    have no effect.
+    have no effect. Methods find the contracts and the framework of a package.
 
     Args:
         registry: the packages.
@@ -42,6 +42,9 @@ class PackageView:
         routes: names of routes, which agents may name instead of a model.
 
     Attributes:
+        registry: as given.
+        tool_ids: as given.
+        routes: as given.
         specs: specifications by id.
         frameworks: frameworks by id.
         contracts: by id, every version of a contract with the id of its package.
@@ -49,6 +52,9 @@ class PackageView:
         agents: by id, agents with the id of their package.
         schemas: JSON Schemas by path.
         acceptance: acceptance cases by path of their file.
+
+    Raises:
+        OSError: the root cannot be opened.
     """
 
     def __init__(

@@ -43,7 +43,10 @@ def record_row(path: str, data: bytes) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """An installation of Remit on this machine.
+    """An installation of Remit on this machine; immutable.
+
+    :meth:`current` and :meth:`at` find an installation without a check. :meth:`problems` compares
+    its files with RECORD at each call, and :meth:`modules` lists its modules.
 
     Attributes:
         version: the version in its metadata, or in its code if there is no metadata.
@@ -133,7 +136,8 @@ class Distribution:
     def files(self) -> tuple[dict[str, bytes], list[str]]:
         """Return the files of a wheel by their path in it, and the differences from RECORD.
 
-        A file whose bytes differ from RECORD is left out.
+        A file whose bytes differ from RECORD is left out. The code of an editable installation, of
+        which RECORD has no hashes, is included without its hidden files.
 
         Returns:
             Content by path in the wheel, without RECORD and compiled files; and a sentence for each

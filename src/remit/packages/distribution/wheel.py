@@ -43,6 +43,8 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
         PackageError: ``distribution_changed``: the files differ from RECORD, there is no metadata,
             it is not for a pure Python wheel, or it is older than the source of an editable
             installation.
+        OSError, ValueError, KeyError: the ``pyproject.toml`` of an editable installation cannot be
+            read.
     """
     source = distribution or Distribution.current()
     files, problems = source.files()

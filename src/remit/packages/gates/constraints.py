@@ -141,6 +141,7 @@ def unpermitted_models(context: GateContext) -> list[str]:
     Raises:
         RemitError: the default model cannot be determined.
         PackageError: ``registry_damaged``: an entry does not describe a package.
+        LedgerError: the ledger cannot be read.
     """
     permitted = _permitted(one.manifest.permissions for one in context.registry.packages.values())
     uses = (use for _, use in _configured_uses(context, context.model()) if use.kind == "model")
@@ -160,6 +161,7 @@ def check_settings(context: GateContext, coming: Collection[str] = ()) -> Iterat
 
     Raises:
         PackageError: ``registry_damaged``: an entry does not describe a package.
+        LedgerError: the ledger cannot be read.
     """
     yield from _ceilings(context, coming)
     known = context.registry.packages.values()

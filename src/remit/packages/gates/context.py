@@ -28,7 +28,8 @@ class GateContext:
     """An open root with everything that the gates need; the caller closes the ledger.
 
     Parts that may fail are functions, so that only the gate that needs a part fails with it.
-    Packages and files are read once for each object.
+    Packages, their files and the number of entries are read once for each object. :meth:`mark` and
+    :meth:`keep` read and store the position of a gate's last pass.
 
     Attributes:
         root: the root's directory.
@@ -82,13 +83,19 @@ class GateContext:
 
         Raises:
             PackageError: ``registry_damaged``: an entry does not describe a package.
+            LedgerError: the ledger cannot be read.
+            OSError: the root cannot be opened.
         """
         routes = self.settings.routing.routes
         return PackageView(self.registry, self.disk, self.tool_ids, routes)
 
     @cached_property
     def entries(self) -> int:
-        """The number of ledger entries at the first use; gates ignore later ones."""
+        """The number of ledger entries at the first use; gates ignore later entries.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         return self.ledger.count()
 
     @property
@@ -104,8 +111,8 @@ class GateContext:
 
         Returns:
             The number of entries that were read; the sequence number from which on an entry may
-            still matter, at most the first; and the time of that run as the end of a sentence. The
-            result is ``(0, 0, "")`` if there was no such run, or the gate reads the whole ledger.
+            still matter, at most that number; and the time of that run as the end of a sentence.
+            The result is ``(0, 0, "")`` if there was no such run, or if :attr:`resumes` is False.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -137,7 +144,7 @@ class GateContext:
 def in_order(
     streams: Iterable[Iterator[LedgerEntry]], entries: int
 ) -> Iterator[tuple[int, LedgerEntry]]:
-    """Merge the results of several queries into the order of the ledger, without holding them.
+    """Merge the results of several queries into the order of the ledger, without a list of all.
 
     Args:
         streams: results of queries, each in the order of the ledger; their errors are raised.

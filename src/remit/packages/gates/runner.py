@@ -1,4 +1,4 @@
-"""Runs gates, reports on them and records the results."""
+"""Runs gates, and reports and records the results."""
 
 from __future__ import annotations
 
@@ -201,7 +201,10 @@ class GateReport:
         return bool(self.gates) and all(gate.passed for gate in self.gates)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON: ``passed``, and ``gates`` in the order of their checks."""
+        """Return the report as JSON: ``passed``, and ``gates`` in the order of their checks.
+
+        ``unrecorded`` is left out.
+        """
         return {"passed": self.passed, "gates": [gate.to_dict() for gate in self.gates]}
 
 
@@ -383,11 +386,14 @@ class GateView:
     def check(self, gate: str | None) -> dict[str, Any]:
         """Check one gate or all gates, record the results, and return the report as JSON.
 
+        The form is that of :meth:`GateReport.to_dict`. A failing gate raises no error.
+
         Args:
             gate: the name of the gate; ``None`` for all.
 
         Raises:
             InvalidInputError: the gate does not exist.
+            LedgerError: the mark of a passed gate cannot be made.
         """
         gates = None if gate is None else [gate]
         return check_gates(self._context(), gates, by=self._by).to_dict()

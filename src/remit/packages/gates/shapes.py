@@ -47,6 +47,9 @@ class SessionStatements:
         Args:
             entry: a ``TOOL_INTENT`` or ``TOOL_CALL`` entry.
             tool_id: the id of the tool.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         provenance = entry.metadata.get("provenance", {})
         own = self._of(str(provenance.get("session_id", "")))
@@ -66,6 +69,9 @@ class SessionStatements:
         Args:
             exchange: an ``EXCHANGE`` entry.
             provider_id: the id of the provider.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         own = self._of(str(exchange.metadata.get("session_id", "")))
         if own is None or not _states(own, "own_providers", provider_id):
@@ -82,6 +88,9 @@ class SessionStatements:
 
         Args:
             exchange: an ``EXCHANGE`` entry.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         data = exchange.metadata
         if (

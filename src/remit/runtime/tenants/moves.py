@@ -54,9 +54,10 @@ _ID = re.compile("[0-9a-f]{8}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """A move: ``moving.json`` while it runs, ``moved-ID.json`` until the old ledger is removed.
+    """The plan of a move of a tenant.
 
-    Immutable. The properties only derive names; no file is read.
+    The file is ``moving.json`` during the move, and ``moved-ID.json`` until the old ledger is
+    removed. Immutable. The properties only derive names; no file is read.
 
     Attributes:
         before: the tenant's file with the old place.
@@ -105,7 +106,7 @@ class MovePlan:
         return f"moved-{self.move_id}.json"
 
     def places(self, host: TenantHost, root: Root) -> tuple[Place, Place, Place]:
-        """Return three places: the old one, the same ledger after its renaming, and the new one.
+        """Return the old place, the place of the old ledger after its renaming, and the new place.
 
         Nothing is opened.
 
@@ -155,7 +156,7 @@ def _locked_for(
 
 @contextlib.contextmanager
 def changing(host: TenantHost, name: str) -> Iterator[tuple[Tenant, VerifierKey]]:
-    """Keep other processes from changing a tenant; yield it, with its recorded key.
+    """Keep other processes from changing a tenant; yield the tenant and its recorded key.
 
     An interrupted change is recovered first.
 
@@ -179,7 +180,8 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple
     """Move a tenant's ledger; if it is at the new place already, change nothing.
 
     The old ledger is renamed and stays until :func:`remove_old_places`. The host's ledger records
-    ``TENANT_MOVED``. No process can open the tenant during the move.
+    ``TENANT_MOVED``. No process can open the tenant during the move. An error before the new place
+    is decided undoes the move; after a later one, the next `remit tenant` command finishes it.
 
     Args:
         host: host of the tenant.
@@ -193,8 +195,8 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple
 
     Raises:
         RemitError: there is no such tenant, another process changes it, the ledger cannot be moved
-            there, or a server still serves the tenant. The old ledger is in use again.
-        LedgerError: a database cannot be used. The old ledger is in use again.
+            there, or a server still serves the tenant.
+        LedgerError: a ledger or database cannot be used.
         ConfigError: the tenant's ``remit.toml`` is invalid.
         OSError: a file of the tenant's root cannot be made or removed.
     """
@@ -239,7 +241,7 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple
 
 
 def _copy(aside: Place, after: Place, settings: LedgerSettings) -> int:
-    """Export the old ledger, import it at the new place and verify it; return its entries."""
+    """Copy the old ledger by an export and verify the copy; return the number of entries."""
     export = aside.root.path / _EXPORT
     export.touch(mode=0o600)
     with (
@@ -286,6 +288,7 @@ def recover_move(host: TenantHost, root: Root) -> None:
     Raises:
         LedgerError: the ledger cannot be read or written.
         RemitError: the plan is damaged, or the tenant's key is not the recorded one.
+        OSError: a file of the tenant's root cannot be renamed or deleted.
     """
     path = TenantFile.moving_path(root.path)
     if (plan := read_plan(MovePlan.of, path)) is None:

@@ -23,7 +23,7 @@ from remit.runtime.tenants.tenant import (
 
 @dataclass(frozen=True, slots=True)
 class ListedTenant:
-    """A tenant as its host sees it.
+    """A tenant in the view of its host.
 
     Immutable.
 
@@ -76,7 +76,7 @@ def list_names(host: Root, ledger: LedgerClient) -> list[str]:
 
 
 def listed_tenant(host: Root, ledger: LedgerClient, name: str) -> ListedTenant:
-    """Return one tenant with its state, as :attr:`ListedTenant.state` lists them.
+    """Return a tenant with its state, which is a value of :attr:`ListedTenant.state`.
 
     A tenant whose creation was interrupted is ``unfinished``. A tenant whose files cannot be used,
     or with neither root nor removal, is ``damaged``; neither raises an error. Nothing is changed:

@@ -21,11 +21,12 @@ from remit.ledger.tlog import VerifierKey
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file, or a schema of a PostgreSQL database, that holds a tenant's ledger or will hold it.
+    """The file, or the schema of a PostgreSQL database, of a tenant's present or future ledger.
 
-    Immutable; no connection is held. The methods block. Each raises :class:`LedgerError` if the
-    ledger or its database cannot be used, and RemitError if :attr:`location` does. Whatever is
-    removed must belong to the tenant's key, or bear the comment of an unfinished move.
+    Immutable; no connection is held. The methods find, make, open, rename and delete the ledger,
+    and block. Each raises :class:`LedgerError` if the ledger or its database cannot be used, and
+    RemitError if :attr:`location` does. Whatever is removed must belong to the tenant's key, or
+    bear the comment of an unfinished move.
 
     Attributes:
         file: the tenant's file, which names the place.
@@ -44,7 +45,7 @@ class Place:
 
     @property
     def location(self) -> str:
-        """The path or URL of the ledger, as a client opens it.
+        """The path or URL with which a client opens the ledger.
 
         Raises:
             RemitError: the ledger is in the host's database, and the host's settings name none.
@@ -59,6 +60,7 @@ class Place:
 
         Raises:
             LedgerError: the name of the schema is invalid, or the database cannot be used.
+            RemitError: as for :attr:`location`.
         """
         if self.database:
             return ledgers.has_schema(self.database, self.file.ledger)
@@ -99,6 +101,7 @@ class Place:
         Raises:
             LedgerKeyError: the ledger belongs to another log.
             LedgerError: there is no ledger, or it cannot be opened.
+            RemitError: as for :attr:`location`.
         """
         key = ledger_key(self.root, settings)
         return LedgerClient(
@@ -119,6 +122,8 @@ class Place:
 
         Raises:
             LedgerError: the ledger cannot be renamed, or is in use.
+            OSError: a file that SQLite keeps next to the ledger cannot be removed; the ledger is
+                renamed.
         """
         if self.database:
             ledgers.rename_schema(self.database, self.file.ledger, to.file.ledger)
@@ -134,6 +139,7 @@ class Place:
         Raises:
             LedgerKeyError: the ledger belongs to another key, or to none.
             LedgerError: the ledger cannot be read.
+            RemitError: as for :attr:`location`.
         """
         if not self.exists():
             return False

@@ -79,7 +79,7 @@ def recover_tenant(host: TenantHost, name: str) -> None:
 
 
 def removed_before(host: TenantHost, name: str) -> tuple[int, str, str] | None:
-    """Finish a recorded removal, and return it as :func:`remove_tenant` does.
+    """Finish a recorded removal, and return the result of :func:`remove_tenant`.
 
     The rest of the tenant's root is deleted.
 

@@ -114,6 +114,7 @@ def recover_removal(host: TenantHost, root: Root) -> None:
         LedgerError: the ledger cannot be read or written.
         RemitError: the plan is damaged, or the root cannot be deleted; the next recovery tries
             again.
+        OSError: the plan cannot be deleted.
     """
     path = TenantFile.removing_path(root.path)
     if (plan := read_plan(_removal_in, path)) is None:
@@ -127,7 +128,7 @@ def recover_removal(host: TenantHost, root: Root) -> None:
 
 
 def _erase(host: TenantHost, root: Root, file: TenantFile) -> None:
-    """Erase all data of a tenant, the plan last, so that it can be repeated from any point."""
+    """Erase all data of a tenant, the plan last; may be repeated from any point."""
     key = recorded_key(host.ledger, file.name)
     assert key is not None
     for move in old_plans(root):
@@ -150,7 +151,7 @@ def _erase(host: TenantHost, root: Root, file: TenantFile) -> None:
 
 
 def remove_empty(path: Path) -> None:
-    """Delete the empty directory of a removed tenant, and a link that leads to it.
+    """Delete the empty directory of a removed tenant, and a link to the directory.
 
     A path that does not exist is no error.
 

@@ -169,7 +169,7 @@ def find_tenant(host: Root, name: str) -> Tenant:
 
     Raises:
         RemitError: the name is invalid, there is no tenant of that name, its root is incomplete, or
-            it belongs to another.
+            its file is damaged or another tenant's.
     """
     root = root_of(host, name)
     file = TenantFile.read(root.path)
@@ -215,7 +215,7 @@ def schema_of(name: str) -> str:
 
 
 def create_tenant(host: TenantHost, name: str, *, database: str = "") -> Tenant:
-    """Make a tenant and record it in the host's ledger; complete one that was interrupted.
+    """Make a tenant, recorded in the host's ledger, or complete an interrupted creation.
 
     Args:
         host: the host.
@@ -349,7 +349,7 @@ def _require_not_removed(ledger: LedgerClient, name: str) -> None:
 def open_log(
     tenant: Tenant, *, signing: bool = False, lock_timeout_s: float | None = None
 ) -> LedgerClient:
-    """Open the ledger of a tenant; the caller closes it.
+    """Open the ledger of a tenant, which the caller closes.
 
     The ledger is refused if its owner is not the key in the tenant's root.
 
@@ -370,7 +370,7 @@ def open_log(
 
 
 def take_checkpoint(ledger: LedgerClient, tenant: Tenant, log: LedgerClient) -> str:
-    """Record a tenant's latest head in the host's ledger, unless it is recorded already.
+    """Record a tenant's latest head in the host's ledger, unless recorded already.
 
     If ``log`` has its private key, a new head is signed first.
 
