@@ -33,13 +33,13 @@ def required_context(
     """Return the context that the contract's ``required_context`` names.
 
     Files and ledger are only read. A missing framework or file is refused, a query without results
-    is not.
+    is not. A query returns at most 10 entries, latest first, unless it states otherwise.
 
     Args:
         contract: the contract.
         ledger: the ledger; a scoped handle returns only entries that its tier may see.
-        directory: the tier folder. Frameworks are in its ``frameworks``, and no file outside is
-            read.
+        directory: the tier folder. Frameworks are in its ``frameworks`` (``.md``, ``.json``,
+            ``.txt``, the first that exists), and no file outside is read.
         max_bytes: limit of the bytes of everything together, entries as JSON.
         session_id: the session for a query with ``"current"``; such a query is refused if empty.
         installed: installed files of the root that ``directory`` belongs to. If given, only

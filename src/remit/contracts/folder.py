@@ -154,7 +154,7 @@ def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:
         max_bytes: largest number of bytes.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: there is no such file, or a symbolic link leads nowhere.
         ContractError: ``contract_schema_invalid``: the file is outside the directory, is not
             regular, is too large, or cannot be read.
     """

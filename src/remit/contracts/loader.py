@@ -65,7 +65,8 @@ class ContractLoader:
 
         The order is that of Semantic Versioning 2.0.0; a pre-release is returned only if there is
         no release. Files are read again only if they changed. Without a version, any unusable file
-        of the contract is refused. The pack is not loaded.
+        of the contract is refused. The pack is not loaded. ``package_id`` and ``framework_id`` are
+        set if a package installed the file.
 
         Args:
             contract_id: id without version.
@@ -169,6 +170,7 @@ class ContractLoader:
 
         Raises:
             ContractError: a folder cannot be listed.
+            ChangedFileError: the table of installed files cannot be read.
         """
         return self._examined()[0]
 
@@ -190,6 +192,7 @@ class ContractLoader:
 
         Raises:
             ContractError: a folder of contracts or packs cannot be listed.
+            ChangedFileError: the table of installed files cannot be read.
         """
         contracts, problems = self._examined()
         for name in _names(self._packs):

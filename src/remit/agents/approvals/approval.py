@@ -156,10 +156,12 @@ def approval_of(
 ) -> Approval:
     """Return a request in its present state.
 
-    A grant or denial decides; before it, the order's end makes the request ``void``. Signatures
-    that have expired are not listed while the request is pending. Only a granted request is
-    searched for its use. ``agent_id`` is the agent that planned the order; the requesting agent if
-    there is no order.
+    A grant or denial decides; before it, the order's end makes the request ``void``. A request
+    about an unknown outcome becomes void only if a later order asks the same. Signatures that have
+    expired are not listed while nobody has decided. ``arguments`` are those of the decision; before
+    it, those of the latest signature that changed them. Only a granted request is searched for its
+    use. ``agent_id`` is the agent that planned the order; the requesting agent if there is no
+    order.
 
     Args:
         ledger: the ledger, from which the order's end and the use of the grant are read.
@@ -404,7 +406,8 @@ class Permit:
     def instead_of(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Return the granted arguments in place of the requested ones.
 
-        Arguments that differ from the request are returned unchanged; :meth:`begin` refuses them.
+        Arguments that differ from the request are returned unchanged, and so are all if the
+        requested or granted arguments were erased; :meth:`begin` refuses them.
 
         Args:
             wanted: the arguments with which the caller would run the tool.
@@ -412,10 +415,11 @@ class Permit:
         Raises:
             InvalidInputError: ``wanted`` cannot be expressed as JSON.
         """
-        requested = self.request.metadata["arguments"]
-        if isinstance(requested, Erased) or arguments_hash(requested) != arguments_hash(wanted):
+        requested, granted = self.request.metadata["arguments"], self.arguments
+        is_erased = isinstance(requested, Erased) or isinstance(granted, Erased)
+        if is_erased or arguments_hash(requested) != arguments_hash(wanted):
             return dict(wanted)
-        return dict(self.arguments)
+        return dict(granted)
 
     def begin(
         self,

@@ -218,8 +218,9 @@ class SessionManager:
     def answer(self) -> tuple[str, tuple[str, ...]]:
         """Return the response of the last turn, and the reasons why it is not an answer.
 
-        The reasons are empty if the response is the agent's accepted answer. Otherwise they are the
-        quality gate's reasons, or the response itself.
+        The reasons are empty if the response is an answer, possibly degraded, and the latest
+        ``WO_QUALITY_GATE`` accepts it. Otherwise they are that entry's reasons; the response itself
+        if there are none or they were erased.
 
         Raises:
             NotFoundError: no turn was recorded, or its response was erased.

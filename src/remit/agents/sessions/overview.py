@@ -41,7 +41,7 @@ class SessionOverview:
     archived: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the overview as plain data."""
+        """Return the attributes by name, as plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 

@@ -143,7 +143,8 @@ class Plan:
     def within(self, agent: PlanStep) -> Plan:
         """Return the plan limited to the agent's tools and approvals, with its instructions.
 
-        Instructions of a step that calls a tool directly are not added.
+        The agent's ``input`` joins that of each step, whose own values win; a ``tool_call`` step
+        keeps its input. Tools for which the agent needs approval need it in the plan too.
 
         Args:
             agent: the agent's own answering step.

@@ -87,7 +87,9 @@ _ENGLISH = re.compile(r"\b(?:the|is|are|was|of|and|to|it|your|has|have)\b", re.I
 def unsourced(text: str, sources: str, data: Any = None) -> list[str]:
     """Return the values in an answer that no source of its turn contains.
 
-    Ids and dates always need a source. Code blocks and list numbers are not examined.
+    Ids and dates always need a source. Code, list numbers, years and labels such as ``HTTP 404``
+    are not examined. A figure also has a source if it is a rounded or scaled value, a count, or
+    computed from two values that were seen.
 
     Args:
         text: the answer.
@@ -125,7 +127,8 @@ def _not_in(sources: str, values: Iterable[str]) -> list[str]:
 def hidden_failure(text: str, results: Sequence[Mapping[str, Any]]) -> str:
     """Return the id of the tool that failed last if the answer does not mention it; else empty.
 
-    A failure that is followed by a successful tool call is ignored. Only English text is checked.
+    A failure that is followed by a successful tool call is ignored. Only English text is checked;
+    words such as ``failed``, ``cannot``, ``not`` or ``only`` count as a mention.
 
     Args:
         text: the answer.

@@ -192,8 +192,8 @@ class Scheduler:
         """Plan a step, or resume it; return an awaitable that runs it and gives its order.
 
         The order then has ended, or waits for a person. A recorded order of the step and attempt is
-        continued, and an ended one returned as it is. Failures that a model or tool caused may
-        exclude it. The step is planned at once; its ``WO_PLANNED`` is written with the first write
+        continued, and an ended one returned as it is. A model, tool or contract that keeps failing
+        is excluded. The step is planned at once; its ``WO_PLANNED`` is written with the first write
         of the run. Errors other than those of reading are raised by the awaitable.
 
         Args:

@@ -138,6 +138,7 @@ class HO2Supervisor:
             LeaseBusyError: another process works on the session.
             LedgerError: an entry could not be written.
             LeaseLostError: another process may have taken over the session in the meantime.
+            NotFoundError: the session belongs to another agent, or was archived.
         """
 
         async with self._held() as lease:
@@ -170,6 +171,7 @@ class HO2Supervisor:
             LeaseLostError: another process may have taken over the session in the meantime.
             OrderRecordError: the entries of the unfinished turn do not form orders.
             TurnCancelledError: somebody requested a stop meanwhile.
+            NotFoundError: the session belongs to another agent, or was archived.
         """
 
         async with self._held() as lease:

@@ -42,7 +42,13 @@ def tool(
     price_usd: float = 0.0,
     max_calls: int | None = None,
     max_output_bytes: int | None = None,
-) -> Callable[[_Function], Tool]: ...
+) -> Callable[[_Function], Tool]:
+    """Return a decorator that makes a :class:`Tool` of a function with these fields.
+
+    The fields have the meaning of :class:`Tool`; empty texts are taken from the function. The
+    decorator raises ToolError if the function or a field is not valid, and InvalidInputError if the
+    price is not a valid amount.
+    """
 
 
 def tool(

@@ -439,10 +439,12 @@ def refuse_inner_turn(session_id: str) -> None:
 
 @contextmanager
 def giving(tools: Iterable[Tool], deps: Any) -> Iterator[None]:
-    """Give ``deps`` to tools during the block.
+    """Give ``deps`` to tools during the block, by the context variable ``given_deps``.
+
+    Code of other tasks does not see the value. The earlier value is restored at the end.
 
     Args:
-        tools: the tools that take ``deps``.
+        tools: the tools whose type of ``deps`` is checked.
         deps: the value.
 
     Raises:

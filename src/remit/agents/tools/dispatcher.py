@@ -360,11 +360,10 @@ def _prepare(tool: Tool, arguments: Any, call: Context[Any] | None) -> Mapping[s
 def is_own_fault(error: BaseException) -> bool:
     """Return True if an exception shows that the tool itself is broken, whatever its arguments.
 
-    HTTP answers 401, 403, 407, 408 and 429 count as the tool's fault, other 4xx do not. Of further
-    exceptions, the ones that arguments alone can cause do not count. Errors that arguments alone
-    can cause are RemitErrors, ValueError, TypeError, LookupError, ArithmeticError, file errors such
-    as FileNotFoundError, RecursionError and MemoryError. :class:`ToolUnavailableError` always
-    counts.
+    :class:`ToolUnavailableError` always counts. HTTP answers 401, 403, 407, 408 and 429 count,
+    other 4xx do not. Of further exceptions, the ones that arguments alone can cause do not count:
+    other RemitErrors, ValueError, TypeError, LookupError, ArithmeticError, RecursionError,
+    MemoryError, and file errors such as FileNotFoundError and PermissionError.
 
     Args:
         error: the exception of a call.

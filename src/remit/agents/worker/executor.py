@@ -258,6 +258,9 @@ class HO1Executor:
     ) -> tuple[PromptContract, PromptPack]:
         """Return an order's contract and prompt pack; for a resumed order the recorded versions.
 
+        A version that the session excludes is replaced by an older one that allows no more, if
+        there is one.
+
         Args:
             order: the order.
             began: the order's first ``WO_EXECUTING``; None for an order that has not begun.
@@ -265,6 +268,7 @@ class HO1Executor:
 
         Raises:
             ContractError: either cannot be used, or was changed after the order began.
+            ChangedFileError: the table of installed files cannot be read.
         """
         contract_id, contract = order.constraints.prompt_contract_id, newest
         pinned = began.metadata if began is not None else {}

@@ -73,6 +73,7 @@ class AttachedOrder:
 
         Raises:
             UnknownToolError: a tool does not exist.
+            ToolError: an installed tool cannot be used.
         """
         return self._run.toolbox.available()
 
@@ -128,7 +129,9 @@ class AttachedOrder:
             WorkParkedError: a person must decide first; then call again.
             WorkFailedError: the call began before, must not be repeated, and its outcome is
                 unknown.
-            LedgerError: the ledger cannot be read.
+            UnknownToolError: the order allows a tool that does not exist.
+            ToolError: an installed tool cannot be used.
+            LedgerError: the ledger cannot be read or written.
             OrderRecordError: the recorded result was erased.
             RemitError: the error of the guard, if the order is no longer this process's.
         """
@@ -182,6 +185,7 @@ class AttachedOrder:
 
         Raises:
             RemitError: the error of the guard, if the order is no longer this process's.
+            InvalidInputError: the result cannot be recorded.
             LedgerError: an entry could not be written.
         """
         await self._run.journal.flush()

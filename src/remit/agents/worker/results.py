@@ -131,6 +131,8 @@ def recorded_result(entry: LedgerEntry) -> ToolResult:
 def result_data(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Return an ended call as data for the order's result; erased content becomes None.
 
+    The keys are ``tool_id``, ``status``, ``arguments``, ``output`` and ``error``.
+
     Args:
         recorded: metadata of the call's ``TOOL_CALL``.
     """

@@ -294,6 +294,7 @@ class OrderRun:
 
         Raises:
             RemitError: the guard's error, if another worker holds the order; nothing was written.
+            InvalidInputError: the result cannot be recorded.
             LedgerError: this or an earlier entry could not be written.
         """
         self.check()

@@ -172,6 +172,8 @@ class Toolbox:
             WorkParkedError: a call waits for a person; it names all waiting requests.
             WorkFailedError: a call must not be repeated, and its outcome is unknown.
             OrderRecordError: a recorded result was erased.
+            UnknownToolError: the order allows a tool that does not exist.
+            ToolError: an installed tool cannot be used.
             RemitError: the guard's error, if the order is no longer this worker's.
             LedgerError: the ledger cannot be read or written.
         """

@@ -315,7 +315,7 @@ class OrderHistory:
     def effects(self) -> dict[str, Effect]:
         """Return the effect of each call that began, keyed by idempotency key, oldest first.
 
-        Calls of sub-agents are not included.
+        Calls that sub-agents made in their own sessions are not included.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -332,7 +332,8 @@ class OrderHistory:
 
         Returns:
             Objects with ``tool_id``, ``status``, ``arguments``, ``output`` and ``error``, oldest
-            first. Erased values are None, or empty for ``error``.
+            first. The status of a call without an end is ``unknown``. Erased values are None, or
+            empty for ``error``.
 
         Raises:
             LedgerError: the calls cannot be read.

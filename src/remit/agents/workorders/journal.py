@@ -296,7 +296,8 @@ def plan_of(order: WorkOrder) -> dict[str, Any]:
     """Return the metadata of ``WO_PLANNED``: type, tier, parent, input, acceptance criteria and
     constraints.
 
-    A worker needs no more than these and the order's id.
+    A worker needs no more than these and the order's id. An output schema becomes JSON text. Empty
+    exclusions are left out.
 
     Args:
         order: the order.

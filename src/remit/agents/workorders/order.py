@@ -144,8 +144,8 @@ class WorkOrderCost:
     def sum(cls, costs: Iterable[WorkOrderCost]) -> WorkOrderCost:
         """Return the sum of costs.
 
-        ``cost_usd`` is None if no cost has a use, or if one order used models at an unknown price.
-        Without costs all numbers are 0.
+        ``cost_usd`` is None if no order used a model, or if one did at an unknown price; the cost
+        of an order that used none is not added to it. Without costs all numbers are 0.
 
         Args:
             costs: costs of orders.

@@ -123,7 +123,8 @@ class McpServer(Closeable):
         changed tool stays in the list with the description and schema of its pin, or without both
         if it has no pin; its calls are refused until a person accepts the change. If the server was
         made without pins, nothing is compared. Tools that the settings do not admit, or whose
-        schema is not valid, are left out. Opens a closed server again.
+        schema is not valid, are left out. A warning is logged for a changed tool, a schema that is
+        not valid, and an admitted tool that the server does not offer. Opens a closed server again.
 
         Raises:
             ToolError: the server does not start or answer in time, its program or an environment
