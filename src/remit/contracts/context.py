@@ -13,6 +13,7 @@ from remit.contracts.contract import PromptContract
 from remit.contracts.folder import ContractError, read_inside, text_of
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installation import ChangedFileError, InstalledFiles, NotInstalledError
+from remit.kernel.json_text import dump, load_exact
 from remit.ledger import Erased, LedgerPort
 
 _CURRENT = "current"
@@ -113,9 +114,9 @@ def _rows(
                 "reason": entry.reason,
                 "metadata": entry.metadata,
             }
-            encoded = orjson.dumps(row, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+            encoded = dump(row, _plain, orjson.OPT_PASSTHROUGH_DATACLASS)
             budget.take(len(encoded), what)
-            found.append(orjson.loads(encoded))
+            found.append(load_exact(encoded))
     except InvalidInputError as error:
         raise budget.error(what, f"cannot be asked: {error.message}") from error
     return found

@@ -144,8 +144,8 @@ class WorkOrderCost:
     def sum(cls, costs: Iterable[WorkOrderCost]) -> WorkOrderCost:
         """Return the sum of costs.
 
-        ``cost_usd`` is None if no order used a model, or if one did at an unknown price; the cost
-        of an order that used none is not added to it. Without costs all numbers are 0.
+        ``cost_usd`` is None if no order used a model or a priced tool, or if one used models at an
+        unknown price. Without costs all other numbers are 0.
 
         Args:
             costs: costs of orders.
@@ -155,7 +155,7 @@ class WorkOrderCost:
             for index, name in enumerate(cls.__slots__[:5]):
                 counts[index] += getattr(cost, name)
             elapsed_ms += cost.elapsed_ms
-            if cost.llm_calls or cost.total_tokens:
+            if cost.llm_calls or cost.total_tokens or cost.cost_usd is not None:
                 used, known = True, known and cost.cost_usd is not None
                 usd += Decimal(str(cost.cost_usd or 0))
         total = cls(*counts)
