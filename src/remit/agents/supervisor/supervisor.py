@@ -150,9 +150,8 @@ class HO2Supervisor:
                     "The unfinished turn cannot be resumed, because its input was erased.",
                     next_step="Cancel the turn, or send a new message.",
                 )
-            if on_event is not None:
-                on_event(TurnResumed(before.message))
             turn = self._turn(before.message, before.files, before, lease, output, on_event)
+            turn.listen(TurnResumed(before.message))
             if before.idle and before.requests:
                 turn.restore(before)
                 return turn.result()

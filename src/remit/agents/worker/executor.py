@@ -223,13 +223,15 @@ class HO1Executor:
         error: WorkFailedError | None = None
         try:
             timeout_s = work_order.constraints.timeout_seconds or self.config.timeout_s
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s) as limit:
                 output = await run.work(contract)
         except WorkParkedError as parked:
             run.check()
             return await run.park(parked.request_ids)
-        except TimeoutError:
-            error = WorkFailedError("timeout", f"the order did not end within {timeout_s:g} s")
+        except TimeoutError as late:
+            error = failure_of(late)  # The listener of events may raise it too.
+            if limit.expired():
+                error = WorkFailedError("timeout", f"the order did not end within {timeout_s:g} s")
         except asyncio.CancelledError:
             run.check()
             await run.end(None, _CANCELLED)
