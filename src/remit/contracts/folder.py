@@ -146,7 +146,7 @@ class Folder(Generic[_T]):
 
 
 def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:
-    """Return the bytes of a regular file in a directory; symbolic links are followed inside it.
+    """Return the bytes of a regular file in a directory; symbolic links must not lead outside.
 
     Args:
         directory: the directory that the file must not leave.

@@ -144,7 +144,7 @@ def _charged(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _measured(function: Callable[..., Iterator[int | str]]) -> Callable[..., Any]:
-    """Return a function as a filter that counts the text's length before it makes the text."""
+    """Return a function as a filter that counts the text's length before making the text."""
 
     @pass_context
     def counted(context: Context, *arguments: Any, **named: Any) -> Any:

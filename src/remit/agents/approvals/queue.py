@@ -184,11 +184,10 @@ class ApprovalQueue:
     ) -> Approval:
         """Request approval of an action outside work orders; return the request.
 
-        An equal request of the same agent and requester in the session is returned instead if it is
-        pending, or granted and still usable; so a client that repeats its call meets the decision.
-        Equal are tool, definition and arguments; the session's latest 100 requests are compared. A
-        new request is written as ``APPROVAL_REQUESTED`` and announced to the webhook. The call does
-        not wait for a decision.
+        A pending or usable request of the same agent, requester, tool, definition and arguments
+        among the session's latest 100 is returned instead, so a client that repeats its call meets
+        the decision. A new request is written as ``APPROVAL_REQUESTED`` and announced to the
+        webhook. The call does not wait for a decision.
 
         Args:
             tool: the tool as presently defined.
@@ -312,9 +311,8 @@ class ApprovalQueue:
 
         If a tool needs several people, each grant is an ``APPROVAL_SIGNED``, until the last of them
         grants the same arguments (``APPROVAL_GRANTED``). One denial (``APPROVAL_DENIED``) is final;
-        anybody may deny. A final decision makes the orders due that wait for it. The tool itself is
-        not run here. If another answer is written at the same time, the answers are read and
-        checked again.
+        anybody may deny. A final decision makes the waiting orders due. The tool is not run here.
+        If another answer is written at the same time, the answers are read and checked again.
 
         Args:
             request_id: id of the ``APPROVAL_REQUESTED`` entry.
@@ -332,9 +330,8 @@ class ApprovalQueue:
 
         Raises:
             ApprovalError: there is no such request, or it is decided or void; the name is missing.
-                For a grant also: the person may not approve this tool, requested it, or has granted
-                the request already; the arguments were erased, or an earlier answer has changed
-                them.
+                For a grant also: the person may not approve the tool, requested it, or has granted
+                it already; the arguments were erased, or an earlier answer has changed them.
             InvalidInputError: the arguments cannot be changed or do not fit the schema; ``until``
                 is past or too late; ``by`` contains a NUL character or a lone surrogate.
             LedgerError: the ledger cannot be read or written.

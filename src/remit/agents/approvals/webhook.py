@@ -62,8 +62,7 @@ class Webhook:
         """Queue a message and return; if 1,000 messages wait, log and drop it.
 
         If the message cannot be delivered within four attempts, or ``message`` raises, that is
-        logged and the message is dropped. A message after :meth:`close` may be
-        lost without a log.
+        logged and the message is dropped. A message after :meth:`close` may be lost without a log.
 
         Args:
             message_id: id that the receiver sees in each attempt, to recognise a repetition.
@@ -82,7 +81,7 @@ class Webhook:
                          self._host, message_id)  # fmt: skip
 
     def close(self) -> None:
-        """End the thread; wait for it at most two seconds.
+        """End the thread; wait at most two seconds.
 
         Messages that are still queued are tried once at most, and may be lost. Closing twice is
         harmless.

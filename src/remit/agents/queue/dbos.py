@@ -244,7 +244,7 @@ class DbosEngine:
             DBOS.resume_workflows(ids, queue_name=queue)
 
     def _launch(self, worker: rows.Taker, order: Callable[[str], Any]) -> Callable[..., None]:
-        """Start DBOS in this process; return the function that stops it."""
+        """Start DBOS in this process; return the function that stops DBOS."""
         try:
             from dbos import DBOS, DBOSPortableJSONSerializer, WorkflowSerializationFormat
         except ImportError as error:

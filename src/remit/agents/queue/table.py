@@ -57,7 +57,7 @@ class TableEngine:
         """Do nothing: workers find the order by its row."""
 
     async def hand_out(self, worker: rows.Taker) -> None:
-        """Give orders to a worker until it is draining.
+        """Give orders to a worker until the worker drains.
 
         Claims orders by changing their rows, and starts each by :meth:`Taker.begin`. Logs database
         errors and tries again after a second. Returns without waiting for the started orders. An

@@ -212,7 +212,7 @@ def thread_tools() -> list[Tool]:
 
 
 def proposed_entries(services: Services, order: WorkOrder) -> list[LedgerEntry]:
-    """Return the entries by which an order's tools open and close threads, not yet written.
+    """Return the unwritten entries of the threads that an order's tools open and close.
 
     Each successful call of :func:`open_thread` gives a ``THREAD_OPENED``, and each of
     :func:`close_thread` a ``THREAD_CLOSED``, unless the session does not know the thread: such a
@@ -288,13 +288,14 @@ def open_threads(
     """Return open threads, latest first. Read-only.
 
     Threads with an erased title are left out. A thread counts as closed whichever session closed
-    it. Older threads than these are not returned, even if they are open.
+    it.
 
     Args:
         ledger: contains the threads.
         session_id: only threads of this session; None for all.
         agent_id: only threads of this agent; None for all.
-        most: number of latest threads that are examined, open or closed.
+        most: number of latest threads that are examined, open or closed; older ones are not
+            returned, even if they are open.
 
     Raises:
         LedgerError: the ledger cannot be read.
@@ -332,7 +333,7 @@ def open_threads(
 
 
 async def consolidate(services: Services, orders: StandaloneOrders) -> WorkOrder | None:
-    """Have a model read the session's latest turns, and record what they leave open as threads.
+    """Have a model read the session's latest turns, and record open matters as threads.
 
     The model reads at most ``[supervisor] context_turns`` turns. Appends ``THREAD_OPENED`` and
     ``THREAD_CLOSED`` entries. A second call for the same number of turns returns the first order if

@@ -57,7 +57,7 @@ class SupervisorJournal(Journal):
     def last_number(self, latest: LedgerEntry | None) -> int:
         """Return the number of the latest numbered order; 0 if there is none.
 
-        Orders without a number, such as those of another agent, are skipped.
+        Orders outside the session's turns have no number and are skipped.
 
         Args:
             latest: the session's latest ``WO_PLANNED``; None without one.
@@ -107,7 +107,7 @@ class SupervisorJournal(Journal):
         tokens: int,
         parent: str | None = None,
     ) -> WorkOrder:
-        """Return a plan step as a work order, without writing it.
+        """Return a plan step as an unwritten work order.
 
         The step's own input takes precedence over ``context``. The order is in the state planned.
 

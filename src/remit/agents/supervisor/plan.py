@@ -311,7 +311,7 @@ class ClassificationRules(BaseModel, extra="forbid", frozen=True):
 
     @classmethod
     def installed(cls, files: InstalledFiles) -> Self:
-        """Return the rules of a root's packages; no rules in a root of an earlier version.
+        """Return the rules of a root's packages; no rules if no package installed the file.
 
         Args:
             files: the installed files of the root, from which ``HO2/documents/classification.json``

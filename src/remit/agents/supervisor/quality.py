@@ -153,7 +153,7 @@ def _figures(text: str, *, every: bool) -> Iterator[str]:
 
 
 def _number_test(sources: str, data: Any, listed: int) -> Callable[[str], bool]:
-    """Return a test for numbers that the turn saw, or that follow from numbers it saw.
+    """Return a test for numbers that the turn saw, or that follow from such numbers.
 
     The test returns True if such a number equals the given one at its precision.
 
@@ -353,9 +353,10 @@ class QualityGate:
         """Return the reasons to reject an order's result, as sentences; empty to accept.
 
         The result must meet the order's acceptance criteria, and those of ``DEFAULT_CRITERIA`` that
-        the order does not change. If the order was not completed, its error is the only reason. If
-        an answer is required and empty, that is the only reason. An answer that the provider
-        filtered is rejected.
+        the order does not change. Sources of values and mentions of failures are checked only in
+        texts of models that had tools or results of tools. If the order was not completed, its
+        error is the only reason. If an answer is required and empty, that is the only reason. An
+        answer that the provider filtered is rejected.
 
         Args:
             order: the ended order.

@@ -76,7 +76,7 @@ class TurnCancelledError(RemitError):
 
 
 class TurnFailedError(RemitError):
-    """The turn has no output, because it failed or waits for a person.
+    """A turn without output failed, or waits for a person.
 
     :attr:`TurnResult.output` raises it, and inside a turn the failure of its loop.
 

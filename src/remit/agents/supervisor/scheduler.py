@@ -132,8 +132,8 @@ class Scheduler:
     def unknown_effects(self, except_order: str = "") -> list[Effect]:
         """Return the turn's calls with an unknown outcome that must not be repeated.
 
-        Orders without tools, and ended orders without an unknown call, are not examined. The ledger
-        is read.
+        Only orders with tools are examined: the ones in which this process saw an unknown call,
+        and in a resumed turn all ended ones. The ledger is read.
 
         Args:
             except_order: id of an order whose calls are left out; empty for none.
@@ -189,7 +189,7 @@ class Scheduler:
         attempt: int = 1,
         listen: EventSink | None = None,
     ) -> Awaitable[WorkOrder]:
-        """Plan a step, or resume it; return an awaitable that runs it and gives its order.
+        """Plan or resume a step; return an awaitable that runs the step and gives its order.
 
         The order then has ended, or waits for a person. A recorded order of the step and attempt is
         continued, and an ended one returned as it is. A model, tool or contract that keeps failing
@@ -246,7 +246,7 @@ class Scheduler:
         listen: EventSink,
         attention: Mapping[str, Any] | None,
     ) -> Awaitable[WorkOrder]:
-        """Plan all steps; return an awaitable that runs them and gives the answering order.
+        """Plan all steps; return an awaitable that runs all and gives the answering order.
 
         Independent steps run concurrently.
 
@@ -361,7 +361,7 @@ class Scheduler:
         return done
 
     async def _cancel_planned(self, order: WorkOrder) -> WorkOrder:
-        """Record a planned order as cancelled, because a dependency failed; return it."""
+        """Record a planned order as cancelled, because a dependency failed; return the order."""
         entry = self._journal.entry(
             "WO_FAILED",
             order.wo_id,

@@ -181,7 +181,7 @@ class HO2Supervisor:
             return True
 
     async def aconsolidate(self) -> None:
-        """Have a model read the latest turns; record the threads that they open and close.
+        """Have a model read the latest turns; record opened and closed threads.
 
         Does nothing unless ``[supervisor] consolidate`` is set. Repeated without a new turn, the
         call asks no model again. See :func:`remit.agents.supervisor.attention.consolidate`.
@@ -240,7 +240,7 @@ class HO2Supervisor:
                 raise TurnCancelledError("The turn was stopped on request.") from None
 
     def _open_threads(self) -> Sequence[Candidate]:
-        """Return the open threads that the session knows; read them again only after a change."""
+        """Return the open threads that the session knows; read again only after a change."""
         seen = self._session.threads_seen
         if seen is None or seen != self._threads_seen:
             has_none = seen is not None and seen[0] is None

@@ -58,7 +58,7 @@ def load_tool(tool_id: str) -> Tool | None:
 
 
 def offered_ids() -> set[str]:
-    """Return the ids of the tools that installed distributions offer, without importing them."""
+    """Return the ids of the tools that installed distributions offer; import nothing."""
     return {entry.name for entry in entry_points(group=TOOL_GROUP)}
 
 
@@ -181,7 +181,7 @@ class ToolDispatcher:
     def execute(
         self, tool_id: str, arguments: Mapping[str, Any], *, call: Context[Any] | None = None
     ) -> ToolResult:
-        """Run :meth:`aexecute` for callers without an event loop; block until it ends.
+        """Run :meth:`aexecute` to its end, for callers without an event loop. Blocks.
 
         Arguments, result and errors are those of :meth:`aexecute`.
 

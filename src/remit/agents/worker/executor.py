@@ -35,8 +35,8 @@ _CANCELLED = WorkFailedError("cancelled", "the order was cancelled")
 class BudgetPort(Protocol):
     """The part of a budgeter that the worker uses.
 
-    :meth:`allocation` sets the limits of an order, :meth:`check` says whether it may begin, and
-    :meth:`paid` charges for a tool.
+    :meth:`allocation` and :meth:`paid` return functions that set an order's limits, or charge for a
+    tool, in a transaction. :meth:`check` tells how many tokens remain.
     """
 
     def allocation(

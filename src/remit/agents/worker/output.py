@@ -103,7 +103,7 @@ class OutputSchema:
         return load_answer(text)
 
     def repair(self, messages: list[Message], answer: str, problem: str) -> None:
-        """Append an unusable answer and a request for another one to the messages.
+        """Append an unusable answer and a request for a better answer to the messages.
 
         Args:
             messages: the conversation; extended in place.

@@ -285,7 +285,8 @@ class OrderRun:
     ) -> WorkOrder:
         """Record the order's end and cost; return the ended order.
 
-        A person is asked about calls with an unknown outcome, whether the order failed or not.
+        Appends ``WO_COMPLETED`` or ``WO_FAILED``. A person is asked about calls with an unknown
+        outcome whose tool has the policy ``ask``, whether the order failed or not.
 
         Args:
             output: the result; ignored if there is an error.
@@ -338,7 +339,7 @@ class OrderRun:
         return await self.end(None, error)
 
     async def _run_tools(self) -> dict[str, Any]:
-        """Run the tools of a ``tool_call`` order, one after the other."""
+        """Run the tools of a ``tool_call`` order in turn."""
         self.toolbox.available()  # Raises before the first call if a tool does not exist.
         context = self.order.input_context
         wanted = context.get("tool_calls") or [context]

@@ -208,6 +208,8 @@ def with_decision(effect: Effect, ledger: LedgerPort) -> Effect:
 def decided_by(decision: LedgerEntry) -> str:
     """Return a sentence that says who decided a request, how, and why.
 
+    A missing or erased reason is left out.
+
     Args:
         decision: the ``APPROVAL_GRANTED`` or ``APPROVAL_DENIED`` about a call with an unknown
             outcome.

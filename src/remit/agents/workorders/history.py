@@ -226,7 +226,7 @@ class OrderHistory:
 
     @cached_property
     def unnoted(self) -> list[LedgerEntry]:
-        """Successful exchanges without an ``LLM_CALL`` entry, because the worker died before it."""
+        """Successful exchanges without an ``LLM_CALL`` entry, because the worker died before."""
         return [entry for entry in self._exchanges if entry.id not in self._noted_exchanges]
 
     @cached_property

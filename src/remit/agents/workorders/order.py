@@ -284,7 +284,7 @@ class Caller:
     idempotency_key: str
 
     def to_dict(self) -> dict[str, str]:
-        """Return the caller as ``SESSION_START`` records it."""
+        """Return the caller in the form that ``SESSION_START`` records."""
         return asdict(self)
 
     @classmethod
@@ -337,7 +337,7 @@ class Principal:
 
     @property
     def charged_to(self) -> tuple[str, ...]:
-        """Accounts that calls are charged to as well as those of the session.
+        """Accounts that calls are charged to, in addition to the session's.
 
         They are the key's, and then those of the sessions, orders and agents of the callers,
         outermost first.

@@ -174,7 +174,7 @@ def block_text(block: Any) -> str:
 
 
 def resource_text(contents: TextResourceContents | BlobResourceContents) -> str:
-    """Return the text of a resource; a short note for a binary one.
+    """Return the text of a resource; a short note for binary data.
 
     Args:
         contents: text or bytes of a resource.

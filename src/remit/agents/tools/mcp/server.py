@@ -179,7 +179,7 @@ class McpServer(Closeable):
         self._connection = None
 
     def _running(self) -> Connection:
-        """Return a connection that takes calls; it may still be starting.
+        """Return a connection that takes calls, possibly before its start has ended.
 
         Raises:
             ToolError: the server is closed, or its program or an environment variable is missing.
@@ -253,7 +253,7 @@ class McpServer(Closeable):
             raise self._failure(error, connection) from error
 
     def _checked_tools(self) -> list[Tool]:
-        """Return the present tools, after comparing them with the pins."""
+        """Compare the present tools with the pins, and return the tools."""
         offered = self._listed()
         made = self._made(offered)
         connection = self._connection
