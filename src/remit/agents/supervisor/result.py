@@ -76,7 +76,7 @@ class TurnCancelledError(RemitError):
 
 
 class TurnFailedError(RemitError):
-    """A turn without output failed, or waits for a person.
+    """A turn has no output: the turn failed, or waits for a person.
 
     :attr:`TurnResult.output` raises it, and inside a turn the failure of its loop.
 
