@@ -36,9 +36,10 @@ _ALLOWED = (
 
 
 class Value(str):
-    """A text from a variable, as opposed to text of the template; in every other respect a ``str``.
+    """The text of an expression, such as a variable, as opposed to text of the template.
 
-    Its text is inserted as it is; roles and template syntax in it have no effect.
+    In every other respect a ``str``. The text is inserted as it is; roles and template syntax in
+    the text have no effect.
     """
 
     __slots__ = ()
@@ -219,7 +220,7 @@ def compile_section(text: str, first_line: int) -> Template:
 
 
 def pieces(template: Template, variables: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the text of a section piece by piece; text from variables is a :class:`Value`.
+    """Yield the text of a section piece by piece; text of an expression is a :class:`Value`.
 
     An unknown variable gives an empty text. Errors are raised during the iteration.
 

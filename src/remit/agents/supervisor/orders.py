@@ -180,7 +180,8 @@ class StandaloneOrders:
     ) -> WorkOrder:
         """Resume an interrupted or waiting order, and check its answer at the quality gate.
 
-        An ended order is returned as it ended; a rejected one as failed, see :meth:`arun`.
+        Holds the order's lease meanwhile, and records steps, end and verdict. An ended order is
+        returned as it ended; a rejected one as failed, see :meth:`arun`.
 
         Args:
             wo_id: the order.

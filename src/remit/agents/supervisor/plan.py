@@ -190,12 +190,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class TurnContext:
-    """The input of a planner.
+    """The input of a planner. Immutable.
 
     Attributes:
         message: the user's message.
         classification: classification of the message; None without one.
-        assembled: the selection of attention.
+        assembled: the turns, threads and policies to show, as
+            :func:`~remit.agents.supervisor.attention.choose` selected them.
         tools: ids of the agent's tools.
     """
 

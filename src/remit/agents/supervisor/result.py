@@ -78,7 +78,8 @@ class TurnCancelledError(RemitError):
 class TurnFailedError(RemitError):
     """A turn has no output: the turn failed, or waits for a person.
 
-    :attr:`TurnResult.output` raises it, and inside a turn the failure of its loop.
+    Raised by :attr:`TurnResult.output`, and inside a turn if its loop fails. The message contains
+    code and detail, or says that the turn waits.
 
     Args:
         code: ``error_code`` of the turn; empty while it waits.

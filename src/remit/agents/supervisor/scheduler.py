@@ -233,6 +233,7 @@ class Scheduler:
             LedgerError: the ledger cannot be read.
             RemitError: raised by the awaitable, as :meth:`run` does.
             UnknownToolError: the program no longer has a tool that the earlier attempt used.
+            ToolError: such a tool cannot be used.
         """
         history = OrderHistory(self._journal.ledger, rejected.wo_id, rejected.session_id)
         worker = self.agent.worker
@@ -248,11 +249,10 @@ class Scheduler:
     ) -> Awaitable[WorkOrder]:
         """Plan all steps; return an awaitable that runs all and gives the answering order.
 
-        Independent steps run concurrently.
-
-        A step whose dependency failed is recorded as failed with ``cancelled``. Steps that wait for
-        a person hold up only the steps that need them. Text of other steps than the answering one
-        is not passed on.
+        Independent steps run concurrently; an error of one cancels the others. A step whose
+        dependency failed, or missed its own acceptance criteria, is recorded as failed with
+        ``cancelled``. Steps that wait for a person hold up only the steps that need them. Text of
+        other steps than the answering one is not passed on.
 
         Args:
             plan: the plan.

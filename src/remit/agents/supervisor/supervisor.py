@@ -88,7 +88,8 @@ class HO2Supervisor:
             user_message: the user's message.
             files: content blocks of its images and documents.
             output: type of the answer; by default the agent's own.
-            on_event: receives text, tool events and rejections; None for no listener.
+            on_event: receives text, tool events and rejections; its errors are logged and ignored.
+                None for no listener.
 
         Raises:
             InvalidInputError: the message is blank.
@@ -98,7 +99,7 @@ class HO2Supervisor:
             LedgerError: an entry could not be written; nothing further was done.
             LeaseLostError: another process may have taken over the session in the meantime.
             OrderRecordError: the entries of the unfinished turn do not form orders.
-            NotFoundError: the session belongs to another agent, or was archived.
+            NotFoundError: the session never began, belongs to another agent, or was archived.
         """
         user_message = sound_text(user_message)
         if not user_message.strip():

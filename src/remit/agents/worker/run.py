@@ -56,6 +56,7 @@ from remit.contracts import ContractError, PromptContract, PromptPack
 from remit.kernel.budget import BudgetLimits, BudgetScope, nano_of
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import conversation
+from remit.kernel.json_text import load_answer
 from remit.kernel.schemas import first_problem
 from remit.ledger import ScopedLedger
 
@@ -447,13 +448,13 @@ class OrderRun:
             if problem := await form.problem(answer.text):
                 reason = f"the answer is not usable: {problem}"
                 raise WorkFailedError("output_schema_invalid", reason)
-            return form.data(answer.text)
+            return load_answer(answer.text)
         result = {
             "text": answer.text,
             "finish_reason": answer.finish_reason,
             "tool_results": self.toolbox.results,
         }
-        return result if output is None else {**result, "output": output.data(answer.text)}
+        return result if output is None else {**result, "output": load_answer(answer.text)}
 
     def _handover(self) -> dict[str, Any]:
         """Return the result of an order that hands its session to another agent."""

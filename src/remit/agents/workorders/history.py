@@ -40,10 +40,10 @@ class Answer:
 class OrderHistory:
     """The recorded steps of an order; each kind is read from the ledger once, on first use.
 
-    The worker reads completed calls of models and tools from here instead of repeating them. Only
-    exchanges of a worker in the order's own session count, because a client of the gateway can name
-    any order and must not become its memory. Exchanges made over HTTP are ignored. Every property
-    raises LedgerError if the ledger cannot be read. Later entries are not seen.
+    The worker reads completed calls of models and tools from here instead of repeating them. As
+    answers, only exchanges of a worker in the order's own session count, because a client of the
+    gateway can name any order and must not become its memory; exchanges made over HTTP are ignored.
+    Every property raises LedgerError if the ledger cannot be read. Later entries are not seen.
 
     Args:
         ledger: a handle that may read the order's ``ho1`` entries.
@@ -66,7 +66,6 @@ class OrderHistory:
         self.wo_id = wo_id
         self._session_id = session_id
         self.began: LedgerEntry | None = None
-        """The first ``WO_EXECUTING``; without one, nothing else is looked for."""
         if not fresh:
             self.began = next(self._entries("WO_EXECUTING", limit=1, with_content=False), None)
         if self.began is None:  # Every property of an order without a step is empty.
