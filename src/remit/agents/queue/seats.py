@@ -23,7 +23,9 @@ _LOST_MESSAGE = "The worker ended during every attempt."
 
 
 def new_seat(queues: tuple[str, ...]) -> str:
-    """Return the lease name of a new worker: a random name and its queues.
+    """Return the lease name of a new worker: ``worker:NAME/QUEUE,QUEUE``.
+
+    The name is eight random hexadecimal digits.
 
     Args:
         queues: names of the queues that the worker serves.

@@ -199,6 +199,8 @@ class HO2Supervisor:
     def unfinished(self) -> UnfinishedTurn | None:
         """Return the session's unfinished turn as recorded now; None if there is none.
 
+        The number of recorded turns may be cached, see :class:`SessionManager`.
+
         Raises:
             OrderRecordError: the entries of an order are not valid.
             LedgerError: the ledger cannot be read.

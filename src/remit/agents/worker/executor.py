@@ -339,6 +339,8 @@ class HO1Executor:
     def cost(self, work_order: WorkOrder) -> WorkOrderCost:
         """Return the recorded cost so far of an order that waits. Writes nothing.
 
+        Its ``elapsed_ms`` does not contain the time of earlier work.
+
         Args:
             work_order: the order; its entries are read.
 
