@@ -99,7 +99,7 @@ class Engine(Protocol):
 
 
 def promote(tx: Transaction, engine: Engine) -> None:
-    """Make at most 200 delayed orders that are due ready, and announce each.
+    """Make due delayed orders ready, at most 200, and announce each to the engine.
 
     Args:
         tx: the transaction.
