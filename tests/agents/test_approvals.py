@@ -70,6 +70,9 @@ def test_the_turn_waits_and_goes_on_when_granted(scripted: Scripted) -> None:
         still = session.resume()
         assert still is not None
         assert still.waiting_for == waiting.waiting_for  # nobody has decided
+        heedless = session.resume(on_event=lambda _: 1 / 0)  # its error is not the turn's
+        assert heedless is not None
+        assert heedless.waiting_for == waiting.waiting_for
         assert runtime.ledger.count() == before
         (pending,) = runtime.approvals.pending()
         assert (pending.tool_id, pending.arguments) == ("pay", {"text": "bill"})

@@ -263,6 +263,18 @@ def test_a_person_changes_the_arguments_within_the_schema(
     assert _begin(ledger, permit, _intent(decided)) == ""
 
 
+def test_changed_arguments_that_were_erased_permit_nothing(
+    ledger: LedgerClient, queue: ApprovalQueue
+) -> None:
+    approval = _ask(queue)
+    edited = {"order": 12, "usd": 1}
+    grant_id = queue.decide(approval.request_id, granted=True, by="Ann", arguments=edited)
+    ledger.erase(grant_id, reason="asked to")
+    permit = queue.permit(approval.request_id)
+    assert permit.instead_of(WANTED) == WANTED
+    assert "erased" in _begin(ledger, permit, _intent(approval))
+
+
 def test_true_and_1_are_not_the_same_arguments(ledger: LedgerClient, queue: ApprovalQueue) -> None:
     flag = Tool("flag", "Sets it.", {"type": "object", "properties": {"to": {}}}, print)
     about: dict[str, Any] = {"session_id": SESSION, "agent_id": "client"}

@@ -110,6 +110,16 @@ def test_a_planner_that_takes_for_ever_is_given_up(scripted: Scripted) -> None:
     assert entry.metadata["error_code"] == "planner_timeout"
 
 
+def test_a_planner_that_raises_a_timeout_of_its_own_was_not_too_slow(scripted: Scripted) -> None:
+    def planner(_: Any) -> Any:
+        raise TimeoutError
+
+    with scripted(message("Direct.")) as (runtime, _):
+        assert runtime.agent("a", planner=planner).run("go").degraded
+        (entry,) = runtime.ledger.read_by_event_type("DEGRADATION")
+    assert entry.metadata["error_message"] == "TimeoutError in the loop"
+
+
 def test_a_direct_answer_comes_from_the_agents_own_model(scripted: Scripted) -> None:
     with scripted(message("Direct.")) as (runtime, server):
         agent = runtime.agent("a", model="anthropic/claude-other", planner=lambda _: 1 / 0)  # type: ignore[arg-type]

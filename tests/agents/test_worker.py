@@ -207,6 +207,18 @@ def test_failure_codes(
     assert ledger.orphans() == []
 
 
+def test_a_timeout_of_the_listener_is_not_that_of_the_order(
+    ledger: LedgerClient, root: Root
+) -> None:
+    def listener(_: Any) -> None:
+        raise TimeoutError
+
+    with serve(message(tool_use("shout", {"text": "hello"}))) as server:
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
+        done = bench.run(tools_allowed=("shout",), on_event=listener)
+    assert done.error == {"code": "internal_error", "message": "TimeoutError in the worker"}
+
+
 def test_a_model_that_loops_is_stopped(ledger: LedgerClient, root: Root) -> None:
     with serve(message(tool_use("shout", {"text": "again"}))) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))

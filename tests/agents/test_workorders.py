@@ -157,3 +157,6 @@ def test_costs_add_up_and_an_unknown_price_stays_unknown() -> None:
     assert WorkOrderCost.sum([known, known, known]) == WorkOrderCost(3, 6, 9, 3, 3, 15.0, 0.3)
     assert WorkOrderCost.sum([known, WorkOrderCost()]).cost_usd == 0.1  # nothing was asked
     assert WorkOrderCost.sum([known, WorkOrderCost(1, 0, 1, 1)]).cost_usd is None
+    a_paid_tool = WorkOrderCost(tool_calls=1, cost_usd=0.25)
+    assert WorkOrderCost.sum([known, a_paid_tool]).cost_usd == 0.35
+    assert WorkOrderCost.sum([a_paid_tool, WorkOrderCost()]).cost_usd == 0.25

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remit.contracts import ContractError, PromptContract, PromptPack, required_context
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient, LedgerEntry, content
 
 
 def test_sections_become_messages_and_empty_ones_are_left_out() -> None:
@@ -269,6 +269,13 @@ def test_a_row_is_plain_data_with_its_content(ledger: LedgerClient, folder: Path
     (row,) = required_context(contract, ledger, folder, max_bytes=10_000)["ledger"]
     assert row["metadata"]["prompt"] == {"erased": done.erasure_id}
     json.dumps(row)
+
+
+def test_an_integer_of_any_size_is_exact_in_a_row(ledger: LedgerClient, folder: Path) -> None:
+    ledger.write(_entry("WO-3", "SES-CCCCCCCC", response=content({"paid": 10**30})))
+    contract = _contract(ledger_queries=[{"work_order_id": "WO-3"}])
+    (row,) = required_context(contract, ledger, folder, max_bytes=10_000)["ledger"]
+    assert row["metadata"]["response"] == {"paid": 10**30}
 
 
 def test_a_scoped_handle_shows_what_its_tier_sees(ledger: LedgerClient, folder: Path) -> None:

@@ -30,10 +30,11 @@ class File:
     Attributes:
         data: the bytes.
         media_type: for example ``image/png`` or ``application/pdf``.
-        name: name for the model and the record.
+        name: name for the model and the record; lone surrogates in it are replaced.
 
     Raises:
-        InvalidInputError: the file is empty or longer than 20 MiB, or the media type is invalid.
+        InvalidInputError: the file is empty, longer than 20 MiB or not bytes, the media type is
+            invalid, or the name is not a text.
     """
 
     data: bytes
@@ -103,7 +104,9 @@ UserMessage = str | Sequence[str | File]
 
 
 def split_message(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
-    """Return the text of a message, with each file named, and the content blocks of its files.
+    """Return the text of a message and the content blocks of its files.
+
+    In the text, ``[name: media type, size]`` stands for each file.
 
     Args:
         message: a text, or texts and files in order; the parts are joined by newlines.
@@ -130,10 +133,11 @@ def split_message(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
 def attached(messages: Sequence[Message], files: Sequence[Mapping[str, Any]]) -> list[Message]:
     """Return the messages with files in the user's last message, before its text.
 
-    Unchanged without a user's message; the given messages are not modified.
+    Unchanged without a user's message; the given messages are not modified. The content of the
+    changed message becomes a list of blocks.
 
     Args:
-        messages: the conversation.
+        messages: the conversation; the content of the user's last message is a text.
         files: content blocks of the files.
     """
     blocks = [*map(dict, files)]
@@ -143,10 +147,11 @@ def attached(messages: Sequence[Message], files: Sequence[Mapping[str, Any]]) ->
 def with_note(messages: Sequence[Message], note: str) -> list[Message]:
     """Return the messages with a note in the user's last message, before its text.
 
-    Unchanged if the note is empty; the given messages are not modified.
+    Unchanged if the note is empty or there is no user's message; the given messages are not
+    modified.
 
     Args:
-        messages: the messages of a prompt.
+        messages: the messages of a prompt; the content of the user's last message is a text.
         note: the text; two line breaks separate it from the user's.
     """
     return _in_last(messages, lambda text: f"{note}\n\n{text}") if note else list(messages)

@@ -24,7 +24,18 @@ class OutputType(Generic[OutputT]):
 
     :meth:`value` converts an answer into the type, :meth:`problem` says why that fails, and
     :meth:`partial` shows an answer that is still arriving. Types that are not objects are wrapped
-    in an object with one member for the model. An instance does not change.
+    in an object with the member ``result`` for the model. An instance does not change.
+
+    Args:
+        wanted: the type: ``str`` or anything that pydantic can describe by JSON Schema.
+
+    Attributes:
+        name: name of the type.
+        schema: JSON Schema of the model's data; None for ``str``, for which no method may be
+            called.
+
+    Raises:
+        InvalidInputError: the type cannot be described by a usable JSON Schema.
     """
 
     def __init__(self, wanted: type[OutputT] | Any) -> None:

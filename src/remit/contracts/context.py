@@ -13,6 +13,7 @@ from remit.contracts.contract import PromptContract
 from remit.contracts.folder import ContractError, read_inside, text_of
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installation import ChangedFileError, InstalledFiles, NotInstalledError
+from remit.kernel.json_text import dump, load_exact
 from remit.ledger import Erased, LedgerPort
 
 _CURRENT = "current"
@@ -33,13 +34,13 @@ def required_context(
     """Return the context that the contract's ``required_context`` names.
 
     Files and ledger are only read. A missing framework or file is refused, a query without results
-    is not.
+    is not. A query returns at most 10 entries, latest first, unless it states otherwise.
 
     Args:
         contract: the contract.
         ledger: the ledger; a scoped handle returns only entries that its tier may see.
-        directory: the tier folder. Frameworks are in its ``frameworks``, and no file outside is
-            read.
+        directory: the tier folder. Frameworks are in its ``frameworks`` (``.md``, ``.json``,
+            ``.txt``, the first that exists), and no file outside is read.
         max_bytes: limit of the bytes of everything together, entries as JSON.
         session_id: the session for a query with ``"current"``; such a query is refused if empty.
         installed: installed files of the root that ``directory`` belongs to. If given, only
@@ -113,9 +114,9 @@ def _rows(
                 "reason": entry.reason,
                 "metadata": entry.metadata,
             }
-            encoded = orjson.dumps(row, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+            encoded = dump(row, _plain, orjson.OPT_PASSTHROUGH_DATACLASS)
             budget.take(len(encoded), what)
-            found.append(orjson.loads(encoded))
+            found.append(load_exact(encoded))
     except InvalidInputError as error:
         raise budget.error(what, f"cannot be asked: {error.message}") from error
     return found

@@ -18,7 +18,7 @@ _MAX_PROBLEM = 400  # characters; a problem may quote the file
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Limits of every call under a contract.
+    """Limits of every call under a contract. Immutable.
 
     Attributes:
         max_tokens: largest number of output tokens.
@@ -38,7 +38,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class PromptContract:
-    """A version of a contract.
+    """A version of a contract. Immutable.
 
     Attributes:
         contract_id: ``PRC-NAME-001``.
@@ -113,11 +113,11 @@ class PromptContract:
         return f"{self.contract_id}@{self.version}"
 
     def allows_no_more_than(self, other: PromptContract) -> bool:
-        """Return True if this version can replace ``other``: only prompt and temperature may
-        differ.
+        """Return True if this version may replace ``other``.
 
-        Both have one id, use the same model, in the same tier and class, and take and give the same
-        data. This version may allow fewer tokens. Version, examples and package are not compared.
+        Id, provider, model, agent class, tier, required context and all schemas must be equal, and
+        ``max_tokens`` must not be larger. Prompt pack, temperature, version, examples, metadata and
+        package are not compared.
 
         Args:
             other: the version to replace.

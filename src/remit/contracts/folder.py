@@ -146,7 +146,7 @@ class Folder(Generic[_T]):
 
 
 def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:
-    """Return the bytes of a regular file in a directory; symbolic links are followed inside it.
+    """Return the bytes of a regular file in a directory; symbolic links must not lead outside.
 
     Args:
         directory: the directory that the file must not leave.
@@ -154,7 +154,7 @@ def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:
         max_bytes: largest number of bytes.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: there is no such file, or a symbolic link leads nowhere.
         ContractError: ``contract_schema_invalid``: the file is outside the directory, is not
             regular, is too large, or cannot be read.
     """

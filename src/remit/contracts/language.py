@@ -36,9 +36,10 @@ _ALLOWED = (
 
 
 class Value(str):
-    """A text from a variable, as opposed to text of the template; in every other respect a ``str``.
+    """The text of an expression, such as a variable, as opposed to text of the template.
 
-    Its text is inserted as it is; roles and template syntax in it have no effect.
+    In every other respect a ``str``. The text is inserted as it is; roles and template syntax in
+    the text have no effect.
     """
 
     __slots__ = ()
@@ -116,9 +117,12 @@ def fence(value: Any, label: str = "") -> str:
     The first and the last line have the same number of backticks, at least three.
 
     Args:
-        value: the value; other than text it becomes JSON.
-        label: the label of the first line, without other characters than letters, digits and
-            ``_.-``.
+        value: the value; other than text it becomes JSON. An undefined value becomes an empty text.
+        label: the label of the first line; characters other than letters, digits and ``_.-`` are
+            removed.
+
+    Raises:
+        TypeError, ValueError: the value cannot be expressed as JSON.
     """
     text = str(value) if isinstance(value, str | Undefined) else _tojson(value)
     longest = max(map(len, re.findall("`+", text)), default=0)
@@ -141,7 +145,7 @@ def _charged(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _measured(function: Callable[..., Iterator[int | str]]) -> Callable[..., Any]:
-    """Return a function as a filter that counts the text's length before it makes the text."""
+    """Return a function as a filter that counts the text's length before making the text."""
 
     @pass_context
     def counted(context: Context, *arguments: Any, **named: Any) -> Any:
@@ -216,9 +220,9 @@ def compile_section(text: str, first_line: int) -> Template:
 
 
 def pieces(template: Template, variables: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the text of a section piece by piece; text from variables is a :class:`Value`.
+    """Yield the text of a section piece by piece; text of an expression is a :class:`Value`.
 
-    An unknown variable gives an empty text.
+    An unknown variable gives an empty text. Errors are raised during the iteration.
 
     Args:
         template: a template of :func:`compile_section`.
@@ -226,7 +230,7 @@ def pieces(template: Template, variables: Mapping[str, Any]) -> Iterator[str]:
 
     Raises:
         SecurityError: the section makes more than ``MAX_STEPS`` rounds or ``MAX_TEXT`` characters,
-            or adds values that are no numbers.
+            or adds or subtracts values that are no numbers.
         Exception: any other error in the template.
     """
     work = _Work()

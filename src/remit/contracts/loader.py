@@ -61,11 +61,12 @@ class ContractLoader:
         ]
 
     def load(self, contract_id: str, version: str | None = None) -> PromptContract:
-        """Return the newest version of a contract, or a given one.
+        """Return the newest version of a contract, or the given version.
 
         The order is that of Semantic Versioning 2.0.0; a pre-release is returned only if there is
         no release. Files are read again only if they changed. Without a version, any unusable file
-        of the contract is refused. The pack is not loaded.
+        of the contract is refused. The pack is not loaded. ``package_id`` and ``framework_id`` are
+        set if a package installed the file.
 
         Args:
             contract_id: id without version.
@@ -125,7 +126,7 @@ class ContractLoader:
         return None
 
     def _owned(self, path: Path, contract: PromptContract) -> PromptContract:
-        """Return the contract with the package that installed it."""
+        """Return the contract with its package and framework."""
         if self._installed is None or not path.is_relative_to(self._directory):
             return contract
         owner = self._installed.owner(self._installed.path_of(path))
@@ -169,11 +170,12 @@ class ContractLoader:
 
         Raises:
             ContractError: a folder cannot be listed.
+            ChangedFileError: the table of installed files cannot be read.
         """
         return self._examined()[0]
 
     def beside(self) -> _Problems:
-        """Return the ids of the contracts in folders other than the first one.
+        """Return the ids of the contracts in the folders after the first.
 
         The ids are sorted. The files are not checked.
 
@@ -190,6 +192,7 @@ class ContractLoader:
 
         Raises:
             ContractError: a folder of contracts or packs cannot be listed.
+            ChangedFileError: the table of installed files cannot be read.
         """
         contracts, problems = self._examined()
         for name in _names(self._packs):
@@ -207,7 +210,7 @@ class ContractLoader:
         return problems
 
     def _versions(self, contract_id: str) -> tuple[_Versions, _Broken]:
-        """Return the files of a contract by version, and those that are not valid."""
+        """Return the files of a contract by version, and the invalid files."""
         versions: _Versions = {}
         broken: _Broken = []
         for path, value in _all(self._contracts, contract_id):

@@ -34,7 +34,7 @@ _SECTION = re.compile(r"^\[(system|user|assistant|history)\][ \t\r]*$", re.MULTI
 
 @dataclass(frozen=True, slots=True)
 class PromptPack:
-    """A pack that can be rendered.
+    """A pack that can be rendered. Immutable.
 
     Attributes:
         prompt_pack_id: ``PRM-NAME-001``.
@@ -73,8 +73,9 @@ class PromptPack:
         """Return the few-shot examples: pairs of a ``[user]`` text and an ``[assistant]`` text, in
         order.
 
-        A pair is a ``[user]`` section directly before an ``[assistant]`` section. Pairs with a
-        section that is empty or cannot be rendered without variables are left out.
+        A pair is a ``[user]`` section directly before an ``[assistant]`` section. The texts are
+        rendered without variables, which count as empty text. Pairs with a section that is then
+        empty, or cannot be rendered so, are left out.
         """
         texts = [(role, _literal(template)) for role, template in self.sections]
         return [
@@ -164,13 +165,15 @@ def _trimmed(made: Iterable[str]) -> str:
 def check_examples(contract: PromptContract, pack: PromptPack) -> list[str]:
     """Return the problems of the contract's examples, a sentence each; empty if all hold.
 
-    An example is ``{"input": {…}, "output": …, "renders": [text, …]}``, the last two optional. It
-    holds if its input satisfies the input schema, every section of the pack can be rendered with
-    it, the messages contain each text of ``renders``, and its output satisfies the output schema.
+    An example is ``{"input": {…}, "output": …, "renders": [text, …]}``, the last two optional; any
+    other key is a problem. It holds if its input satisfies the input schema, every section of the
+    pack can be rendered with it, there is a message, the messages contain each text of ``renders``,
+    and its output satisfies the output schema. A pack that the contract does not name is a problem
+    too.
 
     Args:
         contract: the contract that holds the examples.
-        pack: the pack that the contract binds.
+        pack: the pack that the contract names.
     """
     problems: list[str] = []
     if pack.prompt_pack_id != contract.prompt_pack_id:

@@ -26,7 +26,7 @@ UNKNOWN_OUTCOME = "unknown_outcome"
 
 
 class ApprovalError(ConflictError):
-    """A request does not exist or is closed, or the person may not decide it in this way.
+    """A request does not exist or is closed, or the person may not decide in this way.
 
     Nothing was recorded. The subclass of ConflictError that deciding, permitting and reading
     approvals raise.
@@ -95,7 +95,7 @@ class Approval:
         return self.state == "granted" and not self.used_by and not is_expired(self.expires_at)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes by name as plain data; content is shown as it was read.
+        """Return the attributes by name as plain data, with content as read.
 
         The keys are the names above, in that order.
         """
@@ -143,7 +143,7 @@ def last_edit(answers: Sequence[LedgerEntry]) -> LedgerEntry | None:
     """Return the latest answer that changed the arguments; None if none did.
 
     Args:
-        answers: ``APPROVAL_GRANTED`` or ``APPROVAL_DENIED`` entries, oldest first.
+        answers: people's answers to one request, oldest first; signatures count too.
     """
     return next((entry for entry in reversed(answers) if "arguments" in entry.metadata), None)
 
@@ -156,10 +156,11 @@ def approval_of(
 ) -> Approval:
     """Return a request in its present state.
 
-    A grant or denial decides; before it, the order's end makes the request ``void``. Signatures
-    that have expired are not listed while the request is pending. Only a granted request is
-    searched for its use. ``agent_id`` is the agent that planned the order; the requesting agent if
-    there is no order.
+    A grant or denial decides; before it, the order's end makes the request ``void``. A request
+    about an unknown outcome becomes void only if a later order asks the same. Signatures that have
+    expired are not listed while nobody has decided. ``arguments`` are those of the decision, else
+    of the latest signature that changed them. Only a granted request is searched for its use.
+    ``agent_id`` is the agent that planned the order, else the requesting agent.
 
     Args:
         ledger: the ledger, from which the order's end and the use of the grant are read.
@@ -404,7 +405,8 @@ class Permit:
     def instead_of(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Return the granted arguments in place of the requested ones.
 
-        Arguments that differ from the request are returned unchanged; :meth:`begin` refuses them.
+        Arguments that differ from the request are returned unchanged, and so are all if the
+        requested or granted arguments were erased; :meth:`begin` refuses them.
 
         Args:
             wanted: the arguments with which the caller would run the tool.
@@ -412,10 +414,11 @@ class Permit:
         Raises:
             InvalidInputError: ``wanted`` cannot be expressed as JSON.
         """
-        requested = self.request.metadata["arguments"]
-        if isinstance(requested, Erased) or arguments_hash(requested) != arguments_hash(wanted):
+        requested, granted = self.request.metadata["arguments"], self.arguments
+        is_erased = isinstance(requested, Erased) or isinstance(granted, Erased)
+        if is_erased or arguments_hash(requested) != arguments_hash(wanted):
             return dict(wanted)
-        return dict(self.arguments)
+        return dict(granted)
 
     def begin(
         self,

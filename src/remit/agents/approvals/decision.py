@@ -150,8 +150,8 @@ def append_decision(
     """Append an answer within a transaction, and return its entry id.
 
     An empty text means that another answer was written in the meantime and nothing was appended:
-    the caller must read the answers again. A final decision also makes the orders due that wait for
-    it.
+    the caller must read the answers again. An answer of a writer without permission does not count.
+    A final decision also makes the orders due that wait for it.
 
     Args:
         entry: the prepared answer.

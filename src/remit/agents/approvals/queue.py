@@ -122,9 +122,9 @@ class ApprovalQueue:
             self._webhook = Webhook(url, self._settings.webhook_secret.get_secret_value())
 
     def pending(self, *, session_id: str | None = None) -> builtins.list[Approval]:
-        """Return the pending requests, oldest first.
+        """Return the pending requests, oldest first, without a limit.
 
-        Requests of writers without permission are left out.
+        Malformed requests are left out. All requests are read.
 
         Args:
             session_id: requests of one session; None for all.
@@ -184,10 +184,10 @@ class ApprovalQueue:
     ) -> Approval:
         """Request approval of an action outside work orders; return the request.
 
-        An equal request of the same agent and requester in the session is returned instead if it is
-        pending, or granted and still usable; so a client that repeats its call meets the decision.
-        A new request is written as ``APPROVAL_REQUESTED`` and announced to the webhook. The call
-        does not wait for a decision.
+        A pending or usable request of the same agent, requester, tool, definition and arguments
+        among the session's latest 100 is returned instead, so a client that repeats its call meets
+        the decision. A new request is written as ``APPROVAL_REQUESTED`` and announced to the
+        webhook. The call does not wait for a decision.
 
         Args:
             tool: the tool as presently defined.
@@ -310,9 +310,9 @@ class ApprovalQueue:
         """Grant or deny a request, and return the id of the entry written.
 
         If a tool needs several people, each grant is an ``APPROVAL_SIGNED``, until the last of them
-        grants the same arguments (``APPROVAL_GRANTED``). One denial (``APPROVAL_DENIED``) is final.
-        A final decision makes the orders due that wait for it. The tool itself is not run here. If
-        another answer is written at the same time, the answers are read and checked again.
+        grants the same arguments (``APPROVAL_GRANTED``). One denial (``APPROVAL_DENIED``) is final;
+        anybody may deny. A final decision makes the waiting orders due. The tool is not run here.
+        If another answer is written at the same time, the answers are read and checked again.
 
         Args:
             request_id: id of the ``APPROVAL_REQUESTED`` entry.
@@ -321,17 +321,17 @@ class ApprovalQueue:
             reason: recorded with the decision; the model sees it if the request is denied.
             arguments: arguments in place of the requested ones; they must fit the tool's schema.
                 None for the requested ones. Required if an earlier answer has changed the
-                arguments.
+                arguments. Ignored for a denial.
             until: time at which an unused grant expires, at most ``[approvals] valid_s`` from now;
-                the latest possible if omitted.
+                the latest possible if omitted. Ignored for a denial.
             person: the person behind the name, see :meth:`person_behind`: two names of one person
                 are one vote. The name itself if empty.
             subject_id: the person to whom the decision relates; the request's subject if empty.
 
         Raises:
-            ApprovalError: there is no such request, or it is decided or void; the name is missing;
-                the person may not approve this tool or has granted the request already; the
-                arguments were erased, or an earlier answer has changed them.
+            ApprovalError: there is no such request, or it is decided or void; the name is missing.
+                For a grant also: the person may not approve the tool, requested it, or has granted
+                it already; the arguments were erased, or an earlier answer has changed them.
             InvalidInputError: the arguments cannot be changed or do not fit the schema; ``until``
                 is past or too late; ``by`` contains a NUL character or a lone surrogate.
             LedgerError: the ledger cannot be read or written.

@@ -35,8 +35,8 @@ class Webhook:
 
     Each message is tried up to four times, with at most 10 s for an attempt. A message that cannot
     be delivered is logged and dropped: the ledger holds the request. Answers 3xx and 4xx other than
-    429 are final. A :class:`Webhook` never raises for a receiver that fails. A secret after
-    ``whsec_`` that is not base64 is used as text.
+    429 are final, and so is an invalid URL. A :class:`Webhook` never raises for a receiver that
+    fails. A secret after ``whsec_`` that is not base64 is used as text. Thread-safe.
 
     Args:
         url: http or https address of the receiver; redirects are not followed.
@@ -62,7 +62,7 @@ class Webhook:
         """Queue a message and return; if 1,000 messages wait, log and drop it.
 
         If the message cannot be delivered within four attempts, or ``message`` raises, that is
-        logged and the message is dropped. After :meth:`close` no new thread starts.
+        logged and the message is dropped. A message after :meth:`close` may be lost without a log.
 
         Args:
             message_id: id that the receiver sees in each attempt, to recognise a repetition.
@@ -81,7 +81,7 @@ class Webhook:
                          self._host, message_id)  # fmt: skip
 
     def close(self) -> None:
-        """End the thread; wait for it at most two seconds.
+        """End the thread; wait at most two seconds.
 
         Messages that are still queued are tried once at most, and may be lost. Closing twice is
         harmless.
@@ -148,6 +148,9 @@ class Webhook:
 
 def message_of(approval: Approval, *, with_arguments: bool) -> dict[str, Any]:
     """Return the message that announces a request.
+
+    Its keys are ``type`` (``approval.requested``), ``timestamp`` (that of the request) and
+    ``data``: attributes of the request, such as ``request_id``, ``tool_id`` and ``people``.
 
     Args:
         approval: the request.

@@ -113,9 +113,10 @@ class DbosEngine:
         """Act as a DBOS executor until the worker is draining.
 
         Starts DBOS, which creates its tables on first use. Starts each claimed order by
-        :meth:`Taker.begin`. Announces due orders and puts back workflows of dead workers. A
-        database that does not answer is logged and tried again. At the end waits for running
-        orders, at most ``drain_s`` seconds, and stops DBOS.
+        :meth:`Taker.begin`. Announces due orders and orders that a limit releases. Puts back
+        workflows of dead workers, and lost ones of its own. A database that does not answer is
+        logged and tried again. At the end waits for running orders, at most ``drain_s`` seconds,
+        and stops DBOS.
 
         Args:
             worker: the worker; orders begin in its event loop.
@@ -244,7 +245,7 @@ class DbosEngine:
             DBOS.resume_workflows(ids, queue_name=queue)
 
     def _launch(self, worker: rows.Taker, order: Callable[[str], Any]) -> Callable[..., None]:
-        """Start DBOS in this process; return the function that stops it."""
+        """Start DBOS in this process; return the function that stops DBOS."""
         try:
             from dbos import DBOS, DBOSPortableJSONSerializer, WorkflowSerializationFormat
         except ImportError as error:

@@ -47,6 +47,8 @@ def bind_to_key(ledger: LedgerClient, wanted: Submission, name_or_id: str) -> Su
 def principal_of(ledger: LedgerClient, user_id: str, subject_id: str, key_id: str) -> Principal:
     """Return the principal of an order's session: user, data subject and key.
 
+    A revoked or expired key is not refused here.
+
     Args:
         ledger: the ledger with the keys.
         user_id: the user; may be empty.

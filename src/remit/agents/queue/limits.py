@@ -89,8 +89,9 @@ class Lanes:
     def take(self, row: Row) -> None:
         """Count an order that starts against the limits of its queue, key and model.
 
-        Changes only this object; :meth:`write` stores the starts. Whether a limit allows the start
-        is not checked.
+        Each limit per minute postpones the lane's next start by its share of a minute. Changes only
+        this object; :meth:`write` stores the starts. Whether a limit allows the start is not
+        checked.
 
         Args:
             row: the order's row.

@@ -262,7 +262,7 @@ def order_id_of(agent_id: str, key: str = "") -> str:
 
 
 def no_such_order(order_id: str) -> NotFoundError:
-    """Return a NotFoundError for an id that no order has; the caller raises it."""
+    """Return (not raise) a NotFoundError for an id that no order has."""
     return NotFoundError(
         f"There is no order {order_id!r}.", next_step="Run `remit order list` to list the orders."
     )

@@ -39,7 +39,7 @@ _DEFAULT_LIMIT = 100
 
 
 class OrderQueue:
-    """The orders of a ledger: submits, copies, reads, cancels, pauses, resumes and retries them.
+    """The orders of a ledger; submits, copies, reads, cancels, pauses, resumes and retries orders.
 
     Workers take and end orders through ``engine``. Every method that changes an order writes its
     entry and its row in one transaction and returns the id or the new status. An object may be used
@@ -225,9 +225,10 @@ class OrderQueue:
     ) -> Iterator[OrderStatus]:
         """Yield the status of orders.
 
-        Without ``state``, orders that are neither completed nor cancelled are listed, in the order
-        in which they start: by priority, then by age. Completed or cancelled orders are listed
-        latest first. The list is read as it is iterated; without ``state``, in one query.
+        Without ``state``, orders that are neither completed nor cancelled are listed. They, and
+        orders in one of these states, are in the order in which they start: by priority, then by
+        age. They are read in one query, at the first iteration. Completed or cancelled orders are
+        listed latest first, and read as the list is iterated.
 
         Args:
             queue: orders of one queue; all if empty.
@@ -334,8 +335,8 @@ class OrderQueue:
 
         An order that has not started, or was set aside, ends at once: its row is deleted and
         ``ORDER_ENDED`` appended. Another order is asked to stop: ``ORDER_CHANGED`` is appended, its
-        row is marked, and a worker ends it soon after. Nothing changes if the order was asked
-        already.
+        row is marked and becomes ready unless it runs, and a worker ends the order soon after.
+        Nothing changes if the order was asked already.
 
         Args:
             order_id: the order.

@@ -81,7 +81,7 @@ class Engine(Protocol):
     """
 
     def announce(self, tx: Transaction, row: Row) -> None:
-        """Note that an order is ready, in the transaction that makes it ready.
+        """Note that an order becomes ready in a transaction.
 
         Args:
             tx: the transaction, which may still be rolled back.
@@ -90,7 +90,7 @@ class Engine(Protocol):
         ...
 
     async def hand_out(self, worker: Taker) -> None:
-        """Give orders to a worker until it is draining; claim each by changing its row.
+        """Give orders to a worker until the worker drains; claim each by changing its row.
 
         Args:
             worker: receives the claimed orders.
@@ -99,7 +99,7 @@ class Engine(Protocol):
 
 
 def promote(tx: Transaction, engine: Engine) -> None:
-    """Make delayed orders ready that are due, at most 200, and announce them.
+    """Make due delayed orders ready, at most 200, and announce each to the engine.
 
     Args:
         tx: the transaction.
@@ -139,7 +139,9 @@ def delete(tx: Transaction, order_id: str) -> None:
 
 
 def change(tx: Transaction, row: Row, **values: Any) -> Row:
-    """Set columns of an order's row; return the changed row.
+    """Set columns of an order's row; return the given row with the new values.
+
+    Other columns are not written. A row that is missing is not noticed.
 
     Args:
         tx: the transaction.
@@ -221,7 +223,7 @@ def any_decided(tx: Transaction, request_ids: Sequence[str]) -> bool:
 
 
 def wake(tx: Transaction, request_id: str) -> None:
-    """Make the orders due that wait for a request; any worker may continue them.
+    """Make the orders due that wait for a request, for any worker.
 
     Sets each such row from waiting to delayed with a due time in the past. Does nothing if no order
     waits.

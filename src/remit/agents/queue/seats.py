@@ -23,7 +23,9 @@ _LOST_MESSAGE = "The worker ended during every attempt."
 
 
 def new_seat(queues: tuple[str, ...]) -> str:
-    """Return the lease name of a new worker: a random name and its queues.
+    """Return the lease name of a new worker: ``worker:NAME/QUEUE,QUEUE``.
+
+    The name is eight random hexadecimal digits.
 
     Args:
         queues: names of the queues that the worker serves.
@@ -111,7 +113,7 @@ class Seats:
         return [name for name in workers if not self._leases.is_held(name)]
 
     def take_over(self, tx: Transaction, worker: str) -> list[Row]:
-        """Release the running orders of a dead worker; return their rows as they were.
+        """Release the running orders of a dead worker; return their rows from before.
 
         Nothing happens, and the list is empty, if the worker still holds its lease. Orders become
         due again. An order without a further attempt is set aside, with an ``ORDER_ENDED`` as

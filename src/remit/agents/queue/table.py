@@ -57,7 +57,7 @@ class TableEngine:
         """Do nothing: workers find the order by its row."""
 
     async def hand_out(self, worker: rows.Taker) -> None:
-        """Give orders to a worker until it is draining.
+        """Give orders to a worker until the worker drains.
 
         Claims orders by changing their rows, and starts each by :meth:`Taker.begin`. Logs database
         errors and tries again after a second. Returns without waiting for the started orders. An
@@ -122,8 +122,9 @@ class TableEngine:
         """Claim orders for a worker, and return their rows as running.
 
         Queues are served in the given order, and each queue by priority and age. Due orders become
-        ready first. Rows of claimed orders are set to running, with one more attempt. Rows of
-        orders whose limit is reached are set to held.
+        ready first, at most 200. Rows of claimed orders are set to running, with one more attempt.
+        Rows of orders whose limit is reached are set to held. At most 64 rows of a queue are read
+        beyond the number that it may take.
 
         Args:
             tx: the transaction.

@@ -172,7 +172,7 @@ class SessionManager:
         return Principal(user, subject, callers, *key)
 
     def start(self) -> str:
-        """Write ``SESSION_START`` and return its id.
+        """Write the ``SESSION_START`` of :meth:`start_entry` and return its id.
 
         The caller ensures that the session has not begun.
 
@@ -216,10 +216,11 @@ class SessionManager:
         return latest_of(self._ledger, self.session_id, "SESSION_END") is not None
 
     def answer(self) -> tuple[str, tuple[str, ...]]:
-        """Return the response of the last turn, and the reasons why it is not an answer.
+        """Return the response of the last turn, and the reasons why the response is no answer.
 
-        The reasons are empty if the response is the agent's accepted answer. Otherwise they are the
-        quality gate's reasons, or the response itself.
+        The reasons are empty if the response is an answer, possibly degraded, and the latest
+        ``WO_QUALITY_GATE`` accepts it. Otherwise they are that entry's reasons; the response itself
+        if there are none or they were erased.
 
         Raises:
             NotFoundError: no turn was recorded, or its response was erased.
@@ -276,8 +277,8 @@ class SessionManager:
             marks: result of :meth:`read_marks`; None discards everything.
 
         Returns:
-            True if nothing has changed since the last turn, which this process recorded; nothing is
-            discarded then.
+            True if this process recorded the last turn, and no turn, plan or erasure was written
+            since; nothing is discarded then. A second call without a new turn returns False.
         """
         unchanged = marks is not None and self._marks == marks[:3]
         if not unchanged:
@@ -296,10 +297,10 @@ class SessionManager:
         after: Sequence[Write] = (),
         then: Sequence[Write] = (),
     ) -> str:
-        """Write ``TURN_RECORDED`` and return its id, once it is durable.
+        """Write ``TURN_RECORDED`` durably, and return the entry's id.
 
-        The entry and the other writes form one transaction. The cached number of turns, turns and
-        effects include the new turn afterwards.
+        The entry and the other writes form one transaction. The turn gets the next number. The
+        cached number of turns, turns and effects include the new turn afterwards.
 
         Args:
             user_message: the user's message.
@@ -374,14 +375,15 @@ class SessionManager:
         return list(self._turns)
 
     def turns_to_show(self, most: int) -> list[Turn]:
-        """Return the turns to show to the model: between half of ``most`` and all of them.
+        """Return the latest turns to show to the model, oldest first.
 
-        The window advances by half its width at a time. Between two advances the shown conversation
-        grows only at its end, so that prompt caches of providers and shared message lists in the
-        ledger apply.
+        All turns are returned if there are at most ``most``, otherwise between half of ``most`` and
+        ``most``. The window advances by half its width at a time. Between two advances the shown
+        conversation grows only at its end, so that prompt caches of providers and shared message
+        lists in the ledger apply.
 
         Args:
-            most: the most turns that may be shown.
+            most: the largest number of turns.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -395,11 +397,12 @@ class SessionManager:
     def total_cost(self) -> dict[str, Any]:
         """Return the usage of the session's exchanges, tools and sub-agents.
 
-        Reads only the exchanges since the last call.
+        Of the session's own exchanges, only those since the last call are read; tools and
+        sub-agents are read anew.
 
         Returns:
             ``llm_calls``, ``input_tokens``, ``output_tokens``, ``total_tokens`` and ``cost_usd``,
-            which is None if the price of an exchange with tokens is unknown.
+            which is 0 without use, and None if the price of an exchange with tokens is unknown.
 
         Raises:
             LedgerError: the ledger cannot be read.

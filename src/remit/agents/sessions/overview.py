@@ -41,7 +41,7 @@ class SessionOverview:
     archived: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the overview as plain data."""
+        """Return the attributes by name, as plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -65,7 +65,7 @@ def list_sessions(ledger: LedgerPort, *, limit: int | None = None) -> Iterator[S
 
 
 def sessions_with_calls(ledger: LedgerPort, *, limit: int | None) -> list[SessionOverview]:
-    """Return overviews of sessions, latest first, including sessions without an agent.
+    """Return overviews of sessions, latest start first, including sessions without an agent.
 
     A session without an agent consists of model calls through the gateway. Such sessions are found
     among the latest 10,000 calls; their number of turns is 0. Sessions whose latest calls lie

@@ -84,8 +84,9 @@ def choose(
     The first value is the ``assembled_context`` of templates: ``turns``, oldest first, ``pushed``
     and ``threads``, best first. The second names what was shown (``turns_shown``, ``shown``) and
     omitted (``left_out``, with ``why``: ``window``, ``budget`` or ``score``). At most 20 omissions
-    are named; ``left_out_more`` counts the others. The latest turns that fit are shown. A candidate
-    with a score below 0.2, or with more tokens than remain, is omitted; later ones may still fit.
+    are named; ``left_out_more`` counts the others. The latest turns that fit are shown. A score is
+    the weighted sum of commitment, closeness of the deadline, and recency. A candidate with a score
+    below 0.2, or with more tokens than remain, is omitted; later ones may still fit.
 
     Args:
         turns: latest turns, oldest first.
@@ -211,7 +212,7 @@ def thread_tools() -> list[Tool]:
 
 
 def proposed_entries(services: Services, order: WorkOrder) -> list[LedgerEntry]:
-    """Return the entries by which an order's tools open and close threads, not yet written.
+    """Return the unwritten entries of the threads that an order's tools open and close.
 
     Each successful call of :func:`open_thread` gives a ``THREAD_OPENED``, and each of
     :func:`close_thread` a ``THREAD_CLOSED``, unless the session does not know the thread: such a
@@ -287,13 +288,14 @@ def open_threads(
     """Return open threads, latest first. Read-only.
 
     Threads with an erased title are left out. A thread counts as closed whichever session closed
-    it. Older threads than these are not returned, even if they are open.
+    it.
 
     Args:
         ledger: contains the threads.
         session_id: only threads of this session; None for all.
         agent_id: only threads of this agent; None for all.
-        most: number of latest threads that are examined, open or closed.
+        most: number of latest threads that are examined, open or closed; older ones are not
+            returned, even if they are open.
 
     Raises:
         LedgerError: the ledger cannot be read.
@@ -331,7 +333,7 @@ def open_threads(
 
 
 async def consolidate(services: Services, orders: StandaloneOrders) -> WorkOrder | None:
-    """Have a model read the session's latest turns, and record what they leave open as threads.
+    """Have a model read the session's latest turns, and record open matters as threads.
 
     The model reads at most ``[supervisor] context_turns`` turns. Appends ``THREAD_OPENED`` and
     ``THREAD_CLOSED`` entries. A second call for the same number of turns returns the first order if

@@ -141,7 +141,7 @@ def session_effects(ledger: LedgerPort, session_id: str) -> list[Effect]:
 
 
 def _of_caller(ledger: LedgerPort, wo_id: str, session_id: str) -> list[Effect]:
-    """Return the effects given to the calling order, and those of its own unanswered calls."""
+    """Return the effects given to the calling order, and the effects of its unanswered calls."""
     found: list[Effect] = []
     for plan in ledger.query(work_order_id=wo_id, event_type="WO_PLANNED", limit=1):
         context = plan.metadata["input_context"]

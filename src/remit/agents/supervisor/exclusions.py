@@ -125,7 +125,8 @@ class Exclusions:
         """Exclude names that keep failing; hold the ``SIGNAL_OBSERVED`` in the journal for its next
         write.
 
-        The names join :attr:`names` at once. Only the session's latest orders, at most 100, and its
+        A name is excluded after failures in as many consecutive turns as ``max_turns`` returns. The
+        names join :attr:`names` at once. Only the session's latest orders, at most 100, and its
         latest 50 uses are examined. Names that are excluded already are not recorded again. If the
         settings cannot be read, a warning is logged and nothing is excluded.
 
@@ -319,6 +320,6 @@ def _outcome(
 
 
 def _order_of(entry: LedgerEntry) -> str:
-    """Return the id of the work order that an entry names; exchanges store it in another place."""
+    """Return the id of the work order that an entry names; exchanges have another field."""
     provenance = entry.metadata.get("provenance") or {}
     return str(entry.metadata.get("work_order_id") or provenance.get("work_order_id") or "")

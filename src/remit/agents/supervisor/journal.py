@@ -57,7 +57,7 @@ class SupervisorJournal(Journal):
     def last_number(self, latest: LedgerEntry | None) -> int:
         """Return the number of the latest numbered order; 0 if there is none.
 
-        Orders without a number, such as those of another agent, are skipped.
+        Orders outside the session's turns have no number and are skipped.
 
         Args:
             latest: the session's latest ``WO_PLANNED``; None without one.
@@ -107,7 +107,7 @@ class SupervisorJournal(Journal):
         tokens: int,
         parent: str | None = None,
     ) -> WorkOrder:
-        """Return a plan step as a work order, without writing it.
+        """Return a plan step as an unwritten work order.
 
         The step's own input takes precedence over ``context``. The order is in the state planned.
 
@@ -160,8 +160,8 @@ class SupervisorJournal(Journal):
         """Record the end of a chain of orders and the verdict on its result.
 
         The entries are ``WO_CHAIN_COMPLETE`` and ``WO_QUALITY_GATE``, with the trace hash of the
-        orders. An accepting verdict is held until the turn is recorded, and written in the same
-        transaction. A rejecting one is written at once.
+        orders. An accepting verdict is held for the caller's next write, such as the record of the
+        turn. A rejecting one is written at once, with everything that is held.
 
         Args:
             last: the last order.
@@ -240,7 +240,8 @@ class RecordedOrder:
         depends_on: names of the steps that it needs.
         planned: its ``WO_PLANNED`` entry.
         requests: undecided requests of the order and of its sub-agents.
-        idle: True if it waits only for people, and nobody has decided since it was last resumed.
+        idle: False if the order can continue now: dispatched, or executing and not waiting for
+            people alone, or waiting and a person has decided since it was last resumed.
     """
 
     order: WorkOrder

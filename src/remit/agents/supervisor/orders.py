@@ -75,8 +75,9 @@ class StandaloneOrders:
                 it ended; an interrupted one is resumed. None makes a new order.
             on_event: receives text and tool events; None for no listener.
             same_input: refuse an order with this key and another input.
-            retry_failed: if the order with this key failed, and a repetition cannot pay anything
-                twice, make another attempt as an order of its own.
+            retry_failed: if the order with this key failed, but neither by a timeout nor by an
+                unknown outcome of a tool, make another attempt as an order of its own, see
+                :func:`~remit.agents.supervisor.plan.for_another_attempt`.
             check: returns the problem with typed data, or an empty text; None if the schema
                 decides.
             is_answer: False for the supervisor's own work, which skips the gate.
@@ -90,6 +91,7 @@ class StandaloneOrders:
             OrderRecordError: the recorded input of the order was erased.
             UnknownToolError: ``retry_failed`` is True, and a tool that the earlier attempt used no
                 longer exists.
+            ToolError: ``retry_failed`` is True, and such a tool cannot be used.
             LeaseBusyError: another process works on the order.
             LedgerError: the ledger cannot be read or written.
             LeaseLostError: another process took the order over in the meantime.
@@ -153,7 +155,7 @@ class StandaloneOrders:
             yield attached
 
     def _without_handoffs(self, step: PlanStep) -> PlanStep:
-        """Return the step without tools that hand over: no turn could continue it."""
+        """Return the step without tools that hand over, because no turn could continue."""
         handing = {to.tool_id for to in self._services.agent.handoffs.values()}
         return replace(
             step,
@@ -178,7 +180,8 @@ class StandaloneOrders:
     ) -> WorkOrder:
         """Resume an interrupted or waiting order, and check its answer at the quality gate.
 
-        An ended order is returned as it ended; a rejected one as failed, see :meth:`arun`.
+        Holds the order's lease meanwhile, and records steps, end and verdict. An ended order is
+        returned as it ended; a rejected one as failed, see :meth:`arun`.
 
         Args:
             wo_id: the order.
@@ -196,7 +199,7 @@ class StandaloneOrders:
             return await self._run(held_to(self._known(wo_id), step), lease, on_event)
 
     async def acancel(self, wo_id: str) -> WorkOrder:
-        """End an order that will not be resumed, as failed with ``cancelled``; return it.
+        """End an order that will not be resumed, as failed with ``cancelled``; return the order.
 
         An ended order is returned unchanged.
 

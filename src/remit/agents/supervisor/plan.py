@@ -143,7 +143,8 @@ class Plan:
     def within(self, agent: PlanStep) -> Plan:
         """Return the plan limited to the agent's tools and approvals, with its instructions.
 
-        Instructions of a step that calls a tool directly are not added.
+        The agent's ``input`` joins that of each step, whose own values win; a ``tool_call`` step
+        keeps its input. Tools for which the agent needs approval need it in the plan too.
 
         Args:
             agent: the agent's own answering step.
@@ -189,12 +190,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class TurnContext:
-    """The input of a planner.
+    """The input of a planner. Immutable.
 
     Attributes:
         message: the user's message.
         classification: classification of the message; None without one.
-        assembled: the selection of attention.
+        assembled: the turns, threads and policies to show, as
+            :func:`~remit.agents.supervisor.attention.choose` selected them.
         tools: ids of the agent's tools.
     """
 
@@ -310,7 +312,7 @@ class ClassificationRules(BaseModel, extra="forbid", frozen=True):
 
     @classmethod
     def installed(cls, files: InstalledFiles) -> Self:
-        """Return the rules of a root's packages; no rules in a root of an earlier version.
+        """Return the rules of a root's packages; no rules if no package installed the file.
 
         Args:
             files: the installed files of the root, from which ``HO2/documents/classification.json``

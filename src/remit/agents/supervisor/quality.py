@@ -87,7 +87,9 @@ _ENGLISH = re.compile(r"\b(?:the|is|are|was|of|and|to|it|your|has|have)\b", re.I
 def unsourced(text: str, sources: str, data: Any = None) -> list[str]:
     """Return the values in an answer that no source of its turn contains.
 
-    Ids and dates always need a source. Code blocks and list numbers are not examined.
+    Ids and dates always need a source. Code, list numbers, years and labels such as ``HTTP 404``
+    are not examined. A figure also has a source if it is a rounded or scaled value, a count, or
+    computed from two values that were seen.
 
     Args:
         text: the answer.
@@ -125,7 +127,8 @@ def _not_in(sources: str, values: Iterable[str]) -> list[str]:
 def hidden_failure(text: str, results: Sequence[Mapping[str, Any]]) -> str:
     """Return the id of the tool that failed last if the answer does not mention it; else empty.
 
-    A failure that is followed by a successful tool call is ignored. Only English text is checked.
+    A failure that is followed by a successful tool call is ignored. Only English text is checked;
+    words such as ``failed``, ``cannot``, ``not`` or ``only`` count as a mention.
 
     Args:
         text: the answer.
@@ -150,7 +153,7 @@ def _figures(text: str, *, every: bool) -> Iterator[str]:
 
 
 def _number_test(sources: str, data: Any, listed: int) -> Callable[[str], bool]:
-    """Return a test for numbers that the turn saw, or that follow from numbers it saw.
+    """Return a test for numbers that the turn saw, or that follow from such numbers.
 
     The test returns True if such a number equals the given one at its precision.
 
@@ -350,9 +353,10 @@ class QualityGate:
         """Return the reasons to reject an order's result, as sentences; empty to accept.
 
         The result must meet the order's acceptance criteria, and those of ``DEFAULT_CRITERIA`` that
-        the order does not change. If the order was not completed, its error is the only reason. If
-        an answer is required and empty, that is the only reason. An answer that the provider
-        filtered is rejected.
+        the order does not change. Sources of values and mentions of failures are checked only in
+        texts of models that had tools or results of tools. If the order was not completed, its
+        error is the only reason. If an answer is required and empty, that is the only reason. An
+        answer that the provider filtered is rejected.
 
         Args:
             order: the ended order.

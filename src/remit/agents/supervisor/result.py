@@ -76,9 +76,10 @@ class TurnCancelledError(RemitError):
 
 
 class TurnFailedError(RemitError):
-    """The turn has no output, because it failed or waits for a person.
+    """A turn has no output: the turn failed, or waits for a person.
 
-    :attr:`TurnResult.output` raises it, and inside a turn the failure of its loop.
+    Raised by :attr:`TurnResult.output`, and inside a turn if its loop fails. The message contains
+    code and detail, or says that the turn waits.
 
     Args:
         code: ``error_code`` of the turn; empty while it waits.
@@ -248,6 +249,9 @@ class TurnEnded:
 
 def summary_of(order: WorkOrder) -> dict[str, Any]:
     """Return an order's id, type, state, error and cost as data.
+
+    The keys are ``wo_id``, ``wo_type``, ``state``, ``error`` (None without one), ``llm_calls``,
+    ``tool_calls``, ``total_tokens``, ``cost_usd`` and ``elapsed_ms``.
 
     Args:
         order: an order of the turn.

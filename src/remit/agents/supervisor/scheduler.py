@@ -132,8 +132,8 @@ class Scheduler:
     def unknown_effects(self, except_order: str = "") -> list[Effect]:
         """Return the turn's calls with an unknown outcome that must not be repeated.
 
-        Orders without tools, and ended orders without an unknown call, are not examined. The ledger
-        is read.
+        Only orders with tools are examined: the ones in which this process saw an unknown call,
+        and in a resumed turn all ended ones. The ledger is read.
 
         Args:
             except_order: id of an order whose calls are left out; empty for none.
@@ -189,11 +189,11 @@ class Scheduler:
         attempt: int = 1,
         listen: EventSink | None = None,
     ) -> Awaitable[WorkOrder]:
-        """Plan a step, or resume it; return an awaitable that runs it and gives its order.
+        """Plan or resume a step; return an awaitable that runs the step and gives its order.
 
         The order then has ended, or waits for a person. A recorded order of the step and attempt is
-        continued, and an ended one returned as it is. Failures that a model or tool caused may
-        exclude it. The step is planned at once; its ``WO_PLANNED`` is written with the first write
+        continued, and an ended one returned as it is. A model, tool or contract that keeps failing
+        is excluded. The step is planned at once; its ``WO_PLANNED`` is written with the first write
         of the run. Errors other than those of reading are raised by the awaitable.
 
         Args:
@@ -233,6 +233,7 @@ class Scheduler:
             LedgerError: the ledger cannot be read.
             RemitError: raised by the awaitable, as :meth:`run` does.
             UnknownToolError: the program no longer has a tool that the earlier attempt used.
+            ToolError: such a tool cannot be used.
         """
         history = OrderHistory(self._journal.ledger, rejected.wo_id, rejected.session_id)
         worker = self.agent.worker
@@ -246,13 +247,12 @@ class Scheduler:
         listen: EventSink,
         attention: Mapping[str, Any] | None,
     ) -> Awaitable[WorkOrder]:
-        """Plan all steps; return an awaitable that runs them and gives the answering order.
+        """Plan all steps; return an awaitable that runs all and gives the answering order.
 
-        Independent steps run concurrently.
-
-        A step whose dependency failed is recorded as failed with ``cancelled``. Steps that wait for
-        a person hold up only the steps that need them. Text of other steps than the answering one
-        is not passed on.
+        Independent steps run concurrently; an error of one cancels the others. A step whose
+        dependency failed, or missed its own acceptance criteria, is recorded as failed with
+        ``cancelled``. Steps that wait for a person hold up only the steps that need them. Text of
+        other steps than the answering one is not passed on.
 
         Args:
             plan: the plan.
@@ -361,7 +361,7 @@ class Scheduler:
         return done
 
     async def _cancel_planned(self, order: WorkOrder) -> WorkOrder:
-        """Record a planned order as cancelled, because a dependency failed; return it."""
+        """Record a planned order as cancelled, because a dependency failed; return the order."""
         entry = self._journal.entry(
             "WO_FAILED",
             order.wo_id,

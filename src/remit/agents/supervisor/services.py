@@ -52,13 +52,16 @@ class ContextPort(Protocol):
         Args:
             contract: the contract.
             session_id: the session of the turn.
+
+        Raises:
+            ContractError: something that the contract requires is missing or too large.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Responder:
-    """An agent that answers a session: its own agent, or one that it was handed over to.
+    """An agent that answers a session: the session's own agent, or a handover's target.
 
     Immutable.
 
@@ -180,7 +183,7 @@ class Services:
         on_stop: Callable[[], None] | None = None,
         read: Callable[[Transaction], Any] | None = None,
     ) -> AsyncIterator[Lease]:
-        """Hold the lease ``name`` while the block runs, and yield it.
+        """Yield the lease ``name``, held while the block runs.
 
         Once the lease is held, waits for the session to begin. The lease is released at the end.
         The block's errors are let through, and so are errors of the write that begins the session.

@@ -88,7 +88,8 @@ class HO2Supervisor:
             user_message: the user's message.
             files: content blocks of its images and documents.
             output: type of the answer; by default the agent's own.
-            on_event: receives text, tool events and rejections; None for no listener.
+            on_event: receives text, tool events and rejections; its errors are logged and ignored.
+                None for no listener.
 
         Raises:
             InvalidInputError: the message is blank.
@@ -98,7 +99,7 @@ class HO2Supervisor:
             LedgerError: an entry could not be written; nothing further was done.
             LeaseLostError: another process may have taken over the session in the meantime.
             OrderRecordError: the entries of the unfinished turn do not form orders.
-            NotFoundError: the session belongs to another agent, or was archived.
+            NotFoundError: the session never began, belongs to another agent, or was archived.
         """
         user_message = sound_text(user_message)
         if not user_message.strip():
@@ -138,6 +139,7 @@ class HO2Supervisor:
             LeaseBusyError: another process works on the session.
             LedgerError: an entry could not be written.
             LeaseLostError: another process may have taken over the session in the meantime.
+            NotFoundError: the session belongs to another agent, or was archived.
         """
 
         async with self._held() as lease:
@@ -149,9 +151,8 @@ class HO2Supervisor:
                     "The unfinished turn cannot be resumed, because its input was erased.",
                     next_step="Cancel the turn, or send a new message.",
                 )
-            if on_event is not None:
-                on_event(TurnResumed(before.message))
             turn = self._turn(before.message, before.files, before, lease, output, on_event)
+            turn.listen(TurnResumed(before.message))
             if before.idle and before.requests:
                 turn.restore(before)
                 return turn.result()
@@ -170,6 +171,7 @@ class HO2Supervisor:
             LeaseLostError: another process may have taken over the session in the meantime.
             OrderRecordError: the entries of the unfinished turn do not form orders.
             TurnCancelledError: somebody requested a stop meanwhile.
+            NotFoundError: the session belongs to another agent, or was archived.
         """
 
         async with self._held() as lease:
@@ -180,7 +182,7 @@ class HO2Supervisor:
             return True
 
     async def aconsolidate(self) -> None:
-        """Have a model read the latest turns; record the threads that they open and close.
+        """Have a model read the latest turns; record opened and closed threads.
 
         Does nothing unless ``[supervisor] consolidate`` is set. Repeated without a new turn, the
         call asks no model again. See :func:`remit.agents.supervisor.attention.consolidate`.
@@ -196,6 +198,8 @@ class HO2Supervisor:
 
     def unfinished(self) -> UnfinishedTurn | None:
         """Return the session's unfinished turn as recorded now; None if there is none.
+
+        The number of recorded turns may be cached, see :class:`SessionManager`.
 
         Raises:
             OrderRecordError: the entries of an order are not valid.
@@ -239,7 +243,7 @@ class HO2Supervisor:
                 raise TurnCancelledError("The turn was stopped on request.") from None
 
     def _open_threads(self) -> Sequence[Candidate]:
-        """Return the open threads that the session knows; read them again only after a change."""
+        """Return the open threads that the session knows; read again only after a change."""
         seen = self._session.threads_seen
         if seen is None or seen != self._threads_seen:
             has_none = seen is not None and seen[0] is None

@@ -66,8 +66,8 @@ class TurnRun:
 
     :meth:`run` answers; if it raises, the caller may have :meth:`degrade` answer without the plan.
     The supervisor does not do so after a LedgerError. :meth:`result` is valid afterwards. The
-    caller records the turn and sets ``entry_id``. Events go to the listener
-    as they happen; its errors are logged and ignored.
+    caller records the turn and sets ``entry_id``. Events go to the listener as they happen; its
+    errors are logged and ignored.
 
     Args:
         services: the collaborators of the session's supervisor.
@@ -168,11 +168,11 @@ class TurnRun:
         rejected: list[str] = []
         for attempt in range(1, self._config.max_retries + 2):
             if attempt == 1:
-                order = await self.scheduler.run_plan(plan, context, self._listen, record)
+                order = await self.scheduler.run_plan(plan, context, self.listen, record)
             else:
                 again = {**context, "rejected_because": rejected} if rejected else context
                 again = self._with_effects(again)
-                order = await self.scheduler.retry(answering, order, again, attempt, self._listen)
+                order = await self.scheduler.retry(answering, order, again, attempt, self.listen)
             order, answering, context = await self._handed_over(order, answering, context, attempt)
             requests = self.scheduler.waiting_for()
             if requests and order.state is not WorkOrderState.FAILED:
@@ -191,7 +191,7 @@ class TurnRun:
             again_left = attempt <= self._config.max_retries and can_change(order)
             if answering.output_schema is not None and code == "output_schema_invalid":
                 again_left = False  # The worker has already asked twice.
-            self._listen(AnswerRejected(tuple(reasons), again_left))
+            self.listen(AnswerRejected(tuple(reasons), again_left))
             if not again_left:
                 break
         ids = self.scheduler.ids
@@ -234,7 +234,7 @@ class TurnRun:
             step = replace(agent.answer, name=name, output_schema=step.output_schema)
             self._withholds |= bool(step.acceptance.get("must_not_contain"))
             context = {**context, **self._input(self._attend()[0], step), "prior_results": prior}
-            order = await self.scheduler.run(step, context, attempt, self._listen)
+            order = await self.scheduler.run(step, context, attempt, self.listen)
         return order, step, context
 
     def _deliver(self, order: WorkOrder) -> None:
@@ -243,7 +243,7 @@ class TurnRun:
         if self._has_withheld:
             typed = order.constraints.output_schema is not None
             data = order.output_result["output"] if typed else None
-            self._listen(PartialOutput(data) if typed else TextDelta(self.response))
+            self.listen(PartialOutput(data) if typed else TextDelta(self.response))
 
     def _fail(self, code: str, detail: str) -> None:
         self.response, self._error = no_answer(code), (code, detail)
@@ -277,7 +277,7 @@ class TurnRun:
                 error_code=code,
                 error_message=message,
             )
-        self._listen(Degraded(f"{code}: {message}"))
+        self.listen(Degraded(f"{code}: {message}"))
         self._fail(code, message)
         agent = self.scheduler.agent.answer
         repeatable = self.scheduler.agent.worker.is_repeatable
@@ -292,7 +292,7 @@ class TurnRun:
             self._has_withheld = False
             self.scheduler.carried = tuple(self.scheduler.remaining_effects(answered=False))
             context = self._input(self._attend()[0], step)
-            order = await self.scheduler.run(step, context, listen=self._listen)
+            order = await self.scheduler.run(step, context, listen=self.listen)
             reasons = await self._verify(order, 1)
         except LedgerError:
             raise
@@ -315,7 +315,7 @@ class TurnRun:
         self.scheduler.restore()
         for entry in before.requests:
             data = entry.metadata
-            self._listen(
+            self.listen(
                 ApprovalNeeded(
                     entry.id, entry.submission_id, data["tool_id"], data["arguments"], data["kind"]
                 )
@@ -368,8 +368,15 @@ class TurnRun:
         is_text = isinstance(result, Mapping) and "finish_reason" in result
         return self.response if is_text else result
 
-    def _listen(self, event: TurnEvent) -> None:
-        """Store an event and pass it to the listener; log an error of the listener."""
+    def listen(self, event: TurnEvent) -> None:
+        """Pass an event to the turn's listener; log an error of the listener.
+
+        Text of an answer that is withheld until its acceptance is dropped; the delivered answer
+        repeats it. Requests for approval are remembered for :meth:`result`.
+
+        Args:
+            event: the event.
+        """
         if self._withholds and isinstance(event, TextDelta | PartialOutput):
             self._has_withheld = True
             return
@@ -411,11 +418,13 @@ class TurnRun:
             return self.scheduler.agent.plan if step is agent else Plan((step,))
         context = TurnContext(self.message, self._classification, shown, agent.tools)
         try:
-            async with asyncio.timeout(self._config.planner_timeout_s):
+            async with asyncio.timeout(self._config.planner_timeout_s) as limit:
                 # A slow planner in a thread does not delay other turns.
                 made = await call_in_thread("remit-planner", lambda: planner(context))
                 plan = await made if inspect.isawaitable(made) else made
         except TimeoutError as error:
+            if not limit.expired():
+                raise
             raise TurnFailedError(
                 "planner_timeout",
                 f"the planner gave no plan within {self._config.planner_timeout_s:g} s",

@@ -42,7 +42,13 @@ def tool(
     price_usd: float = 0.0,
     max_calls: int | None = None,
     max_output_bytes: int | None = None,
-) -> Callable[[_Function], Tool]: ...
+) -> Callable[[_Function], Tool]:
+    """Return a decorator that makes a :class:`Tool` with the given fields of a function.
+
+    The fields have the meaning of :class:`Tool`; empty texts are taken from the function. The
+    decorator raises ToolError if the function or a field is not valid, and InvalidInputError if the
+    price is not a valid amount.
+    """
 
 
 def tool(
@@ -326,7 +332,7 @@ def _own_description(wanted: Any) -> str | None:
 def _prepared(
     model: type[BaseModel], schema: Mapping[str, Any], arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments as the function takes them, without those left out.
+    """Return the given arguments, converted for the function.
 
     Raises:
         ToolError: the arguments do not fit.

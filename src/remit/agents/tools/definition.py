@@ -86,7 +86,7 @@ class UnknownToolError(RemitError):
 
 
 class Successor(Protocol):
-    """An agent to which a session can be handed over, as the worker sees it: only its id."""
+    """An agent to which a session can be handed over, as seen by the worker: only its id."""
 
     @property
     def agent_id(self) -> str:
@@ -95,7 +95,7 @@ class Successor(Protocol):
 
 
 class SubAgent(Protocol):
-    """An agent that is used as a tool, as the worker sees it.
+    """An agent that is used as a tool, as seen by the worker.
 
     Each call has a session of its own, found by the call's idempotency key. :attr:`is_repeatable`
     and :meth:`effects` tell what a repeated or interrupted call can have done, and :meth:`cancel`
@@ -119,7 +119,7 @@ class SubAgent(Protocol):
         ...
 
     def effects(self, idempotency_key: str) -> Sequence[Effect]:
-        """Return the effects of the agent's tools in a call, including those of its sub-agents.
+        """Return the effects of the agent's tools in a call, its sub-agents' included.
 
         Read from the ledger; empty if the call began no session.
 
@@ -260,7 +260,7 @@ class Tool:
         return replace(self, function=functools.partial(self.function, instance))
 
     def prepared(self, arguments: Any) -> Mapping[str, Any]:
-        """Return arguments as the function takes them: checked, and converted by ``prepare``.
+        """Return arguments ready for the function: checked, and converted by ``prepare``.
 
         Without ``prepare``, the schema is checked and the arguments are returned unchanged.
 
@@ -362,7 +362,7 @@ def definition_digest(tool_id: str, description: str, parameters: Mapping[str, A
 
 
 def json_digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value as :attr:`Tool.digest` states it, 64 hex digits.
+    """Return the SHA-256 of a JSON value in the form of :attr:`Tool.digest`, 64 hex digits.
 
     Args:
         value: any JSON value.
@@ -439,10 +439,12 @@ def refuse_inner_turn(session_id: str) -> None:
 
 @contextmanager
 def giving(tools: Iterable[Tool], deps: Any) -> Iterator[None]:
-    """Give ``deps`` to tools during the block.
+    """Give ``deps`` to tools during the block, by the context variable ``given_deps``.
+
+    Code of other tasks does not see the value. The earlier value is restored at the end.
 
     Args:
-        tools: the tools that take ``deps``.
+        tools: the tools whose type of ``deps`` is checked.
         deps: the value.
 
     Raises:

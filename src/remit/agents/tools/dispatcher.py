@@ -58,7 +58,7 @@ def load_tool(tool_id: str) -> Tool | None:
 
 
 def offered_ids() -> set[str]:
-    """Return the ids of the tools that installed distributions offer, without importing them."""
+    """Return the ids of the tools that installed distributions offer; import nothing."""
     return {entry.name for entry in entry_points(group=TOOL_GROUP)}
 
 
@@ -181,7 +181,7 @@ class ToolDispatcher:
     def execute(
         self, tool_id: str, arguments: Mapping[str, Any], *, call: Context[Any] | None = None
     ) -> ToolResult:
-        """Run :meth:`aexecute` for callers without an event loop; block until it ends.
+        """Run :meth:`aexecute` to its end, for callers without an event loop. Blocks.
 
         Arguments, result and errors are those of :meth:`aexecute`.
 
@@ -360,11 +360,10 @@ def _prepare(tool: Tool, arguments: Any, call: Context[Any] | None) -> Mapping[s
 def is_own_fault(error: BaseException) -> bool:
     """Return True if an exception shows that the tool itself is broken, whatever its arguments.
 
-    HTTP answers 401, 403, 407, 408 and 429 count as the tool's fault, other 4xx do not. Of further
-    exceptions, the ones that arguments alone can cause do not count. Errors that arguments alone
-    can cause are RemitErrors, ValueError, TypeError, LookupError, ArithmeticError, file errors such
-    as FileNotFoundError, RecursionError and MemoryError. :class:`ToolUnavailableError` always
-    counts.
+    :class:`ToolUnavailableError` always counts. HTTP answers 401, 403, 407, 408 and 429 count,
+    other 4xx do not. Of further exceptions, the ones that arguments alone can cause do not count:
+    other RemitErrors, ValueError, TypeError, LookupError, ArithmeticError, RecursionError,
+    MemoryError, and file errors such as FileNotFoundError and PermissionError.
 
     Args:
         error: the exception of a call.

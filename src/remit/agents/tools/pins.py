@@ -132,7 +132,9 @@ class Pin:
     def lines(self) -> list[str]:
         """Return the definition as lines of text, for people and for a diff.
 
-        The first line names the server. Keys are sorted, so equal definitions give equal lines.
+        The first line names the server. Each further line begins with the name of its part, such as
+        ``description`` or ``parameters``; JSON is indented, with sorted keys, so equal definitions
+        give equal lines. Of an erased definition, the second line says so.
         """
         if (found := self.read()) is None:
             return [f"server: {self.origin}", "the definition was erased"]

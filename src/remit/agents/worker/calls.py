@@ -290,9 +290,10 @@ class ModelCalls:
     ) -> PromptRequest:
         """Return the request of the order's next call, and count the call.
 
-        ``max_tokens`` is cut to the order's remaining tokens. Held entries are written with the
-        call's first entry. Pass the response to :meth:`answer`. The buffer of the order is passed
-        on as ``ahead``.
+        ``max_tokens`` is cut to the order's remaining tokens. Structured output is not requested
+        together with tools, unless the order has an output schema of its own. Held entries are
+        written with the call's first entry. Pass the response to :meth:`answer`. The buffer of the
+        order is passed on as ``ahead``.
 
         Args:
             request: the request from :meth:`request`.

@@ -90,9 +90,10 @@ class Choice:
 def choose(message: str, tools: Mapping[str, Tool], talk: Sequence[str]) -> Choice:
     """Return the tool that explains all that a message asks and is clearly the most likely.
 
-    No tool is chosen for a message with two questions that need two tools. An empty :class:`Choice`
-    means small talk, an order to act, or a message that no tool fits. The choice then names the
-    nearest tools and the words that no tool explains.
+    If two tools that take a name in the message are about equally likely, the choice names both for
+    a model (``between``). If no tool may answer, the choice names the nearest tools (``near``) and
+    the words that the first of them does not explain. An empty choice means small talk, an order to
+    act, or no likely tool. A message with two questions gets a tool only if one answers both.
 
     Args:
         message: the user's message.

@@ -35,8 +35,8 @@ _CANCELLED = WorkFailedError("cancelled", "the order was cancelled")
 class BudgetPort(Protocol):
     """The part of a budgeter that the worker uses.
 
-    :meth:`allocation` sets the limits of an order, :meth:`check` says whether it may begin, and
-    :meth:`paid` charges for a tool.
+    :meth:`allocation` and :meth:`paid` return functions that set an order's limits, or charge for a
+    tool, in a transaction. :meth:`check` tells how many tokens remain.
     """
 
     def allocation(
@@ -223,13 +223,15 @@ class HO1Executor:
         error: WorkFailedError | None = None
         try:
             timeout_s = work_order.constraints.timeout_seconds or self.config.timeout_s
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s) as limit:
                 output = await run.work(contract)
         except WorkParkedError as parked:
             run.check()
             return await run.park(parked.request_ids)
-        except TimeoutError:
-            error = WorkFailedError("timeout", f"the order did not end within {timeout_s:g} s")
+        except TimeoutError as late:
+            error = failure_of(late)  # The listener of events may raise it too.
+            if limit.expired():
+                error = WorkFailedError("timeout", f"the order did not end within {timeout_s:g} s")
         except asyncio.CancelledError:
             run.check()
             await run.end(None, _CANCELLED)
@@ -258,6 +260,9 @@ class HO1Executor:
     ) -> tuple[PromptContract, PromptPack]:
         """Return an order's contract and prompt pack; for a resumed order the recorded versions.
 
+        A version that the session excludes is replaced by an older one that allows no more, if
+        there is one.
+
         Args:
             order: the order.
             began: the order's first ``WO_EXECUTING``; None for an order that has not begun.
@@ -265,6 +270,7 @@ class HO1Executor:
 
         Raises:
             ContractError: either cannot be used, or was changed after the order began.
+            ChangedFileError: the table of installed files cannot be read.
         """
         contract_id, contract = order.constraints.prompt_contract_id, newest
         pinned = began.metadata if began is not None else {}
@@ -332,6 +338,8 @@ class HO1Executor:
 
     def cost(self, work_order: WorkOrder) -> WorkOrderCost:
         """Return the recorded cost so far of an order that waits. Writes nothing.
+
+        Its ``elapsed_ms`` does not contain the time of earlier work.
 
         Args:
             work_order: the order; its entries are read.

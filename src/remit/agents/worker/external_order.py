@@ -73,6 +73,7 @@ class AttachedOrder:
 
         Raises:
             UnknownToolError: a tool does not exist.
+            ToolError: an installed tool cannot be used.
         """
         return self._run.toolbox.available()
 
@@ -128,7 +129,9 @@ class AttachedOrder:
             WorkParkedError: a person must decide first; then call again.
             WorkFailedError: the call began before, must not be repeated, and its outcome is
                 unknown.
-            LedgerError: the ledger cannot be read.
+            UnknownToolError: the order allows a tool that does not exist.
+            ToolError: an installed tool cannot be used.
+            LedgerError: the ledger cannot be read or written.
             OrderRecordError: the recorded result was erased.
             RemitError: the error of the guard, if the order is no longer this process's.
         """
@@ -154,7 +157,7 @@ class AttachedOrder:
             await run.journal.flush()
 
     def _key(self, call_id: str, tool_id: str, arguments: Any) -> str:
-        """Return the idempotency key of a call: its id, and the number of earlier calls with it."""
+        """Return the idempotency key of a call: its id, and the number of earlier such calls."""
         encoded = _encode(arguments)
         for number in itertools.count():
             key = f"{self.order.wo_id}/{call_id}/{number}"
@@ -170,18 +173,19 @@ class AttachedOrder:
                 self._arguments.setdefault(key, _encode(arguments))
 
     async def end(self, result: Any, error: WorkFailedError | None = None) -> WorkOrder:
-        """Record the order's end with its cost, pass the order to the quality gate, and return it.
+        """Record the order's end with its cost, and return the order after the quality gate.
 
         An order whose result the gate rejects is returned as failed with ``answer_rejected``,
         without the result. No further model call may be made for the order: its turns are limited
         to 0.
 
         Args:
-            result: a text, or any other JSON value; None for no result.
+            result: a text, or any other JSON value; None for no result, which may then be empty.
             error: why the order failed; None if it succeeded.
 
         Raises:
             RemitError: the error of the guard, if the order is no longer this process's.
+            InvalidInputError: the result cannot be recorded.
             LedgerError: an entry could not be written.
         """
         await self._run.journal.flush()
@@ -223,7 +227,7 @@ class AttachedOrder:
         )  # fmt: skip
 
     def _reload(self) -> OrderRun:
-        """Read the order's entries again, and return a run that begins with them."""
+        """Read the order's entries again, and return a run that begins there."""
         self._run = OrderRun(
             self._services, self.order, None, self._guard, buffer=self._buffer,
             interrupted=self._interrupted_keys, started=self._started,

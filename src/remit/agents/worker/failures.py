@@ -13,7 +13,7 @@ _log = logging.getLogger("remit.worker")
 
 
 class WorkFailedError(RemitError):
-    """A failure that ends the order; the worker turns it into ``WO_FAILED``.
+    """A failure that ends the order; the worker records ``WO_FAILED``.
 
     Args:
         code: the error code.
@@ -49,7 +49,7 @@ class WorkParkedError(RemitError):
 
 
 def failure_of(error: Exception) -> WorkFailedError:
-    """Return the recorded failure for an exception; log one that is not foreseen.
+    """Return the recorded failure for an exception; log an unforeseen exception.
 
     The codes are the error's own for a WorkFailedError or ContractError, ``record_erased`` for an
     OrderRecordError, ``tool_not_allowed`` for an UnknownToolError or ToolError, otherwise

@@ -23,8 +23,8 @@ _STEP = 20  # A partial text is parsed again after growing by a twentieth.
 class OutputSchema:
     """The output schema of one order, and the text of the answer that streams at present.
 
-    :meth:`begin` and :meth:`take` follow the stream; :meth:`problem`, :meth:`data` and
-    :meth:`repair` treat the complete answer.
+    :meth:`begin` and :meth:`take` follow the stream; :meth:`problem` and :meth:`repair` treat the
+    complete answer.
 
     Args:
         schema: JSON Schema of the answer.
@@ -44,7 +44,9 @@ class OutputSchema:
         self._text, self._next = "", 0
 
     def with_schema(self, messages: Sequence[Message]) -> list[Message]:
-        """Return messages followed by the schema in words, for a model without JSON mode.
+        """Return messages followed by a user's request for JSON that fits the schema.
+
+        Models without JSON mode need such a request.
 
         Args:
             messages: the conversation, which is not changed.
@@ -91,19 +93,10 @@ class OutputSchema:
             reason = error.message.replace("The text", "it", 1).rstrip(".")
             return reason if text.strip() else "it is empty"
         check = self._check or functools.partial(first_problem, self._schema)
-        # A check may take long, so it runs in a thread.
         return await call_in_thread("remit-answer", lambda: check(data))
 
-    def data(self, text: str) -> Any:
-        """Return the data of a usable answer.
-
-        Raises:
-            JsonTextError: the text is not JSON; :meth:`problem` finds this first.
-        """
-        return load_answer(text)
-
     def repair(self, messages: list[Message], answer: str, problem: str) -> None:
-        """Append an unusable answer and a request for another one to the messages.
+        """Append an unusable answer and a request for a better answer to the messages.
 
         Args:
             messages: the conversation; extended in place.

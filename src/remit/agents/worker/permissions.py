@@ -99,7 +99,7 @@ class Permissions:
     async def request(
         self, tool: Tool, arguments: dict[str, Any], key: str, began: int, instead_of: str = ""
     ) -> str:
-        """Append an ``APPROVAL_REQUESTED``; once it is durable, announce it and return its id.
+        """Append an ``APPROVAL_REQUESTED`` durably; announce the request and return its id.
 
         The arguments are the ones of :meth:`ask`.
 
@@ -160,12 +160,12 @@ class Permissions:
         return f"{edit.metadata['decided_by']} changed the arguments; it ran with {shown}\n"
 
     async def begin(self, intent: LedgerEntry, permit: Permit | None, tool: Tool) -> str:
-        """Write a tool's intent and charge its price, in one transaction; return why it is refused.
+        """Write a tool's intent and charge its price, in one transaction; return why not.
 
-        If refused, nothing is written. An empty text means that the tool may run. The price is
-        charged once for all attempts of a call. The reason of a refusal comes from the permit or
-        the budgets. ``price_usd`` is added to the intent's metadata, and to :attr:`paid` once the
-        price is charged.
+        An empty text means that the tool may run. Otherwise nothing is written, and the text is the
+        reason of the permit or the budgets. The price is charged once for all attempts of a call.
+        ``price_usd`` is added to the intent's metadata, and to :attr:`paid` once the price is
+        charged.
 
         Args:
             intent: the ``TOOL_INTENT``.
@@ -327,7 +327,7 @@ class Repeats:
             self._open.append(effect)
 
     def forget(self, key: str) -> None:
-        """Remove an earlier call that is continued under its own key; nothing matches it then.
+        """Remove an earlier call that is continued under its own key, so that no call matches.
 
         Args:
             key: idempotency key of the earlier call.
@@ -408,8 +408,7 @@ def _arguments(effect: Effect) -> Any:
 
 
 def withheld_tools(order: WorkOrder) -> Sequence[str]:
-    """Return the ids of the tools that a model is not offered, because the session has set them
-    aside.
+    """Return the ids of the order's tools that a model is not offered, set aside by the session.
 
     A planned tool call, and a tool without which no answer would pass, are not withheld.
 

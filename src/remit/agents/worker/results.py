@@ -1,4 +1,4 @@
-"""The results of tools, as a model receives them."""
+"""The results of tools in the form for a model."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def _is_result(block: object) -> bool:
 def result_text(result: ToolResult) -> str:
     """Return a tool's result as text for the model.
 
-    A failure becomes ``status: error``. A note precedes the output; data become JSON.
+    A result that is not ``ok`` becomes its status and error, such as ``refused: …``. A text is
+    returned as it is, data become JSON. A note precedes the output in a line of its own, after "The
+    tool ran;".
 
     Args:
         result: the result, with redacted output.
@@ -130,6 +132,8 @@ def recorded_result(entry: LedgerEntry) -> ToolResult:
 
 def result_data(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Return an ended call as data for the order's result; erased content becomes None.
+
+    The keys are ``tool_id``, ``status``, ``arguments``, ``output`` and ``error``.
 
     Args:
         recorded: metadata of the call's ``TOOL_CALL``.

@@ -56,6 +56,7 @@ from remit.contracts import ContractError, PromptContract, PromptPack
 from remit.kernel.budget import BudgetLimits, BudgetScope, nano_of
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import conversation
+from remit.kernel.json_text import load_answer
 from remit.kernel.schemas import first_problem
 from remit.ledger import ScopedLedger
 
@@ -285,7 +286,8 @@ class OrderRun:
     ) -> WorkOrder:
         """Record the order's end and cost; return the ended order.
 
-        A person is asked about calls with an unknown outcome, whether the order failed or not.
+        Appends ``WO_COMPLETED`` or ``WO_FAILED``. A person is asked about calls with an unknown
+        outcome whose tool has the policy ``ask``, whether the order failed or not.
 
         Args:
             output: the result; ignored if there is an error.
@@ -294,6 +296,7 @@ class OrderRun:
 
         Raises:
             RemitError: the guard's error, if another worker holds the order; nothing was written.
+            InvalidInputError: the result cannot be recorded.
             LedgerError: this or an earlier entry could not be written.
         """
         self.check()
@@ -337,7 +340,7 @@ class OrderRun:
         return await self.end(None, error)
 
     async def _run_tools(self) -> dict[str, Any]:
-        """Run the tools of a ``tool_call`` order, one after the other."""
+        """Run the tools of a ``tool_call`` order in turn."""
         self.toolbox.available()  # Raises before the first call if a tool does not exist.
         context = self.order.input_context
         wanted = context.get("tool_calls") or [context]
@@ -445,13 +448,13 @@ class OrderRun:
             if problem := await form.problem(answer.text):
                 reason = f"the answer is not usable: {problem}"
                 raise WorkFailedError("output_schema_invalid", reason)
-            return form.data(answer.text)
+            return load_answer(answer.text)
         result = {
             "text": answer.text,
             "finish_reason": answer.finish_reason,
             "tool_results": self.toolbox.results,
         }
-        return result if output is None else {**result, "output": output.data(answer.text)}
+        return result if output is None else {**result, "output": load_answer(answer.text)}
 
     def _handover(self) -> dict[str, Any]:
         """Return the result of an order that hands its session to another agent."""

@@ -105,7 +105,7 @@ class Toolbox:
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        """The tools' results as data, by the id of their exchange and their number in it."""
+        """The tools' results as data, ordered by the id of their exchange and their number."""
         parts = [key.rpartition("/") for key in self._results]
         parts.sort(key=lambda part: (part[0], int(part[2])))
         return [self._results["".join(part)] for part in parts]
@@ -140,7 +140,7 @@ class Toolbox:
                 await tool.sub_agent.cancel(key)
 
     def available(self) -> list[Tool]:
-        """Return the tools that the order may use, without those set aside.
+        """Return the tools that the order may use, without tools set aside.
 
         Raises:
             UnknownToolError: a tool does not exist.
@@ -172,6 +172,7 @@ class Toolbox:
             WorkParkedError: a call waits for a person; it names all waiting requests.
             WorkFailedError: a call must not be repeated, and its outcome is unknown.
             OrderRecordError: a recorded result was erased.
+            UnknownToolError, ToolError: an allowed tool does not exist, or cannot be used.
             RemitError: the guard's error, if the order is no longer this worker's.
             LedgerError: the ledger cannot be read or written.
         """
@@ -220,7 +221,7 @@ class Toolbox:
             self.handed_to = tool.handoff.agent_id if tool.handoff is not None else ""
 
     async def use(self, tool_id: str, arguments: Any, key: str) -> ToolResult:
-        """Run a tool or refuse it, and record either; return a recorded result unchanged.
+        """Run or refuse a tool, and record either; return a recorded result unchanged.
 
         The ``TOOL_INTENT`` is durable before the tool runs, and pays its price. The ``TOOL_CALL``
         is submitted or held afterwards. A call that repeats an earlier effect gets its recorded
@@ -237,8 +238,7 @@ class Toolbox:
             WorkParkedError: the call waits for a person.
             WorkFailedError: the call must not be repeated, and its outcome is unknown.
             OrderRecordError: the recorded result was erased.
-            UnknownToolError: the order allows a tool that does not exist.
-            ToolError: an installed tool cannot be used.
+            UnknownToolError, ToolError: the tool is allowed but does not exist, or cannot be used.
             RemitError: the guard's error, if the order is no longer this worker's.
             LedgerError: the ledger cannot be read or written.
         """
@@ -384,7 +384,7 @@ class Toolbox:
                 await self._permissions.request(tool, arguments, key, history.intents[key])
 
     def _text_for_model(self, key: str, result: ToolResult) -> str:
-        """Return a result as the model is shown it, with a note about changed arguments."""
+        """Return a result in the form for the model, with a note about changed arguments."""
         refused = result.status == "refused"
         return ("" if refused else self._permissions.note_of_edit(key)) + result_text(result)
 

@@ -35,7 +35,7 @@ _ARGUMENTS = "PRC-TOOLARGUMENTS-001"
 
 
 class ToolChooser:
-    """Chooses the tool that a message calls for, and runs it.
+    """The choice and the run of the tool that a message calls for.
 
     :meth:`choose` is called once for an order.
 
@@ -53,7 +53,7 @@ class ToolChooser:
         self.choice = Choice()
 
     async def choose(self, tools: Sequence[Tool], message: str) -> list[dict[str, Any]]:
-        """Run at most one tool; return its id, status and result in words, as a list of one object.
+        """Run at most one tool; return a list with its id, status and result in words.
 
         Makes up to two model calls, for the tool and for its arguments. The list is empty if no
         tool fits. A recorded choice of the order is repeated. The status is ``absent`` if the
@@ -155,7 +155,7 @@ class ToolChooser:
         history: Sequence[Message],
         schema: Mapping[str, Any],
     ) -> Any:
-        """Ask one question under a contract; return None for an answer outside the schema.
+        """Ask a question under a contract; return None for an answer outside the schema.
 
         A recorded answer is reused.
 

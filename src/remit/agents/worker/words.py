@@ -112,7 +112,7 @@ def is_grammar(stemmed: str) -> bool:
 
 
 def content_stems(words: Iterable[str]) -> list[str]:
-    """Return the stems of the content words; a negation is joined to the word it negates.
+    """Return the stems of the content words; a negation is joined to the negated word.
 
     Words of grammar, and words that only ask to be shown something, are left out.
 

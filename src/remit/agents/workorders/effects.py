@@ -119,6 +119,8 @@ _REQUIRED = ("tool_id", "arguments", "action", "status")
 def effects_text(effects: Sequence[Effect], where: str = "Before this message") -> str:
     """Return the report of effects for the model; empty without effects.
 
+    The report is a heading, :meth:`Effect.line` of each effect, and advice not to repeat them.
+
     Args:
         effects: the effects, in the order of the report.
         where: the first words of the report.
@@ -152,7 +154,8 @@ def effect_of(
 ) -> Effect:
     """Return the effect of a tool call from its entries.
 
-    Arguments and result are shortened; erased ones are empty.
+    Arguments and result are shortened; erased ones read ``(erased)``. The effect contains no
+    decision, and is not repeatable. A ``timeout`` counts as unknown.
 
     Args:
         start: the last ``TOOL_INTENT`` of the call.
@@ -204,6 +207,8 @@ def with_decision(effect: Effect, ledger: LedgerPort) -> Effect:
 
 def decided_by(decision: LedgerEntry) -> str:
     """Return a sentence that says who decided a request, how, and why.
+
+    A missing or erased reason is left out.
 
     Args:
         decision: the ``APPROVAL_GRANTED`` or ``APPROVAL_DENIED`` about a call with an unknown

@@ -115,7 +115,7 @@ class ApprovalNeeded:
 
 @dataclass(frozen=True, slots=True)
 class TurnResumed:
-    """Event: this process continues a turn that another process left unfinished.
+    """Event: an unfinished turn is continued, after an interruption or a wait for a person.
 
     Attributes:
         user_message: the message that the turn answers.

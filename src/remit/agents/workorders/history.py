@@ -40,10 +40,10 @@ class Answer:
 class OrderHistory:
     """The recorded steps of an order; each kind is read from the ledger once, on first use.
 
-    The worker reads completed calls of models and tools from here instead of repeating them. Only
-    exchanges of a worker in the order's own session count, because a client of the gateway can name
-    any order and must not become its memory. Exchanges made over HTTP are ignored. Every property
-    raises LedgerError if the ledger cannot be read. Later entries are not seen.
+    The worker reads completed calls of models and tools from here instead of repeating them. As
+    answers, only exchanges of a worker in the order's own session count, because a client of the
+    gateway can name any order and must not become its memory; exchanges made over HTTP are ignored.
+    Every property raises LedgerError if the ledger cannot be read. Later entries are not seen.
 
     Args:
         ledger: a handle that may read the order's ``ho1`` entries.
@@ -66,7 +66,6 @@ class OrderHistory:
         self.wo_id = wo_id
         self._session_id = session_id
         self.began: LedgerEntry | None = None
-        """The first ``WO_EXECUTING``; without one, nothing else is looked for."""
         if not fresh:
             self.began = next(self._entries("WO_EXECUTING", limit=1, with_content=False), None)
         if self.began is None:  # Every property of an order without a step is empty.
@@ -226,7 +225,7 @@ class OrderHistory:
 
     @cached_property
     def unnoted(self) -> list[LedgerEntry]:
-        """Successful exchanges without an ``LLM_CALL`` entry, because the worker died before it."""
+        """Successful exchanges without an ``LLM_CALL`` entry, because the worker died before."""
         return [entry for entry in self._exchanges if entry.id not in self._noted_exchanges]
 
     @cached_property
@@ -315,7 +314,7 @@ class OrderHistory:
     def effects(self) -> dict[str, Effect]:
         """Return the effect of each call that began, keyed by idempotency key, oldest first.
 
-        Calls of sub-agents are not included.
+        Calls that sub-agents made in their own sessions are not included.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -332,7 +331,8 @@ class OrderHistory:
 
         Returns:
             Objects with ``tool_id``, ``status``, ``arguments``, ``output`` and ``error``, oldest
-            first. Erased values are None, or empty for ``error``.
+            first. The status of a call without an end is ``unknown``. Erased values are None, or
+            empty for ``error``.
 
         Raises:
             LedgerError: the calls cannot be read.

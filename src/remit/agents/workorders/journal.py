@@ -73,8 +73,7 @@ class WriteBuffer:
         self._under_way.append(write)
 
     async def settle(self) -> None:
-        """Wait until all writes in progress are durable; raise the error of the first one that
-        failed.
+        """Wait until all writes in progress are durable; raise the error of the first failed write.
 
         The other writes are waited for too. Writes that are held are not sent. Afterwards no write
         counts as in progress.
@@ -147,11 +146,11 @@ class Journal:
         self._work_order_id = work_order_id
 
     def entry(self, event_type: str, work_order_id: str = "", /, **metadata: Any) -> LedgerEntry:
-        """Return a new entry without writing it.
+        """Return a new, unwritten entry, whose metadata names agent, session, order and tier.
 
         Args:
-            event_type: type of the entry.
-            work_order_id: order of the entry; by default the journal's.
+            event_type: type of the entry, and its decision.
+            work_order_id: order of the entry; by default the journal's, else the session's entry.
             metadata: further metadata.
         """
         work_order_id = work_order_id or self._work_order_id
@@ -175,7 +174,7 @@ class Journal:
         )
 
     async def write(self, event_type: str, work_order_id: str = "", /, **metadata: Any) -> str:
-        """Append an entry, wait until it and all earlier writes are durable, and return its id.
+        """Append an entry, wait for the entry and all earlier writes, and return its id.
 
         Held writes go first, in the same transaction.
 
@@ -227,7 +226,7 @@ class Journal:
         return write
 
     def note(self, event_type: str, **metadata: Any) -> None:
-        """Make an entry and hold it for the next transaction; nothing is durable yet.
+        """Make an entry for the next transaction; nothing is durable yet.
 
         Args:
             event_type: kind of the entry.
@@ -296,7 +295,8 @@ def plan_of(order: WorkOrder) -> dict[str, Any]:
     """Return the metadata of ``WO_PLANNED``: type, tier, parent, input, acceptance criteria and
     constraints.
 
-    A worker needs no more than these and the order's id.
+    A worker needs no more than these and the order's id. An output schema becomes JSON text. Empty
+    exclusions are left out.
 
     Args:
         order: the order.

@@ -144,8 +144,8 @@ class WorkOrderCost:
     def sum(cls, costs: Iterable[WorkOrderCost]) -> WorkOrderCost:
         """Return the sum of costs.
 
-        ``cost_usd`` is None if no cost has a use, or if one order used models at an unknown price.
-        Without costs all numbers are 0.
+        ``cost_usd`` is None if no order used a model or a priced tool, or if one used models at an
+        unknown price. Without costs all other numbers are 0.
 
         Args:
             costs: costs of orders.
@@ -155,7 +155,7 @@ class WorkOrderCost:
             for index, name in enumerate(cls.__slots__[:5]):
                 counts[index] += getattr(cost, name)
             elapsed_ms += cost.elapsed_ms
-            if cost.llm_calls or cost.total_tokens:
+            if cost.llm_calls or cost.total_tokens or cost.cost_usd is not None:
                 used, known = True, known and cost.cost_usd is not None
                 usd += Decimal(str(cost.cost_usd or 0))
         total = cls(*counts)
@@ -284,7 +284,7 @@ class Caller:
     idempotency_key: str
 
     def to_dict(self) -> dict[str, str]:
-        """Return the caller as ``SESSION_START`` records it."""
+        """Return the caller in the form that ``SESSION_START`` records."""
         return asdict(self)
 
     @classmethod
@@ -337,7 +337,7 @@ class Principal:
 
     @property
     def charged_to(self) -> tuple[str, ...]:
-        """Accounts that calls are charged to as well as those of the session.
+        """Accounts that calls are charged to, in addition to the session's.
 
         They are the key's, and then those of the sessions, orders and agents of the callers,
         outermost first.

@@ -65,7 +65,7 @@ class Usage:
         self.priced += 1
 
     def include(self, other: Usage) -> None:
-        """Add another sum to this one; the other is unchanged.
+        """Add another sum, which is not changed.
 
         Args:
             other: the sum to add.

@@ -93,7 +93,7 @@ class ServerProcess:
 
     @asynccontextmanager
     async def streams(self, ended: Callable[[str], None]) -> AsyncIterator[Any]:
-        """Start the server and yield its message streams; stop it at the end of the context.
+        """Start the server and yield its message streams; stop the server after the context.
 
         To stop it, its stdin is closed, then its process group gets SIGTERM and at last SIGKILL,
         each after ``stop_timeout_s``. Call it once. The server runs in a process group of its own.
@@ -225,7 +225,7 @@ def _message(line: bytes) -> JSONRPCMessage | None:
 
 
 def _batched(line: bytes) -> list[bytes]:
-    """Return the messages of a line; MCP 2025-03-26 lets servers send arrays of them."""
+    """Return the messages of a line; MCP 2025-03-26 lets servers send arrays of messages."""
     if not line.lstrip().startswith(b"["):
         return [line]
     try:

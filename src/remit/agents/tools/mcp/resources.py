@@ -40,10 +40,12 @@ class ContextTool(Offered):
 
 
 async def context_tools(client: Client, reserved: set[str]) -> list[Offered]:
-    """Return the tools for a server's resources and prompts, as far as it offers any.
+    """Return the definitions of Remit's tools for a server's resources and prompts.
 
-    Asks the server for the first page of each list. A list that is empty, or that the server
-    refuses, counts as not offered. Errors other than the server's refusals are let through.
+    They are ``list_resources`` and ``read_resource`` if the server offers a resource or a template,
+    and ``list_prompts`` and ``get_prompt`` if it offers a prompt. Asks the server for the first
+    page of each list. A list that is empty, or that the server refuses, counts as not offered.
+    Errors other than the server's refusals are let through.
 
     Args:
         client: the connected client.
@@ -88,8 +90,10 @@ async def call_context_tool(
 ) -> Any:
     """Return the result of a tool of :func:`context_tools`, as JSON or as text.
 
-    Calls the server. The server's lists and the prompt's text are compared with their pins; new
-    ones are pinned. Images come as an :class:`Illustrated`. A list shows changed items as pinned.
+    A list is ``{"resources": […], "templates": […]}`` or ``{"prompts": […]}``, without icons and
+    annotations; a resource or prompt is a text. Calls the server. The server's lists and the
+    prompt's text are compared with their pins; new ones are pinned. Images come as an
+    :class:`Illustrated`. A list shows changed items as pinned.
 
     Args:
         client: the connected client.

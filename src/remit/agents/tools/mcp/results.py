@@ -61,7 +61,8 @@ def tool_output(result: CallToolResult, questions: Sequence[str] = ()) -> Any:
 
     Media become short notes; images that a provider accepts are attached, at most 20, as an
     :class:`Illustrated`. Texts that only repeat the data are left out. A dict with ``text`` and
-    ``structuredContent`` holds both; declined questions are added.
+    ``structuredContent`` holds both. Declined questions follow a text, or join the data as
+    ``unanswered_questions``.
 
     Args:
         result: the server's answer.
@@ -173,7 +174,7 @@ def block_text(block: Any) -> str:
 
 
 def resource_text(contents: TextResourceContents | BlobResourceContents) -> str:
-    """Return the text of a resource; a short note for a binary one.
+    """Return the text of a resource; a short note for binary data.
 
     Args:
         contents: text or bytes of a resource.

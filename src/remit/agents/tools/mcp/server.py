@@ -123,7 +123,8 @@ class McpServer(Closeable):
         changed tool stays in the list with the description and schema of its pin, or without both
         if it has no pin; its calls are refused until a person accepts the change. If the server was
         made without pins, nothing is compared. Tools that the settings do not admit, or whose
-        schema is not valid, are left out. Opens a closed server again.
+        schema is not valid, are left out. A warning is logged for a changed tool, a schema that is
+        not valid, and an admitted tool that the server does not offer. Opens a closed server again.
 
         Raises:
             ToolError: the server does not start or answer in time, its program or an environment
@@ -178,7 +179,7 @@ class McpServer(Closeable):
         self._connection = None
 
     def _running(self) -> Connection:
-        """Return a connection that takes calls; it may still be starting.
+        """Return a connection that takes calls, possibly before its start has ended.
 
         Raises:
             ToolError: the server is closed, or its program or an environment variable is missing.
@@ -252,7 +253,7 @@ class McpServer(Closeable):
             raise self._failure(error, connection) from error
 
     def _checked_tools(self) -> list[Tool]:
-        """Return the present tools, after comparing them with the pins."""
+        """Compare the present tools with the pins, and return the tools."""
         offered = self._listed()
         made = self._made(offered)
         connection = self._connection

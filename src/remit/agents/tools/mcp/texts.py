@@ -51,7 +51,7 @@ class PinnedTexts:
         self._refused: dict[str, PinnedTool] = {}
 
     def listed(self, request: str, items: Any) -> list[dict[str, Any]]:
-        """Return the items of a list as they may be shown: changed ones as pinned.
+        """Return the items of a list in the form to show: a changed item as pinned.
 
         An item without a pin is pinned, and a change is recorded (``TOOL_PINNED``). An item that is
         refused and was never pinned keeps its name and says why. If several items have one key,
@@ -83,7 +83,7 @@ class PinnedTexts:
         ]
 
     def lists(self, found: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-        """Return lists, keyed by request, as they may be shown; see :meth:`listed`.
+        """Return lists, keyed by request, in the form to show; see :meth:`listed`.
 
         Args:
             found: the items of each list as the server sent them, keyed by request.

@@ -19,7 +19,7 @@ from remit.kernel.settings import McpServerSettings
 def mcp_transport(
     settings: McpServerSettings, secrets: McpSecrets
 ) -> tuple[Transport, ServerProcess | None]:
-    """Return the transport to a server, and the process that it will start; None for a URL.
+    """Return the transport to a server, and the process to be started; None for a URL.
 
     Nothing is started or opened yet.
 
@@ -43,7 +43,7 @@ def mcp_transport(
 async def web_streams(
     url: str, headers: Mapping[str, str], limit: int, connect_s: float
 ) -> AsyncIterator[Any]:
-    """Open the message streams to an MCP endpoint; close them at the end of the context.
+    """Yield the message streams to an MCP endpoint, open while the context lasts.
 
     There is no time limit for an answer; the caller sets it. In place of an answer longer than
     ``limit``, the reader gets a JSON-RPC error. Nothing is sent before the first message.
