@@ -54,14 +54,14 @@ _UNVOUCHED = (
 
 
 class Exporter:
-    """The export of one ledger, page by page.
+    """The export of a ledger, page by page. Each object makes a single export.
 
-    One object makes one export. ``None`` for ``progress`` calls nothing.
+    The constructor reads the end of the archived entries, and raises LedgerError if that fails.
 
     Args:
         store: the store of the ledger.
         checkpoints: its checkpoints, one of which the export contains.
-        progress: called with the number of entries done and their total.
+        progress: called with the number of entries done and their total; ``None`` for nothing.
         segments: all segments of the ledger, to write archived entries like all others; empty to
             leave them out.
     """
@@ -80,9 +80,10 @@ class Exporter:
     def export(self, target: str | Path | IO[bytes], kind: Format) -> int:
         """Write the ledger to a path or an open file (jsonl); return the number of entries.
 
-        A client that can sign first stores a new checkpoint. An export to a file is repeated, at
-        most twice, if content is erased during it. A file is replaced only by a complete one.
-        Folders are made. Tiles that exist already and are correct are not written again.
+        A client that can sign first stores a new checkpoint, if the ledger is writable. An export
+        to a file is repeated, at most twice, if content is erased during the export. A file is
+        replaced only by a complete one. Folders are made. Tiles that exist already and are correct
+        are not written again.
 
         Args:
             target: path of a file, path of a directory for tiles, or for jsonl an open binary file.
@@ -93,6 +94,7 @@ class Exporter:
             LedgerError: the target cannot be written, holds tiles of another log or newer ones;
                 tiles are requested without the segments of a ledger; pyarrow is missing; the ledger
                 is damaged; or content was erased during the export.
+            TlogError: the file ``checkpoint`` in the directory is no checkpoint.
             OSError: an open file cannot be written.
         """
         if self._archived and kind == "tiles":
@@ -144,7 +146,7 @@ class Exporter:
             ) from error
 
     def _jsonl(self, out: IO[bytes], signed: SignedCheckpoint | None) -> int:
-        """Write the entries that ``signed`` covers, or all without one; return their number."""
+        """Write the entries under ``signed``, or all if it is ``None``; return their number."""
         size = signed.checkpoint.size if signed is not None else self._store.count()
         key = self._checkpoints.key
         before = subjects_before(self._store.select)
@@ -316,7 +318,7 @@ class Exporter:
         return [found[seq] for seq in range(first, end)]
 
     def _parquet(self, out: IO[bytes]) -> int:
-        """Write the entries as one table, with content as JSON in its place."""
+        """Write the entries as a table, with content as JSON in its place."""
         try:
             import pyarrow
             import pyarrow.parquet
@@ -389,7 +391,7 @@ def _json(value: Any) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file atomically, because a reader may be fetching it; skip an equal file."""
+    """Write a file atomically, as a reader may be fetching the file; skip an equal file."""
     if path.exists() and path.stat().st_size == len(data) and path.read_bytes() == data:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -150,7 +150,7 @@ class _Lines:
         return new
 
     def _read_steps(self, ends: set[int]) -> dict[int, tuple[Any, ...]]:
-        """Steps by id, up to those that lines had."""
+        """Return steps by id, up to the steps of earlier lines."""
         found: dict[int, tuple[Any, ...]] = {}
         wanted = ends
         while wanted:

@@ -42,7 +42,7 @@ class LedgerTree:
         self._tiles: dict[tuple[int, int], list[bytes]] = {}
 
     def size(self) -> int:
-        """Return the number of leaves: the last sequence number and one. Archived entries count."""
+        """Return the number of leaves, archived ones included: 1 more than the last number."""
         rows = self._execute("SELECT seq FROM entries ORDER BY seq DESC LIMIT 1", ())
         return int(rows[0][0]) + 1 if rows else 0
 
@@ -130,7 +130,7 @@ class LedgerTree:
         return self._read([(level, index)])[level, index]
 
     def _read(self, tiles: Iterable[tuple[int, int]]) -> dict[tuple[int, int], list[bytes]]:
-        """Return the hashes of tiles by level and index, read in one statement."""
+        """Return the hashes of tiles by level and index, read in a single statement."""
         found: dict[tuple[int, int], list[bytes]] = {tile: [] for tile in tiles}
         leaves = f"SELECT 0, seq, {self._record_sql} FROM entries WHERE 0 = ? AND seq"
         packed = f"SELECT -1, idx * {TILE_WIDTH}, hash FROM tree_hashes WHERE level = 0 AND idx = ?"

@@ -132,7 +132,7 @@ _LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
 
 
 def begin(writer: Writer) -> None:
-    """Queue the beginning of a transaction that takes the one lock of a schema; nothing is sent.
+    """Queue the beginning of a transaction that takes a schema's only lock; nothing is sent.
 
     Appends, creation and migrations of a ledger wait for each other by this lock, which ends with
     the transaction.
@@ -151,7 +151,9 @@ def prepare(
     create: bool,
     require: Callable[[str, str], None] | None = None,
 ) -> None:
-    """Make or migrate the tables, one process at a time, and check the server's durability.
+    """Make or migrate the tables in a transaction, and check the server's durability.
+
+    Processes that do so at the same time wait for each other. Present tables are left alone.
 
     Args:
         writer: connected to the schema; dropped if a migration fails.
@@ -163,7 +165,8 @@ def prepare(
         LedgerKeyError: ``require`` refused the ledger's owner.
         LedgerFormatError: the tables belong to another program or a newer version, or cannot be
             migrated; they are unchanged.
-        LedgerError: there are no tables and ``create`` is False, or the server runs with fsync=off.
+        LedgerError: there are no tables and ``create`` is False, or the server runs with fsync=off,
+            which is found only after the tables were made.
         psycopg.Error: another statement failed, or the connection was lost.
     """
     there = {

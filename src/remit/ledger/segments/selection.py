@@ -133,7 +133,7 @@ def refers(tx: Clock, select: Execute, size: int) -> set[str]:
 
 
 def _staying(store: Store, end: int) -> set[str]:
-    """Return the sessions with open work, and those that something refers to."""
+    """Return the sessions with open work, and all others that something refers to."""
     found = _of_state(store.select, store)
     for sql in _OPEN:
         found.update(name for (name,) in store.select(sql, (end,)) if name is not None)
@@ -162,7 +162,7 @@ def _sessions(select: Execute, ids: Iterable[Any]) -> Iterator[str]:
 
 
 def _continued(store: Store, end: int) -> set[str]:
-    """Return the sessions before ``end`` whose conversation has an entry at or after it."""
+    """Return the sessions before ``end`` whose conversation has an entry from ``end`` on."""
     rows = store.select(
         "SELECT entry_id FROM response_ids WHERE length(entry_id) > 12 OR entry_id >= ?",
         (entry_id(end),),
@@ -199,7 +199,7 @@ def _learned_from(store: Store) -> set[str]:
 
 
 def _with_callers(store: Store, staying: set[str], end: int) -> set[str]:
-    """Return ``staying`` with all sessions that call or are called by one of them.
+    """Return ``staying`` with all sessions that call, or are called by, any of the sessions.
 
     Sessions with an entry at or after ``end`` count like those in ``staying``. The cost of an order
     is recorded in both sessions, so both stay together.

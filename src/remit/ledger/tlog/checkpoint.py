@@ -215,7 +215,7 @@ def _cosigned(text: str, timestamp: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TlogProof:
-    """An inclusion proof and the checkpoint that it leads to; ``str`` gives the text of its file.
+    """An inclusion proof with its checkpoint; ``str`` gives the text of the file.
 
     Attributes:
         index: index of the leaf, from 0.

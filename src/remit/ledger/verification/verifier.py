@@ -1,4 +1,4 @@
-"""The verification of one ledger, from the engine's file to the checkpoints."""
+"""The verification of a ledger, from the engine's file to the checkpoints."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _Range = tuple[int, int]  # first and last
 
 
 class Verifier:
-    """The verification of one ledger; each object verifies once.
+    """The verification of a ledger. Each object verifies once.
 
     Args:
         reopen: opens the store in another process.
@@ -294,7 +294,7 @@ class Verifier:
         return part
 
     def _entry_ranges(self, start: int, size: int, archived: int) -> Iterator[_Range]:
-        """Yield ranges of entries; below ``archived`` all of them, else those with rows."""
+        """Yield ranges of entries: below ``archived`` all ranges, else ranges with rows."""
         low = start
         while low < archived:
             yield low, min(low + _RANGE, size) - 1
@@ -302,7 +302,7 @@ class Verifier:
         yield from self._ranges("seq", "entries", low, size - 1)
 
     def _ranges(self, column: str, table: str, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of ids with rows in them, at multiples of one width from ``first``."""
+        """Yield ranges of ids that have rows, at multiples of the same width from ``first``."""
         low = first
         while low <= last:
             rows = self._store.select(

@@ -95,7 +95,7 @@ class Request:
 
 
 class Witness:
-    """A witness that cosigns trees which extend all trees it cosigned before.
+    """A witness, which cosigns only trees that extend all trees cosigned before.
 
     The object holds the private key; threads may share it. ``state`` is closed by its opener.
 
