@@ -38,7 +38,7 @@ from remit.ledger.tlog import (
     bundle_path,
     tile_path,
 )  # fmt: skip
-from remit.ledger.tree import LedgerTree
+from remit.ledger.tree import LedgerTree, missing_hash
 from remit.ledger.usage_tables import archived_usage
 
 Format = Literal["jsonl", "parquet", "tiles"]
@@ -257,6 +257,8 @@ class Exporter:
             index, place = divmod(seq, TILE_WIDTH)
             if seq == first or not place:
                 leaves = tree.tile(0, index)
+            if place >= len(leaves):
+                raise missing_hash(0, seq)
             leaf = base64.b64encode(leaves[place]).decode()
             yield orjson.dumps({"seq": seq, "leaf": leaf}) + b"\n"
 

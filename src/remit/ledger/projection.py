@@ -265,7 +265,8 @@ def fold_entries(
     content.
 
     An entry that its recorded writer may not write is ignored, unless the projection takes any
-    writer. An entry that cannot be applied is a finding of the state.
+    writer. An entry that cannot be applied is a finding of the state: it cannot be read, or a fold
+    raised ValueError, TypeError, KeyError or AttributeError.
 
     Args:
         select: reads the ledger; becomes the state's. Its errors are raised.

@@ -213,7 +213,7 @@ def places_of_segment(select: Callable[..., Any]) -> Places | None:
 
 
 def archived_ranges(store: Store) -> list[ArchivedRange]:
-    """Return the archived ranges, oldest first; the first begins at 0, each next at an end.
+    """Return the archived ranges, oldest first, without gaps from entry 0.
 
     The list is empty if nothing was archived, and for a segment.
 

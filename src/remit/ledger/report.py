@@ -189,8 +189,8 @@ def report_tree_hash(report: VerificationReport, level: int, index: int) -> None
     """Report that a stored tree hash differs from the root of its entries.
 
     Args:
-        report: receives the problem, without a sequence number.
-        level: level of the tile tree.
+        report: receives one problem of the kind ``tree``, without a sequence number.
+        level: level of the tile tree, from 1.
         index: number of the hash in its level.
     """
     width = TILE_WIDTH**level

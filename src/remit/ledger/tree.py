@@ -163,7 +163,7 @@ class LedgerTree:
             elif level >= 0:
                 tile = found[level, index]
                 if offset != len(tile):
-                    raise _missing(level, place - offset + len(tile))
+                    raise missing_hash(level, place - offset + len(tile))
                 tile.append(bytes(value) if level else leaf_hash(as_bytes(value)))
         return found
 
@@ -186,7 +186,7 @@ class LedgerTree:
                 self._tiles[level, index] = self.tile(level, index)
             part = self._tiles[level, index][offset : offset + end - first]
             if not part:
-                raise _missing(level, first)
+                raise missing_hash(level, first)
             found.extend(part)
             first += len(part)
         return found
@@ -232,7 +232,13 @@ def split_tile(hashes: bytes) -> list[bytes]:
         ) from error
 
 
-def _missing(level: int, index: int) -> LedgerFormatError:
+def missing_hash(level: int, index: int) -> LedgerFormatError:
+    """Return the error about a missing entry, or a missing hash above level 0.
+
+    Args:
+        level: level of the hash; 0 for entries.
+        index: sequence number of the entry, or number of the hash in its level.
+    """
     what = f"entry {index}" if level == 0 else f"the tree hash {index} of level {level}"
     return LedgerFormatError(
         f"The tree cannot be computed: {what} is missing.",

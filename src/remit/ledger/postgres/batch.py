@@ -166,6 +166,8 @@ class PostgresBatch(Batch):
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
         """Queue the collected rows and a statement; return its rows, which are read on first use.
 
+        Open stages write before.
+
         Args:
             sql: the statement, with ``?`` placeholders.
             parameters: values of the placeholders.

@@ -366,6 +366,8 @@ def purge(live: Store, segment: Store) -> int:
 def purge_all(ledger: LedgerClient, directories: Iterable[Path]) -> int:
     """Delete erased values from all segments in some directories; return their number.
 
+    Each segment notes the erasures, and is compacted if values were deleted.
+
     Args:
         ledger: the ledger, which records the erasures.
         directories: directories of segments, which are closed afterwards.

@@ -238,8 +238,8 @@ class WitnessState:
     def keep_evidence(self, reason: str, body: bytes, signed: SignedCheckpoint, held: Seen) -> bool:
         """Store a refused request that its log's key signed, once for each signed text and reason.
 
-        A log has room for 1,000 requests and 16,000,000 bytes. If there is no room, a fork replaces
-        the newest unproven requests.
+        A log has room for 1,000 requests and 16,000,000 bytes, the contradicted checkpoints
+        included. If there is no room, a fork replaces the newest unproven requests.
 
         Args:
             reason: :data:`FORK` or :data:`UNPROVEN`.
