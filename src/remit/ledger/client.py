@@ -231,8 +231,9 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         Attached segments are verified too, each alone and against the record.
 
         The returned report is complete whatever is stored: a check that cannot be finished is a
-        problem in it. If the ledger is sound and ``first`` is 0, a mark is written to the client's
-        ``marks`` for later runs. The ledger is not changed.
+        problem in it. If ``first`` is 0, entries that the last mark covers and that are missing or
+        differ are a problem; a sound ledger then gets a new mark in the client's ``marks``. The
+        ledger is not changed.
 
         Args:
             checkpoint: a signed checkpoint held outside, which exposes a ledger that was cut off or

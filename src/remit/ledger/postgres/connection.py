@@ -144,7 +144,7 @@ def without_settings(url: str) -> tuple[str, dict[str, str]]:
 
     Parameters that libpq does not know, such as ``search_path``, are settings. A URL without a
     host, and no host in the environment, gets the usual socket directories and ``localhost``.
-    ``database`` and ``ssl`` become libpq's ``dbname`` and ``sslmode``.
+    ``database`` and ``ssl`` become ``dbname`` and ``sslmode``. User and password are quoted anew.
 
     Args:
         url: a PostgreSQL URL.

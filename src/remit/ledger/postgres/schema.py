@@ -153,7 +153,8 @@ def prepare(
 ) -> None:
     """Make or migrate the tables in a transaction, and check the server's durability.
 
-    Processes that do so at the same time wait for each other. Present tables are left alone.
+    Processes that do so at the same time wait for each other. Tables of the present layout are not
+    changed.
 
     Args:
         writer: connected to the schema; dropped if a migration fails.
@@ -163,8 +164,8 @@ def prepare(
 
     Raises:
         LedgerKeyError: ``require`` refused the ledger's owner.
-        LedgerFormatError: the tables belong to another program or a newer version, or cannot be
-            migrated; they are unchanged.
+        LedgerFormatError: the tables belong to another program or a newer version, a view has a
+            table's name, or the tables cannot be migrated; nothing was changed.
         LedgerError: there are no tables and ``create`` is False, or the server runs with fsync=off,
             which is found only after the tables were made.
         psycopg.Error: another statement failed, or the connection was lost.

@@ -403,9 +403,9 @@ def check_segments(
 ) -> VerificationReport:
     """Return the result of verifying segments, each alone and against the record of its ledger.
 
-    Nothing is changed. A check that cannot be finished is a problem. Problems name the segment; an
-    archived range without a segment is a problem, and a foreign segment or an interrupted copy a
-    note.
+    Nothing is changed. Problems are of the kind ``archive`` and name the segment. A check that
+    cannot be finished, and an archived range without a segment, are problems; a foreign segment and
+    an interrupted copy are notes.
 
     Args:
         ledger: the ledger.

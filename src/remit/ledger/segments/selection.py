@@ -117,10 +117,11 @@ def sessions_of(store: Store) -> Iterator[tuple[str, list[tuple[str, int]]]]:
 
 
 def refers(tx: Clock, select: Execute, size: int) -> set[str]:
-    """Return the sessions that became active since the ledger had ``size`` entries.
+    """Return the sessions that continue or are in use, so that their entries must stay.
 
     These are sessions with an entry at or after ``size``, and sessions that rows of state refer to:
-    calls in flight, orders, leases, objects and batches of providers, and stored answers.
+    calls in flight, orders, unexpired leases, objects and batches of providers, and unexpired
+    stored answers.
 
     Args:
         tx: the clock by which leases end.

@@ -54,7 +54,8 @@ def check_unnamed_subjects(
 ) -> None:
     """Report rows of ``content_subjects`` that no entry commits to.
 
-    Rows of entries from before records committed to subjects are not reported.
+    Rows of entries from before records committed to subjects are not reported. If there are no more
+    rows than named values, nothing is compared: :func:`check_subjects` then finds the fault.
 
     Args:
         report: receives the problems.

@@ -28,7 +28,7 @@ _MAX_ROWS = 20  # rows of one table
 
 
 def last_id(report: VerificationReport, store: Store, column: str, table: str) -> int | None:
-    """Return the greatest id below 2⁵³; ``None`` if the table is empty.
+    """Return the greatest id below 2⁵³; ``None`` if the table has none.
 
     No writer makes greater ids. A table that cannot be read is a problem in ``report``, and gives
     ``None``.
@@ -51,7 +51,8 @@ def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
     A table that cannot be read is a problem too; nothing is raised.
 
     Args:
-        report: receives the problems, at most 20 for each table and check.
+        report: receives the problems, of the kind ``store`` and without sequence numbers; at most
+            20 for each table and check.
         store: the store of the ledger.
         size: number of entries when the verification began.
     """
@@ -165,9 +166,9 @@ def check_erasures(report: VerificationReport, store: Store, known: int) -> None
 
 
 def check_upper_tree(report: VerificationReport, store: Store, roots: list[bytes]) -> None:
-    """Report wrong hashes above the first level, and hashes of entries that do not exist.
+    """Report wrong or missing hashes above the first level, and hashes of missing entries.
 
-    Raise LedgerError if the ledger cannot be read.
+    The problems are of the kind ``tree``. Raise LedgerError if the ledger cannot be read.
 
     Args:
         report: receives the problems.

@@ -82,7 +82,8 @@ class Verifier:
         """Return the result of :meth:`LedgerClient.verify`; write a mark if the ledger is sound.
 
         Tables of other parts, the stored head and segments are not checked here. An error of a
-        check is a problem of the report. A mark is written only if ``first`` is 0.
+        check is a problem of the report; so are entries under the last mark that are missing or
+        differ. Marks are read and written only if ``first`` is 0.
 
         Args:
             outside: a signed checkpoint that the caller held; ``None`` if there is none.
