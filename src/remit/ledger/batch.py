@@ -191,8 +191,8 @@ class Batch(ABC):
     def forget(self) -> None:
         """Flush, and forget known content values and message steps, which are then looked up again.
 
-        So are the commitments that this process remembers across transactions. Call this after rows
-        of content were deleted.
+        The commitments that this process remembers are forgotten too, also those of other ledgers.
+        Call this after rows of content were deleted.
         """
         self.flush()
         self._asked = None

@@ -364,7 +364,8 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
             LedgerError: the target cannot be written, or contains tiles of another log or newer
                 ones; tiles are requested and not all segments are attached; the extra is not
                 installed; the ledger is damaged; or content was erased during the export.
-            InvalidInputError: there is no such format.
+            InvalidInputError: there is no such format, or an open file is to get another than
+                ``jsonl``.
             TlogError: the file ``checkpoint`` in the target is no checkpoint.
             OSError: an open file cannot be written.
         """

@@ -335,11 +335,11 @@ def is_message_list(value: Any) -> bool:
 def encode_content(content: Content) -> Encoded:
     """Return the encoded form of a content value.
 
-    A value that RFC 8785 cannot carry is encoded as its exact JSON text. In a list of messages that
-    applies to each message; most are equal to their RFC 8785 encoding.
+    A value that RFC 8785 cannot carry is encoded as its exact JSON text; in a list of messages,
+    each message by itself. An encoding that the content brings along is returned as given.
 
     Args:
-        content: the value, or its known encoding, which is not checked.
+        content: the value, or its known encoding.
 
     Returns:
         One encoded value, or one for each message of a list; and the form: ``exact`` if any part is

@@ -12,10 +12,11 @@ import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, get_args
 
 import orjson
 
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.files import replacing
 from remit.kernel.json_text import dump
 from remit.ledger.checkpoints import Checkpoints
@@ -90,6 +91,8 @@ class Exporter:
             kind: ``jsonl``, ``tiles`` or ``parquet``.
 
         Raises:
+            InvalidInputError: there is no such format, or an open file is to get another than
+                jsonl.
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
             LedgerError: the target cannot be written, holds tiles of another log or newer ones;
                 tiles are requested without the segments of a ledger; pyarrow is missing; the ledger
@@ -97,6 +100,13 @@ class Exporter:
             TlogError: the file ``checkpoint`` in the directory is no checkpoint.
             OSError: an open file cannot be written.
         """
+        is_path = isinstance(target, (str, Path))
+        kinds: tuple[str, ...] = get_args(Format) if is_path else ("jsonl",)
+        if kind not in kinds:
+            raise InvalidInputError(
+                f"{kind!r} is no format of an export to {'a path' if is_path else 'an open file'}.",
+                next_step=f"Use {' or '.join(kinds)}.",
+            )
         if self._archived and kind == "tiles":
             raise LedgerError(
                 f"Entries before {entry_id(self._archived)} were archived, and their records are "
@@ -104,7 +114,9 @@ class Exporter:
                 next_step="Give their segments: `remit ledger export --tiles --archive DIR`.",
             )
         can_sign = self._checkpoints.signer is not None
-        for attempt in range(1, _ATTEMPTS + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             signed = self._checkpoint(can_sign)
             try:
                 if isinstance(target, (str, Path)):
@@ -120,7 +132,6 @@ class Exporter:
                     or not self._late_erasure(signed.checkpoint.size)
                 ):
                     raise
-        raise AssertionError("unreachable")
 
     def _checkpoint(self, can_sign: bool) -> SignedCheckpoint | None:
         """Return the export's checkpoint: a new one, or the latest if none can be stored."""

@@ -35,7 +35,7 @@ def lines_of(store: Store, seqs: Iterable[int]) -> Iterator[Line]:
         seqs: sequence numbers in ascending order.
 
     Raises:
-        LedgerFormatError: an entry is not there.
+        LedgerFormatError: an entry is not there, or a record or value cannot be read.
         LedgerError: the ledger cannot be read.
     """
     lines = _Lines(store)

@@ -354,8 +354,8 @@ def filled_metadata(record: dict[str, Any], resolve: Resolve) -> dict[str, Any]:
     """Return a copy of a record's metadata with its content, and the ``context_hash`` of an
     exchange.
 
-    The hash is added to an ``EXCHANGE`` that states a dispatch, a prompt or a body (``cut``), and
-    no hash itself. The mark of erased content takes its place if a part was erased.
+    The hash is added to an ``EXCHANGE`` that states a dispatch, and a prompt or body (``cut``), but
+    no hash. The mark of erased content takes its place if a part was erased.
 
     Args:
         record: the parsed record of an entry, which is not changed.

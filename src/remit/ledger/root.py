@@ -77,7 +77,7 @@ def open_root_ledger(
 
 
 def remember_place(root: Root, settings: LedgerSettings) -> None:
-    """Note in the root that its ledger is in PostgreSQL; refuse to open a file in its place later.
+    """Note in the root that its ledger is in PostgreSQL, or refuse settings without the database.
 
     The file ``ledger.place`` holds the database's name and host, without user and password. If it
     cannot be written, nothing is noted. Without the note, a forgotten variable would look like a

@@ -366,7 +366,7 @@ class Store(Reader):
         """Return milliseconds, by the monotonic clock, since the last outage ended.
 
         Without an outage the number is about 10¹². During an outage the time counts from the end of
-        the outage before. A store of a server also asks it, and may raise LedgerError.
+        the outage before. A store on a server also asks the server, and may raise LedgerError.
         """
         return int((time.monotonic() - self.outage.ended) * 1000)
 

@@ -122,7 +122,7 @@ class LedgerWrites:
         Args:
             work: entries and functions of the transaction, in order, all or none; or one function.
             subject_id: the person that the entries' content is about; ``None`` for none. Prepared
-                entries have their own.
+                entries have their own, and functions ignore it.
 
         Returns:
             A future of the running loop: a list with an entry's id or a function's result for each

@@ -94,6 +94,7 @@ class SqliteStore(Store):
                 )
             self._writer = connect(path, lock_timeout_s, require)
             self._reader = connect(path, lock_timeout_s, require)
+            self._same = SameFile(path, self._writer)
         except OSError as error:
             raise LedgerError(
                 f"The ledger {path} cannot be opened: {error.strerror or error}.",
@@ -103,7 +104,6 @@ class SqliteStore(Store):
         self._read_lock = threading.Lock()
         self._turns = Turns(path.absolute().parent)
         self._clock = BootClock()
-        self._same = SameFile(path, self._writer)
         self.outage = Outage()
         try:
             self.segment = places_of_segment(self.select)
