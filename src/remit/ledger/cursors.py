@@ -35,11 +35,11 @@ from remit.ledger.tlog import Checkpoint, VerifierKey
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
-_MOST_ENTRIES = 200  # A request of them is below the 20 MB that receivers of OTLP accept.
+_MAX_ENTRIES = 200  # A request of them is below the 20 MB that receivers of OTLP accept.
 # A record, a record with content, and a proof each begin a line with one of these texts.
 _STARTS = (b'{"decision":', b'{"event_type":', b'{"format":')
 _LINE = re.compile(b"|".join(map(re.escape, _STARTS)))
-_MOST_STARTS = 20  # Each of them is read to the end of the line.
+_MAX_STARTS = 20  # Each of them is read to the end of the line.
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def make_batch(
             the cursor's.
         LedgerError: as by :func:`~remit.ledger.extracts.make_extract`.
     """
-    last = min(end, cursor.next + _MOST_ENTRIES)
+    last = min(end, cursor.next + _MAX_ENTRIES)
     proof = make_extract(ledger, {"first": cursor.next, "end": last})
     records: list[str] = proof.pop("records")
     cursor._require_after(json.loads(records[0])["previous_hash"])
@@ -348,7 +348,7 @@ def _cut_line(text: bytes) -> tuple[bytes, bytes, Any]:
     Such a text arises if the file was rotated before the export went on, and the files are joined.
     The line is empty if no whole line ends the text.
     """
-    for place in itertools.islice(_LINE.finditer(text, 1), _MOST_STARTS):
+    for place in itertools.islice(_LINE.finditer(text, 1), _MAX_STARTS):
         cut, line = text[: place.start()], text[place.start() :]
         with contextlib.suppress(JsonTextError):
             return cut, line, load_unique(line, keep_halves=True)

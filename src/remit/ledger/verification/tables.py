@@ -93,7 +93,7 @@ def check_info(report: VerificationReport, store: Store, key: VerifierKey | None
     Unknown names are problems too. A ledger that never signed needs no owner.
 
     Args:
-        report: receives the problems.
+        report: receives the problems, of the kind ``store`` and without sequence numbers.
         store: the store of the ledger.
         key: the ledger's key; ``None`` leaves the owner unchecked.
 
@@ -129,7 +129,7 @@ def check_unnamed_steps(
     Raise LedgerError if the ledger cannot be read.
 
     Args:
-        report: receives the problems.
+        report: receives the problems, of the kind ``messages`` and without sequence numbers.
         store: the store of the ledger.
         first_step: steps with lower ids were checked before.
         first_seq: lists of entries with lower numbers were checked before.
@@ -150,7 +150,8 @@ def check_erasures(report: VerificationReport, store: Store, known: int) -> None
     Raise LedgerError if the ledger cannot be read.
 
     Args:
-        report: receives the problems, and the number of values by ``ERASURE`` entry.
+        report: receives the problems, of the kind ``erasure``, and the number of values by
+            ``ERASURE`` entry.
         store: the store of the ledger.
         known: ``ERASURE`` entries with lower numbers are taken as sound.
     """
