@@ -21,6 +21,7 @@ from remit.ledger import (
     ScopedLedger,
     ScopeError,
     Transaction,
+    entries_of,
 )
 
 
@@ -124,6 +125,13 @@ async def test_content_is_shared_across_a_failing_unit(ledger: LedgerClient) -> 
 
 async def _wait(future: asyncio.Future[Any]) -> Any:
     return await future
+
+
+def test_ids_of_no_entry_are_skipped(ledger: LedgerClient) -> None:
+    own = ledger.write(_entry())
+    ids = ["LED-ffffffffffffffffff", "LED-0000002a", "other", own]
+    assert [entry.id for entry in ledger.read_many(ids)] == [own]
+    assert [*entries_of(ledger.select, [*ids, None])] == [own]
 
 
 def test_orphans_are_dispatches_without_an_end(ledger: LedgerClient) -> None:

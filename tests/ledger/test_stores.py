@@ -6,6 +6,8 @@ import contextlib
 import threading
 import time
 from pathlib import Path
+from typing import cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -25,6 +27,7 @@ from remit.ledger import (
     Transaction,
     content,
 )
+from remit.ledger.exports import Format
 from remit.ledger.stores import open_store
 from remit.ledger.tlog import Signer
 from tests.support.postgres import PostgresServer
@@ -313,6 +316,30 @@ def test_a_ledger_whose_end_is_unsigned_is_exported_from_a_read_only_medium(
     with LedgerClient(tmp_path / "again.db") as client:
         report = client.import_jsonl(tmp_path / "all.jsonl", key=SIGNER.verifier_key)
         assert (report.entries, report.checkpoint) == (signed, "held")
+
+
+def test_a_file_that_vanishes_while_it_is_opened_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger.db"
+    LedgerClient(path).close()
+    gone = Mock(side_effect=FileNotFoundError(2, "gone"))
+    monkeypatch.setattr("remit.ledger.sqlite.store.SameFile", gone)
+    with pytest.raises(LedgerError, match=r"ledger\.db cannot be opened: gone"):
+        LedgerClient(path)
+
+
+def test_an_export_in_another_format_is_refused(tmp_path: Path) -> None:
+    path, unknown = tmp_path / "out", cast("Format", "csv")
+    others: tuple[Format, ...] = ("tiles", "parquet")
+    with LedgerClient(tmp_path / "ledger.db", signer=SIGNER) as client:
+        client.write(_note(1))
+        with pytest.raises(InvalidInputError, match="'csv' is no format of an export to a path"):
+            client.export(path, format=unknown)
+        for name in others:
+            with path.open("wb") as file, pytest.raises(InvalidInputError, match=name):
+                client.export(file, format=name)
+    assert path.read_bytes() == b""
 
 
 def test_erasing_an_entry_takes_what_it_shows_and_what_quotes_it(target: str) -> None:

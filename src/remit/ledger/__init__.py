@@ -1,4 +1,4 @@
-"""The ledger: one append-only record, its format, its stores and its verification.
+"""The ledger: an append-only record, its format, its stores and its verification.
 
 The room owns entries, commitments to content, the Merkle tree, checkpoints, erasure, segments,
 exports, and every table of the database. The room knows no meaning of an event beyond the keys

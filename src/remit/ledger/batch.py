@@ -1,4 +1,4 @@
-"""The units of one transaction on any engine, and the rows that they add to the tables.
+"""The units of a transaction on any engine, and the rows that the units add to the tables.
 
 Rows are collected and written in multi-row statements, which gives a large batch most of its speed.
 Reading through the transaction flushes them first.
@@ -42,11 +42,10 @@ Rows = dict[str, list[tuple[Any, ...]]]
 
 
 class Batch(ABC):
-    """The units of one transaction: entries, steps in their stages, and calls.
+    """The units of a transaction: entries, steps in their stages, and calls.
 
     The engine's subclass begins the transaction before it makes the batch, calls :meth:`set_head`,
-    and commits after :meth:`flush`. Rows are collected by table and inserted together. One thread
-    uses a batch, and only within its transaction.
+    and commits after :meth:`flush`. One thread uses a batch, and only within its transaction.
 
     Args:
         content_keys: metadata keys whose values are content.
@@ -119,7 +118,7 @@ class Batch(ABC):
 
     @abstractmethod
     def _savepoint(self, verb: str) -> None:
-        """Run ``SAVEPOINT``, ``ROLLBACK TO`` or ``RELEASE`` for the one savepoint."""
+        """Run ``SAVEPOINT``, ``ROLLBACK TO`` or ``RELEASE`` for the only savepoint."""
 
     @abstractmethod
     def _is_lost(self, error: Exception) -> bool:
@@ -140,11 +139,12 @@ class Batch(ABC):
         return self._read(sql, parameters)
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
-        """Collect the rows of one entry, written by the next flush, and return the entry's id.
+        """Collect the rows of an entry, written by the next flush, and return the entry's id.
 
         The entry gets the next sequence number and the wall clock's time, which may lie before the
-        last entry's; that is logged. Fields of ``entry`` itself are not filled. An entry that
-        completes a tile of 256 also stores the tile's tree hashes, which flushes.
+        last entry's; a step of a second or more is logged. Fields of ``entry`` itself are not
+        filled. Content is looked up first, as the values of a session are stored once. An entry
+        that completes a tile of 256 also stores the tile's tree hashes, which flushes.
 
         Raises:
             InvalidInputError: the entry cannot be recorded.
@@ -191,8 +191,8 @@ class Batch(ABC):
     def forget(self) -> None:
         """Flush, and forget known content values and message steps, which are then looked up again.
 
-        The commitments that this process remembers across transactions are forgotten too. Call this
-        after rows of content were deleted in the transaction.
+        The commitments that this process remembers are forgotten too, also those of other ledgers.
+        Call this after rows of content were deleted.
         """
         self.flush()
         self._asked = None
@@ -201,7 +201,7 @@ class Batch(ABC):
         forget_commitments()
 
     def restore(self, table: str, row: tuple[Any, ...]) -> None:
-        """Collect a row of an export or archive unchanged; the caller has checked it.
+        """Collect a row of an export or archive unchanged and unchecked.
 
         A row of ``entries`` becomes the last entry, and completes tiles as :meth:`append` does.
         Other tables are flushed at 256 rows.
@@ -287,7 +287,7 @@ class Batch(ABC):
     def _committed(
         self, prepared: Prepared, seq: int
     ) -> tuple[dict[bytes, Known], dict[Key, Known | None], list[tuple[Any, ...]]]:
-        """Return the content values by digest, the new ones by key, and rows for those."""
+        """Return the content values by digest, the new values by key, and new rows."""
         if self._asked is not None:
             asked, self._asked = self._asked, None
             self._learn(*asked)
@@ -377,7 +377,7 @@ class Batch(ABC):
         return self._read(sql, parameters)
 
     def look_up(self, units: Sequence[Unit]) -> None:
-        """Find which values of prepared entries are stored already, in one statement.
+        """Look up, in a single statement, which values of prepared entries are stored already.
 
         The answer is held for the first entry with content. Values of entries that are not
         prepared, or have no session, are not looked up.
@@ -394,12 +394,12 @@ class Batch(ABC):
             self._asked = keys, self._find_contents([*keys])
 
     def open_stages(self, units: Sequence[Unit]) -> None:
-        """Open one stage for all steps of a kind among ``units``, so that their rows are read
+        """Open a stage for each kind of step among ``units``, so that a kind's rows are read
         together.
 
-        A stage that fails here is opened again by its first step, which gets the error. Of openers
-        that are one method of several objects, only the first is opened here. Errors of the engine
-        (:attr:`ENGINE_ERRORS`) are raised.
+        If opening fails here, the first step opens the stage again and gets the error. Of openers
+        that are the same method of several objects, only the first is opened here. Errors of the
+        engine (:attr:`ENGINE_ERRORS`) are raised.
 
         Args:
             units: units of the transaction, before any of them runs.
@@ -419,7 +419,7 @@ class Batch(ABC):
                 self._stages.pop(opener, None)
 
     def do(self, unit: Unit) -> Any:
-        """Run one unit; return its result, or an error of its own, which is not raised.
+        """Run a unit; return its result, or its own error, which is not raised.
 
         A unit with an error leaves no rows. A unit with a call, or with several entries, flushes
         first and runs in a savepoint. If the engine refused a statement there, the error is a
@@ -453,7 +453,7 @@ class Batch(ABC):
         return stage
 
     def _of_kind(self, opener: StageOpener) -> list[StageOpener]:
-        """Return the open stages with the same rows: those of the same method of any object."""
+        """Return the open stages of the same kind: of the same method of any object."""
         kind = getattr(opener, "__func__", opener)
         return [other for other in self._stages if getattr(other, "__func__", other) == kind]
 

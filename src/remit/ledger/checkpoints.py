@@ -1,4 +1,4 @@
-"""Signed tree heads and the proofs that lead to them."""
+"""Signed tree heads, and proofs that lead to a head."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Checkpoints:
         self.signer = signer
 
     def latest(self) -> SignedCheckpoint | None:
-        """Return the greatest stored checkpoint with its cosignatures; ``None`` without one.
+        """Return the greatest stored checkpoint with its cosignatures; ``None`` if there is none.
 
         Checkpoints that are damaged, not signed by the key, or of more entries than there are, are
         skipped. At most the 100 greatest are tried.
@@ -130,8 +130,10 @@ class Checkpoints:
             execute: runs a statement in the first transaction on the database.
 
         Raises:
-            LedgerRollbackError: the database is an older copy, or another history.
-            LedgerFormatError: the database does not extend its own checkpoints.
+            LedgerRollbackError: the database is an older copy, has another history or another
+                owner, or was forked since ``key`` was read.
+            LedgerFormatError: the database does not extend its own checkpoints, or stored hashes
+                are missing.
             LedgerKeyError: the stored head cannot be read.
         """
         if self.key is None or self._kept is None:
@@ -180,7 +182,8 @@ class Checkpoints:
         """Sign the present tree, store the checkpoint and return the note as text.
 
         The head next to the key is advanced before the checkpoint is stored. If the tree has not
-        grown, the stored checkpoint of it is returned. At most one checkpoint of a size is stored.
+        grown, the stored checkpoint of it is returned. A stored checkpoint of the same size that is
+        damaged is replaced.
 
         Raises:
             LedgerRollbackError: the ledger does not extend the head stored with the key.
@@ -188,7 +191,8 @@ class Checkpoints:
             LedgerKeyError: the head next to the key cannot be read.
             LedgerWriteError: the head or the checkpoint cannot be written.
             NoSignerError: there is no private key.
-            LedgerError: the ledger cannot be read.
+            LedgerClosedError: the client is closed.
+            LedgerError: the ledger cannot be read, or the call is inside a transaction.
         """
         return self.sign_in(self._transact)
 
@@ -290,8 +294,7 @@ class Checkpoints:
         return str(name), note
 
     def add_cosignatures(self, signed: SignedCheckpoint) -> None:
-        """Add the cosignatures of a checkpoint to the stored one with the same text, in one
-        transaction.
+        """Add signature lines to the stored checkpoint with the same text, each key's once.
 
         Args:
             signed: the checkpoint with cosignatures, which are not verified here.
@@ -313,7 +316,7 @@ class Checkpoints:
         self._transact(add)
 
     def covering(self, seq: int) -> SignedCheckpoint | None:
-        """Return the smallest stored checkpoint that covers an entry; ``None`` without one.
+        """Return the smallest stored checkpoint that covers an entry; ``None`` if there is none.
 
         Checkpoints are skipped as by :meth:`latest`; at most 100 are tried. Whether the entry
         exists is not checked.
@@ -362,7 +365,7 @@ class Checkpoints:
     def multiproof(self, seqs: Sequence[int], size: int) -> Iterator[bytes]:
         """Yield the hashes that prove the records of ``seqs`` in the tree of ``size`` entries.
 
-        They are the roots of the largest subtrees without any of the entries, left to right.
+        The hashes are the roots of the largest subtrees without any of the entries, left to right.
 
         Args:
             seqs: sequence numbers below ``size``, ascending.
@@ -442,7 +445,7 @@ class Checkpoints:
             raise not_owned(owner, key, self._store.location)
 
     def owner(self) -> str:
-        """Return the verifier key that the ledger belongs to, as text; empty before it has one.
+        """Return the verifier key that the ledger belongs to, as text; empty if it has no key yet.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -451,7 +454,7 @@ class Checkpoints:
 
 
 def _store(signed: SignedCheckpoint, key: VerifierKey, tx: Transaction) -> str:
-    """Store a checkpoint unless one of its size exists; return the stored one."""
+    """Store a checkpoint, unless an equal tree head is stored; return the stored note."""
     size = signed.checkpoint.size
     rows = tx.execute("SELECT note FROM checkpoints WHERE size = ?", (size,))
     there = _parsed(size, rows[0][0], key) if rows else None

@@ -45,9 +45,9 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         ledger_path: another name of ``path_or_url``; give one of the two.
         settings: content keys and limits; ``None`` for the shipped defaults.
         create: True to make the file or the tables if there are none; False raises LedgerError
-            then.
-        signer: the ledger's private key, with which checkpoints are signed as the ledger grows. The
-            ledger is bound to the key on first use. ``None`` signs nothing.
+            then. A ledger of an earlier layout is migrated in either case.
+        signer: the ledger's private key, with which checkpoints are signed as the ledger grows. A
+            ledger without an owner is bound to the key, in a transaction. ``None`` signs nothing.
         verifier_key: the public key that checkpoints are checked by, if there is no ``signer``;
             ``None`` leaves checkpoints unchecked.
         marks: the files from which later checks continue; ``None`` for none.
@@ -57,10 +57,12 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
 
     Attributes:
         checkpoints: signed tree heads, their cosignatures, and consistency proofs.
+        marks: as given.
 
     Raises:
         InvalidInputError: neither or both of ``path_or_url`` and ``ledger_path`` are given.
-        LedgerFormatError: the path or database holds something else.
+        LedgerFormatError: the path or database holds something else, is damaged, or is of a newer
+            version; or ``kept`` is given and it holds a segment.
         LedgerKeyError: the ledger belongs to another key.
         LedgerError: the ledger cannot be opened or made.
     """
@@ -146,7 +148,7 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         """Read, search, verify, export and erase the segments in some directories too.
 
         The segments stay attached until :meth:`detach`, or until the client is closed. All threads
-        see them. Attaching a segment twice opens it twice.
+        see them. Attaching a segment twice opens it twice. After an error none is attached.
 
         Args:
             directories: directories that ``remit ledger segment --out`` was given.
@@ -173,7 +175,7 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         """Return the canonical records of some entries by sequence number, ascending.
 
         Entries of attached segments are included. Without attached segments only the database is
-        read.
+        read, so archived entries are left out.
 
         Args:
             condition: an SQL condition on ``entries``, with ``?`` placeholders.
@@ -203,10 +205,11 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         any.
 
         Raises:
-            LedgerRollbackError: the database was replaced, or lacks entries.
+            LedgerRollbackError: the database was replaced, lacks entries, or does not extend the
+                stored head.
             LedgerKeyError: the stored head cannot be read.
-            LedgerError: the database cannot be read.
             LedgerFormatError: stored tree hashes are missing.
+            LedgerError: the database cannot be read.
         """
         self._store.require_seen()
         if not self._store.is_held and (problem := self.checkpoints.problem()):
@@ -228,8 +231,9 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         Attached segments are verified too, each alone and against the record.
 
         The returned report is complete whatever is stored: a check that cannot be finished is a
-        problem in it. If the ledger is sound and ``first`` is 0, a mark is written for later runs.
-        The ledger is not changed.
+        problem in it. If ``first`` is 0, entries that the last mark covers and that are missing or
+        differ are a problem; a sound ledger then gets a new mark in the client's ``marks``. The
+        ledger is not changed.
 
         Args:
             checkpoint: a signed checkpoint held outside, which exposes a ledger that was cut off or
@@ -289,10 +293,10 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         return report.verified, [str(problem) for problem in report.problems]
 
     def checkpoint(self) -> str:
-        """Sign the present tree, store the checkpoint and return it (C2SP tlog-checkpoint).
+        """Sign the present tree, store the checkpoint and return its text (C2SP tlog-checkpoint).
 
         If the tree has not grown, the stored checkpoint of it is returned. The head stored with the
-        key is replaced first.
+        key is replaced before the checkpoint is stored.
 
         Raises:
             LedgerRollbackError: the ledger does not extend the head stored with the key.
@@ -309,7 +313,10 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         """Return a proof that an entry is in the log, verifiable offline (C2SP tlog-proof).
 
         The proof refers to the smallest stored checkpoint that covers the entry. If there is none,
-        a new one is signed and stored. Archived entries can be proven too.
+        a new one is signed and stored. Archived entries can be proven too, without their segment.
+
+        Args:
+            entry_id: id of the entry.
 
         Raises:
             EntryNotFoundError: there is no such entry.
@@ -357,7 +364,9 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
             LedgerError: the target cannot be written, or contains tiles of another log or newer
                 ones; tiles are requested and not all segments are attached; the extra is not
                 installed; the ledger is damaged; or content was erased during the export.
-            InvalidInputError: there is no such format.
+            InvalidInputError: there is no such format, or an open file is to get another than
+                ``jsonl``.
+            TlogError: the file ``checkpoint`` in the target is no checkpoint.
             OSError: an open file cannot be written.
         """
         if self._segments:
@@ -372,9 +381,10 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         key: VerifierKey | None = None,
         progress: Progress | None = None,
     ) -> ImportReport:
-        """Read an export into this ledger, which must be empty; return the result.
+        """Read an export into this ledger, which must be empty; return the counts.
 
-        Every line is checked. One transaction writes everything or nothing.
+        Every line is checked. One transaction writes everything or nothing. Checkpoints, and tables
+        of state, are not restored.
 
         Args:
             source: path of a JSON-lines file, or an open binary file.
@@ -383,10 +393,13 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
             progress: called with the number of entries done and their total.
 
         Raises:
-            LedgerFormatError: the ledger is not empty, or a line is malformed or does not hold.
+            LedgerFormatError: the ledger is not empty, or a line is malformed or does not hold; or
+                ``key`` is given and the export has no checkpoint, or names another key.
             TlogError: the checkpoint is another log's.
-            LedgerError: the file cannot be read.
+            LedgerWriteError: the ledger cannot be written.
             LedgerClosedError: the client is closed.
+            LedgerError: the file cannot be read, or the call is inside a transaction.
+            OSError: an open file cannot be read.
         """
         with opened(source) as file:
             return self.transact(lambda tx: Import(tx, self._store, key).read(file, progress))

@@ -44,7 +44,7 @@ def boot_id() -> str:
 
 
 class BootClock:
-    """Milliseconds since 1970 that all processes of one boot share.
+    """A clock in milliseconds since 1970 that all processes of a boot share.
 
     The offset of the boot's first writer is read from the ledger by :meth:`settle` and held from
     then on. Until then, and on a system without a boot id, the wall clock is used.
@@ -66,7 +66,7 @@ class BootClock:
         return time.monotonic_ns() // 1_000_000 + self.offset_ms
 
     def settle(self, connection: sqlite3.Connection, *, write: bool) -> None:
-        """Read the clock offset of the boot's first writer; with ``write``, store a missing one.
+        """Read the clock offset of the boot's first writer; with ``write``, store a missing offset.
 
         Nothing is done if the system does not tell its boot's id. Without ``write``, a missing
         offset leaves the wall clock in use. A stored offset of another boot counts as missing.
@@ -77,8 +77,8 @@ class BootClock:
                 transaction of its own.
 
         Raises:
-            sqlite3.Error: the database cannot be read, or locked for writing; the offset stays
-                unknown.
+            sqlite3.Error: the database cannot be read, locked or written; the offset stays
+                unknown. A transaction may be open, which the caller undoes.
         """
         boot = boot_id()
         if not boot:
@@ -110,7 +110,7 @@ class _WallWatch:
         self._told = -_WARNING_INTERVAL_S
 
     def look(self) -> None:
-        """Compare the wall clock with one that cannot be set; log a change."""
+        """Compare the wall clock with a clock that cannot be set; log a change."""
         moved = time.time() - _steady_s() - self._began
         if abs(moved) < _STEP_S:
             return
@@ -121,7 +121,7 @@ class _WallWatch:
         )  # fmt: skip
 
     def went_back(self, before: str, now: str) -> None:
-        """Log that an entry's timestamp is earlier than that of the entry before it."""
+        """Log that an entry's timestamp is earlier than that of the preceding entry."""
         if _steady_s() - self._told < _WARNING_INTERVAL_S:
             return
         behind = _behind_s(before, now)
@@ -137,6 +137,8 @@ class _WallWatch:
 def steps_back(select: Callable[..., list[tuple[Any, ...]]], size: int) -> list[int]:
     """Return sequence numbers, ascending, of recent entries whose time is at least a second before
     that of the preceding entry.
+
+    An entry whose predecessor was archived is left out.
 
     Args:
         select: runs a query; its errors are raised.

@@ -13,12 +13,17 @@ _known: dict[str, tuple[bytes, bytes]] = {}
 
 
 def remembered_commit(nonce: bytes, digest: bytes, encoded: bytes) -> str:
-    """Return the commitment to a value, and remember it.
+    """Return the commitment to a value, and remember its nonce and digest in this process.
+
+    At most 2,048 commitments are remembered; the next one first empties the memory.
 
     Args:
         nonce: the random bytes of the commitment.
         digest: the hash by which the value is found.
-        encoded: the value.
+        encoded: the value's bytes.
+
+    Returns:
+        The HMAC in 64 hex digits.
     """
     if len(_known) >= _MAX_COMMITMENTS:
         _known.clear()
@@ -28,13 +33,16 @@ def remembered_commit(nonce: bytes, digest: bytes, encoded: bytes) -> str:
 
 
 def commits_to(commitment: str, nonce: bytes, digest: bytes, encoded: bytes) -> bool:
-    """Return True if ``commitment`` is the one of a value.
+    """Return True if ``commitment`` commits to a value.
+
+    A commitment that is remembered with this nonce and digest is not computed again. Otherwise the
+    right commitment is computed and remembered.
 
     Args:
         commitment: the stored commitment.
         nonce: its stored random bytes.
-        digest: the hash of the value.
-        encoded: the value.
+        digest: the SHA-256 of the value, which the caller computed.
+        encoded: the value's bytes.
     """
     known = _known.get(commitment) == (nonce, digest)
     return known or remembered_commit(nonce, digest, encoded) == commitment

@@ -47,7 +47,7 @@ class _Waiter:
         self._done.release()
 
     def result(self) -> Any:
-        """Wait for the result and return it, or raise the error; call once only."""
+        """Wait for the result; return or raise the result. Call once only."""
         self._done.acquire()
         if isinstance(self._result, BaseException):
             raise self._result
@@ -102,7 +102,8 @@ class CheckpointSchedule:
             closing: True at the end, which makes a checkpoint due for any new entry.
 
         Returns:
-            Seconds until the next call is due; ``None`` without new entries.
+            Seconds until the next call is due; ``None`` without new entries, as after an attempt to
+            sign.
 
         Raises:
             LedgerError: the last stored checkpoint cannot be read.
@@ -144,7 +145,8 @@ class GroupCommitter:
 
     The daemon thread starts with the object and ends with :meth:`close`. Units of one submitting
     thread are committed in their order of submission, or together; at most 512 share a transaction.
-    An error of the store is raised to each unit of its transaction.
+    An error of the store is raised to each unit of its transaction. About once a second, a commit
+    also compares the wall clock and logs a change.
 
     Args:
         store: the store to write; no other thread may write it.
@@ -169,7 +171,7 @@ class GroupCommitter:
         self._thread_id = self._thread.ident
 
     def run(self, unit: Unit) -> Any:
-        """Submit one unit and wait until it is durable; return its result, or raise its error.
+        """Submit a unit and wait for the commit; return the unit's result, or raise its error.
 
         The ids, times and hashes of its entries are filled. The result is the list of the entries'
         ids, or that of the unit's call or step.
@@ -186,7 +188,7 @@ class GroupCommitter:
         return unit.finish(waiter.result())
 
     def submit(self, unit: Unit) -> asyncio.Future[Any]:
-        """Submit one unit; return a future of the running loop, which cannot be cancelled.
+        """Submit a unit; return a future of the running loop, which cannot be cancelled.
 
         The future gets the unit's result once it is durable, or its error, as :meth:`run` returns
         and raises them. Its ``cancel`` does nothing and returns False.
@@ -221,10 +223,11 @@ class GroupCommitter:
                 self._wake.release()
 
     def close(self) -> bool:
-        """Commit pending units, sign a checkpoint for any new entries, and wait for the thread's
-        end.
+        """Commit pending units, sign a checkpoint for any new entries if there is a schedule, and
+        wait for the thread's end.
 
-        Units that are submitted later are refused. Closing twice is harmless. The store stays open.
+        A failure to sign is logged. Units that are submitted later are refused. Closing twice is
+        harmless. The store stays open.
 
         Returns:
             True when the thread has ended; False in a forked process, which does not have the

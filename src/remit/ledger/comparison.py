@@ -98,7 +98,6 @@ class Folded(State):
     def __init__(
         self, projections: Sequence[Projection], select: Select, ledger: LedgerClient | None = None
     ) -> None:
-        # Without a name the database is in memory until it is large, and then in a temporary file.
         self._scratch = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._scratch.execute("PRAGMA journal_mode = MEMORY")
         self._scratch.execute("BEGIN")
@@ -116,7 +115,7 @@ class Folded(State):
             )
 
     def close(self) -> None:
-        """Delete the rows."""
+        """Delete the rows and their database; the state cannot be used further."""
         self._scratch.close()
 
     def rows(self, one: Projection) -> list[Row]:
@@ -131,7 +130,14 @@ class Folded(State):
         return [dict(zip(names, row, strict=True)) for row in found]
 
     def notes(self, one: Projection, note: Callable[[Row], str]) -> Iterator[Finding]:
-        """Yield a note for each folded row that cannot be checked completely."""
+        """Yield a finding for each folded row that cannot be checked completely.
+
+        A finding has the number of the row's latest entry, and an Uncheckable text of ``note``.
+
+        Args:
+            one: a projection, as for :meth:`rows`.
+            note: returns the reason for a row; empty if the row can be checked.
+        """
         for row in self.rows(one):
             if said := note(row):
                 yield row[ENTRY_SEQ], Uncheckable(said)
@@ -158,17 +164,20 @@ class Folded(State):
     def compare(
         self, select: Select, one: Projection, keys: Sequence[tuple[Any, ...]] | None = None
     ) -> list[_Mismatch]:
-        """Return the rows of the ledger's table that differ from the folded ones, missing and
-        superfluous ones included.
+        """Return the rows of a table that differ from the folded rows, are missing or superfluous.
 
-        The folded rows are as before afterwards. Rows of a ``source`` projection are compared with
-        the entry that they name, unless it was archived.
+        The folded rows are as before afterwards. Values that no entry states are not compared. Rows
+        of a ``source`` projection are compared with the entry that they name, unless it was
+        archived.
 
         Args:
             select: runs a query on the ledger; used by the state from now on. Its errors are
                 raised.
             one: the table.
             keys: compares only the rows with one of these keys; ``None`` compares all.
+
+        Returns:
+            Key, stored row and folded row (``None`` for none), and the columns that differ.
         """
         self.select = select
         if one.source:
@@ -240,7 +249,7 @@ class Folded(State):
     def _named(
         self, one: Projection, keys: Sequence[tuple[Any, ...]] | None
     ) -> Iterator[_Mismatch]:
-        """Yield the rows that contradict the entry that they name; archived entries are skipped."""
+        """Yield the rows that contradict their named entry; archived entries are skipped."""
         names, width = (*one.key, *one.columns), len(one.key)
         archived = archived_to(self.select)
         check = one.check
@@ -264,7 +273,7 @@ class Folded(State):
 def _live(
     select: Select, one: Projection, keys: Sequence[tuple[Any, ...]] | None
 ) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the rows of a table; with ``keys``, only rows with these keys."""
+    """Yield the rows of a table; with ``keys``, only rows with the given keys."""
     names = ", ".join((*one.key, *one.columns))
     sql = f"SELECT {names} FROM {one.table} WHERE {one.where or '1 = 1'}"
     same = "".join(f" AND {name} = ?" for name in one.key)
@@ -275,7 +284,7 @@ def _live(
 
 
 def _storable(value: Any) -> Any:
-    """Return a stored value as one that SQLite takes; damaged text is escaped after a NUL."""
+    """Return a stored value in a form for SQLite; damaged text is escaped after a NUL."""
     if isinstance(value, str) and not value.isascii():
         try:
             value.encode()
@@ -297,14 +306,13 @@ def audit_tables(
     """Compare tables with the rows that the ledger's entries give. Blocks.
 
     Entries written meanwhile are no difference: rows that differ are compared again in a
-    transaction, after the entries that were written until then were applied. A check of a table
-    that fails is a finding.
+    transaction, with the entries written until then. A check of a table that fails is a finding.
 
     Args:
         ledger: the ledger with the tables.
         projections: the tables; a fold may read the rows of the tables before its own.
-        mark: name of the mark of the folded rows; empty for none. A mark is written if there is no
-            finding while entries are applied.
+        mark: name of the mark of the folded rows; empty for none. A mark is written, even if rows
+            differ, if there is no finding while entries are applied.
         since_mark: True to continue from a usable mark instead of applying all entries.
         repair: True to correct the tables that have a command for it, in one transaction. The
             result states the differences before.

@@ -1,4 +1,4 @@
-"""Content values: data that a record commits to without containing it.
+"""Content values: data outside a record, to which the record commits.
 
 In a record, a content value is represented by a commitment, an HMAC-SHA256 under a random nonce.
 The value and its nonce are stored separately from the record. Lawful erasure deletes both and
@@ -32,8 +32,7 @@ EXACT = "exact"
 """The ``form`` of a commitment over exact JSON text."""
 
 MAX_INFLATED_BYTES = 1 << 28
-"""The longest value that is stored compressed, and the most that a stored value may inflate to:
-256 MiB."""
+"""The longest value that is stored compressed, and that is read back: 256 MiB."""
 
 _sha256 = hashlib.sha256
 _HEX64 = re.compile(r"[0-9a-f]{64}")
@@ -111,8 +110,7 @@ class Erased:
     """The marker in place of missing content.
 
     Attributes:
-        erasure_id: the ``ERASURE`` entry that accounts for it; ``None`` if no entry does, which
-            verification reports as a fault.
+        erasure_id: the ``ERASURE`` entry that accounts for it; ``None``, a fault, if none does.
     """
 
     erasure_id: str | None = None
@@ -169,6 +167,9 @@ class StoredValue(NamedTuple):
     def encode(cls, value: EncodedValue, compress_above: int) -> StoredValue:
         """Return the stored form of a value, compressed if longer than ``compress_above`` bytes.
 
+        A JSON string without NUL becomes the codec ``text``, other JSON ``json``, an exact text
+        ``exact``.
+
         Args:
             value: the value.
             compress_above: the size in bytes. A value that compression does not shorten, or above
@@ -212,10 +213,10 @@ class StoredValue(NamedTuple):
             raise self._unreadable(error) from error
 
     def encoded(self) -> bytes:
-        """Return the bytes that the commitment covers, as they were stored.
+        """Return the bytes that the commitment covers.
 
-        The bytes are not parsed and encoded again, which would forgive white space and duplicate
-        keys.
+        Stored JSON is not parsed and encoded again, which would forgive white space and duplicate
+        keys. A stored text is encoded as a JSON string.
 
         Raises:
             LedgerFormatError: the row cannot be read.
@@ -334,11 +335,11 @@ def is_message_list(value: Any) -> bool:
 def encode_content(content: Content) -> Encoded:
     """Return the encoded form of a content value.
 
-    A value that RFC 8785 cannot carry is encoded as its exact JSON text. In a list of messages that
-    applies to each message; most are equal to their RFC 8785 encoding.
+    A value that RFC 8785 cannot carry is encoded as its exact JSON text; in a list of messages,
+    each message by itself. An encoding that the content brings along is returned as given.
 
     Args:
-        content: the value, or its known encoding, which is not checked.
+        content: the value, or its known encoding.
 
     Returns:
         One encoded value, or one for each message of a list; and the form: ``exact`` if any part is

@@ -35,11 +35,11 @@ from remit.ledger.tlog import Checkpoint, VerifierKey
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
-_MOST_ENTRIES = 200  # A request of them is below the 20 MB that receivers of OTLP accept.
+_MAX_ENTRIES = 200  # A request of them is below the 20 MB that receivers of OTLP accept.
 # A record, a record with content, and a proof each begin a line with one of these texts.
 _STARTS = (b'{"decision":', b'{"event_type":', b'{"format":')
 _LINE = re.compile(b"|".join(map(re.escape, _STARTS)))
-_MOST_STARTS = 20  # Each of them is read to the end of the line.
+_MAX_STARTS = 20  # Each of them is read to the end of the line.
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,13 @@ class Cursor:
         return cursor
 
     def require_in(self, ledger: LedgerClient) -> None:
-        """Check that the entry before the cursor is one of the ledger.
+        """Check that the entry before the cursor belongs to the ledger.
 
-        If the ledger has later entries, :func:`make_batch` checks the link to that entry instead.
+        If the ledger has later entries, nothing is compared: :func:`make_batch` checks the link to
+        that entry. The cursor of the beginning belongs to any ledger.
+
+        Args:
+            ledger: the ledger.
 
         Raises:
             LedgerRollbackError: the ledger ends before the cursor.
@@ -113,12 +117,12 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some entries in a row, as they are exported.
+    """Consecutive entries as exported, with their proof.
 
     Attributes:
         records: the canonical records.
         lines: the lines of the entries, without line breaks.
-        proof: the line with the proof.
+        proof: the line with the proof, without its line break.
         cursor: the cursor after the batch.
     """
 
@@ -165,9 +169,11 @@ def make_batch(
 
     Raises:
         LedgerFormatError: the cursor belongs to another ledger, or to entries that were lost.
+        InvalidInputError: the ledger has no entries up to ``end``, or ``end`` is not greater than
+            the cursor's.
         LedgerError: as by :func:`~remit.ledger.extracts.make_extract`.
     """
-    last = min(end, cursor.next + _MOST_ENTRIES)
+    last = min(end, cursor.next + _MAX_ENTRIES)
     proof = make_extract(ledger, {"first": cursor.next, "end": last})
     records: list[str] = proof.pop("records")
     cursor._require_after(json.loads(records[0])["previous_hash"])
@@ -199,7 +205,8 @@ class ProvenLines:
         first: the first sequence number.
         end: the sequence number after the last entry with a proof.
         last: the last extract.
-        unproven: the number of lines after it, whose proof is not there (yet).
+        unproven: the number of lines after the last batch, whose proof is not there (yet), cut
+            lines included.
         shows_kept: True if a batch proves that the log continues the checkpoint that was kept.
     """
 
@@ -336,12 +343,12 @@ class _Reader:
 
 
 def _cut_line(text: bytes) -> tuple[bytes, bytes, Any]:
-    """Split a text into the beginning of a line that a kill cut off, and the line after it.
+    """Split a text into the beginning of a line that a kill cut off, and the next line.
 
     Such a text arises if the file was rotated before the export went on, and the files are joined.
     The line is empty if no whole line ends the text.
     """
-    for place in itertools.islice(_LINE.finditer(text, 1), _MOST_STARTS):
+    for place in itertools.islice(_LINE.finditer(text, 1), _MAX_STARTS):
         cut, line = text[: place.start()], text[place.start() :]
         with contextlib.suppress(JsonTextError):
             return cut, line, load_unique(line, keep_halves=True)

@@ -53,7 +53,7 @@ _MAX_ENTRIES = 1_000
 
 @dataclass(slots=True)
 class _Found:
-    """The values of an erasure that one database contains.
+    """The values of an erasure that a single database contains.
 
     Attributes:
         commitments: commitments of the values.
@@ -68,7 +68,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class ErasureReport:
-    """The result of an erasure; with ``dry_run``, the result that it would have.
+    """The result of an erasure, or with ``dry_run`` the expected result.
 
     Attributes:
         erasure_id: id of the ``ERASURE`` entry; empty with ``dry_run``.
@@ -86,10 +86,10 @@ class ErasureReport:
 
 
 class Eraser:
-    """The eraser of one ledger's content, which lives as long as its client.
+    """The eraser of a ledger's content, which lives as long as its client.
 
     The eraser writes to the database alone; values in segments are only searched, and deleted by
-    the caller.
+    the caller. Threads may share the object; each erasure is a transaction.
 
     Args:
         store: the store of the ledger.
@@ -114,8 +114,10 @@ class Eraser:
     ) -> ErasureReport:
         """Erase content as :meth:`LedgerClient.erase` does, but only in the database.
 
-        One transaction appends the ``ERASURE`` entry, deletes the values and every row of the
-        answer cache. Then the files are compacted.
+        One transaction appends the ``ERASURE`` entry, and deletes the values and every row of the
+        answer cache. Then the files are compacted. For an entry or a person, values of the same
+        session that quote an erased text of 16 or more characters are erased too; so is feedback on
+        entries that show the values.
 
         Args:
             entry_seq: the entry whose content is erased. Give this, ``session_id`` or
@@ -186,7 +188,7 @@ class Eraser:
         digests: Collection[bytes] | None = None,
         also: Callable[[Transaction], None] | None = None,
     ) -> list[ErasureReport]:
-        """Erase the content that only these entries show; see :meth:`LedgerClient.withdraw`.
+        """Erase the content that only the given entries show; see :meth:`LedgerClient.withdraw`.
 
         At most 1,000 entries share a transaction. The files are compacted once at the end if
         anything was erased. An empty ``seqs`` does nothing and does not call ``also``.
@@ -204,6 +206,7 @@ class Eraser:
 
         Raises:
             LedgerError: the ledger cannot be written or compacted; earlier groups stay erased.
+            Exception: an error of ``also``, which undoes the last transaction.
         """
         reports: list[ErasureReport] = []
         groups = [seqs[at : at + _MAX_ENTRIES] for at in range(0, len(seqs), _MAX_ENTRIES)]
@@ -232,7 +235,7 @@ class Eraser:
         requested_by: str,
         digests: Collection[bytes] | None,
     ) -> list[ErasureReport]:
-        """Withdraw entries in one transaction: an ``ERASURE`` for each of their sessions."""
+        """Withdraw entries in a transaction, with an ``ERASURE`` for each session."""
         by_session: dict[str, set[int]] = defaultdict(set)
         for seq in {*seqs, *(feedback_on(tx, seqs) if digests is None else ())}:
             by_session[session_of(tx, seq)].add(seq)
@@ -315,7 +318,7 @@ class Eraser:
         self, query: str, parameters: tuple[Any, ...], entry: LedgerEntry,
         segments: Sequence[Store], *, widen: bool, dry_run: bool,
     ) -> ErasureReport:  # fmt: skip
-        """Erase the content whose ids a query finds, in one transaction; compact the files.
+        """Erase the content whose ids a query finds, in a transaction; compact the files.
 
         With ``widen``, values that quote an erased text are erased too. The query finds the content
         of each segment as well.
@@ -351,7 +354,7 @@ class Eraser:
     def _erase_in(
         self, tx: Any, ids: list[int], entry: LedgerEntry | None, segments: list[_Found]
     ) -> ErasureReport:
-        """Delete content, nonces and index rows under ``entry``; without one only report."""
+        """Delete content, nonces and index rows under ``entry``; without an entry only report."""
         found = [_found(tx.execute, ids), *segments]
         commitments = sorted(set[str]().union(*(one.commitments for one in found)))
         scopes = set[str]().union(*(one.scopes for one in found))
@@ -429,7 +432,7 @@ def delete_contents(tx: Any, index: TextIndex, ids: list[int]) -> None:
 
 
 def _found(execute: Execute, ids: Iterable[int]) -> _Found:
-    """Return the commitments and scopes of some values of one database."""
+    """Return the commitments and scopes of some values of a database."""
     found, seqs = _Found(), set[int]()
     for chunk in chunks(sorted(ids)):
         inside = f"WHERE content_id IN ({marks(chunk)})"
@@ -443,7 +446,7 @@ def _found(execute: Execute, ids: Iterable[int]) -> _Found:
 
 
 def _feedback_on(selects: Sequence[Execute], ids: Sequence[set[int]]) -> list[set[int]]:
-    """Return, by database, the content of feedback on entries of any that show these values."""
+    """Return, by database, the content of feedback on entries that show the given values."""
     rated: set[str] = set()
     for select, own in zip(selects, ids, strict=True):
         for chunk in chunks(sorted(own)):

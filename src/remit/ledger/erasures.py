@@ -14,7 +14,10 @@ from remit.ledger.store import Transaction
 
 
 class LedgerErasures(LedgerQueries):
-    """The erasing methods of :class:`~remit.ledger.LedgerClient`; not used alone."""
+    """The erasing methods of :class:`~remit.ledger.LedgerClient`; not used alone.
+
+    Any thread may call them, but none inside a transaction, which raises LedgerError.
+    """
 
     _settings: LedgerSettings
     _eraser: Eraser
@@ -32,10 +35,10 @@ class LedgerErasures(LedgerQueries):
         """Erase content for good; records, chain and proofs stay.
 
         Give exactly one of the first three arguments. For an entry, the shown content is erased
-        wherever the session shows it. For an entry or a person, a longer text is erased with every
-        value of that session that quotes it. An ``ERASURE`` entry is appended, and the database's
-        files are compacted. Content in attached segments is erased with it. Cached answers are
-        deleted.
+        wherever the session shows it. For an entry or a person, a text of 16 or more characters is
+        erased with every value of that session that quotes it. Feedback on entries that show erased
+        values is erased too. An ``ERASURE`` entry is appended, and the database's files are
+        compacted. Content in attached segments is erased with it. All cached answers are deleted.
 
         Args:
             entry_id: the entry whose content is erased.
@@ -43,17 +46,20 @@ class LedgerErasures(LedgerQueries):
             subject_id: the person whose content is erased, in every session.
             reason: recorded for good; name the request, not the person.
             requested_by: the person who asked, recorded too; ``operator`` if empty.
-            dry_run: True to report the result without erasing or appending.
+            dry_run: True to report the result without erasing or appending; the ledger must be
+                writable all the same.
 
         Raises:
             ErasureError: there is nothing to erase, some of it may be in a segment that is not
                 attached, or the entry records an installation or an archived range.
             EntryNotFoundError: there is no such entry.
             EntryArchivedError: the entry is in a segment that is not attached.
-            InvalidInputError: none or several targets were given, or no reason.
+            InvalidInputError: none or several targets were given, a target is no plain text, or
+                there is no reason.
             LedgerWriteError: the ledger cannot be written. Nothing was erased.
-            LedgerError: attached segments are not all of them, or one cannot be written; or the
-                files cannot be compacted. In the last two cases the erasure is recorded.
+            LedgerError: attached segments are not all of them, or the ledger cannot be read; or a
+                segment cannot be written, or the files cannot be compacted. In the last two cases
+                the erasure is recorded.
         """
         if self._segments:
             self._require_segments()
@@ -99,7 +105,7 @@ class LedgerErasures(LedgerQueries):
         texts: Sequence[bytes] | None = None,
         also: Callable[[Transaction], None] | None = None,
     ) -> list[ErasureReport]:
-        """Erase the content that only these entries show, for the caller who made them.
+        """Erase the content that only the given entries show, for the caller who made the entries.
 
         A value that another entry of the session shows stays, and so does every text that quotes an
         erased value. A value is erased together with the last entry that shows it; entries
@@ -122,10 +128,11 @@ class LedgerErasures(LedgerQueries):
         Raises:
             ErasureError: some of the content may be in a segment. Nothing was erased.
             EntryNotFoundError: there is no such entry.
-            EntryArchivedError: an entry is in a segment that is not attached.
+            EntryArchivedError: an entry was archived; attached segments do not help.
             LedgerWriteError: the ledger cannot be written; earlier groups of 1,000 entries stay
                 erased.
             LedgerError: the files cannot be compacted. The content is erased from the tables.
+            Exception: an error of ``also``; the last group of entries is not withdrawn.
         """
         seqs = [self._row(entry_id).seq for entry_id in entry_ids]
         if self.archived_to:

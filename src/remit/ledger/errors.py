@@ -39,7 +39,7 @@ class LedgerRollbackError(LedgerWriteError):
 
 
 def missing(location: str, size: int, seen: int, how: str) -> str:
-    """Return the message about a ledger of ``size`` entries that had ``seen`` before.
+    """Return the message about a ledger of ``size`` entries that had ``seen`` entries before.
 
     The message names the missing entries by their ids.
 
@@ -57,7 +57,8 @@ def missing(location: str, size: int, seen: int, how: str) -> str:
 
 
 def lost(location: str, size: int, seen: int) -> LedgerRollbackError:
-    """Return the error of a ledger whose first ``seen`` entries are missing or differ.
+    """Return the error of a ledger that lacks the last of its first ``seen`` entries, or has
+    another in its place.
 
     Args:
         location: place of the ledger.
@@ -80,7 +81,7 @@ class LedgerFormatError(LedgerError):
 
 
 class LedgerClosedError(LedgerError):
-    """The client was closed, or belongs to the process this one was forked from.
+    """The client was closed, or was opened before a fork of the process.
 
     Args:
         message: the fault; a general one if empty.

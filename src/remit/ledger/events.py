@@ -305,7 +305,7 @@ def may_write(tier: str, event_type: str) -> bool:
     may write Remit's events of their own writers.
 
     Args:
-        tier: ``hot``, ``ho2`` or ``ho1``; another tier raises KeyError.
+        tier: ``hot``, ``ho2`` or ``ho1``; another tier raises KeyError for an event of Remit.
         event_type: the event type of an entry.
     """
     event = EVENTS.get(event_type)
@@ -316,10 +316,11 @@ def is_authentic(entry: LedgerEntry) -> bool:
     """Return True if the recorded writer of an entry may write such entries.
 
     The writer is known by the tier in the entry's metadata; no tier means the kernel, which may not
-    write the events of ``ho1`` and ``ho2`` either. An approval of the tier that waits is authentic
-    if an operator wrote it. A program's own event types are always authentic. Code that acts on an
-    entry (an approval, installation, key, limit or waiver) calls this first, so that an entry
-    written by a worker has no effect. The signature or origin of the entry is not checked.
+    write the events of ``ho1`` and ``ho2`` either. Events of the gateway and the trail may have any
+    lower tier. An approval under a lower tier, which waits for it, is authentic if an operator
+    wrote it. A program's own event types are always authentic. Code that acts on an entry (an
+    approval, installation, key, limit or waiver) calls this first, so that an entry written by a
+    worker has no effect. The signature or origin of the entry is not checked.
 
     Args:
         entry: the entry; its content is not needed.

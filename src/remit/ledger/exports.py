@@ -12,10 +12,11 @@ import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, get_args
 
 import orjson
 
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.files import replacing
 from remit.kernel.json_text import dump
 from remit.ledger.checkpoints import Checkpoints
@@ -38,7 +39,7 @@ from remit.ledger.tlog import (
     bundle_path,
     tile_path,
 )  # fmt: skip
-from remit.ledger.tree import LedgerTree
+from remit.ledger.tree import LedgerTree, missing_hash
 from remit.ledger.usage_tables import archived_usage
 
 Format = Literal["jsonl", "parquet", "tiles"]
@@ -54,14 +55,14 @@ _UNVOUCHED = (
 
 
 class Exporter:
-    """The export of one ledger, page by page.
+    """The export of a ledger, page by page. Each object makes a single export.
 
-    One object makes one export. ``None`` for ``progress`` calls nothing.
+    The constructor reads the end of the archived entries, and raises LedgerError if that fails.
 
     Args:
         store: the store of the ledger.
         checkpoints: its checkpoints, one of which the export contains.
-        progress: called with the number of entries done and their total.
+        progress: called with the number of entries done and their total; ``None`` for nothing.
         segments: all segments of the ledger, to write archived entries like all others; empty to
             leave them out.
     """
@@ -80,21 +81,32 @@ class Exporter:
     def export(self, target: str | Path | IO[bytes], kind: Format) -> int:
         """Write the ledger to a path or an open file (jsonl); return the number of entries.
 
-        A client that can sign first stores a new checkpoint. An export to a file is repeated, at
-        most twice, if content is erased during it. A file is replaced only by a complete one.
-        Folders are made. Tiles that exist already and are correct are not written again.
+        A client that can sign first stores a new checkpoint, if the ledger is writable. An export
+        to a file is repeated, at most twice, if content is erased during the export. A file is
+        replaced only by a complete one. Folders are made. Tiles that exist already and are correct
+        are not written again.
 
         Args:
             target: path of a file, path of a directory for tiles, or for jsonl an open binary file.
             kind: ``jsonl``, ``tiles`` or ``parquet``.
 
         Raises:
+            InvalidInputError: there is no such format, or an open file is to get another than
+                jsonl.
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
             LedgerError: the target cannot be written, holds tiles of another log or newer ones;
                 tiles are requested without the segments of a ledger; pyarrow is missing; the ledger
                 is damaged; or content was erased during the export.
+            TlogError: the file ``checkpoint`` in the directory is no checkpoint.
             OSError: an open file cannot be written.
         """
+        is_path = isinstance(target, (str, Path))
+        kinds: tuple[str, ...] = get_args(Format) if is_path else ("jsonl",)
+        if kind not in kinds:
+            raise InvalidInputError(
+                f"{kind!r} is no format of an export to {'a path' if is_path else 'an open file'}.",
+                next_step=f"Use {' or '.join(kinds)}.",
+            )
         if self._archived and kind == "tiles":
             raise LedgerError(
                 f"Entries before {entry_id(self._archived)} were archived, and their records are "
@@ -102,7 +114,9 @@ class Exporter:
                 next_step="Give their segments: `remit ledger export --tiles --archive DIR`.",
             )
         can_sign = self._checkpoints.signer is not None
-        for attempt in range(1, _ATTEMPTS + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             signed = self._checkpoint(can_sign)
             try:
                 if isinstance(target, (str, Path)):
@@ -118,7 +132,6 @@ class Exporter:
                     or not self._late_erasure(signed.checkpoint.size)
                 ):
                     raise
-        raise AssertionError("unreachable")
 
     def _checkpoint(self, can_sign: bool) -> SignedCheckpoint | None:
         """Return the export's checkpoint: a new one, or the latest if none can be stored."""
@@ -144,7 +157,7 @@ class Exporter:
             ) from error
 
     def _jsonl(self, out: IO[bytes], signed: SignedCheckpoint | None) -> int:
-        """Write the entries that ``signed`` covers, or all without one; return their number."""
+        """Write the entries under ``signed``, or all if it is ``None``; return their number."""
         size = signed.checkpoint.size if signed is not None else self._store.count()
         key = self._checkpoints.key
         before = subjects_before(self._store.select)
@@ -255,6 +268,8 @@ class Exporter:
             index, place = divmod(seq, TILE_WIDTH)
             if seq == first or not place:
                 leaves = tree.tile(0, index)
+            if place >= len(leaves):
+                raise missing_hash(0, seq)
             leaf = base64.b64encode(leaves[place]).decode()
             yield orjson.dumps({"seq": seq, "leaf": leaf}) + b"\n"
 
@@ -316,7 +331,7 @@ class Exporter:
         return [found[seq] for seq in range(first, end)]
 
     def _parquet(self, out: IO[bytes]) -> int:
-        """Write the entries as one table, with content as JSON in its place."""
+        """Write the entries as a table, with content as JSON in its place."""
         try:
             import pyarrow
             import pyarrow.parquet
@@ -389,7 +404,7 @@ def _json(value: Any) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file atomically, because a reader may be fetching it; skip an equal file."""
+    """Write a file atomically, as a reader may be fetching the file; skip an equal file."""
     if path.exists() and path.stat().st_size == len(data) and path.read_bytes() == data:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -97,8 +97,7 @@ class Extract:
 
     @property
     def statement(self) -> str:
-        """A sentence for people: the entries that are proven to be complete, and the head that
-        covers them.
+        """A sentence for people: the entries that are proven to be complete, and the head.
 
         An example: ``verified: all 12 of entries 4 to 15, in the 40 entries that 'ORIGIN' signed``.
         """
@@ -127,8 +126,9 @@ def make_extract(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[str, Any]:
         InvalidInputError: the range is empty, not in the ledger or above :data:`MAX_RANGE`; or the
             entry is no tool action or model call, or belongs to no run.
         NoSignerError: a new checkpoint is needed, and the client holds no key.
-        LedgerError: the index cannot be written, only some segments are attached, or the ledger
-            cannot be read.
+        LedgerError: the index cannot be written, only some segments are attached, a new checkpoint
+            is refused, or the ledger cannot be read.
+        KeyError: ``of`` has other members.
     """
     records = _range(ledger, of) if "end" in of else _run(ledger, of)
     seqs = sorted(records)
@@ -190,7 +190,7 @@ def _run(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[int, bytes]:
 def read_extract(
     data: bytes | str, key: VerifierKey | None, *, more: Mapping[str, type] = {}
 ) -> Extract:
-    """Return an extract if it meets every condition; a missing entry is named.
+    """Return an extract if it meets every condition; an error names a missing entry.
 
     Args:
         data: the file.

@@ -44,14 +44,14 @@ class Equalities(TypedDict, total=False):
 
     Attributes:
         event_type: kind of the entries.
-        submission_id: contract, session or work order that they belong to.
-        session_id: their session.
-        work_order_id: their work order.
-        agent_id: their agent.
+        submission_id: contract, session or work order that the entries belong to.
+        session_id: the session.
+        work_order_id: the work order.
+        agent_id: the agent.
         tier: ``hot``, ``ho2`` or ``ho1``.
-        framework_id: their framework.
-        contract_id: their contract.
-        model_id: their model.
+        framework_id: the framework.
+        contract_id: the contract.
+        model_id: the model.
         outcome: outcome of the exchange: ``success``, ``error`` or ``timeout``.
     """
 
@@ -75,7 +75,21 @@ def build_filter(
     limit: int | None,
     order: str,
 ) -> Filter:
-    """Return a filter from a caller's arguments; raise InvalidInputError or TypeError."""
+    """Return the filter of a caller's arguments, which are checked.
+
+    Args:
+        equals: the value of each compared column; ``None`` compares nothing.
+        since: first instant, inclusive, as for :func:`instant`; ``None`` for no bound.
+        until: last instant, exclusive.
+        after: entry id or sequence number to continue after, as for :func:`to_seq`.
+        limit: only checked; ``None`` for no limit.
+        order: ``asc``, or ``desc`` for the newest first.
+
+    Raises:
+        TypeError: there is no such column.
+        InvalidInputError: ``order`` is another text, ``limit`` is negative, a value is not a text
+            that can be stored, or a time or the cursor cannot be understood.
+    """
     if unknown := equals.keys() - Equalities.__annotations__.keys():
         raise TypeError(f"query() got an unexpected keyword argument {min(unknown)!r}")
     if order not in ("asc", "desc"):

@@ -1,4 +1,4 @@
-"""Handles of a ledger: protocols for readers and agents, and a handle of one tier."""
+"""Handles of a ledger: protocols for readers and agents, and a handle of a single tier."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _VISIBLE = {
 
 
 class LedgerReader(Protocol):
-    """The reading part of a ledger, for learners, which write nothing: a client, or a scoped
-    handle's like.
+    """The reading part of a ledger, for learners, which write nothing.
+
+    :class:`~remit.ledger.LedgerClient` has these methods.
     """
 
     def read(self, entry_id: str) -> LedgerEntry:
@@ -41,9 +42,9 @@ class LedgerReader(Protocol):
         ...
 
     def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
-        """Yield the existing entries among these ids with content, in ledger order, each once.
+        """Yield the existing entries with the given ids, with content, in ledger order, each once.
 
-        Raise LedgerError if the ledger cannot be read.
+        The iteration raises LedgerError if the ledger cannot be read.
 
         Args:
             entry_ids: ids; missing, archived and malformed ones are left out.
@@ -72,41 +73,46 @@ class LedgerPort(Protocol):
     """The part of a ledger that agents use: a client, or a scoped handle."""
 
     def write(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
-        """Append one entry and fill its id, time and hashes; return its id once it is durable.
-
-        On success the entry is durable.
+        """Append an entry and fill its id, time and hashes; return the id after the commit.
 
         Args:
-            entry: the entry, whose fields are filled in place.
+            entry: the entry, whose fields are filled in place. A scoped handle may add its tier
+                and work order to the metadata.
             subject_id: the person that the content is about; ``None`` for none.
 
         Raises:
             InvalidInputError: the entry cannot be recorded.
-            LedgerError: this handle may not write the entry, or the store refused it. Nothing was
-                written, unless a LedgerConnectionError says that the outcome is unknown.
+            LedgerError: this handle may not write the entry, the call is inside a transaction, or
+                the store refused the entry. Nothing was written, unless a LedgerConnectionError
+                says that the outcome is unknown.
+            LedgerClosedError: the client is closed.
         """
         ...
 
     def submit(self, work: Iterable[Write]) -> asyncio.Future[list[Any]]:
-        """Do the work in one transaction, before later writes; return a future of the results.
+        """Do the work in a single transaction, before later writes; return a future of the results.
 
         The results are in the order of ``work``: an entry's id, or a function's result. The future
-        cannot be cancelled.
+        cannot be cancelled. It gets the error of a function, of an over-long record, or of the
+        store; nothing is then written, unless a LedgerConnectionError says that the outcome is
+        unknown.
 
         Args:
             work: entries, prepared entries, and functions of the transaction, in order.
 
         Raises:
             InvalidInputError: an entry cannot be recorded; nothing is submitted.
-            LedgerError: this handle may not write an entry; nothing is submitted. A failure of the
-                transaction is raised by the future.
+            LedgerError: this handle may not write an entry, or the call is inside a transaction;
+                nothing is submitted.
             LedgerClosedError: the client is closed.
             RuntimeError: no event loop is running.
         """
         ...
 
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
-        """Check and encode an entry before the :meth:`submit` that appends it; write nothing.
+        """Check and encode an entry for a later :meth:`submit`; write nothing.
+
+        The size of the record is checked only by the append.
 
         Args:
             entry: the entry. A scoped handle may add its tier and work order to the metadata.
@@ -147,7 +153,8 @@ class LedgerPort(Protocol):
     def has_left(self, session_id: str) -> bool:
         """Return True if the entries of the session may have left the database for a segment.
 
-        Raise LedgerError if the ledger cannot be read.
+        An unknown session counts as archived once the ledger has archived anything. Raise
+        LedgerError if the ledger cannot be read.
 
         Args:
             session_id: the session.
@@ -161,21 +168,22 @@ class LedgerPort(Protocol):
 
 
 class ScopedLedger:
-    """A handle that writes only entries of one tier and reads only entries the tier may see.
+    """A handle that writes only entries of its tier and reads only entries that the tier may see.
 
-    ``hot`` sees all entries, ``ho2`` those of ``ho2`` and ``ho1``, and ``ho1`` those of ``ho1`` in
-    its own work order. A program's own event types may be written by every tier; an event type of
-    Remit only by the tier whose part writes it (see ``docs/events.md``). The handle shares the
-    client's connections; nothing has to be closed.
+    ``hot`` sees entries of the three tiers and without a tier, ``ho2`` those of ``ho2`` and
+    ``ho1``, and ``ho1`` those of ``ho1`` in its own work order. ``hot`` may write every event type.
+    The other tiers may write a program's own event types, and those of Remit that their part writes
+    (see ``docs/events.md``). The handle shares the client's connections; nothing has to be closed.
 
     Args:
-        ledger: the ledger, or a handle of the same tier to narrow.
+        ledger: the ledger, or a handle to narrow. A handle with a work order keeps its limits.
         tier: ``hot``, ``ho2`` or ``ho1``.
-        work_order_id: the work order of the handle; required for ``ho1`` to read anything. ``None``
-            does not limit writing to an order.
+        work_order_id: the only work order that the handle writes to, and that ``ho1`` reads;
+            required for ``ho1`` to read anything. ``None`` does not limit writing to an order.
 
     Raises:
-        InvalidInputError: there is no such tier, or the given handle has another tier.
+        InvalidInputError: there is no such tier, or the given handle has no work order and another
+            tier.
     """
 
     _ledger: LedgerPort
@@ -198,19 +206,20 @@ class ScopedLedger:
         return f"ScopedLedger(tier={self._tier!r}, work_order_id={self._work_order_id!r})"
 
     def write(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
-        """Append an entry of this tier and fill its id, time and hashes; return its id once it is
-        durable.
+        """Append an entry of this tier and fill its id, time and hashes; return the id after the
+        commit.
 
-        An entry without a tier, or without the handle's work order, gets them.
+        An entry without a tier or work order gets the handle's, in its metadata.
 
         Args:
-            entry: the entry, whose fields are filled in place; its metadata may be replaced.
+            entry: the entry, whose fields are filled in place; its metadata may be replaced by a
+                new dict.
             subject_id: the person that the content is about, stored for erasure; ``None`` for none.
 
         Raises:
             LedgerError: the entry belongs to another tier or work order, another part of Remit
-                writes such entries, or ``scope`` or ``provenance`` in the metadata is not an
-                object.
+                writes such entries, ``scope`` or ``provenance`` in the metadata is not an object,
+                or the call is inside a transaction.
             InvalidInputError: the entry cannot be recorded.
             LedgerClosedError: the client is closed.
             LedgerWriteError: the store refused the entry. Nothing was written, unless a
@@ -222,13 +231,18 @@ class ScopedLedger:
         """Submit entries of this tier as :meth:`LedgerClient.submit` does; return the future of the
         results.
 
-        Entries without a tier, or without the handle's work order, get them. Entries prepared by
-        another handle were checked there. A function of the transaction has the rights of its
-        maker. Both are passed on in their place between the entries.
+        Entries without a tier or work order get the handle's, in their metadata. Entries prepared
+        by another handle were checked there. A function of the transaction has the rights of its
+        maker. Prepared entries and functions are passed on unchecked, in their place between the
+        entries.
+
+        Args:
+            work: entries, prepared entries, and functions of the transaction, in order.
 
         Raises:
-            LedgerError: an entry may not be written by this handle; nothing is submitted. A failure
-                of the transaction is raised by the future.
+            LedgerError: an entry may not be written by this handle, or the call is inside a
+                transaction; nothing is submitted. A failure of the transaction is raised by the
+                future.
             InvalidInputError: an entry cannot be recorded; nothing is submitted.
             LedgerClosedError: the client is closed.
             RuntimeError: no event loop is running.
@@ -241,8 +255,8 @@ class ScopedLedger:
         """Check and encode an entry of this tier as :meth:`LedgerClient.prepare` does; write
         nothing.
 
-        An entry without a tier, or without the handle's work order, gets them: its metadata is
-        replaced.
+        An entry without a tier or work order gets the handle's: its metadata is replaced by a new
+        dict.
 
         Args:
             entry: the entry.
@@ -256,6 +270,8 @@ class ScopedLedger:
 
     def read(self, entry_id: str) -> LedgerEntry:
         """Return the entry with that id, with content, if this tier may see it.
+
+        ``Erased`` stands for an erased value.
 
         Args:
             entry_id: id of the entry.
@@ -299,12 +315,13 @@ class ScopedLedger:
     def query(self, **filters: Any) -> Iterator[LedgerEntry]:
         """Yield matching visible entries; arguments as for :meth:`LedgerClient.query`.
 
-        Of a ``ho1`` handle, only entries of its own work order are yielded; without an order, or if
-        another tier or order is requested, none. ``limit`` counts the visible entries. The ledger
-        is read, and errors are raised, while the result is iterated.
+        A ``ho1`` handle yields only entries of its own work order. Without an order, or if another
+        tier or order is requested, the iterator is empty. ``limit`` counts the visible entries. The
+        ledger is read, and errors are raised, while the result is iterated.
 
         Raises:
             InvalidInputError: an argument cannot be understood.
+            TypeError: there is no such argument.
             LedgerError: the ledger cannot be read.
         """
         if self._tier == "ho1":
@@ -317,7 +334,7 @@ class ScopedLedger:
         return self._visible(filters, filters.pop("limit", None))
 
     def _visible(self, filters: dict[str, Any], limit: int | None) -> Iterator[LedgerEntry]:
-        """Yield visible entries, reading no more of them than ``limit`` still allows."""
+        """Yield at most ``limit`` visible entries; read no more at a time than are still needed."""
         left = limit
         while left is None or left > 0:
             last = None

@@ -88,7 +88,7 @@ def opened(source: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
 
 
 class Import:
-    """The import of one export, within a transaction. An object reads one export only.
+    """The import of an export, within a transaction. An object reads a single export.
 
     Args:
         tx: the :class:`~remit.ledger.batch.Batch` of an empty ledger, which restores rows.
@@ -125,9 +125,11 @@ class Import:
 
         Raises:
             LedgerFormatError: the ledger is not empty, a line is malformed or does not hold,
-                entries are missing, or a key is given and the export has no checkpoint.
+                entries are missing, or a key is given and the export has no checkpoint or names
+                another key.
             TlogError: the checkpoint is another log's.
-            LedgerError: a database statement failed.
+            LedgerError: a database statement failed; raised to the submitter of the transaction.
+            OSError: the file cannot be read.
         """
         if self._tx.execute("SELECT 1 FROM entries LIMIT 1"):
             raise LedgerFormatError(

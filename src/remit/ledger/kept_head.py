@@ -23,7 +23,8 @@ class KeptHead:
     """The file ``ledger.head``, which holds the last head that the root's key signed.
 
     A second file, ``ledger.seen``, notes an entry that a process missed. Nothing is read before a
-    method is called, and nothing is cached.
+    method is called, and nothing is cached. Processes and threads exclude each other by
+    :meth:`locked`.
 
     Args:
         files: the key files; the head is stored in their directory.

@@ -24,7 +24,7 @@ _FORK = re.compile(r"(.+)/fork-([1-9][0-9]{0,8})")
 
 
 class KeyFiles:
-    """A private key and its verifier key, ``NAME.key`` and ``NAME.vkey`` in one directory.
+    """The files of a private key and its verifier key, ``NAME.key`` and ``NAME.vkey``.
 
     Making the object reads and makes nothing, and nothing is cached.
 
@@ -55,10 +55,10 @@ class KeyFiles:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the directory (mode 0700), and hold an exclusive lock on it during the block.
+        """Make the directory, mode 0700, and lock the directory exclusively during the block.
 
-        Other processes wait for the lock. The lock is not reentrant. Errors of the block are raised
-        unchanged.
+        Other processes and threads wait for the lock. The lock is not reentrant. An existing
+        directory keeps its mode. Errors of the block are raised unchanged.
 
         Raises:
             OSError: the directory cannot be made or opened.
@@ -216,7 +216,7 @@ class LedgerKey(KeyFiles):
 
 
 def known_as(key: VerifierKey, origin: str) -> VerifierKey | None:
-    """Return ``key`` under an origin that it has or had before a fork; ``None`` for any other.
+    """Return ``key`` under its present or an earlier origin; ``None`` for any other.
 
     Args:
         key: a log's key under its present origin, ``BASE`` or ``BASE/fork-N``.

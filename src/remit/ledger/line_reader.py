@@ -67,7 +67,7 @@ _NewStep = tuple[int, str, int, int | None, str, int]
 
 
 class CheckedLine(NamedTuple):
-    """A line of an export or archive that was checked, with the rows that it adds to a ledger.
+    """A checked line of an export or archive, with the rows that the line adds to a ledger.
 
     The conditions are those of ``docs/ledger-format.md``, section 12. A value is content that the
     record shows as a commitment; a message step is a message and what precedes it in its list.
@@ -146,7 +146,7 @@ def is_hash(value: Any) -> bool:
 
 
 class LineReader:
-    """Reads the entry lines of one export, or of one range of an archive, in ledger order.
+    """A reader of the entry lines of an export, or of a range of an archive, in ledger order.
 
     A line that breaks a condition of the format raises ValueError, which names the condition; the
     reader cannot be used further then. Links between records, and their places in the tree, are not
@@ -182,16 +182,16 @@ class LineReader:
     def read(
         self, seq: int, entry_hash: Any, text: bytes, contents: Any, steps: Any
     ) -> CheckedLine:
-        """Check one line; return its record and rows.
+        """Check a line; return its record and rows.
 
         The reader remembers values, steps and erasures for later lines.
 
         Args:
             seq: expected sequence number.
-            entry_hash: member of the line.
+            entry_hash: the member of that name, of any type.
             text: the member ``record``, in UTF-8.
-            contents: member of the line.
-            steps: member of the line.
+            contents: the member of that name, of any type.
+            steps: the member of that name, of any type.
 
         Raises:
             ValueError: a condition does not hold.

@@ -35,7 +35,7 @@ def lines_of(store: Store, seqs: Iterable[int]) -> Iterator[Line]:
         seqs: sequence numbers in ascending order.
 
     Raises:
-        LedgerFormatError: an entry is not there.
+        LedgerFormatError: an entry is not there, or a record or value cannot be read.
         LedgerError: the ledger cannot be read.
     """
     lines = _Lines(store)
@@ -150,7 +150,7 @@ class _Lines:
         return new
 
     def _read_steps(self, ends: set[int]) -> dict[int, tuple[Any, ...]]:
-        """Steps by id, up to those that lines had."""
+        """Return steps by id, up to the steps of earlier lines."""
         found: dict[int, tuple[Any, ...]] = {}
         wanted = ends
         while wanted:

@@ -105,7 +105,7 @@ def _latest(execute: Execute, name: str) -> TakenHead | None:
 
 
 def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
-    """Return the head in a host's record, and the key that signed it.
+    """Return the head in a host's record, and the key of its signature.
 
     Raises:
         TlogError: the record contains no head, or states another head than its checkpoint.
@@ -381,7 +381,8 @@ def prove_through(host: LedgerClient, name: str, log: LedgerClient, entry: str) 
         entry: id of the tenant's entry.
 
     Raises:
-        EntryNotFoundError: the tenant has no such entry; EntryArchivedError if it is in a segment.
+        EntryNotFoundError: the tenant has no such entry; EntryArchivedError if it is in a segment
+            that is not attached.
         LedgerError: the host has no head yet that covers the entry.
         NoSignerError: the host has to sign a checkpoint and has no key.
         TlogError: the host's entry with the head is damaged.

@@ -30,7 +30,7 @@ _PURPOSE = b"remit mark of a check, 2\0"
 
 
 class Marks:
-    """The marks of one root, one file for each kind of check.
+    """The marks of a root: a file for each kind of check.
 
     The MAC key is read on first use and held. Reading and writing never raise an error of the
     files.
@@ -77,8 +77,8 @@ class Marks:
     def write(self, name: str, mark: dict[str, Any]) -> None:
         """Replace the mark of a kind of check, in one step; the directory is made if it is missing.
 
-        The mark is authenticated by the ledger's private key. Without that key nothing is written,
-        and a failure to write is ignored, so the mark may stay as it was.
+        The mark is authenticated by a MAC under the ledger's private key. Without that key nothing
+        is written, and a failure to write is ignored, so the mark may stay as it was.
 
         Args:
             name: name of the check and of its file.

@@ -16,7 +16,8 @@ class Outage:
 
     Attributes:
         reason: the reason for which it failed; empty if it was committed.
-        ended: time of the monotonic clock at which the store last became reachable again.
+        ended: time of the monotonic clock, in seconds, at which the store last became reachable
+            again; -10⁹ before the first outage ended.
     """
 
     def __init__(self) -> None:
@@ -52,9 +53,9 @@ class Outage:
         return bool(self.reason) and time.monotonic() - self._began > _BLIP_S
 
     def check(self) -> None:
-        """Raise LedgerUnavailableError during an outage; let one caller a second try the store.
+        """Raise LedgerUnavailableError during an outage, except to a caller that may try the store.
 
-        Each second since the last failure or try, one caller passes. While the writer itself is
+        A second after the last failure or try, a single caller passes. While the writer itself is
         retrying, all callers pass during the first second of the outage, and none after it. Without
         an outage nothing happens.
         """

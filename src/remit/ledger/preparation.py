@@ -77,7 +77,7 @@ class Sealed(NamedTuple):
 
 @dataclass(slots=True)
 class Prepared:
-    """A checked and encoded entry without its place in the chain, used for one append.
+    """A checked and encoded entry without its place in the chain, used for a single append.
 
     Attributes:
         event_type: kind of the entry.
@@ -145,9 +145,9 @@ class Prepared:
 def prepare(
     entry: LedgerEntry, content_keys: Collection[str], subject_id: str | None = None
 ) -> Prepared:
-    """Check ``entry``, separate its content, and encode it; write nothing.
+    """Check and encode ``entry``, with its content separated; write nothing.
 
-    The size of the record is not checked here.
+    The size of the record is not checked here, nor are exact JSON texts in it.
 
     Args:
         entry: the entry, which is not changed.
@@ -357,7 +357,7 @@ class _Walk:
         return stands
 
     def subject(self, value: EncodedValue) -> dict[str, Any]:
-        """Return the member for the entry's subject, which is not one of its ``values``."""
+        """Return the member for the entry's subject, which is not added to ``values``."""
         self.contents.append(value)
         return {"$content": _content(len(self.contents) - 1), "bytes": len(value.encoded)}
 

@@ -1,4 +1,4 @@
-"""Tables whose rows follow from entries: one fold for the writer and for every check.
+"""Tables whose rows follow from entries: the same fold for the writer and for every check.
 
 A :class:`Projection` declares a table, the events that its rows follow from, and a fold: the
 function that applies one entry to the rows. A writer applies the fold to the entry that it appends
@@ -17,7 +17,7 @@ import orjson
 
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.events import is_authentic
-from remit.ledger.reader import as_bytes, chunks, marks, pages
+from remit.ledger.reader import GREATEST, as_bytes, chunks, marks, pages
 from remit.ledger.state import readable
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Projection(NamedTuple):
 
 
 class State:
-    """Rows of tables, as a fold reads and changes them: in memory first, then by SQL.
+    """Rows of tables for a fold to read and change, in memory first and then by SQL.
 
     A state lives for one transaction or one check. At most 20,000 rows of a table are held in
     memory; :meth:`write` writes the changed ones and forgets all. Nothing is committed here.
@@ -172,14 +172,14 @@ class State:
         return rows[key]
 
     def put(self, table: str, row: Row) -> None:
-        """Insert a row or replace the one with its key, in memory; columns that it lacks become
-        None.
+        """Insert a row, or replace the row with its key, in memory.
 
-        If over 20,000 rows are in memory, all changes are written.
+        If over 20,000 rows of the table are in memory, all changes are written.
 
         Args:
             table: a table of this state.
-            row: values by column; those of the key must be there.
+            row: values by column, with all columns of the key; a missing other column is written as
+                NULL. The dict itself is held.
         """
         names, width = self._columns[table]
         key = tuple([row[name] for name in names[:width]])
@@ -194,7 +194,7 @@ class State:
         self._changed[table].add(key)
 
     def report(self, seq: int, said: str) -> None:
-        """Add a finding about an entry that contradicts the rows before it."""
+        """Add a finding about an entry that contradicts the earlier rows."""
         self.findings.append((seq, said))
 
     def write(self) -> None:
@@ -228,10 +228,10 @@ class State:
 
 
 def apply(tx: Transaction, entry: LedgerEntry, *projections: Projection) -> str:
-    """Append an entry and apply it to the tables of ``projections``, in one transaction.
+    """Append an entry and apply the entry to the tables of ``projections``, in a transaction.
 
-    Each fold is called, whatever its ``events`` are and whoever wrote the entry. The errors of
-    :meth:`Transaction.append` and of the folds are raised.
+    Each fold is called, whatever its ``events`` are and whoever wrote the entry. Findings of the
+    folds are dropped. The errors of :meth:`Transaction.append` and of the folds are raised.
 
     Args:
         tx: the transaction.
@@ -265,7 +265,8 @@ def fold_entries(
     content.
 
     An entry that its recorded writer may not write is ignored, unless the projection takes any
-    writer. An entry that cannot be applied is a finding of the state.
+    writer. An entry that cannot be applied is a finding of the state: it cannot be read, or a fold
+    raised ValueError, TypeError, KeyError or AttributeError.
 
     Args:
         select: reads the ledger; becomes the state's. Its errors are raised.
@@ -338,17 +339,17 @@ def read_entry(seq: int, timestamp: str, event_type: str, stored: Any) -> Ledger
 
 
 def entries_of(select: Select, ids: Iterable[Any]) -> dict[Any, LedgerEntry]:
-    """Return the existing entries among these ids, without content, keyed by id.
+    """Return the existing entries with the given ids, without content, keyed by id.
 
     A damaged entry has no metadata. Values that are not ids of entries, and archived entries, are
-    left out.
+    left out. Prompts and hashes are not filled.
 
     Args:
         select: runs a query; its errors are raised.
         ids: the ids, of any type.
     """
-    wanted = sorted({seq for one in ids if isinstance(one, str)
-                     and (seq := parse_entry_id(one)) is not None})  # fmt: skip
+    numbers = (parse_entry_id(one) for one in ids if isinstance(one, str))
+    wanted = sorted({seq for seq in numbers if seq is not None and seq <= GREATEST})
     found: dict[Any, LedgerEntry] = {}
     for part in chunks(wanted):
         rows = select(
@@ -372,7 +373,8 @@ def fill_tables(
 ) -> None:
     """Write the rows that all entries give to empty tables, as a migration does; commit nothing.
 
-    Entries that cannot be applied give nothing; verification reports them.
+    Entries that cannot be applied, or that their recorded writer may not write, give nothing;
+    verification reports the former.
 
     Args:
         select: runs a query; its errors are raised.

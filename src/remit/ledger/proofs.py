@@ -33,6 +33,7 @@ def proof_bundle(ledger: LedgerClient, entry_id: str) -> dict[str, Any]:
         LedgerFormatError: the record, or stored tree hashes, cannot be read.
         NoSignerError: a new checkpoint is needed, and this client holds no key.
         LedgerError: a new checkpoint is refused, as by :meth:`LedgerClient.checkpoint`.
+        TlogError: the entry does not fit the tree of the checkpoint.
     """
     entry = ledger.read(entry_id, with_content=False)
     proof = TlogProof.parse(ledger.prove(entry_id))

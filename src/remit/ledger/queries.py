@@ -19,7 +19,7 @@ from remit.ledger.entry import entry_id as format_id
 from remit.ledger.errors import EntryArchivedError, EntryNotFoundError, LedgerError
 from remit.ledger.filter import Equalities, Filter, build_filter
 from remit.ledger.ranges import LEAVING, ArchivedRange, archived_ranges, archived_to
-from remit.ledger.reader import EntryRow, as_bytes, chunks, decode_record, marks
+from remit.ledger.reader import GREATEST, EntryRow, as_bytes, chunks, decode_record, marks
 from remit.ledger.report import Progress
 from remit.ledger.search import TextIndex
 from remit.ledger.store import Store, transact
@@ -36,8 +36,8 @@ _FIRST_PAGE = 16  # small, for callers that want only the first match
 class LedgerQueries:
     """The reading methods of :class:`~remit.ledger.LedgerClient`; not used alone.
 
-    They may be called from any thread. After the client was closed they raise LedgerClosedError; if
-    a database server cannot be reached, LedgerConnectionError.
+    They may be called from any thread. Reading after the client was closed raises
+    LedgerClosedError; if a database server cannot be reached, LedgerConnectionError.
     """
 
     _store: Store
@@ -51,7 +51,7 @@ class LedgerQueries:
 
     @property
     def is_of_one_machine(self) -> bool:
-        """True for a SQLite file, whose writers all run on one machine."""
+        """True for a SQLite file, whose writers all run on the same machine."""
         return not self.location.startswith("postgresql")
 
     @property
@@ -107,11 +107,10 @@ class LedgerQueries:
         return steps_back(self.select, self.count())
 
     def back_for_ms(self) -> int:
-        """Return milliseconds since the store became reachable again, a very high number without an
-        outage.
+        """Return milliseconds since the store became reachable again after an outage.
 
-        Leases cannot have been renewed before that. The time is what this process saw, or on
-        PostgreSQL the server's uptime if shorter.
+        Leases cannot have been renewed before that. An outage is one that this process saw; without
+        one the number is about 10¹². On PostgreSQL the server's uptime is returned if shorter.
 
         Raises:
             LedgerError: the server cannot be reached.
@@ -156,9 +155,10 @@ class LedgerQueries:
         return store.entries([row], with_content)[0]
 
     def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
-        """Yield the existing entries among these ids with content, in ledger order, each once.
+        """Yield the existing entries with the given ids, with content, in ledger order, each once.
 
-        Unknown, archived and malformed ids are skipped.
+        Unknown and malformed ids are skipped, and so are entries that only a segment contains,
+        attached or not. The ledger is read, and errors are raised, during the iteration.
 
         Args:
             entry_ids: ids in any order.
@@ -167,7 +167,8 @@ class LedgerQueries:
             LedgerFormatError: a record or a content value cannot be read.
             LedgerError: the ledger cannot be read.
         """
-        seqs = sorted({seq for one in entry_ids if (seq := parse_entry_id(one)) is not None})
+        numbers = map(parse_entry_id, entry_ids)
+        seqs = sorted({seq for seq in numbers if seq is not None and seq <= GREATEST})
         for part in chunks(seqs):
             rows = self.select(
                 f"SELECT seq, entry_hash, {self._store.record_sql} FROM entries "
@@ -212,26 +213,35 @@ class LedgerQueries:
         return store.exact(row, names)
 
     def read_all(self) -> list[LedgerEntry]:
-        """Return all entries in the database with content, in ledger order, in one list.
+        """Return all entries with content, in ledger order, also of attached segments.
 
         Raises:
-            LedgerError: the ledger cannot be read.
+            LedgerError: segments are attached, but not all; or the ledger cannot be read.
         """
         return list(self.query())
 
     def read_by_event_type(self, event_type: str) -> list[LedgerEntry]:
         """Return the entries of an event type with content, in ledger order; empty for none.
 
+        Archived entries are found in attached segments alone.
+
         Raises:
-            LedgerError: the ledger cannot be read.
+            InvalidInputError: ``event_type`` holds a NUL character or a lone surrogate.
+            LedgerError: segments are attached, but not all; or the ledger cannot be read.
         """
         return list(self.query(event_type=event_type))
 
     def read_by_submission(self, submission_id: str) -> list[LedgerEntry]:
         """Return the entries of a submission with content, in ledger order; empty for none.
 
+        Archived entries are found in attached segments alone.
+
+        Args:
+            submission_id: id of the contract, session or work order that the entries belong to.
+
         Raises:
-            LedgerError: the ledger cannot be read.
+            InvalidInputError: ``submission_id`` holds a NUL character or a lone surrogate.
+            LedgerError: segments are attached, but not all; or the ledger cannot be read.
         """
         return list(self.query(submission_id=submission_id))
 
@@ -250,7 +260,8 @@ class LedgerQueries:
         """Return an iterator over the entries that match all arguments, read page by page.
 
         Archived entries are found in attached segments alone. Entries appended during the iteration
-        may appear in it.
+        may appear in it. Arguments are checked, and ``text`` is indexed, before this method
+        returns.
 
         Args:
             equals: ``event_type``, ``submission_id``, ``session_id``, ``work_order_id``,
@@ -318,15 +329,17 @@ class LedgerQueries:
         """Index the content of the database written since the last search, in transactions of 200
         values.
 
-        A missing index is made. Segments are not indexed here.
+        A missing index is made. Values that cannot be read are indexed without words. Segments are
+        not indexed here.
 
         Args:
             progress: called after each transaction with the number of new values done and their
-                total.
+                total; ``None`` for none.
 
         Raises:
             LedgerWriteError: the ledger cannot be written.
             LedgerClosedError: the client is closed.
+            LedgerError: called inside a transaction, or the ledger cannot be read.
         """
         self._index.catch_up(progress)
 
@@ -358,7 +371,7 @@ class LedgerQueries:
         return self._store.head()
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of one SQL query over the documented tables, on a read-only connection.
+        """Return the rows of an SQL query over the documented tables, on a read-only connection.
 
         Archived entries and attached segments are not read.
 
@@ -384,7 +397,7 @@ class LedgerQueries:
         content.
 
         These are calls without a recorded end, running ones included. The list is in ledger order.
-        All entries of the three types are read.
+        All entries of the three types in the database are read; segments are not.
 
         Raises:
             LedgerFormatError: a record or a content value cannot be read.
@@ -405,7 +418,7 @@ class LedgerQueries:
         ]
 
     def _locate(self, entry_id: str) -> tuple[Store, EntryRow]:
-        """Return an entry's row, and the database or attached segment that contains it.
+        """Return the database or attached segment that contains an entry, and the entry's row.
 
         Raises:
             EntryNotFoundError: there is no such entry.

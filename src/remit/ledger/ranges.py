@@ -38,7 +38,7 @@ types stay: state in force, the start of sessions, open work, and a program's ow
 
 
 class Places:
-    """A set of sequence numbers below ``end``, one bit each: 125 KB for a million.
+    """A set of sequence numbers below ``end``, stored as bits: 125 KB for a million.
 
     Iteration is ascending; ``len`` counts.
 
@@ -104,7 +104,7 @@ class Places:
         return Places(8 * len(bits), bits)
 
     def others(self) -> Places:
-        """Return the numbers from 0 to below the set's end, a multiple of 8, that are not in it."""
+        """Return the numbers from 0 to below the end that the set lacks; the end divides by 8."""
         return Places(self.end, bytearray(byte ^ 255 for byte in self._bits))
 
     def to_text(self) -> str:
@@ -213,7 +213,7 @@ def places_of_segment(select: Callable[..., Any]) -> Places | None:
 
 
 def archived_ranges(store: Store) -> list[ArchivedRange]:
-    """Return the archived ranges, oldest first; together they cover all entries up to an end.
+    """Return the archived ranges, oldest first, without gaps from entry 0.
 
     The list is empty if nothing was archived, and for a segment.
 
@@ -265,7 +265,7 @@ def left_of(ranges: Sequence[ArchivedRange]) -> Places:
         ranges: ranges in order, from the first; empty for an empty set.
 
     Raises:
-        LedgerFormatError: a range does not name its entries.
+        LedgerFormatError: a range does not name its entries, or another number of them.
     """
     places = Places(ranges[-1].end if ranges else 0)
     for one in ranges:

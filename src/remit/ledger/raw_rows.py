@@ -1,4 +1,4 @@
-"""Stored rows as a scan reads them, however damaged."""
+"""Stored rows in the form of a scan, however damaged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RawEntry(NamedTuple):
 
 
 class RawContent(NamedTuple):
-    """A stored content value with the columns that prove it.
+    """A stored content value with the columns of its proof.
 
     Fields other than ``content_id`` and ``problem`` may be empty if the row is unreadable.
 

@@ -53,19 +53,15 @@ class Reader(ABC):
     Every method reads the database and raises the errors of :meth:`select`.
 
     Attributes:
+        segment: the entries of a segment; ``None`` for a ledger that grows.
         location: path of the file, or URL of the database without its password.
         record_sql: SQL expression that reads ``record`` so that a damaged one does not stop the
             statement.
     """
 
     segment: Places | None = None
-    """The entries of a segment; ``None`` for a ledger that grows."""
-
     location: str
-    """The path of the file, or the URL of the database without its password."""
-
     record_sql: str
-    """The expression that reads ``record`` so that a damaged one does not stop the statement."""
 
     @abstractmethod
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -169,7 +165,8 @@ class Reader(ABC):
         """Return the message lists that entries show, keyed by the last step's hash.
 
         Each list has a commitment and a content id for each message, oldest first; the content id
-        is ``None`` if the message was erased. Raise LedgerError if the database cannot be read.
+        is ``None`` if the message was erased. Entries without lists add nothing. Raise LedgerError
+        if the database cannot be read.
 
         Args:
             seqs: sequence numbers of entries.
@@ -219,7 +216,7 @@ class Reader(ABC):
             yield from self.select(f"{sql} IN ({marks(chunk)})", chunk)
 
     def erased_under(self, seq: int) -> list[str]:
-        """Return the commitments of the values that one ``ERASURE`` entry erased, in no order.
+        """Return the commitments of the values that an ``ERASURE`` entry erased, in no order.
 
         Args:
             seq: sequence number of the entry; of another entry the list is empty.
@@ -250,10 +247,10 @@ class Reader(ABC):
         return [as_bytes(row[0]) for row in rows]
 
     def entries(self, rows: Sequence[EntryRow], with_content: bool = True) -> list[LedgerEntry]:
-        """Return rows as entries; the content of all of them is read together.
+        """Return rows as entries, in the order of ``rows``; all content is read together.
 
-        Order is that of ``rows``. Erased values become :class:`Erased`; in ``reason``, its text. An
-        exchange whose record names its dispatch gets the ``context_hash`` that earlier versions
+        Erased values become :class:`Erased`; in ``reason``, its text. With content, an exchange
+        whose record names its dispatch also gets the ``context_hash`` that earlier versions
         recorded.
 
         Args:
@@ -357,7 +354,8 @@ def filled_metadata(record: dict[str, Any], resolve: Resolve) -> dict[str, Any]:
     """Return a copy of a record's metadata with its content, and the ``context_hash`` of an
     exchange.
 
-    The hash is added to an ``EXCHANGE`` that states a dispatch and a prompt, and no hash itself.
+    The hash is added to an ``EXCHANGE`` that states a dispatch, and a prompt or body (``cut``), but
+    no hash. The mark of erased content takes its place if a part was erased.
 
     Args:
         record: the parsed record of an entry, which is not changed.
@@ -450,7 +448,7 @@ def as_bytes(value: Any) -> bytes:
 
 
 def chunks(values: Sequence[_T], size: int = _CHUNK) -> Iterator[Sequence[_T]]:
-    """Yield ``values``, in order, in pieces of at most ``size``, which fit one statement.
+    """Yield ``values``, in order, in pieces of at most ``size``, which fit a statement.
 
     Args:
         values: any sequence.
@@ -461,7 +459,7 @@ def chunks(values: Sequence[_T], size: int = _CHUNK) -> Iterator[Sequence[_T]]:
 
 
 def marks(values: Sequence[Any]) -> str:
-    """Return SQL placeholders such as ``?, ?, ?``, one for each value; an empty text for no values.
+    """Return SQL placeholders for values, such as ``?, ?, ?``; an empty text for no values.
 
     Args:
         values: the values, of which only the number counts.

@@ -91,9 +91,10 @@ def record_problem(record: Any) -> str:
 
 
 def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
-    """Check the form of a parsed record in one walk, because verification reads millions.
+    """Check the form of a parsed record in a single walk, because verification reads millions.
 
-    Hashes, id and timestamp are not checked.
+    The record must have exactly the ten members, of the right types, sound commitments, and at most
+    150 levels in its metadata. Hashes, id and timestamp are not checked.
 
     Args:
         record: the parsed JSON of a record; any value.
@@ -101,7 +102,7 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
     Returns:
         The fault as part of a sentence (empty if there is none); the commitments in the record; and
         the number of values and keys that ``orjson`` may write in another than the canonical form.
-        If there is a fault, the last two mean nothing.
+        After a fault, the last two mean nothing.
     """
     found: list[dict[str, Any]] = []
     if type(record) is not dict or record.keys() != _FIELD_TYPES.keys():
@@ -185,7 +186,7 @@ def columns_of(metadata: Mapping[str, Any]) -> Columns:
     """Return the indexed columns of an entry with this metadata.
 
     A column is ``None`` if its value is missing, empty or not a text. ``metadata`` comes before
-    ``provenance``, and that before ``scope``.
+    ``provenance``, and that before ``scope``: a member counts if it is present, whatever it holds.
 
     Args:
         metadata: the recorded metadata of an entry.

@@ -61,7 +61,7 @@ class VerificationReport:
         erasures: number of these values, keyed by the id of the ``ERASURE`` entry.
         first_bad_seq: the lowest sequence number with a problem; ``None`` if there is none.
         problem_count: number of all problems.
-        problems: the first 100 problems, in ledger order.
+        problems: the first 100 problems that were found, in ledger order.
         checkpoint: the assurance that signed tree heads give. ``none``: there is no head, so a
             ledger cut off at its end, or rewritten completely, looks like a sound one.
             ``unchecked``: there is no key to check the heads. ``stored``: the heads in the database
@@ -136,7 +136,7 @@ class VerificationReport:
                 self.add(seq, kind, said)
 
     def add(self, seq: int | None, kind: str, message: str) -> None:
-        """Add one problem; only the first 100 are listed, all are counted.
+        """Add a problem; only the first 100 are listed, all are counted.
 
         The lowest sequence number with a problem is updated.
 
@@ -169,7 +169,7 @@ class VerificationReport:
         self.problem_count += unlisted
 
     def sort(self) -> None:
-        """Sort the problems in ledger order, those without an entry first."""
+        """Sort the listed problems in ledger order, problems without an entry first."""
         self.problems.sort(key=lambda problem: (problem.seq is not None, problem.seq or 0))
 
 
@@ -186,11 +186,11 @@ def report_gap(report: VerificationReport, first: int, last: int) -> None:
 
 
 def report_tree_hash(report: VerificationReport, level: int, index: int) -> None:
-    """Report that a stored hash differs from the root of the entries under it.
+    """Report that a stored tree hash differs from the root of its entries.
 
     Args:
-        report: receives the problem, without a sequence number.
-        level: level of the tile tree.
+        report: receives one problem of the kind ``tree``, without a sequence number.
+        level: level of the tile tree, from 1.
         index: number of the hash in its level.
     """
     width = TILE_WIDTH**level

@@ -55,8 +55,8 @@ def open_root_ledger(
         checks: as for :class:`LedgerClient`.
 
     Raises:
-        LedgerKeyError: the key is damaged, readable by others, or made for another origin than the
-            settings name, or the ledger belongs to another key.
+        LedgerKeyError: the key is damaged, incomplete, readable by others, or made for another
+            origin than the settings name, or the ledger belongs to another key.
         LedgerFormatError: the file or database holds something else, or is of a newer version.
         LedgerError: the ledger cannot be opened, or is in a database that the settings do not name.
     """
@@ -77,7 +77,7 @@ def open_root_ledger(
 
 
 def remember_place(root: Root, settings: LedgerSettings) -> None:
-    """Note in the root that its ledger is in PostgreSQL; refuse to open a file in its place later.
+    """Note in the root that its ledger is in PostgreSQL, or refuse settings without the database.
 
     The file ``ledger.place`` holds the database's name and host, without user and password. If it
     cannot be written, nothing is noted. Without the note, a forgotten variable would look like a
@@ -117,7 +117,8 @@ class RetentionSchedule:
     """Periodic retention of a ledger in a daemon thread of its own, which starts at once.
 
     Each run calls :meth:`LedgerClient.retain` with the settings' limits. Its reports, and errors
-    that Remit raises, are logged. :meth:`stop` ends the thread before the ledger is closed.
+    that Remit raises, are logged; any other error ends the thread. If entries were archived, the
+    first run logs that segments are not reached. Call :meth:`stop` before the ledger is closed.
 
     Args:
         ledger: the ledger; old content is erased in it.

@@ -1,4 +1,4 @@
-"""The index of a run: one entry that names every entry of a session or work order before it.
+"""The index of a run: an entry that names every earlier entry of a session or work order.
 
 The Merkle tree proves that an entry is recorded, but not that a list of entries is all of a
 session. An ``INDEXED`` entry states that list in the record itself, so the proof of a run needs
@@ -108,10 +108,13 @@ def _reach(
 
 
 def run_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the run of a record, as in an index: its session or, without one, its work order.
+    """Return the run of a record, as in an index: the session or, without a session, the order.
 
     Args:
         record: a parsed record.
+
+    Returns:
+        ``session_id`` or ``work_order_id`` as the only key, and the value.
 
     Raises:
         LedgerError: the entry has neither a session nor a work order.
@@ -271,6 +274,8 @@ def check_indexes(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
 def index_faults(select: Select, away: Places) -> Iterator[Finding]:
     """Yield the findings of :func:`check_indexes`, for any database with the entries.
 
+    Indexes of the kernel alone are read. A malformed index is a finding.
+
     Args:
         select: runs a query; its errors are raised.
         away: the entries that were archived, which an index may name.
@@ -295,7 +300,7 @@ def index_faults(select: Select, away: Places) -> Iterator[Finding]:
 
 
 def _faults(select: Select, parts: Sequence[dict[str, Any]], away: Places) -> Iterator[str]:
-    """Yield a message for each false statement in the parts of one index."""
+    """Yield a message for each false statement in the parts of an index."""
     ((name, value),) = parts[0]["of"].items()
     names = {seq for part in parts for seq in part["entries"]}
     sql = f"SELECT seq, record FROM entries WHERE {name} = ? AND seq < ?"

@@ -1,4 +1,4 @@
-"""Every table of the ledger's database, on both engines, and the versions that led to them.
+"""Every table of the ledger's database, on both engines, and the versions of the layout.
 
 The layout is public and documented in ``docs/ledger-format.md``. Views, statistics and the text
 index are written for each engine in its own folder.

@@ -36,7 +36,7 @@ _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
 
 def _words_of(text: str) -> list[str]:
-    """Return the words of a text as the index holds them: case-folded, without punctuation.
+    """Return the words of a text as indexed: case-folded, without punctuation.
 
     CJK characters are words of their own. Runs of over 48 letters or digits are data, not words.
     """
@@ -97,7 +97,8 @@ class TextIndex:
 
         Raises:
             LedgerWriteError: content is not indexed, and the ledger cannot be written.
-            LedgerError: the ledger cannot be read.
+            LedgerClosedError: the ledger is closed.
+            LedgerError: the ledger cannot be read, or the call is inside a transaction.
         """
         try:
             self._catch_up(progress)
@@ -155,6 +156,9 @@ class TextIndex:
 
         Args:
             tx: the transaction.
+
+        Raises:
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         if self._store.has_text_index():
             self._store.unindex_texts(tx, (), merge=True)
@@ -264,7 +268,7 @@ def quotes(value: StoredValue, texts: Collection[str]) -> bool:
 
 
 def _texts(value: StoredValue, but: Collection[str] = ()) -> Iterator[str]:
-    """Yield the texts of a stored value, and of JSON within them, such as tool arguments."""
+    """Yield the texts of a stored value, and of JSON within texts, such as tool arguments."""
     for text in texts_in(value.decode(), but):
         yield text
         if text.lstrip()[:1] in ("{", "["):

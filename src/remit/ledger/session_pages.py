@@ -1,4 +1,4 @@
-"""Pages of one session's entries in ledger order, whatever the session's length.
+"""Pages of a session's entries in ledger order, whatever the session's length.
 
 No index has this order: ``entries_session_event`` sorts by event type. A page is merged from the
 first entries of each type, so it takes as long in a session of a million entries as in any.
@@ -24,7 +24,7 @@ MAX_KINDS = 200
 def page_of_session(
     session_id: str, kinds: Sequence[str], after: int | None, descending: bool, limit: int
 ) -> tuple[str, list[Any]]:
-    """Return an SQL condition on ``entries`` that holds for one page, and its parameters.
+    """Return an SQL condition on ``entries`` that holds for a single page, and its parameters.
 
     The rows still have to be sorted.
 

@@ -97,15 +97,14 @@ _STORED = {"bigint": "integer", "text": "text", "bytea": "blob"}
 def of_other_types(
     ledger: LedgerClient | Store, tables: Mapping[str, Sequence[Column]]
 ) -> Iterator[Finding]:
-    """Yield a finding for each row with a value of another type than its column's; only SQLite
-    stores those.
+    """Yield a finding for each row with a value of another type than its column's.
 
-    On PostgreSQL nothing is yielded. A table that cannot be read is a finding. The findings name no
-    entry.
+    Only SQLite stores such values; on PostgreSQL nothing is yielded. At most 50 rows of a table are
+    yielded. A table that cannot be read is a finding. The findings name no entry.
 
     Args:
         ledger: the ledger, which is only read.
-        tables: the columns of each table. At most 50 rows of a table are yielded.
+        tables: the columns of each table.
     """
     for table, columns in tables.items() if "://" not in ledger.location else ():
         yield from until_failure(table, lambda: _of_other_types(ledger, table, columns))  # noqa: B023

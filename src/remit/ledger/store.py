@@ -55,7 +55,7 @@ class Transaction(Clock, Protocol):
     """
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
-        """Append one entry, prepared or not; return its id.
+        """Append an entry, prepared or not, and return the entry's id.
 
         Rows are written with the transaction. The entry's own fields are not filled.
 
@@ -63,6 +63,7 @@ class Transaction(Clock, Protocol):
             InvalidInputError: the entry cannot be recorded.
             RecordTooLargeError: the record would exceed 65,535 bytes.
             LedgerFormatError: a stored content value that the entry repeats is damaged.
+            LedgerError: the database is a segment.
         """
         ...
 
@@ -72,7 +73,7 @@ class Transaction(Clock, Protocol):
         ...
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one portable SQL statement with ``?`` placeholders; return its rows.
+        """Run a portable SQL statement with ``?`` placeholders; return the rows.
 
         Rows of entries appended before are visible. A statement that the engine refuses undoes the
         whole piece of work, whose submitter gets LedgerWriteError. The error is the engine's own if
@@ -98,7 +99,7 @@ class Transaction(Clock, Protocol):
         ...
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run one portable SQL statement for each of ``rows``, which hold its parameters."""
+        """Run a portable SQL statement for each of ``rows``, which hold the parameters."""
         ...
 
 
@@ -110,10 +111,10 @@ Write = LedgerEntry | Prepared | Callable[[Transaction], Any]
 
 
 class Stage(Protocol):
-    """State that steps of one kind share within a transaction, read once and written once.
+    """State that steps of a kind share within a transaction, read once and written once.
 
-    A :data:`StageOpener` makes the stage; it ends with the transaction, or earlier if a call or a
-    stage of the same kind runs.
+    A :data:`StageOpener` makes the stage. The stage ends with the transaction, or earlier if a call
+    or a stage of the same kind runs.
     """
 
     def do(self, step: Any) -> Any:
@@ -138,7 +139,7 @@ one method of several objects, each stage writes before the next one reads."""
 
 @dataclass(slots=True)
 class Unit:
-    """A piece of work for the writer: entries, one ``call``, or one ``step``.
+    """A piece of work for the writer: entries, a ``call``, or a ``step``.
 
     Attributes:
         entries: the entries of ``prepared``; :meth:`finish` fills their ids and hashes.
@@ -155,8 +156,8 @@ class Unit:
     opener: StageOpener | None = None
 
     def finish(self, result: Any) -> Any:
-        """Return the submitter's result: the ids of entries, or the unchanged result of a call or
-        step.
+        """Return the submitter's result: the list of the entries' ids, or the unchanged result of
+        a call or step.
 
         The ids, times and both hashes of :attr:`entries` are filled, unless the unit is a call or
         step.
@@ -202,13 +203,11 @@ class Store(Reader):
     is_held: bool = False
 
     def doubt(self) -> None:
-        """Have the guard called again before the next write, because the database may be another
-        one now.
-        """
+        """Have the guard called again before the next write, as after a change of the database."""
         self.is_held = False
 
     def _miss(self) -> None:
-        """Call :attr:`missed` once, because the database turned out to be another one."""
+        """Call :attr:`missed` once, because seen entries are missing or differ."""
         call, self.missed = self.missed, None
         if call is not None and self.seen[0] >= 0:
             call(*self.seen)
@@ -247,7 +246,7 @@ class Store(Reader):
 
     @abstractmethod
     def run(self, units: Sequence[Unit]) -> list[Any]:
-        """Do all units in one durable transaction.
+        """Do all units in a single durable transaction.
 
         If the engine refuses a statement that several units share, each unit runs in a transaction
         of its own, so that only the faulty one fails. A unit may be called more than once. The
@@ -261,7 +260,8 @@ class Store(Reader):
         Raises:
             LedgerClosedError: the store is closed.
             LedgerRollbackError: the database lacks entries that this store has seen.
-            RemitError: the whole transaction failed; nothing of it is recorded.
+            RemitError: the whole transaction failed. Nothing of it is recorded, unless a
+                LedgerConnectionError says that the outcome is unknown.
         """
 
     def _run_each(
@@ -279,12 +279,13 @@ class Store(Reader):
         return results
 
     def bounded(self, where: Filter) -> Filter:
-        """Return a copy of ``where`` with bounds in number for its bounds in time, so that pages
-        read less.
+        """Return a copy of ``where`` with ``first`` and ``last`` for its bounds in time, so that
+        pages read less.
 
-        Clocks may have gone back, so numbers and times can differ in order. The index of times is
-        read from the bound on, once for all pages of a query. A bound that excludes no entry, or is
-        not set, gets ``None``; a bound that excludes all gets a number outside the ledger.
+        ``since`` gives ``first``, the lowest number with a time at or after the bound; ``until``
+        gives ``last``, the greatest number with an earlier time. Clocks may have gone back, so the
+        bounds in time stay in force. A bound that excludes no entry, or is not set, gives ``None``.
+        A bound that excludes all gives a number outside the ledger.
 
         Args:
             where: the filter of a query.
@@ -308,11 +309,10 @@ class Store(Reader):
         return replace(where, first=first, last=last)
 
     def page(self, where: Filter, limit: int) -> list[EntryRow]:
-        """Return at most ``limit`` rows of matching entries, by sequence number in the filter's
-        direction.
+        """Return the first rows of matching entries, by sequence number in the filter's direction.
 
         Args:
-            where: the filter; its cursor ``after`` is not included.
+            where: the filter; the entry at its cursor ``after`` is left out.
             limit: largest number of rows.
 
         Raises:
@@ -363,9 +363,10 @@ class Store(Reader):
         """The shared clock of all writers, outside a transaction."""
 
     def back_for_ms(self) -> int:
-        """Return milliseconds, by the monotonic clock, since the last outage ended or was noticed.
+        """Return milliseconds, by the monotonic clock, since the last outage ended.
 
-        Without an outage the number is very high.
+        Without an outage the number is about 10¹². During an outage the time counts from the end of
+        the outage before. A store on a server also asks the server, and may raise LedgerError.
         """
         return int((time.monotonic() - self.outage.ended) * 1000)
 
@@ -461,7 +462,8 @@ def transact(store: Store, call: Callable[[Any], Any]) -> Any:
             and undoes the transaction.
 
     Raises:
-        RemitError: the transaction failed; nothing was changed.
+        RemitError: the transaction failed. Nothing was changed, unless a LedgerConnectionError says
+            that the outcome is unknown.
     """
     (result,) = store.run([Unit(call=call)])
     if isinstance(result, Exception):

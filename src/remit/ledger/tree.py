@@ -42,7 +42,7 @@ class LedgerTree:
         self._tiles: dict[tuple[int, int], list[bytes]] = {}
 
     def size(self) -> int:
-        """Return the number of leaves: the last sequence number and one. Archived entries count."""
+        """Return the number of leaves, archived ones included: 1 more than the last number."""
         rows = self._execute("SELECT seq FROM entries ORDER BY seq DESC LIMIT 1", ())
         return int(rows[0][0]) + 1 if rows else 0
 
@@ -130,7 +130,7 @@ class LedgerTree:
         return self._read([(level, index)])[level, index]
 
     def _read(self, tiles: Iterable[tuple[int, int]]) -> dict[tuple[int, int], list[bytes]]:
-        """Return the hashes of tiles by level and index, read in one statement."""
+        """Return the hashes of tiles by level and index, read in a single statement."""
         found: dict[tuple[int, int], list[bytes]] = {tile: [] for tile in tiles}
         leaves = f"SELECT 0, seq, {self._record_sql} FROM entries WHERE 0 = ? AND seq"
         packed = f"SELECT -1, idx * {TILE_WIDTH}, hash FROM tree_hashes WHERE level = 0 AND idx = ?"
@@ -163,7 +163,7 @@ class LedgerTree:
             elif level >= 0:
                 tile = found[level, index]
                 if offset != len(tile):
-                    raise _missing(level, place - offset + len(tile))
+                    raise missing_hash(level, place - offset + len(tile))
                 tile.append(bytes(value) if level else leaf_hash(as_bytes(value)))
         return found
 
@@ -186,7 +186,7 @@ class LedgerTree:
                 self._tiles[level, index] = self.tile(level, index)
             part = self._tiles[level, index][offset : offset + end - first]
             if not part:
-                raise _missing(level, first)
+                raise missing_hash(level, first)
             found.extend(part)
             first += len(part)
         return found
@@ -232,7 +232,13 @@ def split_tile(hashes: bytes) -> list[bytes]:
         ) from error
 
 
-def _missing(level: int, index: int) -> LedgerFormatError:
+def missing_hash(level: int, index: int) -> LedgerFormatError:
+    """Return the error about a missing entry, or a missing hash above level 0.
+
+    Args:
+        level: level of the hash; 0 for entries.
+        index: sequence number of the entry, or number of the hash in its level.
+    """
     what = f"entry {index}" if level == 0 else f"the tree hash {index} of level {level}"
     return LedgerFormatError(
         f"The tree cannot be computed: {what} is missing.",

@@ -91,7 +91,9 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
     """Return the dimensions and amounts that an entry adds; ``None`` if it adds nothing.
 
     Calls, orphaned calls and debits add; a debit only if no worker wrote it. Amounts that are no
-    exact numbers count as 0. A call with tokens and without a cost counts as unpriced.
+    exact numbers count as 0. A call with tokens and without a cost counts as unpriced. An orphaned
+    call has its settled tokens as input, and counts as failed. Without a ``key_id``, the key among
+    the accounts in ``charged_to`` counts.
 
     Args:
         event_type: event type of the entry.

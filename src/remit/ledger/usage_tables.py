@@ -96,7 +96,8 @@ def _expected(select: Select, hour: int, first: int) -> dict[Row, Row]:
 def carried_usage(ledger: LedgerClient, first: int, end: int) -> dict[str, str]:
     """Return a digest of the rows of each hour with an entry from ``first`` to before ``end``.
 
-    Amounts of entries at or after ``end`` are subtracted. The ledger is only read.
+    Amounts of entries at or after ``end`` are subtracted. The ledger is only read, each hour in a
+    transaction.
 
     Args:
         ledger: the ledger.
@@ -210,7 +211,7 @@ def _before(hour: int, end: int, select: Select) -> str:
 
 
 def _digest(rows: dict[Row, Row]) -> str:
-    """Return a hash over rows, whatever they contain."""
+    """Return a SHA-256 in hex over rows with any values."""
     text = repr(sorted(repr((*key, *sums)) for key, sums in rows.items()))
     return hashlib.sha256(text.encode()).hexdigest()
 

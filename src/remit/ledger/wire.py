@@ -75,7 +75,7 @@ def call_answer(ledger: LedgerClient, entry_id: str) -> bytes:
 
 
 def wire_body(texts: Mapping[str, ExactText], cut: Iterable[Sequence[Any]]) -> bytes:
-    """Return a request body byte for byte as it was sent.
+    """Return a request body byte for byte as sent: its parts joined again.
 
     Args:
         texts: exact texts by metadata key, from :meth:`LedgerClient.exact`: ``parameters``, and

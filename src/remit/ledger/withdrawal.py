@@ -74,8 +74,7 @@ def withdrawn_from(tx: Transaction, session_id: str) -> set[int]:
 
 
 def feedback_on(tx: Transaction, seqs: Collection[int]) -> set[int]:
-    """Return the sequence numbers of the ``FEEDBACK`` entries on these entries, which speak of the
-    same content.
+    """Return the sequence numbers of the ``FEEDBACK`` entries on the given entries.
 
     Args:
         tx: the transaction that erases the content.
@@ -102,7 +101,7 @@ def erasable(
     earlier: Collection[int] = (),
     digests: Collection[bytes] | None = None,
 ) -> set[int]:
-    """Return the content that only these entries of a session show; nothing is deleted.
+    """Return the content that only the given entries of a session show; nothing is deleted.
 
     Args:
         tx: the transaction that erases the content.
@@ -112,7 +111,8 @@ def erasable(
         digests: SHA-256 of the only values to consider; None for all values.
 
     Returns:
-        The content ids; messages of lists that another entry of the session shows are left out.
+        The content ids, messages of lists included. A value that another entry shows, by itself or
+        in a list of the session, is left out.
 
     Raises:
         LedgerWriteError: a statement is refused; raised to the submitter of the transaction.

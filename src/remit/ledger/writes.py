@@ -17,8 +17,8 @@ _T = TypeVar("_T")
 
 
 class LedgerWrites:
-    """The writing methods of :class:`~remit.ledger.LedgerClient`; each is a durable transaction.
-    Not used alone.
+    """The writing methods of :class:`~remit.ledger.LedgerClient`, each a durable transaction; not
+    used alone.
 
     Any thread may call them, but none inside a transaction. A write that fails while a commit is
     under way at a database server raises LedgerConnectionError, which says that the outcome is
@@ -31,11 +31,11 @@ class LedgerWrites:
     _probing: asyncio.Future[Any] | None = None
 
     def write(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
-        """Append ``entry`` and return its id once it is durable.
+        """Append ``entry`` and return its id after the commit.
 
         The entry's ``id``, ``timestamp``, ``previous_hash`` and ``entry_hash`` are filled. Metadata
-        under a configured content key, or marked with :func:`remit.ledger.content`, is stored as
-        content.
+        under a configured content key, and values marked with :func:`remit.ledger.content`, are
+        stored as content.
 
         Args:
             entry: the entry.
@@ -46,15 +46,16 @@ class LedgerWrites:
                 text, an over-long record). Nothing was written.
             LedgerWriteError: the store refused the entry. Nothing was written, unless a
                 LedgerConnectionError says that the outcome is unknown.
+            LedgerFormatError: a stored content value that the entry repeats is damaged.
             LedgerClosedError: the client is closed, or was opened before a fork.
-            LedgerError: called inside a transaction.
+            LedgerError: called inside a transaction, or the database is a segment.
         """
         return self.write_many([entry], subject_id=subject_id)[0]
 
     def write_many(
         self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
     ) -> list[str]:
-        """Append all ``entries`` in one transaction, or none; return their ids, in order.
+        """Append all ``entries`` in a single transaction, or none; return their ids, in order.
 
         The fields of each entry are filled as by :meth:`write`. The call blocks until the commit.
 
@@ -66,25 +67,27 @@ class LedgerWrites:
             InvalidInputError: an entry cannot be recorded. Nothing was written.
             LedgerWriteError: the store refused the transaction. Nothing was written, unless a
                 LedgerConnectionError says that the outcome is unknown.
+            LedgerFormatError: a stored content value that an entry repeats is damaged.
             LedgerClosedError: the client is closed, or was opened before a fork.
-            LedgerError: called inside a transaction.
+            LedgerError: called inside a transaction, or the database is a segment.
         """
         ids: list[str] = self._committer.run(self._unit(entries, subject_id))
         return ids
 
     def transact(self, call: Callable[[Transaction], _T]) -> _T:
-        """Run ``call`` inside one durable transaction of the ledger's database; return its result.
+        """Run ``call`` inside a durable transaction of the ledger's database; return its result.
 
         ``call`` runs in the writer's thread and must not block. An exception from it undoes all its
-        changes and is raised here. It may be called again after a lost connection, or if another
-        unit of a shared transaction was refused; only the last call counts.
+        changes and is raised here; StopIteration becomes RuntimeError. It may be called again after
+        a lost connection, or if another unit of a shared transaction was refused; only the last
+        call counts.
 
         Args:
             call: takes the transaction, through which it appends entries and runs SQL.
 
         Raises:
-            LedgerWriteError: the store refused the transaction. Nothing was written, unless a
-                LedgerConnectionError says that the outcome is unknown.
+            LedgerWriteError: the store refused the transaction or a statement. Nothing was written,
+                unless a LedgerConnectionError says that the outcome is unknown.
             LedgerClosedError: the client is closed, or was opened before a fork.
             LedgerError: called inside a transaction.
         """
@@ -113,17 +116,20 @@ class LedgerWrites:
         """Start :meth:`write_many` or :meth:`transact` from an event loop; return a future.
 
         The work continues whether the future is awaited or not. Later work of the same thread
-        commits later, or in the same transaction, so waiting for later work is enough.
+        commits later, or in the same transaction, so waiting for later work is enough. If ``work``
+        has nothing but entries, their fields are filled as by :meth:`write`.
 
         Args:
             work: entries and functions of the transaction, in order, all or none; or one function.
-            subject_id: the person that the entries' content is about; ``None`` for none.
+            subject_id: the person that the entries' content is about; ``None`` for none. Prepared
+                entries have their own, and functions ignore it.
 
         Returns:
             A future of the running loop: a list with an entry's id or a function's result for each
-            piece of work, or the result of the one function. A refusal of the store is raised by
-            the future. The future cannot be cancelled: a cancelled task that awaits it gets its
-            ``CancelledError`` when the work has ended, and the future is then ``done()``.
+            piece of work, or the result of the one function. The future raises the error of a
+            function, of an over-long record, or of the store. The future cannot be cancelled: a
+            cancelled task that awaits it gets its ``CancelledError`` when the work has ended, and
+            the future is then ``done()``.
 
         Raises:
             InvalidInputError: an entry cannot be recorded; nothing is written.
@@ -145,7 +151,7 @@ class LedgerWrites:
         return self._committer.submit(Unit((), prepared, functools.partial(_do_all, writes)))
 
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
-        """Check and encode ``entry`` before a :meth:`transact` that appends it; write nothing.
+        """Check and encode ``entry`` for a later :meth:`transact`; write nothing.
 
         The size of the record is checked only by the append.
 
@@ -159,7 +165,7 @@ class LedgerWrites:
         return prepare(entry, self._content_keys, subject_id)
 
     def step(self, opener: StageOpener, step: Any) -> asyncio.Future[Any]:
-        """Submit one step, which runs together with all others of its kind; return a future.
+        """Submit a step, which runs together with all others of its kind; return a future.
 
         A step is the fast form of a transaction: the data of many steps is read by one statement,
         changed in memory, and written by one statement.
@@ -209,6 +215,7 @@ class LedgerWrites:
 
         Raises:
             LedgerClosedError: the client is closed, or was opened before a fork.
+            LedgerError: called inside a transaction.
             RuntimeError: no event loop is running.
         """
         if self._probing is None or self._probing.done():

@@ -1,4 +1,4 @@
-"""The server store: one PostgreSQL database (extra ``postgres``). Start in ``store``."""
+"""The server store: a PostgreSQL database (extra ``postgres``). Start in ``store``."""
 
 from remit.ledger.postgres.store import PostgresStore
 

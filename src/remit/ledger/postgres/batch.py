@@ -122,7 +122,9 @@ class PostgresBatch(Batch):
     @property
     @override
     def wall_ms(self) -> int:
-        """This batch's :attr:`now_ms`, in milliseconds since 1970: the server has one clock."""
+        """This batch's :attr:`now_ms`, in milliseconds since 1970, as the server has a single
+        clock.
+        """
         return self.now_ms
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> Found:
@@ -131,11 +133,10 @@ class PostgresBatch(Batch):
 
     @override
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Queue a portable statement once for each of ``rows``; it is sent with the next read or
-        flush.
+        """Queue a portable statement, to be run once for each of ``rows``.
 
-        If nothing was sent for a second, a trivial query sends the queue, so that the server does
-        not end the transaction.
+        The queue is sent with the next read, or with the commit. If nothing was sent for a second,
+        a trivial query sends the queue, so that the server does not end the transaction.
 
         Args:
             sql: the statement, with ``?`` placeholders.
@@ -164,6 +165,8 @@ class PostgresBatch(Batch):
     @override
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
         """Queue the collected rows and a statement; return its rows, which are read on first use.
+
+        Open stages write before.
 
         Args:
             sql: the statement, with ``?`` placeholders.

@@ -22,7 +22,9 @@ def compact(writer: Writer, timeout_s: float) -> str:
         timeout_s: time limit of waiting for older transactions, in seconds.
 
     Returns:
-        The remaining bytes and the way to remove them; empty if nothing remains.
+        Empty if nothing remains; else a sentence about the remaining bytes. Bytes remain if an
+        older transaction stays open, the role may not switch the log, or the server recycles the
+        log's segments.
 
     Raises:
         psycopg.Error: a statement failed.

@@ -77,7 +77,7 @@ def is_connection_error(error: BaseException) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """Return the message of ``error`` in one line, without a final period.
+    """Return the message of ``error`` on a single line, without a final period.
 
     Args:
         error: an error of the engine or any other; one without a text gives its type's name.
@@ -144,7 +144,7 @@ def without_settings(url: str) -> tuple[str, dict[str, str]]:
 
     Parameters that libpq does not know, such as ``search_path``, are settings. A URL without a
     host, and no host in the environment, gets the usual socket directories and ``localhost``.
-    ``database`` and ``ssl`` become libpq's ``dbname`` and ``sslmode``.
+    ``database`` and ``ssl`` become ``dbname`` and ``sslmode``. User and password are quoted anew.
 
     Args:
         url: a PostgreSQL URL.
@@ -291,7 +291,7 @@ class Writer:
             self._connection = None
 
     def put(self, sql: str, *rows: Sequence[Any]) -> None:
-        """Queue one portable statement, to be run once for each of ``rows``; nothing is sent.
+        """Queue a portable statement, to be run once for each of ``rows``; nothing is sent.
 
         Args:
             sql: the statement, with ``?`` placeholders.
@@ -303,7 +303,7 @@ class Writer:
         self._queue.append(self._queued(sql, rows))
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Answer:
-        """Queue one portable statement and return its answer.
+        """Queue a portable statement and return its answer.
 
         Iterating any answer sends the whole queue in one round trip.
 
@@ -319,21 +319,21 @@ class Writer:
         return answer
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
-        """Run the queued statements and one more in one round trip; return the rows of the last.
+        """Run the queued statements and another in a single round trip; return the latter's rows.
 
         Args:
             sql: the last statement, with ``?`` placeholders.
             parameters: values of the placeholders.
 
         Raises:
-            psycopg.Error: a statement failed, a value cannot be sent, there is no connection, or it
-                was lost.
+            psycopg.Error, OSError: a statement failed, a value cannot be sent, there is no
+                connection, or it was lost.
             UnicodeEncodeError: a text holds a lone surrogate.
         """
         return list(self.ask(sql, parameters))
 
     def flush(self) -> None:
-        """Send the queued statements in one round trip and read their answers.
+        """Send the queued statements in a single round trip and read their answers.
 
         The queue is empty afterwards, also after an error.
 
@@ -395,7 +395,7 @@ class Writer:
             sql: the statements, separated by semicolons, without ``?`` placeholders.
 
         Raises:
-            psycopg.Error: a statement failed, or the connection was lost.
+            psycopg.Error, OSError: a statement failed, or there is no connection or it was lost.
         """
         if self._queue:
             self.flush()

@@ -123,7 +123,7 @@ def _relations(select: _Select) -> Iterator[str]:
 
 
 def _indexes() -> dict[str, str]:
-    """Return the statement of each declared index by name, with those of keys."""
+    """Return the statement of each declared index by name, indexes of keys included."""
     found = {match[1]: match[0] for text in MIGRATIONS.values() for match in _INDEX.finditer(text)}
     keys = {"content_search_pkey": ("content_search", ["content_id"])}
     with contextlib.closing(sqlite3.connect(":memory:")) as scratch:

@@ -132,7 +132,7 @@ _LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
 
 
 def begin(writer: Writer) -> None:
-    """Queue the beginning of a transaction that takes the one lock of a schema; nothing is sent.
+    """Queue the beginning of a transaction that takes a schema's only lock; nothing is sent.
 
     Appends, creation and migrations of a ledger wait for each other by this lock, which ends with
     the transaction.
@@ -151,7 +151,10 @@ def prepare(
     create: bool,
     require: Callable[[str, str], None] | None = None,
 ) -> None:
-    """Make or migrate the tables, one process at a time, and check the server's durability.
+    """Make or migrate the tables in a transaction, and check the server's durability.
+
+    Processes that do so at the same time wait for each other. Tables of the present layout are not
+    changed.
 
     Args:
         writer: connected to the schema; dropped if a migration fails.
@@ -161,9 +164,10 @@ def prepare(
 
     Raises:
         LedgerKeyError: ``require`` refused the ledger's owner.
-        LedgerFormatError: the tables belong to another program or a newer version, or cannot be
-            migrated; they are unchanged.
-        LedgerError: there are no tables and ``create`` is False, or the server runs with fsync=off.
+        LedgerFormatError: the tables belong to another program or a newer version, a view has a
+            table's name, or the tables cannot be migrated; nothing was changed.
+        LedgerError: there are no tables and ``create`` is False, or the server runs with fsync=off,
+            which is found only after the tables were made.
         psycopg.Error: another statement failed, or the connection was lost.
     """
     there = {

@@ -38,7 +38,7 @@ def _writer(url: str, schema: str) -> Iterator[Writer]:
 
 
 def make_schema(url: str, schema: str, mark: str) -> None:
-    """Make a schema with a comment in the database, unless there is one with this mark.
+    """Make a schema with a comment in the database, unless such a schema exists.
 
     Args:
         url: URL of the database.
@@ -77,7 +77,7 @@ def has_schema(url: str, schema: str) -> bool:
 
 
 def rename_schema(url: str, schema: str, to: str) -> None:
-    """Rename a schema between two transactions of its ledger; open clients then fail.
+    """Rename a schema between two transactions of its ledger; open clients fail afterwards.
 
     The call waits for the lock of the ledger's writers, at most a minute.
 
@@ -97,7 +97,7 @@ def rename_schema(url: str, schema: str, to: str) -> None:
 
 
 def drop_schema(url: str, schema: str, mark: str | None) -> None:
-    """Drop a schema with all its contents; do nothing if there is none, or none with this mark.
+    """Drop a schema with all its contents; do nothing if it is missing or has another mark.
 
     Args:
         url: URL of the database.

@@ -1,4 +1,4 @@
-"""The server store: PostgreSQL, one short lock per batch, any number of processes."""
+"""The server store: PostgreSQL, a short lock per batch, any number of processes."""
 
 from __future__ import annotations
 
@@ -70,9 +70,11 @@ _Attempt = tuple[list[Any], tuple[int, str], tuple[int, str]]
 
 
 class PostgresStore(Store):
-    """A ledger in one PostgreSQL database, or in one schema of it; the constructor connects.
+    """A ledger in a PostgreSQL database, or in a schema of the database.
 
-    One connection writes, up to four read. A process forked after opening cannot use the store.
+    The constructor connects, and makes or migrates the tables. One connection writes, up to four
+    read. A single thread at a time may call :meth:`run`; any may read. A process forked after
+    opening cannot use the store.
 
     Args:
         url: ``postgresql://user@host/database``, with ``?search_path=name`` for a schema.
@@ -136,11 +138,13 @@ class PostgresStore(Store):
     # -- writing -----------------------------------------------------------------------
 
     def run(self, units: Sequence[Unit]) -> list[Any]:
-        """Run units as :meth:`Store.run` does.
+        """Do all units in a single durable transaction, which locks out other writers.
 
-        A lost connection is retried until the lock timeout has passed. After a commit without an
-        answer, the store asks the server whether it took place, so nothing is lost or doubled.
-        Units may therefore be called more than once; only the last call counts.
+        A lost connection is retried, with sleeps of 50 ms to 1 s, until the lock timeout has
+        passed. After a commit without an answer, the store asks the server whether it took place,
+        so nothing is lost or doubled. A refused transaction of several units is repeated, each unit
+        in a transaction of its own. Units may therefore be called more than once; only the last
+        call counts. The outcome is noted in :attr:`outage`.
 
         Returns:
             The result of each unit, or the exception that undid it. An error that is no refusal of
@@ -269,7 +273,7 @@ class PostgresStore(Store):
 
     @override
     def back_for_ms(self) -> int:
-        """Return milliseconds since the server started, or since this store reached it again if
+        """Return milliseconds since the server started, or since this store's last outage ended if
         that is less.
 
         Raises:
@@ -281,7 +285,9 @@ class PostgresStore(Store):
     @property
     @override
     def wall_ms(self) -> int:
-        """This store's :attr:`now_ms`, in milliseconds since 1970: the server has one clock."""
+        """This store's :attr:`now_ms`, in milliseconds since 1970, as the server has a single
+        clock.
+        """
         return self.now_ms
 
     @override

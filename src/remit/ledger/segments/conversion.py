@@ -109,7 +109,7 @@ def _require_sound(ledger: LedgerClient, path: Path, one: ArchivedRange) -> None
 
 
 def _pages(ledger: LedgerClient, old: Path, signed: SignedCheckpoint) -> Iterator[Rows]:
-    """Yield the rows of an archive's lines, and at last those of its erased values."""
+    """Yield the rows of an archive's lines, and at last the erasures."""
     is_ordered = ARCHIVE_ORDER in signed.checkpoint.extensions
     reader = LineReader(
         subjects_before(ledger.select), is_stated=is_ordered, is_early_archive=not is_ordered

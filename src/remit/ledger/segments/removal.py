@@ -33,7 +33,8 @@ def remove(
 ) -> int:
     """Delete the entries in ``places``, with the content that no other entry shows.
 
-    Sessions with together 2,000 entries share a transaction; a session is deleted whole. Each row
+    Sessions share a transaction until they have 2,000 entries together; a session's entries in
+    ``places`` are deleted in a single transaction. Transactions before an error stay. Each row
     is compared with the segment in the transaction that deletes the row. Messages that a remaining
     entry's list needs stay, and become that entry's. The words of the deleted content are removed
     from the text index at the end.

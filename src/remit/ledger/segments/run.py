@@ -138,13 +138,17 @@ def move_to_segment(
         by: the person who asked, for the record.
         carry: :data:`Carry`; its result must be JSON.
         guard: called in each transaction; raises an error if another run has taken over the lease.
-        jobs: number of processes that verify the ledger.
+        jobs: number of processes that verify the ledger; the segment is verified in this process.
         progress: returns, for a step's name, the function that reports its progress.
 
     Raises:
         LedgerError: the ledger does not verify, sessions continue to write, or a step failed. The
             message names the step, where the entries are and the next command.
         NoSignerError: the client holds no key.
+
+    Returns:
+        The counts, paths and durations; if there was nothing to move, ``end`` equals ``first`` and
+        there is no ``archived_id``.
     """
     return _Run(ledger, directory, by, carry, guard, progress).run(end, jobs)
 
@@ -159,9 +163,10 @@ def finish(
 ) -> tuple[int, str]:
     """Remove the recorded archived entries that are still in the database.
 
-    Each segment is verified first, and values that were erased since are removed from it. Each row
-    is compared with the segment in the transaction that deletes the row. If entries were removed,
-    the database is compacted.
+    Each segment is opened by its name and verified first, and values that were erased since are
+    removed from it. Each row is compared with the segment in the transaction that deletes the row.
+    If entries were removed, the database is compacted. Ranges are handled in order, so earlier ones
+    stay removed after an error.
 
     Args:
         ledger: opened with its key.
@@ -209,7 +214,7 @@ def _remove(
     ledger: LedgerClient, path: Path, one: ArchivedRange, here: Places, guard: Guard,
     progress: Callable[[str], Progress] | None,
 ) -> int:  # fmt: skip
-    """Open a segment, verify it, and remove its entries from the database; return their number."""
+    """Verify a segment, and remove its entries from the database; return their number."""
     with contextlib.closing(open_segment(path, ledger._settings)) as store:
         purge(ledger._store, store)
         require_sound(ledger, store, one.left, one.root)
@@ -219,7 +224,7 @@ def _remove(
 
 
 def _unfinished(store: Store) -> list[tuple[ArchivedRange, Places]]:
-    """Return each recorded range with entries in the database, and these entries."""
+    """Return each recorded range with entries in the database, and the entries."""
     ranges = archived_ranges(store)
     gone = left_of(ranges)
     ((count,),) = store.select("SELECT count(*) FROM entries WHERE seq < ?", (gone.end,))
@@ -343,7 +348,7 @@ class _Run:
         return path
 
     def _copy(self, path: Path, root: bytes, places: Places) -> Path:
-        """Write and verify a segment under the name of an interrupted one; return its path.
+        """Write and verify a segment under the name of an interrupted copy; return the path.
 
         The file is removed if it cannot be completed.
         """

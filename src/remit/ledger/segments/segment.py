@@ -113,12 +113,12 @@ def interrupted_copies(directory: Path) -> list[Path]:
 
 
 def open_segment(path: Path, settings: LedgerSettings) -> Store:
-    """Return the opened store of a segment; the caller closes it.
+    """Open the store of a segment, which the caller closes.
 
     A segment of an earlier layout is migrated.
 
     Args:
-        path: path of the file.
+        path: path of the file. A name of another form than :func:`segment_name` gives is accepted.
         settings: limits of the store.
 
     Raises:
@@ -170,13 +170,12 @@ def open_segments(directories: Iterable[Path], settings: LedgerSettings) -> list
     return stores
 
 
-# -- rows ------------------------------------------------------------------------------------
-
-
 def rows_of(select: Execute, record_sql: str, seqs: Sequence[int]) -> dict[str, list[Any]]:
     """Return all rows that some entries consist of, by table, with all columns.
 
-    These are the entries, what they show, and the persons of the shown values.
+    The tables are ``entries``, ``shown_contents``, ``shown_lists``, ``message_steps``, ``contents``
+    and ``content_subjects``; erasures are not included. All steps and messages of a shown list are.
+    Records are returned as text.
 
     Args:
         select: runs a query; its errors are raised.
@@ -228,7 +227,10 @@ def steps_above(select: Execute, ends: Iterable[int]) -> set[int]:
 
 
 def facts_of(rows: Rows) -> set[tuple[Any, ...]]:
-    """Return what rows say, as comparable tuples without their ids, which differ between databases.
+    """Return the facts in rows as comparable tuples, without ids, which differ between databases.
+
+    A fact is an entry, a content value, a person of a value, or a message of a list. Codecs, scopes
+    and the indexed columns of entries are left out.
 
     Args:
         rows: rows of :func:`rows_of`.
@@ -243,9 +245,6 @@ def facts_of(rows: Rows) -> set[tuple[Any, ...]]:
         found.add(("value", mac, bytes(nonce), stored.is_exact, stored.encoded()))
     found |= {("person of the value", macs.get(row[1]), row[0]) for row in rows["content_subjects"]}
     return found | {("message", row[1], row[4]) for row in rows["message_steps"]}
-
-
-# -- writing ---------------------------------------------------------------------------------
 
 
 def _copied(store: Store, places: Places) -> Iterator[Rows]:
@@ -274,7 +273,8 @@ def write_segment(
     """Write a segment to a new file, durably.
 
     The file gets the rows of the entries, the tree hashes around them, the checkpoint, and the row
-    that makes it a segment. After an error the incomplete file stays.
+    that makes it a segment. The file and its directory are synced. After an error the incomplete
+    file stays.
 
     Args:
         path: path of the file, which must not exist.
@@ -282,7 +282,7 @@ def write_segment(
         places: the entries; their end is that of the segment.
         checkpoint: a checkpoint of the tree at that end, which is not verified.
         pages: the rows of the entries, in ledger order; ``None`` copies them from the ledger.
-        progress: called with the number of copied entries and their total.
+        progress: called with the number of copied entries and their total; ``None`` for nothing.
 
     Raises:
         LedgerError: the file cannot be written, or the ledger cannot be read.
@@ -313,7 +313,7 @@ def discard(path: Path) -> None:
 
 
 def _insert(rows: Rows, tx: Any) -> None:
-    """Insert the rows that are missing; an earlier entry may have brought some of them."""
+    """Insert the rows that are missing; an earlier entry may have brought the others."""
     for table, added in rows.items():
         slots = marks(TABLES[table])
         tx.execute_many(f"INSERT INTO {table} VALUES ({slots}) ON CONFLICT DO NOTHING", [*added])
@@ -341,9 +341,6 @@ def _frame(live: Store, places: Places, checkpoint: SignedCheckpoint) -> Rows:
     }
 
 
-# -- erasure ---------------------------------------------------------------------------------
-
-
 def purge(live: Store, segment: Store) -> int:
     """Delete the values in a segment that its ledger erased; return their number.
 
@@ -368,6 +365,8 @@ def purge(live: Store, segment: Store) -> int:
 
 def purge_all(ledger: LedgerClient, directories: Iterable[Path]) -> int:
     """Delete erased values from all segments in some directories; return their number.
+
+    Each segment notes the erasures, and is compacted if values were deleted.
 
     Args:
         ledger: the ledger, which records the erasures.
@@ -399,16 +398,14 @@ def _delete(index: TextIndex, gone: Mapping[int, tuple[str, int]], tx: Any) -> N
     delete_contents(tx, index, sorted(gone))
 
 
-# -- checking --------------------------------------------------------------------------------
-
-
 def check_segments(
     ledger: LedgerClient, segments: Sequence[Store], jobs: int = 1, progress: Progress | None = None
 ) -> VerificationReport:
     """Return the result of verifying segments, each alone and against the record of its ledger.
 
-    Nothing is changed. Problems name the segment; an archived range without a segment is a problem,
-    and a foreign segment or an interrupted copy a note.
+    Nothing is changed. Problems are of the kind ``archive`` and name the segment. A check that
+    cannot be finished, and an archived range without a segment, are problems; a foreign segment and
+    an interrupted copy are notes.
 
     Args:
         ledger: the ledger.

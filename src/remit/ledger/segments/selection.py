@@ -117,10 +117,11 @@ def sessions_of(store: Store) -> Iterator[tuple[str, list[tuple[str, int]]]]:
 
 
 def refers(tx: Clock, select: Execute, size: int) -> set[str]:
-    """Return the sessions that became active since the ledger had ``size`` entries.
+    """Return the sessions that continue or are in use, so that their entries must stay.
 
     These are sessions with an entry at or after ``size``, and sessions that rows of state refer to:
-    calls in flight, orders, leases, objects and batches of providers, and stored answers.
+    calls in flight, orders, unexpired leases, objects and batches of providers, and unexpired
+    stored answers.
 
     Args:
         tx: the clock by which leases end.
@@ -133,7 +134,7 @@ def refers(tx: Clock, select: Execute, size: int) -> set[str]:
 
 
 def _staying(store: Store, end: int) -> set[str]:
-    """Return the sessions with open work, and those that something refers to."""
+    """Return the sessions with open work, and all others that something refers to."""
     found = _of_state(store.select, store)
     for sql in _OPEN:
         found.update(name for (name,) in store.select(sql, (end,)) if name is not None)
@@ -162,7 +163,7 @@ def _sessions(select: Execute, ids: Iterable[Any]) -> Iterator[str]:
 
 
 def _continued(store: Store, end: int) -> set[str]:
-    """Return the sessions before ``end`` whose conversation has an entry at or after it."""
+    """Return the sessions before ``end`` whose conversation has an entry from ``end`` on."""
     rows = store.select(
         "SELECT entry_id FROM response_ids WHERE length(entry_id) > 12 OR entry_id >= ?",
         (entry_id(end),),
@@ -199,7 +200,7 @@ def _learned_from(store: Store) -> set[str]:
 
 
 def _with_callers(store: Store, staying: set[str], end: int) -> set[str]:
-    """Return ``staying`` with all sessions that call or are called by one of them.
+    """Return ``staying`` with all sessions that call, or are called by, any of the sessions.
 
     Sessions with an entry at or after ``end`` count like those in ``staying``. The cost of an order
     is recorded in both sessions, so both stay together.

@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file. Start reading in ``store``."""
+"""The embedded store: a SQLite file. Start reading in ``store``."""
 
 from remit.ledger.sqlite.store import SqliteStore
 

@@ -21,17 +21,19 @@ def connect(
 ) -> sqlite3.Connection:
     """Open a connection to a ledger's file; an older layout is migrated first.
 
-    A closed ledger on a read-only medium is opened read-only.
+    A closed ledger on a read-only medium is opened read-only. Commits are durable, and deleted
+    content is overwritten with zeros. Any thread may use the connection, but only one at a time.
 
     Args:
         path: the file.
         timeout_s: longest wait for another process's transaction, in seconds.
-        require: raises LedgerKeyError unless the ledger's owner, whose name and file are its
-            arguments, is the right one; ``None`` for any owner.
+        require: called with the verifier key in the ledger (empty if there is none) and the path;
+            raises LedgerKeyError to refuse the owner. ``None`` accepts any.
 
     Raises:
         LedgerKeyError: ``require`` refused the owner.
-        LedgerFormatError: the file is not a ledger, is damaged, or is of a newer version.
+        LedgerFormatError: the file is not a ledger, is damaged, is of a newer version, or has a
+            view in place of a table.
         LedgerError: the file cannot be opened or migrated.
     """
     connection = None

@@ -21,7 +21,7 @@ def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
     """Rename a ledger's file between two transactions; open clients fail at their next commit.
 
     Its ``-wal`` and ``-shm`` files are removed. The log is first copied into the file; up to 100
-    attempts are made while others read.
+    attempts are made, 20 ms apart, while others read.
 
     Args:
         path: the file.

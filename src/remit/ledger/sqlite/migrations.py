@@ -136,7 +136,7 @@ def _rebuild(connection: sqlite3.Connection, table: str, sql: str) -> dict[str, 
 
 
 def _run(connection: sqlite3.Connection, script: str) -> None:
-    """Run statements one by one; ``executescript`` would commit first."""
+    """Run statements singly, as ``executescript`` would commit first."""
     for statement in script.split(";"):
         connection.execute(statement)
 
@@ -216,7 +216,7 @@ def _add_up_usage(connection: sqlite3.Connection) -> None:
 
 
 def _drop_indexes(connection: sqlite3.Connection) -> None:
-    """Drop the indexes that cost more than they help, and store two tables by their keys."""
+    """Drop the indexes with more cost than use, and store two tables by their keys."""
     declared, found = _declared_state(), dict(connection.execute(_TABLE_SQL))
     for table in ("idempotency", "in_flight"):
         if squeezed(found[table]) != squeezed(declared[table]):

@@ -41,10 +41,10 @@ class Turns:
             self._directory = os.open(directory, os.O_RDONLY)
 
     def take(self) -> None:
-        """Wait for the lock, at most one second, polling every 0.5 ms; then return without it.
+        """Take the lock, or return without the lock after a second of polling every 0.5 ms.
 
         Returns at once if the directory could not be opened, or its file system has no such locks.
-        The caller is not told whether it holds the lock.
+        The caller does not learn whether it holds the lock.
         """
         if self._directory is None:
             return

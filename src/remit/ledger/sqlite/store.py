@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file in WAL mode, every commit durable."""
+"""The embedded store: a SQLite file in WAL mode, every commit durable."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ _RETRY_S = 0.05
 
 
 class SqliteStore(Store):
-    """A ledger in one SQLite file, opened with one connection that writes and one that reads.
+    """A ledger in a SQLite file, with a connection that writes and another that reads.
 
-    An older layout is migrated. A closed ledger on a read-only medium is opened read-only. A
-    process forked after opening must not use the store.
+    An older layout is migrated. A closed ledger on a read-only medium is opened read-only. A single
+    thread at a time may call :meth:`run`; any may read. A process forked after opening must not use
+    the store.
 
     Args:
         path: the file.
@@ -93,6 +94,7 @@ class SqliteStore(Store):
                 )
             self._writer = connect(path, lock_timeout_s, require)
             self._reader = connect(path, lock_timeout_s, require)
+            self._same = SameFile(path, self._writer)
         except OSError as error:
             raise LedgerError(
                 f"The ledger {path} cannot be opened: {error.strerror or error}.",
@@ -102,7 +104,6 @@ class SqliteStore(Store):
         self._read_lock = threading.Lock()
         self._turns = Turns(path.absolute().parent)
         self._clock = BootClock()
-        self._same = SameFile(path, self._writer)
         self.outage = Outage()
         try:
             self.segment = places_of_segment(self.select)
@@ -114,11 +115,12 @@ class SqliteStore(Store):
 
     @override
     def run(self, units: Sequence[Unit]) -> list[Any]:
-        """Do all units in one durable transaction, which locks the file for other writers.
+        """Do all units in a single durable transaction, which locks the file for other writers.
 
         A refused transaction of several units is repeated, each unit in a transaction of its own. A
         unit may therefore be called more than once; only its last call counts. One thread at a time
-        may call this. The calls of one process take turns with other processes.
+        may call this. The calls of a process take turns with other processes. The outcome is noted
+        in :attr:`outage`.
 
         Returns:
             The result of each unit, or the exception that undid it. An error that is no refusal of
@@ -195,10 +197,10 @@ class SqliteStore(Store):
     @property
     @override
     def now_ms(self) -> int:
-        """The clock of all writers on this machine, in milliseconds since 1970; the wall clock
-        before a writer set it.
+        """The clock of all writers on this machine, in milliseconds since 1970.
 
-        Errors of the database are ignored.
+        Before a writer of this boot stored the clock's offset, or if the offset cannot be read, the
+        wall clock.
         """
         with self._read_lock, contextlib.suppress(sqlite3.Error):
             if self._clock.offset_ms is None:
@@ -225,7 +227,7 @@ class SqliteStore(Store):
 
     @override
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a portable read-only statement; one thread at a time reads, the others wait.
+        """Run a portable read-only statement; a single thread at a time reads, the others wait.
 
         Args:
             sql: the statement, with ``?`` placeholders.
@@ -251,10 +253,10 @@ class SqliteStore(Store):
 
     @override
     def equalities(self, where: Filter) -> list[str]:
-        """Return an SQL condition for each of ``where.equals``, in its order.
+        """Return an SQL condition with a placeholder for each of ``where.equals``, in its order.
 
         Only the narrowest column, and an event type with a session, may use an index; a plus before
-        a column's name excludes it.
+        any other column's name excludes that column's index.
 
         Args:
             where: the filter, whose values are given as parameters.

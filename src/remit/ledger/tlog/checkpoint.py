@@ -195,12 +195,13 @@ class SignedCheckpoint:
         return found
 
     def with_signatures(self, lines: Iterable[NoteSignature]) -> SignedCheckpoint:
-        """Return a copy of the checkpoint with further signature lines, each once.
+        """Return a copy of the checkpoint with further signature lines after the present ones.
 
         The lines are not verified.
 
         Args:
-            lines: signature lines; one with the name and key id of an existing line is left out.
+            lines: signature lines. A line with the name and key id of a present line is left out;
+                they are not compared with each other.
         """
         known = {(item.name, item.key_id) for item in self.note.signatures}
         new = tuple(item for item in lines if (item.name, item.key_id) not in known)
@@ -215,7 +216,7 @@ def _cosigned(text: str, timestamp: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TlogProof:
-    """An inclusion proof and the checkpoint that it leads to; ``str`` gives the text of its file.
+    """An inclusion proof with its checkpoint; ``str`` gives the text of the file.
 
     Attributes:
         index: index of the leaf, from 0.

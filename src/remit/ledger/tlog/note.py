@@ -1,4 +1,4 @@
-"""Signed notes (C2SP signed-note): a text, and lines that name the keys which signed it."""
+"""Signed notes (C2SP signed-note): a text with signature lines, which name their keys."""
 
 from __future__ import annotations
 

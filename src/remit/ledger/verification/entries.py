@@ -48,7 +48,7 @@ _LISTS = """
 
 @dataclass(slots=True)
 class EntryRange:
-    """The result of checking one range of entries.
+    """The result of checking a range of entries.
 
     Attributes:
         first: the first sequence number of the range.
@@ -413,7 +413,7 @@ class _EntryChecker:
             report.add(seq, "content", f"shown_contents: the record does not name content {said}")
 
     def _chain(self, step_id: int) -> Iterator[tuple[int, tuple[int, int | None] | None]]:
-        """Yield a message step and its parents, up to one that is missing.
+        """Yield a message step and its parents, up to a missing parent.
 
         A writer makes a parent before its child, so ids fall and a damaged chain ends too.
         """
@@ -455,7 +455,7 @@ class _EntryChecker:
                 return
 
     def _blame(self, seq: int, kind: str, problem: str) -> None:
-        """Report the damage of shown content at the entry that shows it."""
+        """Report the damage of content at an entry that shows the content."""
         self._found.blamed.add(problem)
         self._found.report.add(seq, kind, problem)
 

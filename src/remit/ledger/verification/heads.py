@@ -38,7 +38,8 @@ def read_heads(
         key: the log's key; ``None`` leaves signatures unchecked.
 
     Returns:
-        Pairs: True if the caller gave the head, and the head.
+        Pairs: True if the caller gave the head, and the head. Of equal sizes stored heads come
+        first.
     """
     heads: list[TreeHead] = []
     given: list[tuple[int | None, str | bytes | SignedCheckpoint]] = [*notes]
@@ -75,7 +76,8 @@ def check_heads(
     ``checkpoint_size`` and ``witnesses``.
 
     Nothing is raised for a head that does not hold: it is a problem, and ``checkpoint`` becomes
-    ``failed``. A bad cosignature is a problem too.
+    ``failed``. The best head is the caller's, or else the greatest stored head that holds. A bad
+    cosignature on the best head is a problem too.
 
     Args:
         report: receives the problems and the assurance.

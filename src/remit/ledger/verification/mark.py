@@ -1,4 +1,4 @@
-"""The mark that a sound verification writes for the next one."""
+"""The mark that a sound verification writes for the next verification."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ERASED = (
 
 @dataclass(slots=True)
 class VerifiedMark:
-    """The extent of a sound ledger, with values that show cheaply that it is still the same.
+    """The extent of a sound ledger, with values that show cheaply that nothing has changed.
 
     Attributes:
         verified: time of the last full verification, ISO 8601.
@@ -56,7 +56,7 @@ class VerifiedMark:
         return cls(**(marks.read(_NAME) if marks is not None else {}))
 
     def write(self, marks: Marks, store: Store) -> None:
-        """Replace the root's mark by this one, after setting ``rows`` to the present row counts.
+        """Replace the root's mark by this object, after setting ``rows`` to the present counts.
 
         Without the ledger's private key nothing is written, and a failure to write is ignored; see
         :meth:`Marks.write`.

@@ -29,10 +29,10 @@ class Runner:
         self._ahead = ahead  # The bound keeps memory constant.
 
     def start(self, check: Callable[..., _T], *given: Any) -> Callable[[], _T]:
-        """Start one check in a process of the pool; return a function that waits for the result.
+        """Start a check in a process of the pool; return a function that waits for the result.
 
         Without a pool the check runs now, in this process, and its error is raised here. With a
-        pool, the returned function raises the error.
+        pool, the returned function raises the error, and BrokenProcessPool if a process died.
 
         Args:
             check: a function that takes a store, and ``given`` after it; a pool needs one that can

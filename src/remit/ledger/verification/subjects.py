@@ -20,7 +20,7 @@ def check_subjects(report: VerificationReport, store: Store, subjects: Mapping[i
     second row are each reported. A value that is itself missing is not reported here.
 
     Args:
-        report: receives the problems.
+        report: receives the problems, of the kind ``content``, at the entries.
         store: the store of the ledger.
         subjects: by content id of such a name, the sequence number of its entry.
 
@@ -54,10 +54,11 @@ def check_unnamed_subjects(
 ) -> None:
     """Report rows of ``content_subjects`` that no entry commits to.
 
-    Rows of entries from before records committed to subjects are not reported.
+    Rows of entries from before records committed to subjects are not reported. If there are no more
+    rows than named values, nothing is compared: :func:`check_subjects` then finds the fault.
 
     Args:
-        report: receives the problems.
+        report: receives the problems, of the kind ``content``, at the entries that show the values.
         store: the store of the ledger.
         first: the lowest content id.
         last: the greatest content id.

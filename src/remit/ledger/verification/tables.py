@@ -28,7 +28,7 @@ _MAX_ROWS = 20  # rows of one table
 
 
 def last_id(report: VerificationReport, store: Store, column: str, table: str) -> int | None:
-    """Return the greatest id below 2⁵³; ``None`` if the table is empty.
+    """Return the greatest id below 2⁵³; ``None`` if the table has none.
 
     No writer makes greater ids. A table that cannot be read is a problem in ``report``, and gives
     ``None``.
@@ -51,7 +51,8 @@ def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
     A table that cannot be read is a problem too; nothing is raised.
 
     Args:
-        report: receives the problems, at most 20 for each table and check.
+        report: receives the problems, of the kind ``store`` and without sequence numbers; at most
+            20 for each table and check.
         store: the store of the ledger.
         size: number of entries when the verification began.
     """
@@ -92,7 +93,7 @@ def check_info(report: VerificationReport, store: Store, key: VerifierKey | None
     Unknown names are problems too. A ledger that never signed needs no owner.
 
     Args:
-        report: receives the problems.
+        report: receives the problems, of the kind ``store`` and without sequence numbers.
         store: the store of the ledger.
         key: the ledger's key; ``None`` leaves the owner unchecked.
 
@@ -128,7 +129,7 @@ def check_unnamed_steps(
     Raise LedgerError if the ledger cannot be read.
 
     Args:
-        report: receives the problems.
+        report: receives the problems, of the kind ``messages`` and without sequence numbers.
         store: the store of the ledger.
         first_step: steps with lower ids were checked before.
         first_seq: lists of entries with lower numbers were checked before.
@@ -149,7 +150,8 @@ def check_erasures(report: VerificationReport, store: Store, known: int) -> None
     Raise LedgerError if the ledger cannot be read.
 
     Args:
-        report: receives the problems, and the number of values by ``ERASURE`` entry.
+        report: receives the problems, of the kind ``erasure``, and the number of values by
+            ``ERASURE`` entry.
         store: the store of the ledger.
         known: ``ERASURE`` entries with lower numbers are taken as sound.
     """
@@ -165,9 +167,9 @@ def check_erasures(report: VerificationReport, store: Store, known: int) -> None
 
 
 def check_upper_tree(report: VerificationReport, store: Store, roots: list[bytes]) -> None:
-    """Report wrong hashes above the first level, and hashes of entries that do not exist.
+    """Report wrong or missing hashes above the first level, and hashes of missing entries.
 
-    Raise LedgerError if the ledger cannot be read.
+    The problems are of the kind ``tree``. Raise LedgerError if the ledger cannot be read.
 
     Args:
         report: receives the problems.

@@ -1,4 +1,4 @@
-"""The verification of one ledger, from the engine's file to the checkpoints."""
+"""The verification of a ledger, from the engine's file to the checkpoints."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _Range = tuple[int, int]  # first and last
 
 
 class Verifier:
-    """The verification of one ledger; each object verifies once.
+    """The verification of a ledger. Each object verifies once.
 
     Args:
         reopen: opens the store in another process.
@@ -82,7 +82,8 @@ class Verifier:
         """Return the result of :meth:`LedgerClient.verify`; write a mark if the ledger is sound.
 
         Tables of other parts, the stored head and segments are not checked here. An error of a
-        check is a problem of the report. A mark is written only if ``first`` is 0.
+        check is a problem of the report; so are entries under the last mark that are missing or
+        differ. Marks are read and written only if ``first`` is 0.
 
         Args:
             outside: a signed checkpoint that the caller held; ``None`` if there is none.
@@ -294,7 +295,7 @@ class Verifier:
         return part
 
     def _entry_ranges(self, start: int, size: int, archived: int) -> Iterator[_Range]:
-        """Yield ranges of entries; below ``archived`` all of them, else those with rows."""
+        """Yield ranges of entries: below ``archived`` all ranges, else ranges with rows."""
         low = start
         while low < archived:
             yield low, min(low + _RANGE, size) - 1
@@ -302,7 +303,7 @@ class Verifier:
         yield from self._ranges("seq", "entries", low, size - 1)
 
     def _ranges(self, column: str, table: str, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of ids with rows in them, at multiples of one width from ``first``."""
+        """Yield ranges of ids that have rows, at multiples of the same width from ``first``."""
         low = first
         while low <= last:
             rows = self._store.select(

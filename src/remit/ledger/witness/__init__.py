@@ -1,4 +1,4 @@
-"""A witness: a second party that cosigns growing logs and remembers them (C2SP tlog-witness).
+"""A witness: a second party that cosigns and remembers growing logs (C2SP tlog-witness).
 
 The package owns the witness's key, its record and its server, and the client that asks for a
 cosignature. The package knows nothing of ledgers: any log with RFC 6962 trees and Ed25519 note

@@ -81,7 +81,7 @@ async def request_cosignature(
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """A request to one witness to cosign one checkpoint."""
+    """A request to a witness to cosign a checkpoint."""
 
     target: URL
     signed: SignedCheckpoint

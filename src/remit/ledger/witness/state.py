@@ -125,7 +125,8 @@ class Evidence:
 
 
 class WitnessState:
-    """The open record of a witness, a SQLite file. Threads and processes may share it.
+    """The open record of a witness, a SQLite file. Threads may share the object, and processes the
+    file.
 
     The file is opened by the constructor, never made, and closed by :meth:`close`.
 
@@ -193,11 +194,12 @@ class WitnessState:
     def update(
         self, before: Seen, signed: SignedCheckpoint, cosign: Callable[[], SignedCheckpoint]
     ) -> SignedCheckpoint | None:
-        """Replace ``before`` by a new cosigned tree in one durable transaction.
+        """Replace ``before`` by a new cosigned tree in a single durable transaction.
 
-        Nothing is changed if ``before`` is no longer the latest. The cosignature is made inside the
-        transaction, so no larger tree of this log was cosigned before its time. The cosignature is
-        not visible before it is on disk. Evidence that the same checkpoint was unproven is deleted.
+        Nothing is changed if ``before`` is no longer the latest tree. The cosignature is made
+        inside the transaction, so no larger tree of this log was cosigned before its time. The
+        cosignature is not visible before it is on disk. Evidence that the same checkpoint was
+        unproven is deleted.
 
         Args:
             before: the result of :meth:`seen` that ``signed`` was shown to extend, which is not
@@ -236,8 +238,8 @@ class WitnessState:
     def keep_evidence(self, reason: str, body: bytes, signed: SignedCheckpoint, held: Seen) -> bool:
         """Store a refused request that its log's key signed, once for each signed text and reason.
 
-        A log has room for 1,000 requests and 16,000,000 bytes. If there is no room, a fork replaces
-        the newest unproven requests.
+        A log has room for 1,000 requests and 16,000,000 bytes, the contradicted checkpoints
+        included. If there is no room, a fork replaces the newest unproven requests.
 
         Args:
             reason: :data:`FORK` or :data:`UNPROVEN`.

@@ -95,7 +95,7 @@ class Request:
 
 
 class Witness:
-    """A witness that cosigns trees which extend all trees it cosigned before.
+    """A witness, which cosigns only trees that extend all trees cosigned before.
 
     The object holds the private key; threads may share it. ``state`` is closed by its opener.
 
@@ -155,8 +155,9 @@ class Witness:
 
         Returns:
             200 with the cosignature; 400 malformed, or an old size above the new; 403 not signed by
-            that log; 404 a log that is not served; 409 another old size, or another tree of the
-            same size; 413 too long; 422 a wrong proof.
+            that log; 404 a log that is not served; 409 another old size (the body is the right
+            one), or another tree of the same size; 413 too long; 422 a wrong proof. Other bodies of
+            refusals are a sentence.
 
         Raises:
             WitnessError: the record cannot be read or written; nothing was cosigned.
