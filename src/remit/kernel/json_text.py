@@ -125,7 +125,7 @@ def load_unique(text: bytes | str, *, repair: bool = False, keep_halves: bool = 
         text: the text; bytes are UTF-8 without a byte order mark.
         repair: True to replace halves of surrogate pairs by U+FFFD (:func:`sound_text`), for texts
             of models, tools and clients. They are refused otherwise.
-        keep_halves: True to keep them as they are, for texts that :func:`dump` wrote.
+        keep_halves: True to keep escaped halves unchanged, for texts that :func:`dump` wrote.
 
     Raises:
         RepeatedNameError: an object in the text has a name twice.

@@ -81,7 +81,7 @@ class IncomingArchive:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A package whose archive and signatures have been checked.
+    """A package whose archive and signatures have been checked; immutable.
 
     Attributes:
         archive: the package's files and manifest.

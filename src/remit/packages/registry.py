@@ -46,7 +46,8 @@ class InstalledPackage:
     Attributes:
         manifest: the package's manifest.
         archive_sha256: ``sha256:`` and 64 hex digits of the archive.
-        source: ``archive``, ``distribution remit X.Y.Z`` or ``index NAME``.
+        source: the origin, such as ``archive``, ``distribution remit X.Y.Z``, ``proposal ID`` or
+            ``index NAME``.
         signature: the record that ``check_envelope`` returns: ``{"waived", "keyids", "threshold",
             "envelope_sha256"}``.
         entry_id: the ``INSTALLED`` entry; empty if there is none yet.

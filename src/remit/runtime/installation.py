@@ -179,7 +179,8 @@ def install_bootstrap(
         by: the person who acts, for the record.
 
     Returns:
-        The installed packages in order of dependency, and the report of the gates.
+        The packages as by :meth:`PackageManager.install`, present ones first and then each new one
+        after its dependencies; and the report of the gates.
 
     Raises:
         RemitError: see :func:`make_root`.

@@ -107,6 +107,9 @@ class ReplayWanted:
 def replay_report(sides: tuple[ReplayResult, ...], cause: Attribution | None) -> dict[str, Any]:
     """Return the numbers and ids of a result of :meth:`Replays.run` as JSON data.
 
+    A replay gives its summary, with the estimates ``effect`` and ``gate``. With ``cause``, the
+    figures of the attribution come with ``replays``, the summaries of ``question`` and ``model``.
+
     Args:
         sides: the replay; with ``cause``, the replay of the change and that of the model.
         cause: the attribution; ``None`` without one.

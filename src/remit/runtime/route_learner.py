@@ -152,7 +152,9 @@ class RouteLearned:
 
 
 def plan_route(runtime: Runtime, wanted: RouteWanted) -> RoutePlan:
-    """Return the plan of a run. Nothing is written, sent or spent.
+    """Return the plan of a run. Nothing is recorded, sent or spent.
+
+    The gates G0B and G1 (under the packages' lock) and the settings of G3 are checked first.
 
     Args:
         runtime: the open root.
@@ -274,6 +276,9 @@ def learn_route(
 
 def figures_of(found: RouteFit) -> dict[str, Any]:
     """Return the figures of a fit as JSON data, in the form of a proposal's replay summary.
+
+    The keys are ``best_single``, ``held_out``, ``saves_against``, ``saved_usd``, ``reward``,
+    ``usd_per_call``, ``price_weight`` and ``shares``.
 
     Args:
         found: the fit.

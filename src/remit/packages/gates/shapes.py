@@ -41,8 +41,9 @@ class SessionStatements:
     def tool(self, entry: LedgerEntry, tool_id: str) -> bool:
         """Return True if the session of a tool's entry states the tool as its agent's own.
 
-        Sessions of versions that did not state tools count as stating all. A stated tool is added
-        to :attr:`used`. A statement that was erased counts as one.
+        Sessions of versions that did not state tools, which wrote the agent id ``ho1-worker``,
+        count as stating all. A stated tool is added to :attr:`used`. A statement that was erased
+        counts as one.
 
         Args:
             entry: a ``TOOL_INTENT`` or ``TOOL_CALL`` entry.

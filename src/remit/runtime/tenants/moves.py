@@ -350,6 +350,7 @@ def remove_old_place(host: TenantHost, root: Root, plan: MovePlan, key: Verifier
     Raises:
         LedgerError: the ledger cannot be read or written.
         LedgerKeyError: the ledger belongs to another key, or to none; nothing was deleted.
+        OSError: the plan cannot be deleted.
     """
     Place(plan.aside, root, host.path).remove(key)
     host.record(

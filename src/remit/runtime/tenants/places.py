@@ -60,7 +60,6 @@ class Place:
 
         Raises:
             LedgerError: the name of the schema is invalid, or the database cannot be used.
-            RemitError: as for :attr:`location`.
         """
         if self.database:
             return ledgers.has_schema(self.database, self.file.ledger)
@@ -139,7 +138,6 @@ class Place:
         Raises:
             LedgerKeyError: the ledger belongs to another key, or to none.
             LedgerError: the ledger cannot be read.
-            RemitError: as for :attr:`location`.
         """
         if not self.exists():
             return False

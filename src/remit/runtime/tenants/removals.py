@@ -50,7 +50,9 @@ def remove_tenant(
     Raises:
         InvalidInputError: there is no reason.
         RemitError: there is no such tenant, a server serves it, the plan of a move is damaged, or
-            the export cannot be written; nothing was changed.
+            the export cannot be written; the tenant stays, and so do a recorded head and files of
+            the export. Once the removal is recorded: the root cannot be deleted yet.
+        ConfigError: the tenant's ``remit.toml`` is invalid; nothing was changed.
         LedgerError: a ledger cannot be used. If the removal is recorded by then, the next
             `remit tenant` command finishes it.
         OSError: a file of the tenant's root cannot be made or deleted.
