@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import json
 import os
@@ -27,6 +28,7 @@ from remit.kernel.errors import RemitError
 from remit.runtime import Runtime
 from remit.server import LoopbackServer
 from remit.server.app import App
+from remit.server.current import Current
 from remit.server.http_server import HttpServer
 from remit.server.sockets import require_loopback
 from tests.server.conftest import QUICK, Serve
@@ -99,6 +101,18 @@ def test_a_loopback_server_without_a_port_leaves_the_runtime_as_before(
         with pytest.raises(RemitError, match="no free port"):
             LoopbackServer(runtime)
         assert runtime.gateway.observers == observers
+
+
+def test_a_reload_without_file_descriptors_changes_nothing() -> None:
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    runtime = SimpleNamespace(record_settings=lambda by: None)
+    current = SimpleNamespace(
+        _app=SimpleNamespace(runtime=runtime), _kept=refuse, _options=SimpleNamespace(by="ann")
+    )
+    reload = Current.reload(current, None, None)  # type: ignore[arg-type]
+    assert "Too many open files" in asyncio.run(reload)
 
 
 def test_recovery_continues_after_an_error_that_nobody_expects(
