@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import json
 import os
@@ -26,6 +27,8 @@ import pytest
 from remit.kernel.errors import RemitError
 from remit.runtime import Runtime
 from remit.server import LoopbackServer
+from remit.server.app import App
+from remit.server.current import Current
 from remit.server.http_server import HttpServer
 from remit.server.sockets import require_loopback
 from tests.server.conftest import QUICK, Serve
@@ -98,6 +101,40 @@ def test_a_loopback_server_without_a_port_leaves_the_runtime_as_before(
         with pytest.raises(RemitError, match="no free port"):
             LoopbackServer(runtime)
         assert runtime.gateway.observers == observers
+
+
+def test_a_reload_without_file_descriptors_changes_nothing() -> None:
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    runtime = SimpleNamespace(record_settings=lambda by: None)
+    current = SimpleNamespace(
+        _app=SimpleNamespace(runtime=runtime), _kept=refuse, _options=SimpleNamespace(by="ann")
+    )
+    reload = Current.reload(current, None, None)  # type: ignore[arg-type]
+    assert "Too many open files" in asyncio.run(reload)
+
+
+def test_recovery_continues_after_an_error_that_nobody_expects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+
+    def recover() -> None:
+        tries.append(len(tries))
+        raise RuntimeError("can't start new thread")
+
+    async def run(app: App) -> None:
+        await app.start()
+        async with asyncio.timeout(60):
+            while len(tries) < 3:
+                await asyncio.sleep(0.05)
+        await app.stop()
+
+    root = new_root(tmp_path / "root", "[gateway]\nrecover_every_s = 0.1\n")
+    runtime = Runtime.open(root)
+    monkeypatch.setattr(runtime.gateway, "recover", recover)
+    asyncio.run(run(App(runtime)))
 
 
 def test_dev_mode_is_for_loopback_only(served: Served) -> None:

@@ -20,7 +20,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -372,16 +372,18 @@ class App:
 
         The tasks recover calls of dead processes, settle batches and the canary, end the calls of
         ended keys, and write shared metrics. Call :meth:`start` once, in the event loop that serves
-        requests. The tasks run until :meth:`stop`. Errors of recovery and settling are logged, and
-        the task continues.
+        requests. The tasks run until :meth:`stop`; their errors are logged.
         """
-        self._running = [
-            asyncio.create_task(self._recover()),
-            asyncio.create_task(self._settle_batches()),
-            asyncio.create_task(self._watch_keys()),
+        every_s = self._settings.gateway.recover_every_s
+        tasks = [
+            repeat(self._recover, every_s, "calls of dead processes cannot be recovered"),
+            repeat(self._settle_canary, every_s, "the canary cannot be settled"),
+            repeat(self.runtime.gateway.batches.poll, every_s, "batches cannot be settled"),
+            self._watch_keys(),
         ]
         if self.metrics.shared:
-            self._running.append(asyncio.create_task(self._flush_metrics()))
+            tasks.append(repeat(self._flush_metrics, _FLUSH_S, "metrics cannot be written"))
+        self._running = [asyncio.create_task(task) for task in tasks]
         self.ready = True
 
     async def stop(self, *, at_once: bool = True) -> None:
@@ -445,16 +447,10 @@ class App:
             self._traces.shutdown()
 
     async def _recover(self) -> None:
-        while True:
-            try:
-                recovered = await asyncio.to_thread(self.runtime.gateway.recover)
-                self.metrics.refresh()
-                if recovered:
-                    _log.warning("%d calls of processes that died were settled", len(recovered))
-            except RemitError as error:
-                _log.warning("calls of dead processes cannot be recovered: %s", error.message)
-            await self._settle_canary()
-            await asyncio.sleep(self._settings.gateway.recover_every_s)
+        recovered = await asyncio.to_thread(self.runtime.gateway.recover)
+        self.metrics.refresh()
+        if recovered:
+            _log.warning("%d calls of processes that died were settled", len(recovered))
 
     async def _settle_canary(self) -> None:
         """Look at the canary; a look that takes long is repeated less often."""
@@ -465,25 +461,32 @@ class App:
             found = await asyncio.to_thread(
                 settle_canary, runtime.root, runtime.ledger, runtime.loaded
             )
-            if found is not None and found.verdict:
-                _log.warning("the canary ended (%s): %s", found.verdict, found.reason)
-        except RemitError as error:
-            _log.warning("the canary cannot be settled: %s", error.message)
-        self._next_look = began + _LOOKS * (time.monotonic() - began)
+        finally:
+            self._next_look = began + _LOOKS * (time.monotonic() - began)
+        if found is not None and found.verdict:
+            _log.warning("the canary ended (%s): %s", found.verdict, found.reason)
 
     async def _flush_metrics(self) -> None:
-        """Write this process's numbers periodically to the files that all processes read."""
-        while True:
-            await asyncio.sleep(_FLUSH_S)
-            self.metrics.flush()
+        """Write this process's numbers to the files that all processes read."""
+        self.metrics.flush()
 
-    async def _settle_batches(self) -> None:
-        while True:
-            try:
-                await self.runtime.gateway.batches.poll()
-            except RemitError as error:
-                _log.warning("batches cannot be settled: %s", error.message)
-            await asyncio.sleep(self._settings.gateway.recover_every_s)
+
+async def repeat(work: Callable[[], Awaitable[object]], pause_s: float, failed: str) -> None:
+    """Run ``work`` until the task is cancelled; an error is logged, and does not end the task.
+
+    Args:
+        work: called without arguments.
+        pause_s: seconds between the end of a run and the next.
+        failed: begins the line in the log, such as ``batches cannot be settled``.
+    """
+    while True:
+        try:
+            await work()
+        except RemitError as error:
+            _log.warning("%s: %s", failed, error.message)
+        except Exception:  # noqa: BLE001 - the machine may lack threads or files for a moment
+            _log.exception(failed)
+        await asyncio.sleep(pause_s)
 
 
 def _trace_of(named: Headers) -> object | None:

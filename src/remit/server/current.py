@@ -188,7 +188,7 @@ class Current:
         try:
             kept = await asyncio.to_thread(self._kept)
             app = await asyncio.to_thread(self._opened, kept)
-        except RemitError as error:
+        except (RemitError, OSError) as error:  # OSError: the machine may lack file descriptors.
             _log.error(
                 "the new configuration cannot be used, and the old one stays in force: %s", error
             )

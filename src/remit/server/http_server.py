@@ -115,7 +115,7 @@ class HttpServer(Server):
         """Reload whenever the policy or the prices of the root have changed."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
-            with contextlib.suppress(RemitError):  # A ledger that does not answer is read again.
+            with contextlib.suppress(RemitError, OSError):  # The ledger may answer again.
                 if await asyncio.to_thread(self.current.is_behind) and await self.reload():
                     await asyncio.sleep(_RELOAD_RETRY_S)
 

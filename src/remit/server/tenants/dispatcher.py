@@ -23,7 +23,7 @@ from remit.runtime.tenants import (
     tenant_names,
 )
 from remit.server import request
-from remit.server.app import App
+from remit.server.app import App, repeat
 from remit.server.guard import replayed
 from remit.server.refusals import HttpError
 from remit.server.replies import (
@@ -246,19 +246,14 @@ class Dispatcher:
         every second.
         """
         await self._host.start()
-        self._running = [
-            asyncio.create_task(self._take_heads()), asyncio.create_task(self._close_idle())
-        ]  # fmt: skip
-
-    async def _take_heads(self) -> None:
-        while True:
-            await self._tenants.run(self._tenants.take_heads, self.runtime.ledger)
-            await asyncio.sleep(_HEADS_S)
-
-    async def _close_idle(self) -> None:
-        while True:
-            await asyncio.sleep(_POLL_S)
-            await self._tenants.close_idle()
+        take_heads = functools.partial(
+            self._tenants.run, self._tenants.take_heads, self.runtime.ledger
+        )
+        tasks = (
+            repeat(take_heads, _HEADS_S, "the heads of tenants cannot be recorded"),
+            repeat(self._tenants.close_idle, _POLL_S, "idle tenants cannot be closed"),
+        )
+        self._running = [asyncio.create_task(task) for task in tasks]
 
     async def stop(self, *, at_once: bool = True) -> None:
         """Stop the tenants, record the last heads of their logs, and stop the host.
