@@ -62,17 +62,20 @@ def facts(answer: Any) -> AnswerFacts:
 
 
 def _usage(answer: dict[str, Any], candidates: list[dict[str, Any]]) -> Usage | None:
-    """Return the usage of an answer, with Google's searches, which the usage itself leaves out."""
+    """Return the usage of an answer, with uses of Google's tools, which the usage leaves out."""
     usage = read_usage(
         answer.get("usageMetadata"), content=any(map(parts_of, candidates)), answer=answer
     )
-    searches = 0
+    uses: dict[str, int] = {}
     for candidate in candidates:
         queries = member_at(candidate, "groundingMetadata.webSearchQueries")
-        searches += len(queries) if type(queries) is list else bool(queries)
-    if usage is None or not searches:
-        return usage
-    return replace(usage, server_tool_uses={"web_search": searches})
+        chunks = member_at(candidate, "groundingMetadata.groundingChunks")
+        searches = len(queries) if type(queries) is list else bool(queries)
+        maps = type(chunks) is list and any(type(one) is dict and "maps" in one for one in chunks)
+        for name, times in (("web_search", searches), ("google_maps", int(maps))):
+            if times:
+                uses[name] = uses.get(name, 0) + times
+    return usage if usage is None or not uses else replace(usage, server_tool_uses=uses)
 
 
 class GenerateSum(StreamSum):

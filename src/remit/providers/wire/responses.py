@@ -22,6 +22,7 @@ _HOSTED = {
     "web_search_call": "web_search",
     "file_search_call": "file_search",
     "code_interpreter_call": "code_interpreter",
+    "shell_call": "shell",
     "image_generation_call": "image_generation",
     "mcp_call": "mcp",
 }
@@ -140,10 +141,20 @@ def _usage_in(answer: dict[str, Any], items: list[Any]) -> Usage | None:
 def _tool_uses(
     answer: dict[str, Any], items: list[Any], counted: Mapping[str, int]
 ) -> Mapping[str, int]:
+    """Return how often each tool of the provider is billed: a container once, however often it
+    ran.
+    """
     uses: dict[str, int] = {}
+    containers: list[str] = []
     for item in items:
         kind = item.get("type") if type(item) is dict else None
         name = _HOSTED.get(kind) if type(kind) is str else None
+        place = item.get("environment") if name == "shell" else item
+        container = place.get("container_id") if name and type(place) is dict else None
+        if (name == "shell" and not container) or (container and container in containers):
+            continue  # The client ran it, or it is one more use of a container.
+        if type(container) is str:
+            containers.append(container)
         if name == "web_search":
             action = item.get("action")
             if type(action) is dict and str(action.get("type")) in _FREE_ACTIONS:
