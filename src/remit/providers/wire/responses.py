@@ -133,6 +133,8 @@ def _usage_in(answer: dict[str, Any], items: list[Any]) -> Usage | None:
     if usage is None:
         return None
     uses = _tool_uses(answer, items, usage.server_tool_uses)
+    if uses is None:
+        return None
     if uses:
         usage = replace(usage, server_tool_uses=uses)
     return _with_images(usage, answer)
@@ -140,15 +142,17 @@ def _usage_in(answer: dict[str, Any], items: list[Any]) -> Usage | None:
 
 def _tool_uses(
     answer: dict[str, Any], items: list[Any], counted: Mapping[str, int]
-) -> Mapping[str, int]:
+) -> Mapping[str, int] | None:
     """Return how often each tool of the provider is billed: a container once, however often it
-    ran.
+    ran; None if an item or a count is malformed.
     """
     uses: dict[str, int] = {}
     containers: list[str] = []
     for item in items:
-        kind = item.get("type") if type(item) is dict else None
-        name = _HOSTED.get(kind) if type(kind) is str else None
+        kind = item.get("type", item.get("role")) if type(item) is dict else None
+        if type(kind) is not str:
+            return None
+        name = _HOSTED.get(kind)
         place = item.get("environment") if name == "shell" else item
         container = place.get("container_id") if name and type(place) is dict else None
         if (name == "shell" and not container) or (container and container in containers):
@@ -163,9 +167,12 @@ def _tool_uses(
             uses[name] = uses.get(name, 0) + 1
     uses |= counted  # not a sum: these are the same uses
     tools = answer.get("tool_usage")
-    search = tools.get("web_search") if type(tools) is dict else None
-    if type(search) is dict and is_count(billed := search.get("num_requests")):
+    search = tools.get("web_search") if type(tools) is dict else tools
+    billed = search.get("num_requests") if type(search) is dict else search
+    if is_count(billed):
         uses["web_search"] = billed
+    elif billed is not None:
+        return None
     return {name: times for name, times in uses.items() if times}
 
 
