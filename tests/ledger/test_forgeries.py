@@ -14,7 +14,7 @@ import pytest
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.root import Root
-from remit.kernel.settings import LedgerSettings, default_settings
+from remit.kernel.settings import default_settings
 from remit.ledger import (
     Erased,
     LedgerClient,
@@ -442,5 +442,5 @@ def test_reading_damaged_rows_raises_our_own_errors(tmp_path: Path) -> None:
 def test_the_noted_place_of_a_database_has_no_password(
     url: str, noted: str, tmp_path: Path
 ) -> None:
-    remember_place(Root(tmp_path), LedgerSettings(path=url))
+    remember_place(Root(tmp_path), default_settings().ledger.model_copy(update={"path": url}))
     assert (tmp_path / "ledger.place").read_text() == f"the PostgreSQL database {noted}\n"

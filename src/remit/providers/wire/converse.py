@@ -51,6 +51,7 @@ def message_block(block: Any) -> Any:
     """Return a block of Converse as one of the Messages API; any other value itself."""
     if type(block) is not dict:
         return block
+    block = {name: value for name, value in block.items() if value is not None} or block
     if "text" in block:
         return {"type": "text", "text": block["text"]}
     kind = next((name for name, value in block.items() if type(value) is dict), "")
