@@ -255,3 +255,59 @@ def test_a_dearer_service_and_the_providers_tools_are_in_the_bill() -> None:
     assert bill(service_tier="priority") == 2 * plain + 30_000_000
     broken_off = tariff.assumed((10, 5), "estimated", {"service_tier": "priority"})
     assert broken_off.usage.cost_nano == 2 * price.bound_nano(10, 5)
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "uses", "tools", "nano"),
+    [
+        ("openai", "gpt-4o-mini", {"code_interpreter": 2}, None, 60_000_000),
+        ("openai", "gpt-4o-mini", {"code_interpreter": 2},
+         [{"type": "code_interpreter", "container": {"memory_limit": "4g"}}, "x", {"type": []},
+          {"type": "code_interpreter", "container": {"type": "auto"}}], 240_000_000),
+        ("openai", "gpt-4o-mini", {"code_interpreter": 1, "shell": 1},
+         [{"type": "code_interpreter", "container": "cntr_1"}], 1_950_000_000),
+        ("google", "gemini-2.5-flash", {"web_search": 3, "google_maps": 1}, None, 60_000_000),
+        ("google", "gemini-3-flash-preview", {"web_search": 3}, None, 42_000_000),
+        ("anthropic", "claude-sonnet-4-5", {"code_execution": 1}, None, 50_000_000),
+    ],
+)  # fmt: skip
+def test_uses_of_tools_are_billed_by_container_by_call_or_one_by_one(
+    provider: str, model: str, uses: dict[str, int], tools: Any, nano: int
+) -> None:
+    tariff = Billing(PriceTable.shipped(), RouterConfig()).of(provider, model)
+    plain, used = (
+        tariff.measured(ProviderResponse("x", model, 1_000, 500, server_tool_uses=each),
+                        {"tools": tools}, (2_000, 1_000))
+        for each in ({}, uses)
+    )  # fmt: skip
+    assert plain is not None
+    assert used is not None
+    assert used.usage.cost_nano - plain.usage.cost_nano == nano
+    assert used.certainty == "measured"
+
+
+def test_a_host_bills_the_tools_of_a_models_maker_unless_it_states_its_own() -> None:
+    own = b"""version = 2026-11-29
+[models."native/gpt-5-mini"]
+provider = "native"
+date = 2026-11-29
+input = "1"
+output = "4"
+"""
+    shipped = PriceTable.shipped()
+    answer = ProviderResponse("x", "m", 9, 2, server_tool_uses={"code_interpreter": 1})
+    for more, nano, certainty in (
+        (b"", 30_000_000, "estimated"),
+        (b'[same_prices]\nnative = "openai"\n', 30_000_000, "measured"),
+        (b'[server_tools.native.code_interpreter]\nper_use = "0.5"\ndate = 2026-11-29\n',
+         500_000_000, "measured"),
+        (b'[server_tools.native.web_search]\nper_use = "0.5"\ndate = 2026-11-29\n', 0,
+         "estimated"),
+    ):  # fmt: skip
+        table = shipped.overlaid(PriceTable.overlay(own + more, "own", shipped))
+        bill = Billing(table, RouterConfig()).of("native", "gpt-5-mini").measured(
+            answer, {}, (100, 100)
+        )  # fmt: skip
+        assert bill is not None
+        assert bill.usage.cost_nano == 9_000 + 8_000 + nano
+        assert bill.certainty == certainty

@@ -20,13 +20,14 @@ PDF = {
 
 
 def _price(model: str) -> Price:
-    for provider in ("anthropic", "openai"):
+    for provider in ("anthropic", "openai", "google"):
         if (price := TABLE.find(provider, model)) is not None:
             return price
     raise AssertionError(model)
 
 
 CLAUDE, GPT = _price("claude-sonnet-4-5"), _price("gpt-4o-mini")
+GEMINI_2, GEMINI_3 = _price("gemini-2.5-flash"), _price("gemini-3-flash-preview")
 
 
 def _bound(endpoint: str, body: dict[str, Any], price: Price | None = None, **more: Any) -> Any:
@@ -35,7 +36,7 @@ def _bound(endpoint: str, body: dict[str, Any], price: Price | None = None, **mo
 
 def _dearest(price: Price, found: Any) -> int:
     """What the tokens of a bound cost at the dearest service that an account may default to."""
-    percent = 200 if price is GPT else 110
+    percent = {GPT: 200, CLAUDE: 110}.get(price, 100)
     return -(-price.bound_nano(*found.tokens) * percent // 100)
 
 
@@ -108,18 +109,67 @@ def test_tools_that_the_client_runs_cost_tokens_and_no_more(tool: dict[str, Any]
         ("openai.responses", GPT,
          {"tools": [{"type": "code_interpreter", "container": {"memory_limit": "4g"}}]},
          480_000_000, 4),
+        ("openai.responses", GPT, {"tools": [{"type": "code_interpreter", "container": "cntr_1"}]},
+         4 * 1_920_000_000, 4),  # its size is unknown
+        ("openai.responses", GPT,
+         {"tools": [{"type": "shell", "container": {"type": "auto"},
+                     "environment": {"type": "container_auto", "memory_limit": "16g"}}]},
+         4 * 480_000_000, 4),
+        ("openai.responses", GPT,
+         {"tools": [{"type": "shell", "environment": {"type": "container_reference",
+                                                      "container_id": "cntr_1"}}]},
+         4 * 1_920_000_000, 4),
+        ("openai.responses", GPT,
+         {"tools": [{"type": "shell", "environment": {"type": "local"}}]}, 0, 0),
+        # One container, for at most an hour in each of ten runs.
+        ("anthropic.messages", CLAUDE, {"tools": [{"type": "code_execution_20250825"}]},
+         500_000_000, 9),
+        # Google bills the prompt, however often Gemini 2.5 searches.
+        ("gemini.generate", GEMINI_2, {"tools": [{"googleSearch": {}}]}, 35_000_000, 1),
+        ("gemini.generate", GEMINI_2, {"tools": [{"google_search": {}}, {"googleMaps": {}}]},
+         60_000_000, 2),
     ],
 )  # fmt: skip
 def test_tools_of_the_provider_cost_their_price_and_a_window_as_often_as_the_call_allows(
     endpoint: str, price: Price, more: dict[str, Any], nano: int, runs: int
 ) -> None:
-    body = _messages(max_output_tokens=100, **more)
+    limit = {"generationConfig": {"maxOutputTokens": 100}}
+    body = _messages(max_output_tokens=100, **limit, **more)
     found = _bound(endpoint, body, price, uses=4)
     assert found.amount.bounded, found.amount.unbounded
     first = found.tokens[0] - runs * (price.context_window or 0)
-    assert 0 < first < 3_000
+    assert 0 < first < 4_500
     assert found.tokens[1] == 100
     assert found.amount.nano == _dearest(price, found) + nano
+
+
+@pytest.mark.parametrize(
+    ("price", "tool"),
+    [
+        (GEMINI_3, {"googleSearch": {}}),  # each search is billed
+        (GEMINI_3, {"googleMaps": {}}),
+        (GEMINI_2, {"googleSearch": {}, "codeExecution": {}}),
+        (GEMINI_2, {"urlContext": {}}),
+        (None, {"googleSearch": {}}),
+    ],
+)
+def test_googles_tools_that_nothing_limits_have_no_bound(price: Price, tool: Any) -> None:
+    amount = _bound("gemini.generate", _messages(tools=[tool]), price).amount
+    assert amount.unbounded.startswith("tools[0]")
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "code_interpreter", "container": {"type": "auto", "memory_limit": "128g"}},
+        {"type": "shell", "environment": {"type": "container_auto", "memory_limit": 7}},
+        {"type": "web_search", "environment": {"type": "local"}},
+    ],
+)
+def test_a_container_of_an_unknown_size_has_no_bound(tool: dict[str, Any]) -> None:
+    amount = _bound("openai.responses", _messages(tools=[tool], max_tool_calls=1), GPT).amount
+    assert bool(amount.unbounded) == (tool["type"] != "web_search")
+    assert tool["type"] != "web_search" or (amount.nano or 0) > 10_000_000
 
 
 @pytest.mark.parametrize("options", [{}, {"search_context_size": "low"}])

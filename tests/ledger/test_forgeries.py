@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.root import Root
 from remit.kernel.settings import default_settings
 from remit.ledger import (
     Erased,
@@ -23,6 +24,7 @@ from remit.ledger import (
     LedgerFormatError,
     VerificationReport,
     masked,
+    remember_place,
 )
 from remit.ledger.erasure import Eraser
 from remit.ledger.preparation import prepare
@@ -421,3 +423,24 @@ def test_reading_damaged_rows_raises_our_own_errors(tmp_path: Path) -> None:
                      lambda: client.export(tmp_path / "p", format="parquet")):  # fmt: skip
             with pytest.raises(RemitError):
                 call()
+
+
+@pytest.mark.parametrize(
+    ("url", "noted"),
+    [
+        ("postgresql://u:SECRET@h:5432/db?x=1", "db at h:5432"),
+        ("postgresql://u:SECRET/x@h/db", "db at h"),
+        ("postgresql://u:12/SECRET@h/db", "db at h"),
+        ("postgresql://u:12?SECRET@h/db", "(default) at …"),
+        ("postgresql://u:SECRET#x@h/db", "db at h"),
+        ("postgresql://u:x@SECRET/y@h/db", "db at h"),
+        ("postgresql://h1:1,h2:2/db?password=a@SECRET", "db at h1:1,h2:2"),
+        ("postgresql://:5433", "(default) at localhost:5433"),
+        ("postgresql:///db?host=/run", "db at localhost"),
+    ],
+)
+def test_the_noted_place_of_a_database_has_no_password(
+    url: str, noted: str, tmp_path: Path
+) -> None:
+    remember_place(Root(tmp_path), default_settings().ledger.model_copy(update={"path": url}))
+    assert (tmp_path / "ledger.place").read_text() == f"the PostgreSQL database {noted}\n"

@@ -510,16 +510,18 @@ def test_a_stream_ends_with_the_body_and_the_last_usage_counts(
 
 
 _SEARCH: dict[str, Any] = {"googleSearch": {}}
+_CODE: dict[str, Any] = {"codeExecution": {}}
 
 
 @pytest.mark.parametrize(
     "tools",
     [
-        [_SEARCH],
-        [{**_TOOLS[0], **_SEARCH}],
+        [_CODE],
+        [{**_TOOLS[0], **_CODE}],
         [{"function_declarations": [], "code_execution": {}, "url_context": {}}],
         [{"name": "x", **_SEARCH}],
-        _SEARCH,
+        {**_SEARCH, **_CODE},
+        _CODE,
     ],
 )
 def test_every_member_of_every_tool_counts(
@@ -537,13 +539,14 @@ def test_functions_alone_are_within_a_budget(served: Served) -> None:
     assert _ask(served, "generateContent", _config(tools=tools), token=key.key)[0] == 200
 
 
-def test_searches_without_a_price_are_recorded_and_the_cost_is_an_estimate(served: Served) -> None:
+def test_a_searched_prompt_is_within_a_budget_and_billed_once(served: Served) -> None:
+    key = served.key(usd_nano=10**10)
     body = {"contents": [{"parts": [{"text": "searched"}]}], "tools": [_SEARCH]}
-    _, _, headers, session = _ask(served, "generateContent", body)
-    assert headers["x-remit-cost-certainty"] == "estimated"
+    status, _, headers, session = _ask(served, "generateContent", body, token=key.key)
+    assert (status, headers["x-remit-cost-certainty"]) == (200, "measured")
     recorded = served.exchange(session).metadata
     assert recorded["server_tool_uses"] == {"web_search": 2}
-    assert recorded["cost_usd"] == _NANO / 1e9
+    assert recorded["cost_usd"] == (_NANO + 35_000_000) / 1e9
 
 
 def _cost(served: Served, body: dict[str, Any], case: str = "plain") -> tuple[str, str]:

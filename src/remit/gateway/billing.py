@@ -15,6 +15,7 @@ from remit.gateway.bounds import IMAGE_TOKENS, MESSAGE_TOKENS, Bound, bound_of, 
 from remit.gateway.budget import Amount, Hold, TokenUsage
 from remit.gateway.config import RouterConfig
 from remit.gateway.media import Media, media_of
+from remit.gateway.tools import billed_uses
 from remit.gateway.validation import Sent, response_schema
 from remit.kernel.budget import NANO
 from remit.kernel.canonical import MAX_SAFE_INTEGER
@@ -301,7 +302,7 @@ class Tariff:
         report.
 
         A report is implausible if its parts exceed their total, or if a count is not credible. The
-        certainty is ``estimated`` if the provider ran a tool that has no price.
+        certainty is ``estimated`` if the provider ran a tool that has no price of that provider.
 
         Args:
             answer: the answer.
@@ -332,10 +333,11 @@ class Tariff:
             served = {**answer.served, "service_tier": "batch"} if in_batch else answer.served
             percent = self._percent(asked, served)
             nano = -(-price.cost_nano(usage) * percent // 100)
-            for name, times in answer.server_tool_uses.items():
-                nano += price.server_tools.get(name, 0) * times
-            if not answer.server_tool_uses.keys() <= price.server_tools.keys():
-                certainty = "estimated"
+            if answer.server_tool_uses:
+                uses = billed_uses(answer.server_tool_uses, asked.get("tools"), price)
+                nano += price.tools_nano(uses)
+                if price.assumes_tools or not uses.keys() <= price.server_tools.keys():
+                    certainty = "estimated"
         return self._bill(nano, tokens_in, tokens_out, certainty, "unpriced")
 
     def is_credible(self, count: int, bound: int) -> bool:

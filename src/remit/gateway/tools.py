@@ -37,6 +37,16 @@ _OF_THE_CLIENT = frozenset({"name", "function", "input_schema", "custom", "descr
 _KINDS_AS_MEMBERS = frozenset({"gemini.generate", "bedrock.converse"})
 """Endpoints whose tools name their kinds by their members; one tool may have several."""
 
+_GOOGLES = {
+    "googleSearch": "web_search", "google_search": "web_search",
+    "googleSearchRetrieval": "web_search", "google_search_retrieval": "web_search",
+    "googleMaps": "google_maps",
+}  # fmt: skip
+"""Names of Google's tools in the price table, if they differ from the member of the request."""
+
+_CONTAINERS = {"code_interpreter": "container", "shell": "environment"}
+"""OpenAI's tools that run in a container, and the member that names it or states its size."""
+
 _TAKES_MAX_USES = frozenset({"web_search", "web_fetch"})
 """Anthropic's tools whose uses a request can limit."""
 
@@ -150,13 +160,12 @@ def _offered(
             _offered(endpoint, tool["tools"], f"{where}.tools", price, uses, found, prices)
             continue
         name = _DATED.sub("", kind) if isinstance(kind, str) else str(kind)
-        if name in _CLIENT_TOOLS:
+        if name in _CLIENT_TOOLS or (
+            name == "shell" and member_at(tool, "environment.type") == "local"
+        ):
             found.tokens += _TOOLS_TOKENS
             continue
-        container = tool.get("container")
-        if isinstance(container, Mapping) and container.get("memory_limit") not in (None, "1g"):
-            name = f"{name}_{container['memory_limit']}"
-        times = uses
+        name, times = _sized(_GOOGLES.get(name, name), tool), uses
         if endpoint == "anthropic.messages" and name in _TAKES_MAX_USES:
             named = count_of(tool.get("max_uses"))
             if named is not None and named >= 0:
@@ -168,15 +177,41 @@ def _offered(
                 found.limits = ToolLimits(uses, (*limits.tools, number))
         elif endpoint == "anthropic.messages":
             times = _MAX_RUNS
-            if price is not None and price.server_tools.get(name):
-                found.unbounded = (
-                    found.unbounded or f'{where} (type "{str(kind)[:60]}", without a limit)'
-                )
+        elif endpoint == "gemini.generate" and price and name in price.tools_per_call:
+            times = 1
         elif endpoint != "openai.responses":
             found.unbounded = (
                 found.unbounded or f'{where} (type "{str(kind)[:60]}", without a limit)'
             )
         _server_tool(name, f'{where} (type "{str(kind)[:60]}")', times, price, found, prices)
+
+
+def billed_uses(uses: Mapping[str, int], tools: Any, price: Price) -> dict[str, int]:
+    """Return uses of the provider's tools, keyed by name in the price table.
+
+    A container counts as the dearest size that a tool of the request asks for.
+
+    Args:
+        uses: billed uses, keyed by type of tool.
+        tools: ``tools`` of the request, of any type.
+        price: the model's price.
+    """
+    sizes: dict[str, str] = {}
+    for tool in tools if isinstance(tools, (list, tuple)) else ():
+        kind = tool.get("type") if isinstance(tool, Mapping) else None
+        if isinstance(kind, str) and kind in _CONTAINERS:
+            known: list[str] = [sizes.get(kind, kind), _sized(kind, tool)]
+            sizes[kind] = max(known, key=lambda name: price.server_tools.get(name, 0))
+    return {sizes.get(kind, kind): times for kind, times in uses.items()}
+
+
+def _sized(kind: str, tool: Mapping[str, Any]) -> str:
+    """Return the name of a tool in the price table, which has one for each size of container."""
+    place = tool.get(_CONTAINERS.get(kind, ""))
+    if isinstance(place, str) or member_at(place, "container_id") is not None:
+        return f"{kind}_by_id"
+    size = member_at(place, "memory_limit")
+    return kind if size in (None, "1g") else f"{kind}_{size}"
 
 
 def _kinds(endpoint: str, tools: Sequence[Any]) -> Iterator[tuple[int, Any, Mapping[str, Any]]]:

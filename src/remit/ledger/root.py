@@ -6,7 +6,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
@@ -97,9 +96,14 @@ def remember_place(root: Root, settings: LedgerSettings) -> None:
     except (OSError, ValueError):
         kept = ""
     if "://" in settings.path:
-        parts = urlsplit(settings.path)
-        address = f"{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}"
-        place = f"the PostgreSQL database {parts.path.lstrip('/') or '(default)'} at {address}"
+        from remit.ledger.postgres.connection import masked  # Loads PostgreSQL's driver.
+
+        # An ambiguous URL is masked whole, and its place then reads "(default) at …".
+        shown = masked(settings.path).partition("://")[2].partition("?")[0].rpartition("@")[2]
+        address, _, database = shown.partition("/")
+        if not address or address.startswith(":"):
+            address = f"localhost{address}"
+        place = f"the PostgreSQL database {database or '(default)'} at {address}"
         if place != kept and root.path.is_dir():
             with contextlib.suppress(OSError):  # a root that cannot be written to works as well
                 file.write_text(f"{place}\n", "utf-8")

@@ -545,3 +545,107 @@ def test_functions_of_a_namespace_are_offered_flat_and_called_by_their_own_names
     (item,) = answered["output"]
     assert (item["namespace"], item["name"]) == ("mcp__files", "read")
     assert answered["tools"] == [namespace]
+
+
+def _turn(part: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [part], **more}]}
+
+
+_FUNCTION = {"name": "f", "arguments": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("source", "more", "where"),
+    [
+        ("anthropic.messages", _turn({"type": "text", "text": "a", "source": {"type": "url"}}),
+         "messages[0].content[0]"),
+        ("anthropic.messages",
+         {"system": [{"type": "text", "text": "a", "thinking": "b"}]}, "system[0]"),
+        ("anthropic.messages",
+         _turn({"type": "tool_result", "tool_use_id": "t",
+                "content": [{"type": "text", "text": "a", "data": "b"}]}),
+         "messages[0].content[0].content[0]"),
+        ("anthropic.messages",
+         _turn({"type": "image", "source": {"type": "base64", "media_type": "image/png",
+                                            "data": "QQ==", "url": "https://a.example/b"}}),
+         "messages[0].content[0].source"),
+        ("openai.chat", _turn({"type": "text", "text": "a", "image_url": {"url": "https://b"}}),
+         "messages[0].content[0]"),
+        ("openai.chat",
+         {"messages": [{"role": "user", "content": "a"},
+                       {"role": "assistant", "tool_calls": [
+                           {"id": "c", "type": "function", "function": _FUNCTION,
+                            "custom": {"name": "g", "input": "x"}}]}]},
+         "messages[1].tool_calls[0]"),
+        ("openai.chat",
+         {"tools": [{"type": "function", "function": {"name": "f"}, "custom": {"name": "g"}}]},
+         "tools[0]"),
+        ("openai.responses",
+         {"input": [{"role": "user", "content": [
+             {"type": "input_image", "image_url": "https://a.example/b", "file_id": "f"}]}]},
+         "input[0].content[0]"),
+        ("openai.responses",
+         {"input": [{"role": "user", "content": [
+             {"type": "input_file", "file_id": "f", "file_url": "https://a.example/b"}]}]},
+         "input[0].content[0]"),
+        ("openai.responses",
+         {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}",
+                     "output": "done"}]},
+         "input[0]"),
+    ],
+)  # fmt: skip
+def test_a_part_with_the_payloads_of_two_kinds_is_refused(
+    source: str, more: dict[str, Any], where: str
+) -> None:
+    target = "openai.chat" if source != "openai.chat" else "anthropic.messages"
+    with pytest.raises(DialectError, match="more than one kind") as refused:
+        _to(target, source, MINIMAL[source](**more))
+    assert refused.value.param == where
+
+
+@pytest.mark.parametrize("empty", [None, "", [], {}])
+def test_an_empty_member_is_no_second_kind(empty: Any) -> None:
+    body = {"model": "m", **_turn({"type": "text", "text": "a", "image_url": empty})}
+    assert _to("anthropic.messages", "openai.chat", body)["messages"][0]["content"]
+
+
+def _gemini(part: dict[str, Any], **more: Any) -> dict[str, Any]:
+    turns = [{"role": "user", "parts": [{"text": "a"}]}, {"role": "model", "parts": [part]}]
+    return {"model": "m", "contents": turns, **more}
+
+
+def test_a_thought_of_gemini_that_calls_a_function_is_a_call() -> None:
+    call = {"id": "c1", "name": "f", "args": {"x": 1}}
+    body = _gemini({"thought": True, "functionCall": call})
+    (read,) = _to("anthropic.messages", "gemini.generate", body)["messages"][1]["content"]
+    assert read == {"type": "tool_use", "id": "c1", "name": "f", "input": {"x": 1}}
+
+
+def test_a_search_that_is_null_is_not_offered_and_its_limits_are_not_lost() -> None:
+    tools = [{"functionDeclarations": [{"name": "f"}], "googleSearch": None}]
+    body = _gemini({"text": "b"}, tools=tools)
+    assert [
+        each["name"] for each in _to("anthropic.messages", "gemini.generate", body)["tools"]
+    ] == ["f"]
+    limited = [{"googleSearch": {"excludeDomains": ["a.example"]}}]
+    with pytest.raises(DialectError) as refused:
+        _to("anthropic.messages", "gemini.generate", _gemini({"text": "b"}, tools=limited))
+    assert refused.value.param == "tools[0].googleSearch"
+
+
+def test_members_of_converse_that_are_null_name_no_kind() -> None:
+    spec = {"name": "f", "inputSchema": {"json": {"type": "object"}}}
+    config = {
+        "tools": [{"cachePoint": None, "toolSpec": spec}],
+        "toolChoice": {"auto": None, "any": {}},
+    }
+    block = {"text": None, "json": None, "toolUse": {"toolUseId": "c1", "name": "f", "input": {}}}
+    turns = [
+        {"role": "user", "content": [{"text": "a"}]},
+        {"role": "assistant", "content": [block]},
+    ]
+    sent = _to("anthropic.messages", "bedrock.converse",
+               {"model": "m", "messages": turns, "toolConfig": config})  # fmt: skip
+    assert sent["tool_choice"]["type"] == "any"
+    assert [tool["name"] for tool in sent["tools"]] == ["f"]
+    assert sent["messages"][1]["content"][0]["name"] == "f"

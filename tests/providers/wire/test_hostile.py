@@ -270,3 +270,61 @@ def test_what_was_read_is_left_as_it_was(
     read = [total.add(name, data) for name, data in events]
     total.answer()
     assert read == [None if data == b"[DONE]" else json.loads(data) for _, data in events]
+
+
+_USED = {"input_tokens": 1000, "output_tokens": 500, "total_tokens": 1500}
+BILLED: dict[str, tuple[str, dict[str, Any]]] = {
+    "responses": ("openai.responses", {
+        "service_tier": "priority", "status": "completed", "usage": _USED,
+        "output": [test_responses.SEARCH, test_responses.CODE,
+                   {"type": "file_search_call", "id": "f"}, {"role": "assistant", "content": []}],
+        "tool_usage": {"web_search": {"num_requests": 2}, "image_gen": _USED},
+    }),
+    "messages": ("anthropic.messages", {
+        "usage": {**_USED, "service_tier": "priority"},
+        "content": [{"type": "server_tool_use", "name": "code_execution"},
+                    {"type": "code_execution_tool_result", "content": {}}],
+    }),
+    "gemini": ("gemini.generate", {
+        "candidates": [{"content": {"parts": [{"text": "x"}]}, "groundingMetadata": {
+            "webSearchQueries": ["a", "b"], "groundingChunks": [{"web": {}}, {"maps": {}}]}}],
+        "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 5},
+    }),
+    "converse": ("bedrock.converse", {
+        "output": {"message": {"role": "assistant", "content": [{"text": "x"}]}},
+        "usage": {"inputTokens": 9, "outputTokens": 5, "cacheWriteInputTokens": 50,
+                  "cacheDetails": [{"ttl": "5m", "inputTokens": 20},
+                                   {"ttl": "1h", "inputTokens": 10},
+                                   {"ttl": "1h", "inputTokens": 20}]},
+        "serviceTier": {"type": "priority"},
+    }),
+}  # fmt: skip
+_FREE = ("action", "content", "name", "webSearchQueries")
+"""Members whose values are text of the model, or name the tool in two places."""
+
+
+@pytest.mark.parametrize("name", BILLED)
+def test_an_answer_with_a_value_of_the_wrong_type_is_not_billed_less(name: str) -> None:
+    endpoint, answer = BILLED[name]
+    whole = answer_facts(endpoint, answer).usage
+    assert whole is not None
+    paths = [path for path in _holes(answer) if path and path[-1] not in _FREE]
+    assert len(paths) > 8
+    for path in paths:
+        for other in (7.5, True, -1, ["x"], [None], {"x": 1}):
+            spoilt = copy.deepcopy(answer)
+            at: Any = spoilt
+            for step in path[:-1]:
+                at = at[step]
+            if type(at[path[-1]]) is type(other) is dict:
+                continue
+            at[path[-1]] = other
+            read = answer_facts(endpoint, spoilt).usage
+            if read is None or error_in(endpoint, spoilt):
+                continue
+            assert read.served == whole.served, (path, other)
+            assert read.cache_write_long_tokens == whole.cache_write_long_tokens, (path, other)
+            assert read.input_tokens >= whole.input_tokens, (path, other)
+            assert read.output_tokens >= whole.output_tokens, (path, other)
+            fewer = whole.server_tool_uses.items() - read.server_tool_uses.items()
+            assert not fewer, (path, other)

@@ -266,7 +266,8 @@ def test_tools_that_a_responses_provider_ran() -> None:
     search = {"type": "web_search_call", "action": {"type": "search"}}
     opened = {"type": "web_search_call", "action": {"type": "open_page"}}
     items = (search, search, opened, {"type": "file_search_call"}, {"type": "function_call"},
-             {"type": "code_interpreter_call"}, {"type": "computer_call"})  # fmt: skip
+             {"type": "code_interpreter_call"}, {"type": "computer_call"},
+             {"type": "shell_call", "environment": {"type": "local"}})  # fmt: skip
     read = _responses(usage, *items)
     assert read is not None
     assert read.server_tool_uses == {"web_search": 2, "file_search": 1, "code_interpreter": 1}
@@ -286,6 +287,37 @@ def test_tools_that_a_responses_provider_ran() -> None:
     assert _told(read) == (15, 1007)
     assert _told(read, "image_input_tokens", "image_output_tokens") == (10, 1000)
     assert _responses(usage, tool_usage={"image_gen": {"input_tokens": "x"}}) is None
+
+
+def test_a_container_is_billed_once_however_often_it_ran() -> None:
+    usage = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
+    code = {"type": "code_interpreter_call", "container_id": "cntr_1"}
+    place = {"type": "container_reference", "container_id": "cntr_3"}
+    shell = {"type": "shell_call", "environment": place}
+    other = {**code, "container_id": "cntr_2"}
+    read = _responses(usage, code, code, other, shell, shell)
+    assert read is not None
+    assert read.server_tool_uses == {"code_interpreter": 2, "shell": 1}
+    nameless = _responses(usage, {**code, "container_id": 7}, {"type": "code_interpreter_call"})
+    assert nameless is not None
+    assert nameless.server_tool_uses == {"code_interpreter": 2}
+
+
+def test_code_that_anthropic_ran_is_one_container_and_free_next_to_searches() -> None:
+    usage = {"input_tokens": 5, "output_tokens": 7}
+    code = {"type": "server_tool_use", "id": "s", "name": "bash_code_execution", "input": {}}
+    ran = {"type": "code_execution_tool_result", "tool_use_id": "s", "content": {}}
+    fetch = {**code, "name": "web_fetch"}
+    for blocks, uses in (
+        ((code, code), {"code_execution": 1}),
+        ((ran,), {"code_execution": 1}),
+        ((code, fetch), {}),
+        ((code, {**code, "name": "web_search"}), {"web_search": 1}),
+    ):
+        answer = {"type": "message", "content": [*blocks], "usage": usage}
+        read = answer_facts("anthropic.messages", answer).usage
+        assert read is not None
+        assert read.server_tool_uses == uses
 
 
 def test_embeddings_and_the_like() -> None:

@@ -147,9 +147,7 @@ def _usd(meta: Mapping[str, Any], candidate: Candidate | None, prices: PriceTabl
         nano = price.cost_nano(Usage(**{name: meta.get(name) or 0 for name in _TOKENS}))
     except InvalidInputError:  # The parts exceed their total, so the bound was billed.
         return recorded
-    used: Mapping[str, int] = meta.get("server_tool_uses") or {}
-    nano += sum(price.server_tools.get(name, 0) * times for name, times in used.items())
-    return nano / _NANO
+    return (nano + price.tools_nano(meta.get("server_tool_uses") or {})) / _NANO
 
 
 def _prompt(entry: LedgerEntry) -> Any:

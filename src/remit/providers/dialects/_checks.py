@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from remit.providers.dialects.errors import refuse as refuse
@@ -18,6 +19,9 @@ _KINDS: dict[type, str] = {
     bool: "a boolean", dict: "an object", int: "a whole number", list: "a list", str: "a text",
 }  # fmt: skip
 _T = TypeVar("_T")
+Payloads = Mapping[str, tuple[str, ...]]
+"""For each type of an object, the member with its payload, or the members of which one is given."""
+
 SKIPPED = object()
 """Stands in a list of blocks or tools for an element that readers skip."""
 
@@ -103,6 +107,24 @@ def check_kind(holder: dict[str, Any], where: str, kinds: Collection[str] | None
         raise refuse("has more than one kind", where)
 
 
+def check_payload(holder: dict[str, Any], kind: Any, where: str, payloads: Payloads) -> None:
+    """Raise DialectError if an object has, next to its own payload, that of another type.
+
+    Args:
+        holder: the object.
+        kind: its type. Objects of a type that ``payloads`` lacks are not checked.
+        where: its place in the body.
+        payloads: for each type, the member with its payload, or the members of which one may be
+            given.
+    """
+    if (own := payloads.get(kind) if isinstance(kind, str) else None) is None:
+        return
+    given = {name for names in payloads.values() for name in names
+             if holder.get(name) not in (None, "", [], {})}  # fmt: skip
+    if given - set(own) or len(given) > 1:
+        raise refuse("has more than one kind", where)
+
+
 def required(holder: dict[str, Any], key: str, kind: type[_T], where: str) -> _T:
     """Return the value at ``key``; raise DialectError if it is missing or of another type.
 
@@ -141,7 +163,10 @@ def read_common(
 
 
 def content(
-    value: Any, where: str, read: Callable[[dict[str, Any], str, str], dict[str, Any]]
+    value: Any,
+    where: str,
+    read: Callable[[dict[str, Any], str, str], dict[str, Any]],
+    payloads: Payloads = MappingProxyType({}),
 ) -> str | list[dict[str, Any]]:
     """Return a message's content: a text, or its parts as ``read`` returns them.
 
@@ -149,9 +174,11 @@ def content(
         value: the client's value.
         where: its place, for errors.
         read: reads one part, given the part, its type and its place.
+        payloads: as for :func:`check_payload`.
 
     Raises:
-        DialectError: the content is neither a text nor a list of objects with a type.
+        DialectError: the content is neither a text nor a list of objects with a type, or a part has
+            the payload of another type.
     """
     if type(value) is str:
         return value
@@ -164,7 +191,9 @@ def content(
             continue
         if type(part) is not dict:
             raise refuse("is not an object", at)
-        parts.append(read(part, text(part, "type", at), at))
+        kind = text(part, "type", at)
+        check_payload(part, kind, at, payloads)
+        parts.append(read(part, kind, at))
     return parts
 
 

@@ -112,6 +112,7 @@ def _tools(body: dict[str, Any]) -> dict[str, Any]:
         if type(tool) is not dict:
             raise checks.refuse("is not an object", where)
         checks.check_kind(tool, where)
+        tool = {name: value for name, value in tool.items() if value is not None}
         if "cachePoint" in tool:
             if tools:
                 tools[-1]["cache_control"] = {"type": "ephemeral"}
@@ -128,7 +129,7 @@ def _tools(body: dict[str, Any]) -> dict[str, Any]:
     choice = checks.optional(config, "toolChoice", dict, "toolConfig")
     if choice:
         checks.check_kind(choice, "toolConfig.toolChoice")
-        kind = next(iter(choice))
+        kind = next((name for name, value in choice.items() if value is not None), "auto")
         inner = checks.optional(choice, kind, dict, "toolConfig.toolChoice") or {}
         found["tool_choice"] = {**inner, "type": kind}
     return found

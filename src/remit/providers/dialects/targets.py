@@ -438,7 +438,7 @@ def _content(content: dict[str, Any], target: Target) -> dict[str, Any] | None:
         if type(part) is dict:
             if any(map(is_marked_gemini, map(part.get, _SIGNATURES))):
                 part = _with(part, {}, _SIGNATURES)
-                if part.get("thought") is True or part.keys() <= {"thought"}:
+                if part.keys() <= {"thought"} or (part.get("thought") is True and "text" in part):
                     continue  # These are another model's thoughts.
             if "functionCall" in part or "function_call" in part:
                 if target.needs_google and not called and _SIGNATURES.isdisjoint(part):

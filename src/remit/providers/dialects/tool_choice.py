@@ -136,6 +136,8 @@ def read_tool(tool: Any, where: str, *, nested: bool) -> dict[str, Any]:
     kind = checks.text(tool, "type", where)
     if kind not in ("function", "custom"):
         return {"type": "other", "value": tool, "at": where}
+    if nested:
+        checks.check_payload(tool, kind, where, {"function": ("function",), "custom": ("custom",)})
     inner, at = _inner(tool, kind, where, nested)
     neutral: dict[str, Any] = {"name": checks.text(inner, "name", at), "at": where}
     if description := checks.optional(inner, "description", str, at):

@@ -178,6 +178,7 @@ class Model(_Rates):
     Attributes:
         aliases: further names of the model; ``None`` if the file states none.
         snapshots: a key of :data:`SNAPSHOT_FORMS`; ``None`` if dated names are other models.
+        server_tools: the table that has the prices of its tools; ``None`` for the provider's.
     """
 
     provider: _Text
@@ -190,6 +191,7 @@ class Model(_Rates):
     per_million_characters: _Rate = 0
     aliases: list[_Text] | None = None
     snapshots: Literal["YYYY-MM-DD", "YYYYMMDD"] | None = None
+    server_tools: _Text | None = None
     thinks: bool = False
     max_completion_tokens: bool = False
     tiers: list[_Tier] = []
@@ -227,13 +229,16 @@ class Model(_Rates):
 
 _INHERITED = (
     "max_output_tokens", "context_window", "thinks", "max_completion_tokens", "aliases",
-    "snapshots",
+    "snapshots", "server_tools",
 )  # fmt: skip
-_PRICE_FIELDS = sorted(set(Model.model_fields) & set(Price.__dataclass_fields__) - {"tiers"})
+_PRICE_FIELDS = sorted(
+    set(Model.model_fields) & set(Price.__dataclass_fields__) - {"tiers", "server_tools"}
+)
 
 
 class _Tool(_Table):
     per_use: _Amount
+    per_call: bool = False
     date: _Day
     source: str = ""
 
@@ -243,7 +248,7 @@ class TableFile(_Table):
 
     Attributes:
         same_prices: the provider whose prices another provider has, keyed by that other one.
-        server_tools: price of one use, by provider and type of tool.
+        server_tools: price of one use or call, by provider and type of tool.
         surcharges: factors of rates in hundredths, by provider, field and value.
         models: entries, keyed by name of the model.
     """
@@ -264,15 +269,29 @@ class TableFile(_Table):
         same = {**below.same_prices, **self.same_prices}
         return below.model_copy(update={**tables, "same_prices": same})
 
-    def price(self, name: str, model: Model) -> Price:
-        """Return the price of an entry, given its key."""
-        tools = self.server_tools.get(model.provider, {})
+    def tools_table(self, model: Model) -> str | None:
+        """Return the name of the table with the prices of a model's tools; ``None`` without one."""
+        named = (model.server_tools, model.provider, self.same_prices.get(model.provider))
+        return next((name for name in named if name in self.server_tools), None)
+
+    def price(self, name: str, model: Model, assumed: str | None = None) -> Price:
+        """Return the price of an entry.
+
+        Args:
+            name: the entry's key.
+            model: the entry.
+            assumed: the table with the prices of its tools if none is the entry's own.
+        """
+        table = self.tools_table(model)
+        tools = self.server_tools.get(table or assumed or "", {})
         return Price(
             model=name,
             rates=model.rates(),
             tiers=tuple(Tier(one.above_input_tokens, one.rates()) for one in model.tiers),
             per_character=model.per_million_characters,
             server_tools={tool: one.per_use for tool, one in tools.items()},
+            tools_per_call=frozenset(tool for tool, one in tools.items() if one.per_call),
+            assumes_tools=table is None and bool(tools),
             surcharges=self.surcharges.get(model.provider, {}),
             **{field: getattr(model, field) for field in _PRICE_FIELDS},
         )

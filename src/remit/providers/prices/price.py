@@ -144,6 +144,8 @@ class Price:
         per_second: nano-dollars for a second of audio; 0 if audio is not billed by length.
         per_character: nano-dollars for 1,000,000 characters of text to be spoken; 0 if speech is
             not billed by characters.
+        tools_per_call: the tools that are billed once for a call, however often they ran.
+        assumes_tools: True if ``server_tools`` are another provider's, whose model of this name is.
         surcharges: factors of the rates in hundredths, by field of a call and value of the field.
     """
 
@@ -162,6 +164,8 @@ class Price:
     per_second: int = 0
     per_character: int = 0
     server_tools: Mapping[str, int] = field(default_factory=dict, hash=False)
+    tools_per_call: frozenset[str] = frozenset()
+    assumes_tools: bool = False
     surcharges: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
 
     @property
@@ -196,6 +200,14 @@ class Price:
         if self.audio_output:
             charged += usage.audio_output_tokens * (self.audio_output - rates.output)
         return max(0, -(-charged // _MILLION))
+
+    def tools_nano(self, uses: Mapping[str, int]) -> int:
+        """Return the cost in nano-dollars of uses of the provider's tools; 0 without a price."""
+        once = self.tools_per_call
+        return sum(
+            self.server_tools.get(name, 0) * (min(times, 1) if name in once else times)
+            for name, times in uses.items()
+        )
 
     def sound_nano(self, seconds: float = 0, characters: int = 0) -> int:
         """Return the cost in nano-dollars of audio billed by its length or by the spoken text.

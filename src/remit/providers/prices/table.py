@@ -46,7 +46,17 @@ class PriceTable:
         if models is None:
             models = {(one.provider, name): one for name, one in file.models.items()}
         self._models = models
-        self._prices = {key: file.price(key[1], one) for key, one in models.items()}
+        # A host without tool prices that serves a known model has the tools of the model's maker.
+        makers = {
+            name: table
+            for (_, key), one in models.items()
+            if (table := file.tools_table(one))
+            for name in one.names(key)
+        }
+        self._prices = {
+            (provider, key): file.price(key, one, makers.get(key.removeprefix(f"{provider}/")))
+            for (provider, key), one in models.items()
+        }
         self._index: dict[_Key, Price] = {}
         self._found: dict[_Key, Price | None] = {}
         for (provider, key), model in models.items():

@@ -11,7 +11,7 @@ from remit.kernel.json_text import dump
 from remit.providers.wire import messages
 from remit.providers.wire.answer import AnswerFacts, read_event, texts
 from remit.providers.wire.messages import MessageSum
-from remit.providers.wire.usage import Usage, continued, read_usage
+from remit.providers.wire.usage import Usage, continued, is_count, objects_in, read_usage
 
 DOCUMENTS = {
     "pdf": "application/pdf", "csv": "text/csv", "html": "text/html", "txt": "text/plain",
@@ -51,6 +51,7 @@ def message_block(block: Any) -> Any:
     """Return a block of Converse as one of the Messages API; any other value itself."""
     if type(block) is not dict:
         return block
+    block = {name: value for name, value in block.items() if value is not None} or block
     if "text" in block:
         return {"type": "text", "text": block["text"]}
     kind = next((name for name, value in block.items() if type(value) is dict), "")
@@ -190,13 +191,16 @@ def message_of(answer: dict[str, Any]) -> dict[str, Any]:
 def _usage(answer: dict[str, Any]) -> Any:
     """Return the usage; tokens written to a cache for each time are in Anthropic's words too."""
     usage = answer.get("usage")
-    if type(usage) is not dict or type(details := usage.get("cacheDetails")) is not list:
+    if type(usage) is not dict or usage.get("cacheDetails") is None:
         return usage
-    kept: dict[str, Any] = {}
-    for each in details:
-        if type(each) is dict and each.get("ttl") in ("5m", "1h"):
-            kept[f"ephemeral_{each['ttl']}_input_tokens"] = each.get("inputTokens")
-    return {**usage, "cache_creation": kept}
+    details, kept = objects_in(usage["cacheDetails"]), dict[str, int]()
+    for each in details or ():
+        if type(each.get("ttl")) is not str or not is_count(each.get("inputTokens")):
+            details = None
+        elif each["ttl"] in ("5m", "1h"):
+            name = f"ephemeral_{each['ttl']}_input_tokens"
+            kept[name] = kept.get(name, 0) + each["inputTokens"]
+    return {**usage, "cache_creation": "unreadable" if details is None else kept}
 
 
 def is_answer(answer: Any) -> bool:

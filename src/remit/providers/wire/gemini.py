@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from remit.kernel.json_text import dump
 from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
 from remit.providers.wire.body import member_at
 from remit.providers.wire.delta import Pieces, settled
-from remit.providers.wire.usage import Usage, continued, read_usage
+from remit.providers.wire.usage import Usage, continued, objects_in, read_usage
 
 _OF_TEXT = frozenset({"text", "thought", "thoughtSignature"})
 
@@ -62,17 +63,29 @@ def facts(answer: Any) -> AnswerFacts:
 
 
 def _usage(answer: dict[str, Any], candidates: list[dict[str, Any]]) -> Usage | None:
-    """Return the usage of an answer, with Google's searches, which the usage itself leaves out."""
+    """Return the usage of an answer, with uses of Google's tools, which the usage leaves out.
+
+    Returns None if either is unreadable.
+    """
     usage = read_usage(
         answer.get("usageMetadata"), content=any(map(parts_of, candidates)), answer=answer
     )
-    searches = 0
+    if usage is None or objects_in(answer.get("candidates")) is None:
+        return None
+    uses: dict[str, int] = {}
     for candidate in candidates:
-        queries = member_at(candidate, "groundingMetadata.webSearchQueries")
-        searches += len(queries) if type(queries) is list else bool(queries)
-    if usage is None or not searches:
-        return usage
-    return replace(usage, server_tool_uses={"web_search": searches})
+        grounding = candidate.get("groundingMetadata")
+        if grounding is None:
+            continue
+        queries = member_at(grounding, "webSearchQueries")
+        chunks = objects_in(member_at(grounding, "groundingChunks"))
+        if type(grounding) is not dict or type(queries) not in (list, NoneType) or chunks is None:
+            return None
+        maps = int(any("maps" in chunk for chunk in chunks))
+        for name, times in (("web_search", len(queries or ())), ("google_maps", maps)):
+            if times:
+                uses[name] = uses.get(name, 0) + times
+    return replace(usage, server_tool_uses=uses) if uses else usage
 
 
 class GenerateSum(StreamSum):

@@ -12,7 +12,7 @@ from remit.kernel.json_members import elements, member, value_at
 from remit.kernel.json_text import JsonTextError, load_unique
 from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
 from remit.providers.wire.delta import Pieces, grow, settled
-from remit.providers.wire.usage import Usage, continued, read_usage
+from remit.providers.wire.usage import Usage, continued, objects_in, read_usage
 
 _PLAIN = frozenset(
     {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}
@@ -88,7 +88,7 @@ def facts(answer: Any) -> AnswerFacts:
         more = any(value is not None for key, value in answer.items() if key not in _PLAIN)
     usage = read_usage(answer.get("usage"), content=content, cache_apart=True, answer=answer)
     if more and usage is not None and not usage.server_tool_uses:
-        usage = _with_searches(usage, blocks)
+        usage = _with_tools(usage, blocks)
     reason, failure = ended_by(answer.get("stop_reason"))
     return AnswerFacts(
         text="".join(found),
@@ -101,17 +101,26 @@ def facts(answer: Any) -> AnswerFacts:
     )
 
 
-def _with_searches(usage: Usage, blocks: Any) -> Usage:
-    """Return the usage with web searches counted by their blocks if it does not count them.
+def _with_tools(usage: Usage, blocks: Any) -> Usage | None:
+    """Return the usage with uses of tools counted by their blocks; None if those are malformed.
 
-    A tool without a readable name counts as a search, and so does a result without its search.
+    A tool without a readable name counts as a search, and so does a result without its search. All
+    code of an answer runs in one container, which costs nothing next to searches and fetches.
     """
-    listed = [block for block in blocks if type(block) is dict] if type(blocks) is list else []
+    listed = objects_in(blocks)
+    if listed is None or not all(type(block.get("type")) is str for block in listed):
+        return None
     names = [block.get("name") for block in listed if block.get("type") == "server_tool_use"]
+    results = [block["type"].removesuffix("_tool_result") for block in listed]
     asked = sum(name == "web_search" or type(name) is not str for name in names)
-    found = sum(block.get("type") == "web_search_tool_result" for block in listed)
-    searches = max(asked, found)
-    return replace(usage, server_tool_uses={"web_search": searches}) if searches else usage
+    found = results.count("web_search")
+    if searches := max(asked, found):
+        return replace(usage, server_tool_uses={"web_search": searches})
+    used = [*names, *results]
+    runs_code = "web_fetch" not in used and any(
+        str(name).endswith("code_execution") for name in used
+    )
+    return replace(usage, server_tool_uses={"code_execution": 1}) if runs_code else usage
 
 
 class MessageSum(StreamSum):

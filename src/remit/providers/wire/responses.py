@@ -22,6 +22,7 @@ _HOSTED = {
     "web_search_call": "web_search",
     "file_search_call": "file_search",
     "code_interpreter_call": "code_interpreter",
+    "shell_call": "shell",
     "image_generation_call": "image_generation",
     "mcp_call": "mcp",
 }
@@ -132,6 +133,8 @@ def _usage_in(answer: dict[str, Any], items: list[Any]) -> Usage | None:
     if usage is None:
         return None
     uses = _tool_uses(answer, items, usage.server_tool_uses)
+    if uses is None:
+        return None
     if uses:
         usage = replace(usage, server_tool_uses=uses)
     return _with_images(usage, answer)
@@ -139,11 +142,23 @@ def _usage_in(answer: dict[str, Any], items: list[Any]) -> Usage | None:
 
 def _tool_uses(
     answer: dict[str, Any], items: list[Any], counted: Mapping[str, int]
-) -> Mapping[str, int]:
+) -> Mapping[str, int] | None:
+    """Return how often each tool of the provider is billed: a container once, however often it
+    ran; None if an item or a count is malformed.
+    """
     uses: dict[str, int] = {}
+    containers: list[str] = []
     for item in items:
-        kind = item.get("type") if type(item) is dict else None
-        name = _HOSTED.get(kind) if type(kind) is str else None
+        kind = item.get("type", item.get("role")) if type(item) is dict else None
+        if type(kind) is not str:
+            return None
+        name = _HOSTED.get(kind)
+        place = item.get("environment") if name == "shell" else item
+        container = place.get("container_id") if name and type(place) is dict else None
+        if (name == "shell" and not container) or (container and container in containers):
+            continue  # The client ran it, or it is one more use of a container.
+        if type(container) is str:
+            containers.append(container)
         if name == "web_search":
             action = item.get("action")
             if type(action) is dict and str(action.get("type")) in _FREE_ACTIONS:
@@ -152,9 +167,12 @@ def _tool_uses(
             uses[name] = uses.get(name, 0) + 1
     uses |= counted  # not a sum: these are the same uses
     tools = answer.get("tool_usage")
-    search = tools.get("web_search") if type(tools) is dict else None
-    if type(search) is dict and is_count(billed := search.get("num_requests")):
+    search = tools.get("web_search") if type(tools) is dict else tools
+    billed = search.get("num_requests") if type(search) is dict else search
+    if is_count(billed):
         uses["web_search"] = billed
+    elif billed is not None:
+        return None
     return {name: times for name, times in uses.items() if times}
 
 

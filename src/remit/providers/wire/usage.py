@@ -304,6 +304,14 @@ def plus(usage: Usage | None, other: Usage | None) -> Usage | None:
     return replace(usage, input_tokens=given, output_tokens=made)
 
 
+def objects_in(value: Any) -> list[dict[str, Any]] | None:
+    """Return the objects of a list, none for null; None if the value is anything else."""
+    if value is None:
+        return []
+    is_list = type(value) is list and all(type(each) is dict for each in value)
+    return value if is_list else None
+
+
 def is_count(value: Any) -> TypeGuard[int]:
     """Return True if a value is a whole number in range."""
     return type(value) is int and 0 <= value <= MAX_SAFE_INTEGER
@@ -388,8 +396,8 @@ def _served(usage: dict[str, Any], answer: Mapping[str, Any]) -> dict[str, str]:
                 continue
             value = place[name]
             if type(value) is dict:  # Bedrock wraps the value in an object.
-                value = value.get("type")
-            if type(value) is float:  # Some servers report a speed in tokens a second.
+                value = value.get("type", value)
+            if type(value) is float and field == "speed":  # Some servers count tokens a second.
                 continue
             if type(value) is not str and value is not None:
                 raise _UnreadableError

@@ -47,6 +47,9 @@ _KNOWN = {
     "thinking": frozenset(("type", "budget_tokens", "display", "effort")),
     "reasoning": frozenset(("effort", "max_tokens", "enabled", "exclude", "summary")),
 }  # fmt: skip
+_PAYLOADS = {name: (name,) for name in
+             ("text", "refusal", "image_url", "file", "input_audio", "video_url")}  # fmt: skip
+_FUNCTIONS = {"function": ("function",), "custom": ("custom",)}
 _ROLES = ("user", "assistant", "system", "developer")
 _USE_TOOLS = "Use tools and tool_calls, which took its place."
 
@@ -157,7 +160,7 @@ def _hinted(item: dict[str, Any], content: str | list[Any]) -> str | list[Any]:
 
 
 def _content(item: dict[str, Any], where: str) -> str | list[dict[str, Any]]:
-    return checks.content(item.get("content"), f"{where}.content", _part)
+    return checks.content(item.get("content"), f"{where}.content", _part, _PAYLOADS)
 
 
 def _said(item: dict[str, Any], where: str) -> str | list[Any]:
@@ -243,6 +246,8 @@ def read_call(call: Any, where: str, own_id: str = "") -> dict[str, Any]:
     kind = call.get("type", "function")
     if kind not in ("function", "custom"):
         raise checks.refuse("is neither 'function' nor 'custom'", f"{where}.type")
+    if not own_id:
+        checks.check_payload(call, kind, where, _FUNCTIONS)
     called, at = checks.required(call, kind, dict, where), f"{where}.{kind}"
     identity = own_id or checks.text(call, "id", where)
     block = {"type": "tool_use", "id": identity, "name": checks.text(called, "name", at)}

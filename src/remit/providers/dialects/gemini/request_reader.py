@@ -29,6 +29,7 @@ _KINDS = frozenset(
      "codeExecutionResult")
 )  # fmt: skip
 """Members of a part of which one may be given."""
+_CONTENT = _KINDS - {"text"}
 _KNOWN = {
     "contents[]": frozenset(("role", "parts")),
     "contents[].parts[]": _KINDS | {"thought", "thoughtSignature"},
@@ -132,7 +133,7 @@ def _add_part(
 ) -> None:  # fmt: skip
     """Append a part in neutral form. The seal of a part stands before it."""
     sealed = read_gemini_seal(checks.optional(part, "thoughtSignature", str, where) or "")
-    if part.get("thought") is True:
+    if part.get("thought") is True and _CONTENT.isdisjoint(part):
         text = checks.optional(part, "text", str, where) or ""
         last = blocks[-1] if blocks else {}
         if last.keys() == {"type", "thinking"}:
@@ -212,7 +213,7 @@ def _tools(tools: list[Any]) -> list[dict[str, Any]]:
             at = f"{where}.{kind}"
             if kind == "functionDeclarations" and type(value) is list:
                 found += [_function(one, f"{at}[{place}]") for place, one in enumerate(value)]
-            elif kind == "googleSearch":
+            elif kind == "googleSearch" and value == {}:
                 found.append({"type": "web_search", "at": at})
             elif value is not None:
                 found.append({"type": "other", "value": {kind: value}, "at": at})

@@ -35,6 +35,12 @@ _KNOWN = {
     "thinking": frozenset(("type", "budget_tokens", "display")),
     "output_config": frozenset(("effort", "format")),
 }  # fmt: skip
+_PAYLOADS = {
+    "text": ("text",), "image": ("source",), "document": ("source",), "tool_use": ("input",),
+    "tool_result": ("tool_use_id",), "thinking": ("thinking",), "redacted_thinking": ("data",),
+}  # fmt: skip
+_SOURCES = {"base64": ("data",), "text": ("data",), "url": ("url",), "file": ("file_id",),
+            "content": ("content",)}  # fmt: skip
 _ROLES = ("user", "assistant", "system")
 _CHOICES = ("auto", "any", "none", "tool")
 _SEARCH = "web_search_"
@@ -86,7 +92,7 @@ def read_request(body: Any) -> ModelCall:
 def _system(system: Any) -> list[Message]:
     if system is None or system == "" or system == []:
         return []
-    return [{"role": "system", "content": checks.content(system, "system", _text)}]
+    return [{"role": "system", "content": checks.content(system, "system", _text, _PAYLOADS)}]
 
 
 def _text(block: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
@@ -106,7 +112,7 @@ def _add_messages(messages: list[Message], items: Any) -> None:
         if not isinstance(role, str) or role not in _ROLES:
             raise checks.refuse("is none of the roles of the API", f"{where}.role")
         read = _text if role == "system" else read_block
-        content = checks.content(content, f"{where}.content", read)
+        content = checks.content(content, f"{where}.content", read, _PAYLOADS)
         messages.append({"role": role, "content": content})
 
 
@@ -155,6 +161,7 @@ def _media(block: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
     at = f"{where}.source"
     source = checks.required(block, "source", dict, where)
     form = checks.text(source, "type", at)
+    checks.check_payload(source, form, at, _SOURCES)
     if form == "base64":
         checks.text(source, "media_type", at)
         checks.text(source, "data", at)
@@ -178,7 +185,7 @@ def _result(block: dict[str, Any], where: str) -> dict[str, Any]:
         "type": "tool_result",
         "tool_use_id": checks.text(block, "tool_use_id", where),
         "content": checks.content(
-            "" if content is None else content, f"{where}.content", read_block
+            "" if content is None else content, f"{where}.content", read_block, _PAYLOADS
         ),
     }
     if checks.optional(block, "is_error", bool, where):

@@ -17,8 +17,16 @@ from remit.providers.dialects.tool_calls import namespaced, read_arguments
 from remit.providers.dialects.tool_choice import read_choice, read_response_format, read_tool
 
 ENDPOINT = "openai.responses"
-_ROLES = ("user", "assistant", "system", "developer")
 _TEXTS = ("input_text", "output_text", "text")
+_PAYLOADS = {
+    **dict.fromkeys(_TEXTS, ("text",)), "refusal": ("refusal",),
+    "input_image": ("image_url", "file_id"), "input_file": ("file_id", "file_data", "file_url"),
+}  # fmt: skip
+_ITEMS = {
+    "message": ("content",), "function_call": ("arguments",), "custom_tool_call": ("input",),
+    "function_call_output": ("output",), "custom_tool_call_output": ("output",),
+}  # fmt: skip
+_ROLES = ("user", "assistant", "system", "developer")
 _PART = frozenset(
     ("type", "text", "annotations", "logprobs", "refusal", "image_url", "file_id", "detail",
      "file_data", "file_url", "filename")
@@ -101,7 +109,7 @@ def _message(item: dict[str, Any], where: str) -> tuple[str, Any]:
     role, content = item.get("role"), item.get("content")
     if not isinstance(role, str) or role not in _ROLES:
         raise checks.refuse("is none of the roles of the API", f"{where}.role")
-    read = checks.content(content, f"{where}.content", _part)
+    read = checks.content(content, f"{where}.content", _part, _PAYLOADS)
     if role == "assistant" and isinstance(read, str):
         return role, [{"type": "text", "text": read}]
     return role, read
@@ -156,7 +164,7 @@ def _call(item: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
 
 def _output(item: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
     identity = checks.text(item, "call_id", where)
-    content = checks.content(item.get("output"), f"{where}.output", _part)
+    content = checks.content(item.get("output"), f"{where}.output", _part, _PAYLOADS)
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": identity, "content": content}
     return {**block, "custom": True} if kind == "custom_tool_call_output" else block
 
@@ -266,6 +274,7 @@ def _messages(body: dict[str, Any]) -> list[Message]:
         if type(item) is dict and item.get("type") == "additional_tools":
             continue  # its tools are offered
         role, content = read_item(item, f"input[{index}]")
+        checks.check_payload(item, item.get("type", "message"), f"input[{index}]", _ITEMS)
         if role == "assistant":
             given = None
             if said is None:
