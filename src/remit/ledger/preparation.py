@@ -171,7 +171,7 @@ def prepare(
     if not isinstance(entry.metadata, dict):
         raise InvalidInputError("The entry's metadata is not a dict.")
     prompts = list(entry.prompts_used) if isinstance(entry.prompts_used, (list, tuple)) else [0]
-    if prompts and not all(type(item) is str for item in prompts):
+    if not {*map(type, prompts)} <= {str}:
         raise InvalidInputError("The entry's prompts_used is not a list of texts.")
     if subject_id is not None:
         require_plain_text("subject_id", subject_id)
