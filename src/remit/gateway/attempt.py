@@ -278,7 +278,8 @@ class Attempts:
                 attempt.result = failure_of(tap, attempt, permit, error, self._limits_s(call))
             finally:
                 if attempt.result is None:
-                    self._ended(call, attempt)
+                    self._in_flight.ended(attempt.dispatch_entry_id)
+                    tap.release()
             let_go(error)
         attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
         attempt.first_after_ms = tap.first_after_ms
@@ -322,7 +323,9 @@ class Attempts:
             except BaseException as raised:  # noqa: BLE001 - raised there, or tried again
                 finished, also_gone = await self._in_flight.finish(step, (finishing, raised))
         finally:
-            self._ended(call, attempt)
+            self._in_flight.ended(attempt.dispatch_entry_id)
+            if call.tap.holding is not None:
+                call.tap.release()
         error = also_gone or gone or attempt.error
         if step.is_gone:
             result, entry = _GONE, gone_as[0]
@@ -345,12 +348,6 @@ class Attempts:
         finally:
             # Break the reference cycle: the traceback keeps the call and its buffers alive.
             error = None
-
-    def _ended(self, call: Call, attempt: Attempt) -> None:
-        """Stop renewing the lease of an attempt and release the memory of its stream."""
-        self._in_flight.ended(attempt.dispatch_entry_id)
-        if call.tap.holding is not None:
-            call.tap.release()
 
     def _limits_s(self, call: Call) -> tuple[float, float | None]:
         """Return the longest wait in seconds for the whole answer, and for a stream's first piece.
