@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.agents.supervisor import Plan, PlanStep
-from remit.agents.tools import Tool
+from remit.agents.tools import Tool, ToolDispatcher, UnknownToolError
 from remit.agents.workorders import WorkOrderType, trace_hash
 from remit.kernel.errors import InvalidInputError
 from tests.support.agents import Scripted
@@ -127,6 +127,25 @@ def test_a_planner_that_fails_degrades_and_says_so(scripted: Scripted) -> None:
         result = runtime.agent("scout", planner=planner).run("look around")
     assert result.degraded
     assert result.response == "Direct."
+
+
+def test_a_degraded_turn_ends_although_its_tool_no_longer_exists(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: Any) -> Any:
+        raise UnknownToolError("no tool look")
+
+    def planner(_: Any) -> Any:
+        monkeypatch.setattr(ToolDispatcher, "tools", gone)
+        return {"steps": []}
+
+    look = Tool("look", "Looks around.", {"type": "object"}, lambda _: "a wall")
+    with scripted(message("never")) as (runtime, server):
+        result = runtime.agent("scout", planner=planner, tools=[look]).run("look around")
+        turns = runtime.ledger.read_by_event_type("TURN_RECORDED")
+        assert server.calls == []
+    assert result.degraded
+    assert [turn.metadata["outcome"] for turn in turns] == ["notice"]
 
 
 def test_a_reviewer_can_send_an_answer_back(scripted: Scripted) -> None:

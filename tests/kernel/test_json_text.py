@@ -101,6 +101,15 @@ def test_a_member_removed_is_gone_and_all_else_stays(text: bytes, name: str) -> 
     assert _plain(load(remove_member(text, (name,)))) == expected
 
 
+@pytest.mark.parametrize("rest", [b"", b',"b":2', b',"a" : 1 , "b":2, "a":3'])
+def test_a_name_that_is_repeated_thousands_of_times_is_removed(rest: bytes) -> None:
+    text = b"{" + b" , ".join([b'"a":1'] * 5_000) + rest + b"}"
+    left = remove_member(text, ("a",))
+    assert [(one.name, left[one.value : one.end]) for one in members(left)] == (
+        [("b", b"2")] if rest else []
+    )
+
+
 def test_members_are_set_deep_within() -> None:
     path = ("stream_options", "include_usage")
     assert (

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,27 @@ def _passes_over(tx: Transaction) -> str:
     except Exception:
         return "passed over"
     return ""
+
+
+async def test_a_lone_unit_is_undone_without_a_savepoint(tmp_path: Path) -> None:
+    def fails(tx: Transaction) -> None:
+        tx.append(_entry(prompt="undone"))
+        tx.execute("DELETE FROM entries")
+        raise ValueError("no")
+
+    said: list[str] = []
+    with LedgerClient(str(tmp_path / "ledger.db")) as client:
+        client._store._writer.set_trace_callback(said.append)  # type: ignore[attr-defined]
+        client.transact(lambda tx: tx.append(_entry(prompt="a")))
+        with pytest.raises(ValueError, match="no"):
+            client.transact(fails)
+        client.transact(lambda tx: tx.append(_entry(prompt="b")))
+        assert "SAVEPOINT unit" not in said
+        done = await _together(client, lambda: [client.submit(fails), client.submit([_entry()])])
+        assert [type(one) for one in done] == [ValueError, list]
+        assert said.count("SAVEPOINT unit") == 1
+        assert [one.metadata.get("prompt") for one in client.query()] == ["a", "b", None]
+        assert client.verify().verified
 
 
 class _Refused:

@@ -15,7 +15,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import structs
@@ -253,7 +253,21 @@ class Attempts:
                 await tap.dispatched(attempt.dispatch_entry_id, attempt.to.outgoing)
                 started = time.perf_counter()
             attempt.sent = True
-            result = await self._ask(call, attempt)
+            to, timeouts = attempt.to, self._timeouts
+            if to.outgoing is None:
+                timeout_s, first_s = self._limits_s(call)
+                order = neutral_order(
+                    to.request, to.model_id, to.sent, timeout_s, stream=tap.wanted
+                )
+                result = await send(to.provider, order, tap, first_s)
+            else:
+                if call.choice is not None and call.choice.timeout_s is not None:
+                    timeout_s, first_s = self._limits_s(call)
+                    connect_s = min(timeouts.connect_s, timeout_s)
+                    timeouts = Timeouts(connect_s, first_s or timeout_s, timeouts.idle_s)
+                provider: Any = to.provider
+                is_neutral = call.request.body is None
+                result = await send_body(provider, to.outgoing, tap, timeouts, neutral=is_neutral)
             if result.failure:
                 raise_if_failed(result)
             permit.succeed()
@@ -264,7 +278,8 @@ class Attempts:
                 attempt.result = failure_of(tap, attempt, permit, error, self._limits_s(call))
             finally:
                 if attempt.result is None:
-                    self._ended(call, attempt)
+                    self._in_flight.ended(attempt.dispatch_entry_id)
+                    tap.release()
             let_go(error)
         attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
         attempt.first_after_ms = tap.first_after_ms
@@ -308,7 +323,9 @@ class Attempts:
             except BaseException as raised:  # noqa: BLE001 - raised there, or tried again
                 finished, also_gone = await self._in_flight.finish(step, (finishing, raised))
         finally:
-            self._ended(call, attempt)
+            self._in_flight.ended(attempt.dispatch_entry_id)
+            if call.tap.holding is not None:
+                call.tap.release()
         error = also_gone or gone or attempt.error
         if step.is_gone:
             result, entry = _GONE, gone_as[0]
@@ -332,12 +349,6 @@ class Attempts:
             # Break the reference cycle: the traceback keeps the call and its buffers alive.
             error = None
 
-    def _ended(self, call: Call, attempt: Attempt) -> None:
-        """Stop renewing the lease of an attempt and release the memory of its stream."""
-        self._in_flight.ended(attempt.dispatch_entry_id)
-        if call.tap.holding is not None:
-            call.tap.release()
-
     def _limits_s(self, call: Call) -> tuple[float, float | None]:
         """Return the longest wait in seconds for the whole answer, and for a stream's first piece.
 
@@ -348,25 +359,6 @@ class Attempts:
         if limit_s is None or limit_s >= longest:
             return longest, None
         return (longest, limit_s) if call.tap.wanted else (limit_s, None)
-
-    def _ask(self, call: Call, attempt: Attempt) -> Awaitable[ProviderResponse]:
-        """Send the request within the time limits of its choice, in the provider's dialect or in
-        neutral form; return its awaitable answer.
-        """
-        to, tap = attempt.to, call.tap
-        if to.outgoing is not None:
-            provider: Any = to.provider
-            timeouts = self._timeouts
-            if call.choice is not None and call.choice.timeout_s is not None:
-                timeout_s, first_s = self._limits_s(call)
-                connect_s = min(timeouts.connect_s, timeout_s)
-                timeouts = Timeouts(connect_s, first_s or timeout_s, timeouts.idle_s)
-            return send_body(
-                provider, to.outgoing, tap, timeouts, neutral=call.request.body is None
-            )
-        timeout_s, first_s = self._limits_s(call)
-        order = neutral_order(to.request, to.model_id, to.sent, timeout_s, stream=tap.wanted)
-        return send(to.provider, order, tap, first_s)
 
     def _record(
         self, call: Call, attempt: Attempt, result: ProviderResponse | Failure

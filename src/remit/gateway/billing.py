@@ -238,7 +238,8 @@ class Tariff:
         """
         percent = 100
         for name, times in self.price.surcharges.items() if self.price is not None else ():
-            given, wanted = served.get(name, ""), service_of(asked, name)
+            given = served.get(name, "")
+            wanted = service_of(asked, name) if "serviceTier" in asked else asked.get(name)
             if given in times:
                 each = times[given]
             elif given in _ORDINARY or not isinstance(wanted, str):

@@ -33,13 +33,14 @@ from remit.gateway.attempt import Attempts
 from remit.gateway.breaker import Permit
 from remit.gateway.breakers import Breakers
 from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
-from remit.gateway.candidates import Candidates, needs_reading
+from remit.gateway.candidates import Candidates
 from remit.gateway.choice import Names
 from remit.gateway.config import RouterConfig
 from remit.gateway.failures import refusal_of_budget, refusal_of_failure
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.keeper import CannotContinueError
 from remit.gateway.leases import LeaseLostError
+from remit.gateway.objects import may_name
 from remit.gateway.records import prepare_refusal, refused_response
 from remit.gateway.replays import recorded_answer
 from remit.gateway.retries import next_attempt
@@ -212,12 +213,13 @@ class CallPath:
         """
         to: Candidate | None = None
         failed: PromptResponse | None = None
-        retries, may_repeat = 0, self._attempts.cache is not None
+        body, retries, may_repeat = call.request.body, 0, self._attempts.cache is not None
+        is_read = body is not None and (call.request.keeper is not None or may_name(body.raw))
         while True:
             try:
                 if model.obstacle is not None:
                     return Tried(failed, Refusal(*model.obstacle))
-                if to is None and needs_reading(call.request):
+                if to is None and is_read:
                     to = await self._candidates.read(call, model)
                 elif to is None:
                     to = self._candidates.make(call, model)

@@ -15,7 +15,7 @@ from remit.gateway.choice import Names
 from remit.gateway.config import RouterConfig
 from remit.gateway.keeper import CannotContinueError
 from remit.gateway.neutral import in_neutral_form
-from remit.gateway.objects import Objects, may_name, objects_named
+from remit.gateway.objects import Objects, objects_named
 from remit.gateway.tenancy import owner_of
 from remit.gateway.tools import ToolLimits
 from remit.gateway.transport import AnyProvider
@@ -75,6 +75,8 @@ class Candidates:
 
     async def read(self, call: Call, model: Model) -> Candidate:
         """Return :meth:`make` for a request with a history or files. Reads the database.
+
+        A request without a history whose body names no object needs :meth:`make` alone.
 
         Args:
             call: the admitted call.
@@ -217,20 +219,6 @@ def _limited(body: Body, limits: ToolLimits) -> Body:
 
 _NONE: Mapping[str, str] = {}
 LIMITED = "the reservation relies on this limit"
-
-
-def needs_reading(request: PromptRequest) -> bool:
-    """Return True if the candidates of a request need :meth:`Candidates.read`.
-
-    That is so if the request continues a stored history, or its body may name stored objects.
-
-    Args:
-        request: the request; one without a body gives False.
-    """
-    body = request.body
-    if body is None:
-        return False
-    return request.keeper is not None or may_name(body.raw)
 
 
 def speaks(provider: Any, body: Any) -> bool:

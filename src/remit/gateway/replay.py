@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from typing_extensions import override
 
 from remit.gateway.auth import Identity
-from remit.gateway.candidates import lowered, needs_reading, speaks
+from remit.gateway.candidates import lowered, speaks
 from remit.gateway.gateway import LLMGateway
 from remit.gateway.neutral import in_neutral_form
+from remit.gateway.objects import may_name
 from remit.gateway.records import refused_response
 from remit.gateway.replays import recorded_response
 from remit.gateway.run_record import (
@@ -152,7 +153,7 @@ class ReplayGateway(LLMGateway):
         if body.endpoint.name != wire and speaks(self.providers.get(provider_id), body):
             call.translated = frozenset({provider_id})
         model = Model(provider_id, model_id, model_id)
-        if needs_reading(request):
+        if request.keeper is not None or may_name(body.raw):
             to = await self._candidates.read(call, model)
         else:
             to = self._candidates.make(call, model)

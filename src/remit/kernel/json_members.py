@@ -243,16 +243,24 @@ def remove_member(text: bytes, path: Sequence[str]) -> bytes:
         if found is None or text[found.value] != 0x7B:
             return text
         at = found.value
-    previous_end = 0
-    for found in list(members(text, at)):
-        if found.name == path[-1]:
-            following = _skip(text, found.end)
-            if text[following] == 0x2C:
-                return remove_member(_replaced(text, found.start, following + 1, b""), path)
-            start = text.rindex(b",", 0, found.start) if previous_end else found.start
-            return remove_member(_replaced(text, start, found.end, b""), path)
-        previous_end = found.end
-    return text
+    cuts: list[tuple[int, int]] = []
+    comma = 0  # the place of the comma after the latest member that stays
+    for found in members(text, at):
+        following = _skip(text, found.end)
+        is_last = text[following] != 0x2C
+        if found.name != path[-1]:
+            comma = following
+        elif not is_last:
+            cuts.append((found.start, following + 1))
+        elif comma:
+            cuts = [cut for cut in cuts if cut[0] < comma] + [(comma, found.end)]
+        else:
+            cuts.append((found.start, found.end))
+    kept, done = [], 0
+    for start, end in cuts:
+        kept.append(text[done:start])
+        done = end
+    return b"".join((*kept, text[done:]))
 
 
 def _nested(path: Sequence[str], value: bytes) -> bytes:

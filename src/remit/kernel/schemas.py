@@ -194,8 +194,10 @@ def _fits(schema: Any, value: Any) -> bool:
         return schema is True
     for keyword, stated in schema.items():
         if keyword == "type":
-            names = (stated,) if type(stated) is str else stated
-            if not any(type(value) in _TYPES[name] for name in names):
+            for name in (stated,) if type(stated) is str else stated:
+                if type(value) in _TYPES[name]:
+                    break
+            else:
                 return False
         elif keyword in ("minLength", "minItems"):
             if type(value) is not (str if keyword == "minLength" else list) or len(value) < stated:

@@ -53,6 +53,7 @@ class Batch(ABC):
 
     Attributes:
         ENGINE_ERRORS: exceptions of the database engine; each subclass names its own.
+        IS_PIPELINED: True if the engine may refuse a statement only with a later one.
         RECORD_SQL: SQL expression that reads the column ``record``.
         is_segment: True if the database is a segment, to which no entry is added.
         seq: sequence number of the last entry, appended ones included; -1 in an empty ledger.
@@ -62,8 +63,10 @@ class Batch(ABC):
     """
 
     ENGINE_ERRORS: tuple[type[Exception], ...] = ()
+    IS_PIPELINED = False
     RECORD_SQL = "record"
     is_segment = False
+    _is_alone = False  # True if the transaction has one unit, whose failure undoes all.
     _sealed: Sealed  # the last appended record
 
     def __init__(self, content_keys: frozenset[str], compress_above: int) -> None:
@@ -121,6 +124,10 @@ class Batch(ABC):
         """Run ``SAVEPOINT``, ``ROLLBACK TO`` or ``RELEASE`` for the only savepoint."""
 
     @abstractmethod
+    def _begin_again(self) -> None:
+        """Roll the transaction back, and begin another one, which writes nothing."""
+
+    @abstractmethod
     def _is_lost(self, error: Exception) -> bool:
         """Return True if ``error`` ends the whole transaction, not only its unit."""
 
@@ -137,6 +144,10 @@ class Batch(ABC):
         if self._stages or self._rows:
             self.flush()
         return self._read(sql, parameters)
+
+    @abstractmethod
+    def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
+        """Do as :meth:`execute`; an engine may read the rows only when they are iterated."""
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
         """Collect the rows of an entry, written by the next flush, and return the entry's id.
@@ -370,12 +381,6 @@ class Batch(ABC):
         for row in completed_roots(self.execute, index, hashes):
             self._rows["tree_hashes"].append(row)
 
-    def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """Do as :meth:`execute`; an engine may read the rows only when they are iterated."""
-        if self._stages or self._rows:
-            self.flush()
-        return self._read(sql, parameters)
-
     def look_up(self, units: Sequence[Unit]) -> None:
         """Look up, in a single statement, which values of prepared entries are stored already.
 
@@ -404,6 +409,7 @@ class Batch(ABC):
         Args:
             units: units of the transaction, before any of them runs.
         """
+        self._is_alone = len(units) == 1
         steps: dict[StageOpener, list[Any]] = {}
         for unit in units:
             if unit.opener is not None:
@@ -422,8 +428,8 @@ class Batch(ABC):
         """Run a unit; return its result, or its own error, which is not raised.
 
         A unit with an error leaves no rows. A unit with a call, or with several entries, flushes
-        first and runs in a savepoint. If the engine refused a statement there, the error is a
-        LedgerWriteError.
+        first, and runs in a savepoint if the transaction has other units. If the engine refused a
+        statement there, the error is a LedgerWriteError.
 
         Returns:
             Sealed records of prepared entries, or the result of the call or step; or the error.
@@ -434,7 +440,7 @@ class Batch(ABC):
         """
         opener = unit.opener
         if opener is None and (unit.call is not None or len(unit.prepared) != 1):
-            return self._do_in_savepoint(unit)
+            return self._do_apart(unit)
         # A step or a single entry writes nothing before it is sure to succeed.
         try:
             if opener is None:
@@ -457,23 +463,30 @@ class Batch(ABC):
         kind = getattr(opener, "__func__", opener)
         return [other for other in self._stages if getattr(other, "__func__", other) == kind]
 
-    def _do_in_savepoint(self, unit: Unit) -> Any:
+    def _do_apart(self, unit: Unit) -> Any:
         self.flush()
         self._stages.clear()  # The call may change rows that they have read.
         before = (self.seq, self.entry_hash, self.last_timestamp, self._content_id, self._step_id)
-        self._savepoint("SAVEPOINT")
+        if not self._is_alone:
+            self._savepoint("SAVEPOINT")
         try:
             if unit.call is None:
                 result: Any = [self._sealed for one in unit.prepared if self.append(one)]
             else:
                 result = unit.call(self)
             self.flush()
-            self._savepoint("RELEASE")  # A pipelined statement may be refused only now.
+            if not self._is_alone:
+                self._savepoint("RELEASE")  # A pipelined statement may be refused only now.
+            elif self.IS_PIPELINED:
+                self._read("SELECT 1", ())
         except Exception as error:
             if self._is_lost(error):
                 raise
             self._rows = defaultdict(list)
-            self._savepoint("ROLLBACK TO")
+            if self._is_alone:
+                self._begin_again()
+            else:
+                self._savepoint("ROLLBACK TO")
             self.set_head((*before, self.seen_hash))
             self._asked = None
             self._known.clear()  # looked up again
@@ -485,7 +498,8 @@ class Batch(ABC):
                     next_step="Nothing of the transaction was recorded. Fix the statement.",
                 )
                 result.__cause__ = error
-            self._savepoint("RELEASE")
+            if not self._is_alone:
+                self._savepoint("RELEASE")
         return result
 
     def flush(self) -> None:

@@ -66,7 +66,7 @@ class _Write(asyncio.Future[Any]):
         return False
 
 
-_Item = tuple[Unit, "_Waiter | _Write"]
+_Item = tuple[Unit, "_Waiter | asyncio.Future[Any]"]
 
 
 class CheckpointSchedule:
@@ -184,25 +184,25 @@ class GroupCommitter:
             Exception: an error of the unit's own call, step or entries.
         """
         waiter = _Waiter()
-        self._put((unit, waiter))
+        self.submit(unit, waiter)
         return unit.finish(waiter.result())
 
-    def submit(self, unit: Unit) -> asyncio.Future[Any]:
-        """Submit a unit; return a future of the running loop, which cannot be cancelled.
+    def submit(self, unit: Unit, waiter: Any = None) -> asyncio.Future[Any]:
+        """Submit one unit; return a future of the running loop, which cannot be cancelled.
 
         The future gets the unit's result once it is durable, or its error, as :meth:`run` returns
         and raises them. Its ``cancel`` does nothing and returns False.
+
+        Args:
+            unit: the unit.
+            waiter: receives and stands for the result, if a thread waits for it without a loop.
 
         Raises:
             LedgerClosedError: the committer is closed, or belongs to another process.
             LedgerError: called inside a transaction.
             RuntimeError: no event loop is running.
         """
-        future = _Write(loop=asyncio.get_running_loop())
-        self._put((unit, future))
-        return future
-
-    def _put(self, *items: _Item) -> None:
+        future: asyncio.Future[Any] = waiter or _Write(loop=asyncio.get_running_loop())
         if self._pid != os.getpid():  # before the lock: a fork may have copied it taken
             raise LedgerClosedError(
                 "This ledger client was opened before a fork.",
@@ -217,10 +217,11 @@ class GroupCommitter:
         with self._lock:
             if self._closed:
                 raise LedgerClosedError
-            self._items.extend(items)
+            self._items.append((unit, future))
             if 0 < self._wanted <= len(self._items):
                 self._wanted = 0
                 self._wake.release()
+        return future
 
     def close(self) -> bool:
         """Commit pending units, sign a checkpoint for any new entries if there is a schedule, and

@@ -325,11 +325,12 @@ def is_message_list(value: Any) -> bool:
 
     Such a value is a non-empty list or tuple of dicts that each have a text under ``role``.
     """
-    return (
-        isinstance(value, (list, tuple))
-        and len(value) > 0
-        and all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in value)
-    )
+    if not isinstance(value, (list, tuple)):
+        return False
+    for item in value:
+        if not (isinstance(item, dict) and isinstance(item.get("role"), str)):
+            return False
+    return len(value) > 0
 
 
 def encode_content(content: Content) -> Encoded:

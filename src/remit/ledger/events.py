@@ -6,6 +6,7 @@ with it. A tier may write the events of its own writers.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -309,7 +310,7 @@ def may_write(tier: str, event_type: str) -> bool:
         event_type: the event type of an entry.
     """
     event = EVENTS.get(event_type)
-    return event is None or tier == "hot" or not _WRITERS[tier].isdisjoint(_writers(event))
+    return event is None or tier == "hot" or not _WRITERS[tier].isdisjoint(_writers(event.writer))
 
 
 def is_authentic(entry: LedgerEntry) -> bool:
@@ -328,7 +329,7 @@ def is_authentic(entry: LedgerEntry) -> bool:
     event = EVENTS.get(entry.event_type)
     if event is None:
         return True
-    writers = _writers(event)
+    writers = _writers(event.writer)
     tier = columns_of(entry.metadata).tier
     # Approvals are written for the tier that waits.
     if "approvals" in writers and tier in _WRITERS:
@@ -339,5 +340,6 @@ def is_authentic(entry: LedgerEntry) -> bool:
     return bool(writers & (_WRITERS.get(tier, frozenset()) | _OF_ANY_TIER))
 
 
-def _writers(event: Event) -> set[str]:
-    return set(_BETWEEN.split(event.writer))
+@functools.cache
+def _writers(named: str) -> frozenset[str]:
+    return frozenset(_BETWEEN.split(named))

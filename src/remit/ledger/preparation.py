@@ -171,7 +171,7 @@ def prepare(
     if not isinstance(entry.metadata, dict):
         raise InvalidInputError("The entry's metadata is not a dict.")
     prompts = list(entry.prompts_used) if isinstance(entry.prompts_used, (list, tuple)) else [0]
-    if prompts and not all(type(item) is str for item in prompts):
+    if not {*map(type, prompts)} <= {str}:
         raise InvalidInputError("The entry's prompts_used is not a list of texts.")
     if subject_id is not None:
         require_plain_text("subject_id", subject_id)
@@ -251,6 +251,19 @@ def _refuse_keys(value: Any) -> None:
             _refuse_keys(item)
 
 
+def _refuse_reserved(value: dict[Any, Any]) -> None:
+    """Raise NotCanonicalError for a key that is no text, InvalidInputError for one with a ``$``
+    in front.
+    """
+    for key in value:
+        is_fast({key: None})  # This call raises the fitting error.
+        if key[:1] == "$":
+            raise InvalidInputError(
+                f"The metadata key {key!r} starts with '$', which is reserved for commitments.",
+                next_step="Rename the key, or mark the object that contains it as content.",
+            )
+
+
 class _Walk:
     """The copy of an entry's metadata with holes in place of content.
 
@@ -269,7 +282,14 @@ class _Walk:
     def object(self, value: dict[str, Any], depth: int) -> dict[str, Any]:
         if depth > _MAX_DEPTH:
             raise NotCanonicalError("The metadata is nested more than 100 deep.")
-        self._check_keys(value)
+        try:
+            names = "".join(value)
+        except TypeError:
+            names = "$"
+        if "$" in names:
+            _refuse_reserved(value)
+        if not names.isascii():
+            self.is_odd = True
         copy: dict[str, Any] = {}
         keys = self._keys
         for key, item in value.items():
@@ -288,23 +308,6 @@ class _Walk:
             else:
                 copy[key] = self._value(key, item, depth)
         return copy
-
-    def _check_keys(self, value: dict[str, Any]) -> None:
-        try:
-            names = "".join(value)
-        except TypeError:
-            names = "$"
-        if "$" in names:
-            for key in value:
-                is_fast({key: None})  # This call raises the fitting error.
-                if key[:1] == "$":
-                    raise InvalidInputError(
-                        f"The metadata key {key!r} starts with '$', which is reserved for "
-                        "commitments.",
-                        next_step="Rename the key, or mark the object that contains it as content.",
-                    )
-        if not names.isascii():
-            self.is_odd = True
 
     def _value(self, key: str, item: Any, depth: int) -> Any:
         kind = type(item)

@@ -10,6 +10,7 @@ A value that no entry states is None in a folded row, and is not compared.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -210,14 +211,7 @@ class State:
                    if (row := rows[key]) is not None]  # fmt: skip
             gone = [key for key in changed if rows[key] is None]
             if put:
-                sets = ", ".join(f"{name} = excluded.{name}" for name in names[width:])
-                self._execute_many(
-                    f"INSERT INTO {table} ({', '.join(names)}) "
-                    f"VALUES ({', '.join('?' * len(names))}) ON CONFLICT "
-                    f"({', '.join(names[:width])}) DO "
-                    + (f"UPDATE SET {sets}" if sets else "NOTHING"),
-                    put,
-                )
+                self._execute_many(_upsert(table, tuple(names), width), put)
             if gone:
                 same = " AND ".join(f"{name} = ?" for name in names[:width])
                 self._execute_many(f"DELETE FROM {table} WHERE {same}", gone)
@@ -225,6 +219,23 @@ class State:
                 self._filled.add(table)
             changed.clear()
             rows.clear()
+
+
+@functools.cache
+def _upsert(table: str, names: tuple[str, ...], width: int) -> str:
+    """Return the statement that inserts a row, or changes the one with the same key.
+
+    Args:
+        table: name of the table.
+        names: its columns, those of the key first.
+        width: number of columns of the key.
+    """
+    sets = ", ".join(f"{name} = excluded.{name}" for name in names[width:])
+    return (
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
+        f"ON CONFLICT ({', '.join(names[:width])}) DO "
+        + (f"UPDATE SET {sets}" if sets else "NOTHING")
+    )
 
 
 def apply(tx: Transaction, entry: LedgerEntry, *projections: Projection) -> str:

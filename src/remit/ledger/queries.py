@@ -450,10 +450,12 @@ def _pages(store: Store, where: Filter, limit: int | None = None) -> Iterator[li
     left = limit
     now = _FIRST_PAGE if limit is None else _PAGE
     while left is None or left > 0:
-        rows = store.page(where, now if left is None else min(now, left))
-        if not rows:
+        wanted = now if left is None else min(now, left)
+        rows = store.page(where, wanted)
+        if rows:
+            yield rows
+        if len(rows) < wanted:
             return
-        yield rows
         left = None if left is None else left - len(rows)
         where = replace(where, after=rows[-1].seq)
         now = min(now * 4, _PAGE)

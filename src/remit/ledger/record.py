@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -55,6 +56,7 @@ _FIELD_TYPES: Mapping[str, type] = {
     "timestamp": str,
 }
 _PLAIN_TYPES = frozenset({str, bool, type(None)})
+_NOT_PLAIN = re.compile("[\x00\ud800-\udfff]")
 _MAX_DEPTH = 150  # levels; no writer goes beyond 100
 
 
@@ -63,11 +65,7 @@ def is_plain_text(value: Any) -> bool:
 
     Other types give False; the empty text gives True.
     """
-    return (
-        isinstance(value, str)
-        and "\x00" not in value
-        and not any("\ud800" <= char <= "\udfff" for char in value)
-    )
+    return isinstance(value, str) and _NOT_PLAIN.search(value) is None
 
 
 def require_plain_text(name: str, value: Any) -> None:

@@ -304,10 +304,11 @@ class HttpConnection(asyncio.Protocol):
             self._paused = False
             transport.resume_reading()
         if not self._complete:
-            self._leaving = True
-            self._leave_unused(_END_S)
+            self._leaving = self.unused = True
+            self._expect(_END_S)
         elif self._kept and not transport.get_write_buffer_size():
-            self._leave_unused(_IDLE_S)
+            self.unused = True
+            self._expect(_IDLE_S)
             self._pool.kept.append(self)
         else:  # The server answered before it had read the request.
             self.close()
@@ -334,10 +335,6 @@ class HttpConnection(asyncio.Protocol):
         self._expect(timeout_s)
         waiter = self._waiter = self._loop.create_future()
         return waiter
-
-    def _leave_unused(self, timeout_s: float) -> None:
-        self.unused = True
-        self._expect(timeout_s)
 
     def _expect(self, within_s: float) -> None:
         """Set the deadline of the present wait."""
@@ -481,7 +478,7 @@ class HttpConnection(asyncio.Protocol):
         elif self._leaving:
             self._leaving = False
             if self._kept:
-                self._leave_unused(_IDLE_S)
+                self._expect(_IDLE_S)
                 self._pool.kept.append(self)
             else:
                 self.close()

@@ -7,12 +7,11 @@ import time
 from collections.abc import Collection, Mapping
 
 import orjson
-from typing_extensions import override
 
 from remit.kernel.exchange import ModelCapabilities, Reply
 from remit.kernel.settings import ProviderSettings
 from remit.providers.clouds import signed, signer
-from remit.providers.dialects.targets import Target, target_of
+from remit.providers.dialects.targets import target_of
 from remit.providers.protocol import Outgoing, ProviderError, ProviderReply
 from remit.providers.upstream_errors import error_of
 from remit.providers.upstream_http import HttpUpstream, Timeouts
@@ -72,7 +71,7 @@ class UpstreamProvider(WireDialect):
             headers[name_of_key] = prefix + api_key
         self._sign = signer(self.cloud, base_url) if self.cloud and not api_key else None
         self._http = HttpUpstream(base_url, headers)
-        self._target = functools.lru_cache(256)(functools.partial(target_of, name, base_url))
+        self.target = functools.lru_cache(256)(functools.partial(target_of, name, base_url))
         self._every: dict[str, str] = {}
         if settings.kind == "anthropic" and not self.cloud:
             self._every["anthropic-version"] = self.api_version = settings.api_version
@@ -87,10 +86,6 @@ class UpstreamProvider(WireDialect):
 
     def __repr__(self) -> str:
         return f"UpstreamProvider({self._http!r})"
-
-    @override
-    def target(self, model_id: str) -> Target:
-        return self._target(model_id)
 
     def capabilities(self, model_id: str) -> ModelCapabilities:
         """Return the abilities of the models, as the settings state them."""

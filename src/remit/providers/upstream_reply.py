@@ -31,19 +31,6 @@ _THREAD_BYTES = 1024 * 1024  # Larger events are parsed in a thread, so that oth
 _BROKEN = (TimeoutError, BrokenError, ValueError, EOFError, zlib.error)
 
 
-def _without_secrets(headers: Mapping[str, str], hidden: Sequence[bytes]) -> Mapping[str, str]:
-    """Return headers with each secret in their values masked."""
-    said = "\n".join(headers.values())
-    secrets = []
-    for secret in hidden:
-        text = secret.decode("utf-8", "surrogatepass")
-        if text in said:
-            secrets.append(text)
-    if not secrets:
-        return headers
-    return CIMultiDict((name, hide(value, secrets)) for name, value in headers.items())
-
-
 class UpstreamReply:
     """An answer whose headers have come. Its body can be read once, in one of three ways.
 
@@ -75,7 +62,14 @@ class UpstreamReply:
         self._is_over = False
         self.status: int = answer.status
         self.waiting = 0
-        self.headers = _without_secrets(answer.headers, hidden)
+        self.headers: Mapping[str, str] = answer.headers
+        said, shown = "\n".join(answer.headers.values()).encode("utf-8", "surrogatepass"), []
+        for secret in hidden:
+            if secret in said:
+                shown.append(secret.decode("utf-8", "surrogatepass"))
+        if shown:
+            masked = ((name, hide(value, shown)) for name, value in answer.headers.items())
+            self.headers = CIMultiDict(masked)
         kind = self.headers.get("content-type", "")
         self.content_type: str = kind.partition(";")[0].strip().lower()
         self._is_framed = self.content_type == EVENT_STREAM

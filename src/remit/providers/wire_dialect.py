@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,6 +67,7 @@ class WireDialect(ABC):
     """
 
     home: Endpoint
+    target: Callable[[str], Target] = staticmethod(functools.partial(target_of, "", ""))
     cloud: str = ""
     max_output_tokens: int = _DEFAULT_OUTPUT_TOKENS
     forward_headers: Sequence[str] = ()
@@ -76,10 +78,6 @@ class WireDialect(ABC):
     @abstractmethod
     def speaks(self, endpoint: Endpoint) -> bool:
         """Return True if bodies of an endpoint are sent without translation."""
-
-    def target(self, model_id: str) -> Target:
-        """Return the provider's rules for bodies that go to a model."""
-        return target_of("", "", model_id)
 
     def outgoing(self, request: ProviderRequest) -> Outgoing:
         """Return the request that would be sent.
@@ -200,18 +198,19 @@ class WireDialect(ABC):
     ) -> Outgoing:
         """Add members that Remit needs; remove members that the server refuses."""
         value = body.value
-        sampling = _sampling(body.endpoint, value)
-        if not self.send_temperature and "temperature" in sampling:
-            outer = [] if sampling is value else [_CONFIGS[body.endpoint.name]]
-            place = (*outer, "temperature")
-            body = body.without_member(place, "this server takes no temperature")
-            dropped = [*dropped, ".".join(place)]
-        elif request.body is None and request.temperature not in (
-            None, sampling.get("temperature"),
-        ):  # fmt: skip
-            # A contract's value, which the model's own form of the request has no place for.
-            why = "the model does not take this temperature"
-            body.changed.append({"path": "/temperature", "reason": why})
+        if not self.send_temperature or request.body is None:
+            sampling = _sampling(body.endpoint, value)
+            if not self.send_temperature and "temperature" in sampling:
+                outer = [] if sampling is value else [_CONFIGS[body.endpoint.name]]
+                place = (*outer, "temperature")
+                body = body.without_member(place, "this server takes no temperature")
+                dropped = [*dropped, ".".join(place)]
+            elif request.body is None and request.temperature not in (
+                None, sampling.get("temperature"),
+            ):  # fmt: skip
+                # A contract's value, which the model's own form of the request has no place for.
+                why = "the model does not take this temperature"
+                body.changed.append({"path": "/temperature", "reason": why})
         asks_usage, stream = False, body.stream
         if stream and body.endpoint in (CHAT, COMPLETIONS):
             options = value.get("stream_options")

@@ -25,7 +25,7 @@ from remit.agents.queue.limits import Lanes
 from remit.agents.queue.order import Row
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.settings import WorkerSettings
-from remit.ledger import LedgerClient, Transaction
+from remit.ledger import LedgerClient, LedgerUnavailableError, Transaction
 
 _log = logging.getLogger("remit.worker")
 
@@ -146,7 +146,15 @@ class DbosEngine:
             taking = asyncio.run_coroutine_threadsafe(take(str(DBOS.workflow_id)), loop)
             return await asyncio.wrap_future(taking)
 
-        end = await asyncio.to_thread(self._launch, worker, order)
+        while True:
+            try:
+                end = await asyncio.to_thread(self._launch, worker, order)
+                break
+            except LedgerUnavailableError as error:
+                _log.warning("orders cannot be taken yet: %s", error.message)
+                await worker.nudged(_RETRY_S)
+                if worker.draining:
+                    return
         missing: set[str] = set()  # Workflows of this worker that did not run at the last check.
         next_check = loop.time() + _LOSS_CHECK_S
         try:
@@ -245,9 +253,15 @@ class DbosEngine:
             DBOS.resume_workflows(ids, queue_name=queue)
 
     def _launch(self, worker: rows.Taker, order: Callable[[str], Any]) -> Callable[..., None]:
-        """Start DBOS in this process; return the function that stops DBOS."""
+        """Start DBOS in this process; return the function that stops it.
+
+        Raises:
+            InvalidInputError: DBOS is not installed.
+            LedgerUnavailableError: the database did not answer, or refused DBOS's tables.
+        """
         try:
             from dbos import DBOS, DBOSPortableJSONSerializer, WorkflowSerializationFormat
+            from sqlalchemy.exc import DBAPIError
         except ImportError as error:
             raise InvalidInputError(
                 "[worker.orders] engine is 'dbos', but DBOS is not installed.",
@@ -266,14 +280,21 @@ class DbosEngine:
             max_recovery_attempts=None,
         )(order)  # fmt: skip
         DBOS.listen_queues([_PREFIX + queue for queue in worker.queues])
-        DBOS.launch()
-        for queue in worker.queues:
-            limits = self._settings.queues.get(queue)
-            DBOS.register_queue(
-                _PREFIX + queue, worker_concurrency=worker.at_once, polling_interval_sec=_POLL_S,
-                global_concurrency=limits.at_once if limits and limits.at_once else None,
-            )  # fmt: skip
-        return functools.partial(DBOS.destroy, destroy_registry=True)
+        end = functools.partial(DBOS.destroy, destroy_registry=True)
+        try:
+            DBOS.launch()
+            for queue in worker.queues:
+                limits = self._settings.queues.get(queue)
+                DBOS.register_queue(
+                    _PREFIX + queue, worker_concurrency=worker.at_once,
+                    polling_interval_sec=_POLL_S,
+                    global_concurrency=limits.at_once if limits and limits.at_once else None,
+                )  # fmt: skip
+        except DBAPIError as error:
+            end()
+            said = type(error.orig or error).__name__
+            raise LedgerUnavailableError(f"DBOS cannot be started ({said}).") from error
+        return end
 
 
 def _database_of(url: str) -> tuple[str, str]:

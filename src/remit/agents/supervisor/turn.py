@@ -37,6 +37,7 @@ from remit.agents.supervisor.result import (
 )
 from remit.agents.supervisor.scheduler import Scheduler
 from remit.agents.supervisor.services import Services
+from remit.agents.tools import ToolError, UnknownToolError
 from remit.agents.workorders import (
     AnswerRejected,
     ApprovalNeeded,
@@ -248,11 +249,19 @@ class TurnRun:
     def _fail(self, code: str, detail: str) -> None:
         self.response, self._error = no_answer(code), (code, detail)
 
+    def _repeats(self, tool_id: str) -> bool:
+        """Return True if a tool exists and may run twice."""
+        try:
+            return self.scheduler.agent.worker.is_repeatable(tool_id)
+        except (UnknownToolError, ToolError):
+            return False
+
     async def degrade(self, error: Exception) -> None:
         """Have the agent answer directly after the loop failed, and record the reason.
 
         Ends unfinished orders and appends a ``DEGRADATION``. Instructions, contract and acceptance
-        criteria still apply. Tools that may not run twice are excluded. If no answer is possible
+        criteria still apply. Tools that may not run twice, no longer exist or cannot be used are
+        excluded. If no answer is possible
         under these conditions, the response is a notice. No direct answer is attempted if the agent
         has tools and all of them are excluded, or if without a planner the contract or prompt pack
         cannot be used; the turn then ends with the failure.
@@ -263,8 +272,6 @@ class TurnRun:
         Raises:
             LedgerError: an entry could not be written.
             OrderRecordError: the entries of an order do not form an order.
-            UnknownToolError: a tool of the agent no longer exists.
-            ToolError: a tool of the agent cannot be used.
         """
         code, message = loop_failure(error)
         self._degraded = True
@@ -280,8 +287,7 @@ class TurnRun:
         self.listen(Degraded(f"{code}: {message}"))
         self._fail(code, message)
         agent = self.scheduler.agent.answer
-        repeatable = self.scheduler.agent.worker.is_repeatable
-        tools = tuple(id_ for id_ in agent.tools if repeatable(id_) and id_ not in agent.approve)
+        tools = tuple(id_ for id_ in agent.tools if id_ not in agent.approve and self._repeats(id_))
         lost = code in LOOP_FAILURES and self._services.planner is None
         if lost or (agent.tools and not tools):
             return

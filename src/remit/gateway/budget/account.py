@@ -242,20 +242,21 @@ class Account:
         """Return an immutable copy."""
         return BudgetStatus(*[getattr(self, name) for name in FIELDS])
 
-    def spend(self, usage: TokenUsage) -> None:
+    def spend(self, tokens: int, cost_nano: int | None) -> None:
         """Charge usage to the account.
 
         Tokens and cost are added, up to :data:`MAX_COUNT`. Usage without a price counts as an
         unpriced call if it has tokens. Reservations and turns do not change.
 
         Args:
-            usage: tokens and cost.
+            tokens: input and output tokens.
+            cost_nano: cost in nano-dollars; ``None`` if no price is known.
         """
-        self.spent_tokens = min(self.spent_tokens + usage.total, MAX_COUNT)
-        if usage.cost_nano is None:
-            self.unpriced_calls += usage.total > 0
+        self.spent_tokens = min(self.spent_tokens + tokens, MAX_COUNT)
+        if cost_nano is None:
+            self.unpriced_calls += tokens > 0
         else:
-            self.spent_nano = min(self.spent_nano + usage.cost_nano, MAX_COUNT)
+            self.spent_nano = min(self.spent_nano + cost_nano, MAX_COUNT)
 
     def start_window(self, now: float) -> bool:
         """Begin the window that contains ``now`` if the current one has ended; return True if it

@@ -280,7 +280,7 @@ class Accounts:
                 continue  # its window has passed, and stands on record alone
             account.reserved_tokens -= hold.tokens
             account.reserved_nano -= hold.nano or 0
-            account.spend(usage)
+            account.spend(tokens, usage.cost_nano)
         percent = hold.raised_by(usage)
         if percent is not None and hold.model is not None:
             self._percents[hold.model] = max(percent, self._percent(hold.model))
@@ -301,7 +301,7 @@ class Accounts:
         """
         charged = self._open(scopes)
         for account in charged:
-            account.spend(usage)
+            account.spend(usage.total, usage.cost_nano)
             account.minute_tokens += usage.total
             self._changed[account.scope] = account
         return [account.status() for account in charged]

@@ -81,6 +81,7 @@ class PostgresBatch(Batch):
     """
 
     ENGINE_ERRORS = _ENGINE_ERRORS
+    IS_PIPELINED = True
     _now_ms: int | None = None
 
     def __init__(
@@ -192,6 +193,11 @@ class PostgresBatch(Batch):
         if verb == "ROLLBACK TO":
             self._writer.discard()
         self._writer.fetch("SAVEPOINT unit" if verb == "SAVEPOINT" else f"{verb} SAVEPOINT unit")
+
+    def _begin_again(self) -> None:
+        self._writer.discard()
+        self._writer.fetch("ROLLBACK")
+        begin(self._writer)
 
     def _is_lost(self, error: Exception) -> bool:
         return not is_refusal(error)

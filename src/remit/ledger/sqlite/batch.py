@@ -161,6 +161,8 @@ class SqliteBatch(Batch):
         """The machine's wall clock, in milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
+    ask = Batch.execute
+
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         try:  # Nearly all statements end here; the rest costs a call.
             return self._connection.execute(sql, parameters).fetchall()
@@ -190,16 +192,20 @@ class SqliteBatch(Batch):
 
     def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
         found: list[tuple[str, bytes, int, str, bytes]] = []
-        start, count = 0, len(keys)
-        while start < count:
-            size = next(filter((count - start).__ge__, _ROWS))
-            part = keys[start : start + size]
+        most = _ROWS[0]
+        for start in range(0, len(keys), most):
+            part = keys[start : start + most]
+            size = min(filter(len(part).__le__, _ROWS))
+            part += part[-1:] * (size - len(part))  # The last key fills the rest.
             found += self._connection.execute(_FIND[size], [*itertools.chain.from_iterable(part)])
-            start += size
         return found
 
     def _savepoint(self, verb: str) -> None:
         self._connection.execute(f"{verb} unit")
+
+    def _begin_again(self) -> None:
+        self._connection.execute("ROLLBACK")
+        self._connection.execute("BEGIN")
 
     def _is_lost(self, error: Exception) -> bool:
         return not self._connection.in_transaction or not is_refusal(error)

@@ -64,11 +64,16 @@ class BodyError(InvalidInputError):
         self.param = param
 
 
-def object_in(raw: bytes) -> dict[str, Any]:
+def object_in(raw: bytes, dialect: str = "") -> dict[str, Any]:
     """Return the members of a body that is a JSON object of bounded size.
 
+    Args:
+        raw: the exact text.
+        dialect: the dialect of the body; names of ``gemini`` become camel case.
+
     Raises:
-        BodyError: the body is not a JSON object, or has more than 500,000 values or 50,000 members.
+        BodyError: the body is not a JSON object, or has more than 500,000 values or 50,000 members,
+            or a member of Gemini's is there in two spellings.
     """
     if len(raw) > _MAX_VALUES and has_more_values(raw, _MAX_VALUES):
         raise BodyError(f"The body contains more than {_MAX_VALUES:,} values.")
@@ -81,6 +86,8 @@ def object_in(raw: bytes) -> dict[str, Any]:
     many = len(raw) > _MAX_MEMBERS and raw.count(b",") >= _MAX_MEMBERS
     if many and next(islice(members(raw), _MAX_MEMBERS, None), None) is not None:
         raise BodyError(f"The body has more than {_MAX_MEMBERS:,} members.")
+    if dialect == "gemini":
+        read_either_spelling(value)
     return value
 
 
@@ -132,13 +139,6 @@ def read_either_spelling(body: dict[str, Any]) -> None:
                 for name, each in value.items()
                 if name not in _CLIENT_OBJECTS and type(each) in (dict, list)
             ]
-
-
-def _value_of(endpoint: Endpoint, raw: bytes) -> dict[str, Any]:
-    value = object_in(raw)
-    if endpoint.dialect == "gemini":
-        read_either_spelling(value)
-    return value
 
 
 def require_model(value: dict[str, Any], endpoint: Endpoint) -> None:
@@ -226,7 +226,7 @@ class Body(Struct, gc=False):
                 ambiguous, or a member that costs depend on occurs twice or in two spellings, since
                 servers differ which of the two counts.
         """
-        value = _value_of(endpoint, raw)
+        value = object_in(raw, endpoint.dialect)
         try:
             places = spans(raw, _DECISIVE, unique=True)
         except RepeatedNameError as error:
@@ -366,7 +366,8 @@ class Body(Struct, gc=False):
                 break
             inner = inner[name]
         change = _change(path, reason, value_at(self.raw, path))
-        return Body(self.endpoint, raw, _value_of(self.endpoint, raw), [*self.changed, change])
+        value = object_in(raw, self.endpoint.dialect)
+        return Body(self.endpoint, raw, value, [*self.changed, change])
 
     def _as_spelled(self, path: tuple[str, ...]) -> tuple[str, ...]:
         """Return a path with the names that the text has, if Gemini accepts two spellings."""
