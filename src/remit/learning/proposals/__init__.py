@@ -22,19 +22,7 @@ else:
     )
 
 __all__ = [
-    "KINDS",
-    "MIN_EFFECTIVE_SAMPLES",
-    "Change",
-    "Compared",
-    "Comparison",
-    "Governance",
-    "Kind",
-    "Learner",
-    "Proposal",
-    "ProposalError",
-    "Proposals",
-    "additions_of",
-    "canary_of",
-    "forget_erased",
-    "with_additions",
-]
+    "KINDS", "MIN_EFFECTIVE_SAMPLES", "Change", "Compared", "Comparison", "Governance", "Kind",
+    "Learner", "Proposal", "ProposalError", "Proposals", "additions_of", "canary_of",
+    "forget_erased", "with_additions",
+]  # fmt: skip

@@ -7,18 +7,6 @@ from remit.learning.routes.ridge import GradedPrompt, abilities_of, fit_head
 from remit.learning.routes.route_fit import IN_FORCE, RouteFit, fit_route, fold_of
 
 __all__ = [
-    "CALIBRATOR",
-    "IN_FORCE",
-    "Calibration",
-    "GradedPrompt",
-    "Grader",
-    "PowerPlan",
-    "RouteFit",
-    "abilities_of",
-    "calibrate",
-    "fit_head",
-    "fit_route",
-    "fold_of",
-    "graded_prompts",
-    "power_plan",
-]
+    "CALIBRATOR", "IN_FORCE", "Calibration", "GradedPrompt", "Grader", "PowerPlan", "RouteFit",
+    "abilities_of", "calibrate", "fit_head", "fit_route", "fold_of", "graded_prompts", "power_plan",
+]  # fmt: skip

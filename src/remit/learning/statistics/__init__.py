@@ -16,14 +16,6 @@ from remit.learning.statistics.intervals import (
 )
 
 __all__ = [
-    "ConfidenceSequence",
-    "Estimate",
-    "Logged",
-    "difference",
-    "doubly_robust",
-    "evidence_below",
-    "one_sided",
-    "paired_effect",
-    "pairs_needed",
-    "prediction_powered",
-]
+    "ConfidenceSequence", "Estimate", "Logged", "difference", "doubly_robust", "evidence_below",
+    "one_sided", "paired_effect", "pairs_needed", "prediction_powered",
+]  # fmt: skip
