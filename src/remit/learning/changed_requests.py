@@ -34,13 +34,9 @@ class ChangedRequests:
     """
 
     def __init__(
-        self,
-        ledger: LedgerClient,
-        installed: InstalledFiles,
-        contract: PromptContract,
-        files: Mapping[str, bytes],
-        model: tuple[str, str] | None = None,
-    ) -> None:
+        self, ledger: LedgerClient, installed: InstalledFiles, contract: PromptContract,
+        files: Mapping[str, bytes], model: tuple[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self._ledger = ledger
         self._installed = installed
         self._model = model

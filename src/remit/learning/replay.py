@@ -49,14 +49,11 @@ class ReplayResult:
         """Return counts, mean grades (0 without pairs) and cost as JSON data, for a proposal."""
         done = max(len(self.pairs), 1)
         return {
-            "held_out": self.wanted,
-            "replayed": len(self.pairs),
-            "failed": self.failed,
+            "held_out": self.wanted, "replayed": len(self.pairs), "failed": self.failed,
             "mean_before": round(math.fsum(pair.before for pair in self.pairs) / done, 6),
             "mean_after": round(math.fsum(pair.after for pair in self.pairs) / done, 6),
-            "spent_usd": round(self.spent_nano / _NANO, 9),
-            "ended": self.ended,
-        }
+            "spent_usd": round(self.spent_nano / _NANO, 9), "ended": self.ended,
+        }  # fmt: skip
 
 
 class Replay:
@@ -70,15 +67,10 @@ class Replay:
     """
 
     def __init__(
-        self,
-        gateway: LLMGateway,
-        ledger: LedgerClient,
+        self, gateway: LLMGateway, ledger: LedgerClient,
         ask: Callable[[LedgerEntry], PromptRequest],
-        grade: Callable[[LedgerEntry, str], float | None],
-        *,
-        prices: str,
-        kept: Path | Kept,
-    ) -> None:
+        grade: Callable[[LedgerEntry, str], float | None], *, prices: str, kept: Path | Kept,
+    ) -> None:  # fmt: skip
         self._gateway = gateway
         self._ledger = ledger
         self._ask = ask
@@ -87,14 +79,9 @@ class Replay:
         self._sides: dict[str, bool] = {}
 
     def run(
-        self,
-        exchange_ids: Iterable[str],
-        *,
-        budget_nano: int,
-        calls: int | None = None,
-        held_out: bool = True,
-        progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> ReplayResult:
+        self, exchange_ids: Iterable[str], *, budget_nano: int, calls: int | None = None,
+        held_out: bool = True, progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> ReplayResult:  # fmt: skip
         """Ask exchanges again, in their order, until all are done or a limit is reached.
 
         A call is made only if its upper bound fits into the rest of the budget, so no run exceeds

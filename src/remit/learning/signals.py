@@ -235,25 +235,17 @@ def _values(sample: Sample) -> Iterator[tuple[str, float]]:
 def _things(sample: Sample) -> Iterator[tuple[str, str]]:
     contract = f"{sample.contract_id}@{sample.contract_version}" if sample.contract_id else ""
     named = {
-        "framework": sample.framework_id,
-        "contract": contract,
-        "pack": sample.prompt_pack_id,
-        "model": sample.model_id,
-        "route": sample.route,
-        "agent": sample.agent_id,
-    }
+        "framework": sample.framework_id, "contract": contract, "pack": sample.prompt_pack_id,
+        "model": sample.model_id, "route": sample.route, "agent": sample.agent_id,
+    }  # fmt: skip
     yield from ((dimension, name) for dimension, name in named.items() if name)
     yield from (("tool", tool) for tool in sample.tools)
 
 
 def read_signals(
-    samples: Iterable[Sample],
-    policy: SignalPolicy,
-    *,
-    before_epoch: int | None = None,
-    before: str = "",
-    calibrated: Callable[[], Collection[tuple[str, str]]] = tuple,
-) -> list[Signal]:
+    samples: Iterable[Sample], policy: SignalPolicy, *, before_epoch: int | None = None,
+    before: str = "", calibrated: Callable[[], Collection[tuple[str, str]]] = tuple,
+) -> list[Signal]:  # fmt: skip
     """Return all signals of some exchanges, sorted by dimension, name and metric.
 
     Tainted samples and samples cancelled by their caller are ignored. A tool fails if its call
@@ -315,15 +307,10 @@ def _signal(
     then = _in_units(group.baseline.estimate(), metric)
     enough = min(now.effective_samples, then.effective_samples) >= policy.least
     return Signal(
-        dimension=key[0],
-        name=key[1],
-        metric=metric,
-        baseline=then,
-        live=now,
-        crossed=enough and is_below(worse, better, margin, alpha),
-        evidence=tuple(group.latest),
+        dimension=key[0], name=key[1], metric=metric, baseline=then, live=now,
+        crossed=enough and is_below(worse, better, margin, alpha), evidence=tuple(group.latest),
         uncalibrated=tuple(sorted({judge for judge, _ in group.judges.difference(calibrated)})),
-    )
+    )  # fmt: skip
 
 
 def _in_units(estimate: Estimate, metric: str) -> Estimate:
@@ -336,12 +323,9 @@ def _in_units(estimate: Estimate, metric: str) -> Estimate:
 
 
 def current_signals(
-    ledger: LedgerClient,
-    policy: SignalPolicy,
-    *,
-    since: str | None = None,
+    ledger: LedgerClient, policy: SignalPolicy, *, since: str | None = None,
     latest: int | None = None,
-) -> tuple[list[Signal], str, int, bool]:
+) -> tuple[list[Signal], str, int, bool]:  # fmt: skip
     """Return the present signals of a ledger.
 
     Live samples are those since ``since``, else those of the policy epoch in force. Before the
@@ -369,12 +353,9 @@ def current_signals(
     read = count()
     samples = (sample for sample, _ in zip(read_samples(ledger, after=after), read, strict=False))
     signals = read_signals(
-        samples,
-        policy,
-        before=before,
-        before_epoch=epoch or None,
+        samples, policy, before=before, before_epoch=epoch or None,
         calibrated=partial(calibrated_judges, ledger),
-    )
+    )  # fmt: skip
     window = f"epoch {epoch}" if epoch else f"first {policy.reference}"
     if before:
         window = f"since {before}"

@@ -219,18 +219,10 @@ class Feedback:
 
 
 def give_feedback(
-    ledger: LedgerClient,
-    target: str,
-    *,
-    by: str,
-    score: float | None = None,
-    label: str = "",
-    reason: str = "",
-    source: Source = "person",
-    identity: Identity | None = None,
-    idempotency_key: str = "",
-    subject_id: str = "",
-) -> Feedback:
+    ledger: LedgerClient, target: str, *, by: str, score: float | None = None, label: str = "",
+    reason: str = "", source: Source = "person", identity: Identity | None = None,
+    idempotency_key: str = "", subject_id: str = "",
+) -> Feedback:  # fmt: skip
     """Record feedback as a ``FEEDBACK`` entry, and return it.
 
     Earlier feedback of the same party and source on the same target no longer counts.
@@ -429,8 +421,5 @@ def _feedback(entry: LedgerEntry, *, again: bool = False) -> Feedback:
         **{name: data[name] for name in ("target_entry_id", "target_type", "source", "by")},
         score=None if score is None else float(score),
         **{name: data.get(name, "") for name in ("label", "reason", "key_id", "replaces")},
-        rater=rater_of(data),
-        session_id=data["session_id"],
-        at=entry.timestamp,
-        again=again,
-    )
+        rater=rater_of(data), session_id=data["session_id"], at=entry.timestamp, again=again,
+    )  # fmt: skip

@@ -112,14 +112,10 @@ class _Row(NamedTuple):
 
 
 def read_samples(
-    ledger: LedgerReader,
-    *,
-    since: str | datetime | None = None,
-    until: str | datetime | None = None,
-    after: str | None = None,
-    model_id: str | None = None,
+    ledger: LedgerReader, *, since: str | datetime | None = None,
+    until: str | datetime | None = None, after: str | None = None, model_id: str | None = None,
     contract_id: str | None = None,
-) -> Iterator[Sample]:
+) -> Iterator[Sample]:  # fmt: skip
     """Yield exchanges with their outcomes, oldest first; memory does not grow with the ledger.
 
     Outcomes come from the ledger: failure, retry, the verdict of the quality gate, tool errors,
@@ -328,34 +324,21 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
     decision_id = str(data.get("decision_id", ""))
     canary = data.get("canary") or {"proposal_id": "", "arm": "", "differs": True, "share": 1}
     return Sample(
-        exchange_id=entry_id(row.seq),
-        decision_id=decision_id,
-        turn_id=turn_id,
-        package_id=package_id,
-        prompt_pack_id=row.prompt_pack_id,
+        exchange_id=entry_id(row.seq), decision_id=decision_id, turn_id=turn_id,
+        package_id=package_id, prompt_pack_id=row.prompt_pack_id,
         route=_text(data, "requested_model_id") if decision_id else "",
-        epoch=int(data.get("policy_epoch", 0)),
-        canary=canary["proposal_id"],
+        epoch=int(data.get("policy_epoch", 0)), canary=canary["proposal_id"],
         arm=(canary["arm"] if canary["share"] else "shadow") if canary["differs"] else "same",
         propensity=float(data.get("propensity", 1)),
         cost_nano=None if cost is None else round(cost * _NANO),
-        latency_ms=int(data.get("latency_ms", 0)),
-        failed=failed,
-        retried=entry_id(row.seq) in retried,
-        rejected=joined.rejected(row),
-        repaired=joined.asked_again(row),
-        corrected=turn_id in joined.corrected,
-        cancelled=data.get("error_code") == "CANCELLED",
-        tools=_tools(calls),
-        tool_errors=len(tool_failures),
-        failed_tools=_tools(tool_failures),
-        reward=reward,
-        raters=raters,
-        judged=judged,
-        tainted=_taint(row, joined),
-        at=row.timestamp,
+        latency_ms=int(data.get("latency_ms", 0)), failed=failed,
+        retried=entry_id(row.seq) in retried, rejected=joined.rejected(row),
+        repaired=joined.asked_again(row), corrected=turn_id in joined.corrected,
+        cancelled=data.get("error_code") == "CANCELLED", tools=_tools(calls),
+        tool_errors=len(tool_failures), failed_tools=_tools(tool_failures), reward=reward,
+        raters=raters, judged=judged, tainted=_taint(row, joined), at=row.timestamp,
         **{name: _text(data, name) for name in _TEXTS},
-    )
+    )  # fmt: skip
 
 
 def _tools(calls: Iterable[_Row]) -> tuple[str, ...]:

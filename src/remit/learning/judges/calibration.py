@@ -94,26 +94,19 @@ def calibrate_judge(
     said = [f >= _SIDE for f in judged]
     same = [a == b for a, b in zip(good, said, strict=True)]
     return JudgeCalibration(
-        judged=len(judged) + len(judged_only),
-        labelled=len(grades),
+        judged=len(judged) + len(judged_only), labelled=len(grades),
         judge_mean=fmean([*judged, *judged_only]),
         mean=prediction_powered(grades, judged, judged_only) if len(grades) > 1 else None,
-        agreement=fmean(same) if same else None,
-        kappa=_kappa(good, said),
-        bias=fmean(differences) if differences else None,
-        length_slope=slope,
+        agreement=fmean(same) if same else None, kappa=_kappa(good, said),
+        bias=fmean(differences) if differences else None, length_slope=slope,
         length_correlation=correlation,
-    )
+    )  # fmt: skip
 
 
 def labels_needed(
-    grades: Sequence[float],
-    judged: Sequence[float],
-    judged_only: Sequence[float],
-    width: float,
-    *,
+    grades: Sequence[float], judged: Sequence[float], judged_only: Sequence[float], width: float, *,
     confidence: float = 0.95,
-) -> int:
+) -> int:  # fmt: skip
     """Return an estimate of the further labels that narrow the interval of the mean to ``width``.
 
     With T answers judged, of which n are labelled, variance s² of people's grades and correlation r

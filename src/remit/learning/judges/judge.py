@@ -60,13 +60,9 @@ class Judge:
     """
 
     def __init__(
-        self,
-        gateway: LLMGateway,
-        ledger: LedgerClient,
-        contracts: ContractLoader,
-        provider_id: str,
-        model_id: str,
-    ) -> None:
+        self, gateway: LLMGateway, ledger: LedgerClient, contracts: ContractLoader,
+        provider_id: str, model_id: str,
+    ) -> None:  # fmt: skip
         self._gateway = gateway
         self._ledger = ledger
         self._prompts = StagePrompts(contracts)
@@ -75,13 +71,9 @@ class Judge:
         self.name = f"{JUDGE_CONTRACT}@{version} {provider_id}/{model_id}"
 
     def run(
-        self,
-        exchange_ids: Iterable[str],
-        *,
-        usd: float | None = None,
-        calls: int | None = None,
+        self, exchange_ids: Iterable[str], *, usd: float | None = None, calls: int | None = None,
         progress: Callable[[int], None] = lambda done: None,
-    ) -> Judged:
+    ) -> Judged:  # fmt: skip
         """Grade exchanges in order and record each grade as feedback.
 
         A call is made only if its highest possible cost still fits. Exchanges graded before are
@@ -156,11 +148,8 @@ class Judge:
         if data.get("outcome") != "success":
             return None
         base = new_request(
-            _AGENT,
-            provider_id=self._of[0],
-            model_id=self._of[1],
-            **terms_of(self._ledger, entry),
-        )
+            _AGENT, provider_id=self._of[0], model_id=self._of[1], **terms_of(self._ledger, entry),
+        )  # fmt: skip
         variables = {"question": _asked(prompt), "answers": [answer]}
         return self._prompts.request(base, JUDGE_CONTRACT, variables)
 

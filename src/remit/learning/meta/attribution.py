@@ -46,13 +46,9 @@ class Attribution:
 
 
 def replay_both(
-    question: Replay,
-    model: Replay,
-    exchange_ids: Iterable[str],
-    *,
-    budget_nano: int,
+    question: Replay, model: Replay, exchange_ids: Iterable[str], *, budget_nano: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[ReplayResult, ReplayResult]:
+) -> tuple[ReplayResult, ReplayResult]:  # fmt: skip
     """Run the two replays of :func:`attribute` in turns, ten exchanges each, within one budget.
 
     If the budget ends, the two differ by at most ten exchanges. Calls, stored pairs and refusals
@@ -98,12 +94,9 @@ def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
             gain.update(value)
     by_question, by_model, advantage = (gain.estimate for gain in gains)
     return Attribution(
-        question=by_question,
-        model=by_model,
-        advantage=advantage,
-        cause=_cause(by_question, by_model, advantage),
-        exchanges=tuple(both),
-    )
+        question=by_question, model=by_model, advantage=advantage,
+        cause=_cause(by_question, by_model, advantage), exchanges=tuple(both),
+    )  # fmt: skip
 
 
 def record_attribution(

@@ -269,13 +269,9 @@ def _fall(before: _Side, after: _Side) -> Estimate:
     error = 1.96 * math.sqrt(before.error + after.error)
     count = before.count + after.count
     return Estimate(
-        value=value,
-        low=value - error,
-        high=value + error,
-        samples=count,
-        effective_samples=4 * before.count * after.count / count,
-        method="welch",
-    )
+        value=value, low=value - error, high=value + error, samples=count,
+        effective_samples=4 * before.count * after.count / count, method="welch",
+    )  # fmt: skip
 
 
 def propose_rollbacks(
@@ -361,12 +357,9 @@ class Report:
 
 
 def read_report(
-    ledger: LedgerReader,
-    proposals: Proposals,
-    contracts: ContractLoader,
-    *,
+    ledger: LedgerReader, proposals: Proposals, contracts: ContractLoader, *,
     latest: int | None = None,
-) -> Report:
+) -> Report:  # fmt: skip
     """Return the report on a root, for which the ledger is read once.
 
     Writes nothing.
@@ -379,11 +372,8 @@ def read_report(
     samples = reader.watch(read_samples(ledger, after=after))
     questions = read_questions(ledger, contracts, samples=samples)
     return Report(
-        epoch=proposals.epoch(),
-        proposals=tuple(proposals.all()),
-        effects=tuple(reader.effects()),
-        questions=tuple(questions),
-        attributions=tuple(read_attributions(ledger)),
+        epoch=proposals.epoch(), proposals=tuple(proposals.all()), effects=tuple(reader.effects()),
+        questions=tuple(questions), attributions=tuple(read_attributions(ledger)),
         uncalibrated=tuple(one for one in read_judges(ledger) if not one.calibration.calibrated),
         complete=after is None,
-    )
+    )  # fmt: skip

@@ -101,12 +101,9 @@ class _Seen:
 
 
 def read_questions(
-    ledger: LedgerReader,
-    contracts: ContractLoader,
-    *,
-    samples: Iterable[Sample] | None = None,
+    ledger: LedgerReader, contracts: ContractLoader, *, samples: Iterable[Sample] | None = None,
     contract_id: str | None = None,
-) -> list[Question]:
+) -> list[Question]:  # fmt: skip
     """Return the quality of the question of each contract version and prompt pack, sorted by ids.
 
     Memory grows with questions, not exchanges. Tainted exchanges, and exchanges without a contract,
@@ -273,12 +270,7 @@ def _digest(data: bytes) -> bytes:
 def _question(key: tuple[str, str, str], of: _Seen) -> Question:
     missing = sorted(of.missing.items(), key=lambda item: (-item[1], item[0].kind, item[0].name))
     return Question(
-        contract_id=key[0],
-        contract_version=key[1],
-        prompt_pack_id=key[2],
-        exchanges=of.exchanges,
-        **{name: share.estimate for name, share in of.shares.items()},
-        missing=tuple(missing),
-        differing=tuple(of.differing),
-        examples=tuple(of.examples),
-    )
+        contract_id=key[0], contract_version=key[1], prompt_pack_id=key[2], exchanges=of.exchanges,
+        **{name: share.estimate for name, share in of.shares.items()}, missing=tuple(missing),
+        differing=tuple(of.differing), examples=tuple(of.examples),
+    )  # fmt: skip

@@ -54,17 +54,9 @@ class PromptLoop:
     """
 
     def __init__(
-        self,
-        gateway: LLMGateway,
-        ledger: LedgerClient,
-        contracts: ContractLoader,
-        installed: InstalledFiles,
-        contract_id: str,
-        grade: Grade,
-        *,
-        prices: str,
-        kept: Path,
-    ) -> None:
+        self, gateway: LLMGateway, ledger: LedgerClient, contracts: ContractLoader,
+        installed: InstalledFiles, contract_id: str, grade: Grade, *, prices: str, kept: Path,
+    ) -> None:  # fmt: skip
         self._gateway = gateway
         self._ledger = ledger
         self._contracts = contracts
@@ -75,13 +67,9 @@ class PromptLoop:
         self._kept = kept
 
     def search(
-        self,
-        exchange_ids: Sequence[str],
-        purse: Purse,
-        *,
-        schema: Any = None,
+        self, exchange_ids: Sequence[str], purse: Purse, *, schema: Any = None,
         reflect: tuple[str, str] | None = None,
-    ) -> Found:
+    ) -> Found:  # fmt: skip
         """Search for additions to the prompt, on exchanges that are not held out.
 
         The first additions state what the schema requires and the prompt omits. The calls are
@@ -138,13 +126,9 @@ class PromptLoop:
         return made
 
     def measure(
-        self,
-        additions: Sequence[str],
-        exchange_ids: Sequence[str],
-        *,
-        budget_nano: int,
+        self, additions: Sequence[str], exchange_ids: Sequence[str], *, budget_nano: int,
         progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> Measured:
+    ) -> Measured:  # fmt: skip
         """Measure additions by a replay of the held-out exchanges.
 
         Each measured set of additions is one more look at the same exchanges. With k sets, the
@@ -173,13 +157,9 @@ class PromptLoop:
         return result, predicted, gate
 
     def propose(
-        self,
-        learner: Learner,
-        found: Found,
-        measured: Measured,
-        learned: Sequence[str],
+        self, learner: Learner, found: Found, measured: Measured, learned: Sequence[str],
         reason: str,
-    ) -> Proposal:
+    ) -> Proposal:  # fmt: skip
         """Record a proposal of additions, and return it.
 
         The call appends a ``SIGNAL_PROPOSED`` entry and stores the archive; nothing is installed.

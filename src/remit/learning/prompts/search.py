@@ -199,14 +199,9 @@ class PromptSearch:
     """
 
     def __init__(
-        self,
-        ledger: LedgerClient,
-        replay: Callable[[Sequence[str]], Replay],
-        grade: Grade,
-        propose: Propose,
-        quotes: Quotes,
-        purse: Purse,
-    ) -> None:
+        self, ledger: LedgerClient, replay: Callable[[Sequence[str]], Replay], grade: Grade,
+        propose: Propose, quotes: Quotes, purse: Purse,
+    ) -> None:  # fmt: skip
         self._ledger = ledger
         self._replay = replay
         self._grade = grade
@@ -270,15 +265,11 @@ class PromptSearch:
         before = self._scores.get((), 0.0)
         best = max(self._scores, key=lambda one: (self._scores[one], -len(one)), default=())
         return Found(
-            additions=best,
-            before=before,
-            after=self._scores.get(best, before),
-            candidates=len(self._tried),
-            refused=len(self._refused),
-            calls=self._purse.made,
+            additions=best, before=before, after=self._scores.get(best, before),
+            candidates=len(self._tried), refused=len(self._refused), calls=self._purse.made,
             spent_nano=self._purse.spent_nano,
             ended="complete" if self._error is None else "budget",
-        )
+        )  # fmt: skip
 
     def evaluate(
         self, batch: list[str], candidate: Mapping[str, str], capture_traces: bool = False

@@ -61,13 +61,9 @@ class Governance:
     """
 
     def __init__(
-        self,
-        root: Root,
-        ledger: LedgerClient,
-        manager: PackageManager,
-        context: Callable[[LoadedSettings], GateContext],
-        identity: Identity,
-    ) -> None:
+        self, root: Root, ledger: LedgerClient, manager: PackageManager,
+        context: Callable[[LoadedSettings], GateContext], identity: Identity,
+    ) -> None:  # fmt: skip
         self.proposals = Proposals(root, ledger)
         self._root = root
         self._ledger = ledger
@@ -76,14 +72,10 @@ class Governance:
         self._identity = identity
 
     def adopt(
-        self,
-        proposal_id: str,
-        *,
-        reason: str,
+        self, proposal_id: str, *, reason: str,
         also: Callable[[Transaction], Iterator[LedgerEntry]] = lambda tx: iter(()),
-        back: str | None = None,
-        compared: Compared | None = None,
-    ) -> Proposal:
+        back: str | None = None, compared: Compared | None = None,
+    ) -> Proposal:  # fmt: skip
         """Install a proposal, or perform its rollback, and begin a policy epoch; return it.
 
         The call appends ``SIGNAL_ADOPTED`` together with the entry of the package, and writes the
@@ -134,15 +126,9 @@ class Governance:
         return self.proposals.get(proposal.proposal_id)
 
     def start_canary(
-        self,
-        proposal_id: str,
-        *,
-        reason: str,
-        share: float,
-        usd: float,
-        for_key: str = "",
+        self, proposal_id: str, *, reason: str, share: float, usd: float, for_key: str = "",
         task: str = "",
-    ) -> Proposal:
+    ) -> Proposal:  # fmt: skip
         """Try a proposed route on a share of the calls, begin a policy epoch; return the proposal.
 
         The call appends a ``SIGNAL_CANARY`` entry with the terms and the rules, and records the
@@ -393,14 +379,9 @@ class Governance:
         return loaded
 
     def decision(
-        self,
-        tx: Transaction,
-        proposal: Proposal,
-        decision: str,
-        reason: str,
-        *,
+        self, tx: Transaction, proposal: Proposal, decision: str, reason: str, *,
         version: str | None = None,
-    ) -> LedgerEntry:
+    ) -> LedgerEntry:  # fmt: skip
         """Return the entry of a decision; raise ProposalError if it was made before.
 
         Args:
@@ -412,13 +393,10 @@ class Governance:
         if [tuple(row) for row in latest] != expected:
             raise _decided(proposal.proposal_id, "decided on")
         metadata: dict[str, Any] = {
-            "proposal_id": proposal.proposal_id,
-            "kind": proposal.kind,
-            "package_id": proposal.package_id,
-            "by": self._identity.name,
-            "role": self._identity.role,
-            "decision_reason": reason,
-        }
+            "proposal_id": proposal.proposal_id, "kind": proposal.kind,
+            "package_id": proposal.package_id, "by": self._identity.name,
+            "role": self._identity.role, "decision_reason": reason,
+        }  # fmt: skip
         if self._identity.key_id:
             metadata["key_id"] = self._identity.key_id
         if version is not None:
@@ -431,12 +409,9 @@ class Governance:
             if proposal.rolls_back:
                 metadata["rolls_back"] = proposal.rolls_back
         return LedgerEntry(
-            f"SIGNAL_{decision}",
-            proposal.proposal_id,
-            decision,
-            f"{proposal.name} {decision.replace('_', ' ').lower()}",
-            metadata=metadata,
-        )
+            f"SIGNAL_{decision}", proposal.proposal_id, decision,
+            f"{proposal.name} {decision.replace('_', ' ').lower()}", metadata=metadata,
+        )  # fmt: skip
 
 
 def _of_canary(

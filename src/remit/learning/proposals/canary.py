@@ -128,15 +128,12 @@ class Comparison:
         new, old = windows["new"], windows["old"]
         verdict, reason = _verdict(new, old, self._terms, self._refused)
         return Compared(
-            calls=dict(calls),
-            graded={arm: window.samples for arm, window in windows.items()},
+            calls=dict(calls), graded={arm: window.samples for arm, window in windows.items()},
             rewards={arm: one.estimate().value for arm, one in windows.items() if one.samples},
             difference=difference(new.sequences()[0], old.sequences()[0]),
             usd_per_call={arm: usd / calls[arm] for arm, usd in self._usd.items() if calls[arm]},
-            spent_usd=self._usd["new"],
-            verdict=verdict,
-            reason=reason,
-        )
+            spent_usd=self._usd["new"], verdict=verdict, reason=reason,
+        )  # fmt: skip
 
 
 def _verdict(new: Window, old: Window, terms: CanaryTerms, refused: int) -> tuple[Verdict, str]:

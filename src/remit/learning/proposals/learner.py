@@ -99,16 +99,10 @@ class Learner:
         return observe(self._ledger, signals, window=window)
 
     def propose(
-        self,
-        change: Change,
-        *,
-        evidence: Sequence[str],
-        predicted: Estimate,
-        replay: Mapping[str, Any],
-        reason: str,
-        holds: Sequence[str] = (),
+        self, change: Change, *, evidence: Sequence[str], predicted: Estimate,
+        replay: Mapping[str, Any], reason: str, holds: Sequence[str] = (),
         gate: Estimate | None = None,
-    ) -> Proposal:
+    ) -> Proposal:  # fmt: skip
         """Record a proposal with its evidence, store the package version, and return the proposal.
 
         The same change on the same root gives an archive with the same bytes. The call appends a
@@ -149,27 +143,18 @@ class Learner:
             archive = _archive(change, made, f"{number}.0.0", registry)
             base = registry.packages.get(package_id)
             what = {
-                "kind": change.kind,
-                "target": change.target,
-                "package_id": package_id,
+                "kind": change.kind, "target": change.target, "package_id": package_id,
                 "version": archive.manifest.version,
-                "base_version": base.version if base is not None else "",
-                "digest": archive.digest,
+                "base_version": base.version if base is not None else "", "digest": archive.digest,
                 "diff": content(change.compared(self.installed, self.contracts, made)),
-            }
+            }  # fmt: skip
             said = f"{package_id} {archive.manifest.version} proposed: {change.kind}"
             return self._write(what | case, said, archive.data)
 
     def propose_rollback(
-        self,
-        adopted: Proposal,
-        *,
-        evidence: Sequence[str],
-        predicted: Estimate,
-        gate: Estimate,
-        replay: Mapping[str, Any],
-        reason: str,
-    ) -> Proposal:
+        self, adopted: Proposal, *, evidence: Sequence[str], predicted: Estimate, gate: Estimate,
+        replay: Mapping[str, Any], reason: str,
+    ) -> Proposal:  # fmt: skip
         """Propose a rollback to the state before a proposal's adoption; return the new proposal.
 
         The call appends a ``SIGNAL_PROPOSED`` entry. Arguments and further refusals are those of
@@ -221,14 +206,9 @@ class Learner:
             return self._write(what | case, said)
 
     def _case(
-        self,
-        evidence: Sequence[str],
-        holds: Sequence[str],
-        predicted: Estimate,
-        gate: Estimate | None,
-        replay: Mapping[str, Any],
-        reason: str,
-    ) -> dict[str, Any]:
+        self, evidence: Sequence[str], holds: Sequence[str], predicted: Estimate,
+        gate: Estimate | None, replay: Mapping[str, Any], reason: str,
+    ) -> dict[str, Any]:  # fmt: skip
         """Return the case for a change as metadata; raise ProposalError if it does not suffice."""
         _require_enough(gate or predicted, evidence)
         for entry_id in (*evidence, *holds):
@@ -331,18 +311,11 @@ def _archive(
         "version": f">={registry.packages[owner.package_id].version}",
     }
     manifest: dict[str, Any] = {
-        "package_id": change.package_id,
-        "version": version,
-        "schema_version": "1.0",
-        "title": f"Learned: {change.target}",
-        "package_type": "learned",
-        "spec_id": "SPEC-LEARNED-001",
-        "framework_id": "FMWK-LEARNED-001",
-        "plane_id": "hot" if any(path.startswith("HOT/") for path in files) else "ho1",
-        "layer": 12,
-        "dependencies": [needs] if needs else [],
-        "permissions": {},
-        "assets": assets,
-    }
+        "package_id": change.package_id, "version": version, "schema_version": "1.0",
+        "title": f"Learned: {change.target}", "package_type": "learned",
+        "spec_id": "SPEC-LEARNED-001", "framework_id": "FMWK-LEARNED-001",
+        "plane_id": "hot" if any(path.startswith("HOT/") for path in files) else "ho1", "layer": 12,
+        "dependencies": [needs] if needs else [], "permissions": {}, "assets": assets,
+    }  # fmt: skip
     manifest_json = canonical_json(manifest) + b"\n"
     return Archive(Manifest.parse(manifest_json), manifest_json, dict(files))

@@ -44,22 +44,12 @@ class Calibration:
 
 
 async def calibrate(
-    gateway: LLMGateway,
-    ledger: LedgerClient,
-    candidates: Sequence[Candidate],
-    prompts: Sequence[GradedPrompt],
-    grade: Grader,
-    *,
-    usd: float,
-    prices: PriceTable,
-    by: str,
-    source: Source = "reference",
-    max_tokens: int = 4096,
-    session_id: str = "",
-    charged_to: Sequence[str] = (),
-    at_once: int = 1,
+    gateway: LLMGateway, ledger: LedgerClient, candidates: Sequence[Candidate],
+    prompts: Sequence[GradedPrompt], grade: Grader, *, usd: float, prices: PriceTable, by: str,
+    source: Source = "reference", max_tokens: int = 4096, session_id: str = "",
+    charged_to: Sequence[str] = (), at_once: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Calibration:
+) -> Calibration:  # fmt: skip
     """Ask every candidate each prompt that it has no graded answer to, and record the grades.
 
     A call is made only if its highest possible cost fits into the rest of the budget. A prompt is

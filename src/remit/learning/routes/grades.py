@@ -31,12 +31,9 @@ _TOKENS = (
 
 
 def graded_prompts(
-    ledger: LedgerReader,
-    *,
-    candidates: Sequence[Candidate] = (),
-    prices: PriceTable | None = None,
+    ledger: LedgerReader, *, candidates: Sequence[Candidate] = (), prices: PriceTable | None = None,
     rules: Weights | None = None,
-) -> list[GradedPrompt]:
+) -> list[GradedPrompt]:  # fmt: skip
     """Return prompts with a graded answer, oldest first; equal prompts are one item.
 
     Grades of an exchange count as in samples: the mean of all parties, with the latest grade of

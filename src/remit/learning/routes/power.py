@@ -67,14 +67,10 @@ class PowerPlan:
 
 
 def power_plan(
-    prompts: Sequence[GradedPrompt],
-    candidates: Sequence[Candidate],
-    *,
-    saving_usd: float | None = None,
-    guard: GuardSettings | None = None,
-    asked: Sequence[GradedPrompt] = (),
-    max_tokens: int = _TOKENS,
-) -> PowerPlan:
+    prompts: Sequence[GradedPrompt], candidates: Sequence[Candidate], *,
+    saving_usd: float | None = None, guard: GuardSettings | None = None,
+    asked: Sequence[GradedPrompt] = (), max_tokens: int = _TOKENS,
+) -> PowerPlan:  # fmt: skip
     """Return how many graded prompts and dollars a fit needs to detect a saving.
 
     The plan uses only the sizes of differences, never their signs, so that planning is no look at
@@ -117,15 +113,10 @@ def power_plan(
         sum(usd[name] for name in names if name not in one.rewards) for one in prompts
     )[:needed]
     return PowerPlan(
-        saving_usd=saving,
-        loss=guard.tolerance,
-        power=_POWER,
-        looks=guard.looks,
-        differing=differing,
-        prompts=needed,
-        graded=len(whole),
+        saving_usd=saving, loss=guard.tolerance, power=_POWER, looks=guard.looks,
+        differing=differing, prompts=needed, graded=len(whole),
         usd=sum(lacking) + (needed - len(lacking)) * sum(usd.values()),
-    )
+    )  # fmt: skip
 
 
 def _usd_of(

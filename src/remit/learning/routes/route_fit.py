@@ -187,14 +187,10 @@ class RouteFit:
 
 
 def fit_route(
-    prompts: Sequence[GradedPrompt],
-    usd_per_call: float,
-    *,
-    rules: Weights | None = None,
-    quality_floor: float = 0.0,
-    guard: GuardSettings | None = None,
+    prompts: Sequence[GradedPrompt], usd_per_call: float, *, rules: Weights | None = None,
+    quality_floor: float = 0.0, guard: GuardSettings | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> RouteFit | str:
+) -> RouteFit | str:  # fmt: skip
     """Fit a head, and choose the smallest price weight that keeps to ``usd_per_call``.
 
     The price weight is the reward that a US dollar is worth: the router takes the model with the

@@ -167,14 +167,10 @@ class ConfidenceSequence:
             )  # fmt: skip
         width = self.high - self.low
         return Estimate(
-            value=self.mean,
-            low=self.low + width * max(0.0, low),
-            high=self.low + width * min(1.0, high),
-            confidence=1 - self.alpha,
-            samples=self.samples,
-            effective_samples=self._weight,
-            method="betting",
-        )
+            value=self.mean, low=self.low + width * max(0.0, low),
+            high=self.low + width * min(1.0, high), confidence=1 - self.alpha, samples=self.samples,
+            effective_samples=self._weight, method="betting",
+        )  # fmt: skip
 
     def capital(self, mean: float, *, up: bool) -> float:
         """Return the logarithm of the capital after bets of one unit against a mean.
@@ -252,14 +248,9 @@ def difference(a: ConfidenceSequence, b: ConfidenceSequence) -> Estimate:
         low = _bisect(lambda d: evidence_below(b, a, d, goal) >= goal, -width, value, steps=20)
     n = [x._weight for x in (a, b)]
     return Estimate(
-        value=value,
-        low=low,
-        high=high,
-        confidence=1 - a.alpha,
-        samples=a.samples + b.samples,
-        effective_samples=4 * n[0] * n[1] / sum(n) if sum(n) else 0.0,
-        method="betting",
-    )
+        value=value, low=low, high=high, confidence=1 - a.alpha, samples=a.samples + b.samples,
+        effective_samples=4 * n[0] * n[1] / sum(n) if sum(n) else 0.0, method="betting",
+    )  # fmt: skip
 
 
 def _bisect(

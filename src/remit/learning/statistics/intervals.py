@@ -73,14 +73,9 @@ ALPHA = 0.05
 
 
 def one_sided(
-    values: Sequence[float],
-    weights: Sequence[float] | None = None,
-    *,
-    low: float = -1.0,
-    high: float = 1.0,
-    looks: int = 1,
-    alpha: float = ALPHA,
-) -> Estimate:
+    values: Sequence[float], weights: Sequence[float] | None = None, *, low: float = -1.0,
+    high: float = 1.0, looks: int = 1, alpha: float = ALPHA,
+) -> Estimate:  # fmt: skip
     """Return the mean of values with a lower and an upper bound, each with its own error.
 
     With ``looks`` above 0, each bound errs with probability ``alpha / looks``, so that all looks
@@ -119,14 +114,10 @@ def one_sided(
             min(high, -_bound([-value for value in values], given, -high, bound, effective)),
         )
     return Estimate(
-        value=mean,
-        low=ends[0],
-        high=ends[1],
-        confidence=1 - (alpha / looks if looks else alpha),
-        samples=len(values),
-        effective_samples=effective,
+        value=mean, low=ends[0], high=ends[1], confidence=1 - (alpha / looks if looks else alpha),
+        samples=len(values), effective_samples=effective,
         method="one_sided" if looks else "betting",
-    )
+    )  # fmt: skip
 
 
 def _bound(
@@ -157,15 +148,9 @@ def _added(alpha: float) -> float:
 
 
 def pairs_needed(
-    tolerance: float,
-    deviation: float,
-    *,
-    effect: float = 0.0,
-    worst: float = 1.0,
-    looks: int = 1,
-    alpha: float = ALPHA,
-    power: float = 0.8,
-) -> int:
+    tolerance: float, deviation: float, *, effect: float = 0.0, worst: float = 1.0, looks: int = 1,
+    alpha: float = ALPHA, power: float = 0.8,
+) -> int:  # fmt: skip
     """Return the number of pairs with which :func:`one_sided` passes with probability ``power``.
 
     The test passes if the lower bound of the mean difference is at least ``-tolerance``.
@@ -196,14 +181,9 @@ def pairs_needed(
 
 
 def paired_effect(
-    differences: Sequence[float],
-    weights: Sequence[float] | None = None,
-    *,
-    low: float = -1.0,
-    high: float = 1.0,
-    alpha: float = 0.05,
-    looks: int = 0,
-) -> tuple[Estimate, Estimate]:
+    differences: Sequence[float], weights: Sequence[float] | None = None, *, low: float = -1.0,
+    high: float = 1.0, alpha: float = 0.05, looks: int = 0,
+) -> tuple[Estimate, Estimate]:  # fmt: skip
     """Estimate the mean of paired differences.
 
     Args:
@@ -233,23 +213,16 @@ def paired_effect(
         return gate, gate
     below, above = skewed_interval(differences, weights=weights)
     predicted = Estimate(
-        value=gate.value,
-        low=max(low, below),
-        high=min(high, above),
-        samples=len(differences),
-        effective_samples=gate.effective_samples,
-        method="student",
-    )
+        value=gate.value, low=max(low, below), high=min(high, above), samples=len(differences),
+        effective_samples=gate.effective_samples, method="student",
+    )  # fmt: skip
     return predicted, gate
 
 
 def prediction_powered(
-    grades: Sequence[float],
-    judged: Sequence[float],
-    judged_only: Sequence[float],
-    *,
+    grades: Sequence[float], judged: Sequence[float], judged_only: Sequence[float], *,
     confidence: float = 0.95,
-) -> Estimate:
+) -> Estimate:  # fmt: skip
     """Estimate the mean of people's grades over all answers that a judge graded.
 
     A bad judge makes the interval as wide as that of people's grades alone, and never wrong. With
@@ -284,14 +257,9 @@ def prediction_powered(
     half = NormalDist().inv_cdf(0.5 + confidence / 2) * math.sqrt(error)
     alone = variance(grades)
     return Estimate(
-        value=value,
-        low=value - half,
-        high=value + half,
-        confidence=confidence,
-        samples=n + others,
-        effective_samples=alone / error if error > 0 else float(n),
-        method="prediction_powered",
-    )
+        value=value, low=value - half, high=value + half, confidence=confidence, samples=n + others,
+        effective_samples=alone / error if error > 0 else float(n), method="prediction_powered",
+    )  # fmt: skip
 
 
 MAX_WEIGHT = 20.0
@@ -328,13 +296,9 @@ class Logged:
 
 
 def doubly_robust(
-    logged: Sequence[Logged],
-    *,
-    effect: bool = True,
-    always_valid: bool = False,
-    confidence: float = 0.95,
-    max_weight: float = MAX_WEIGHT,
-) -> Estimate:
+    logged: Sequence[Logged], *, effect: bool = True, always_valid: bool = False,
+    confidence: float = 0.95, max_weight: float = MAX_WEIGHT,
+) -> Estimate:  # fmt: skip
     """Estimate the mean reward under a proposal from exchanges under the policy in force.
 
     Args:
@@ -367,12 +331,8 @@ def doubly_robust(
     else:
         low, high = skewed_interval(terms, confidence)
     return Estimate(
-        value=sum(terms) / len(terms),
-        low=low,
-        high=high,
-        confidence=confidence,
-        samples=len(logged),
-        effective_samples=effective,
+        value=sum(terms) / len(terms), low=low, high=high, confidence=confidence,
+        samples=len(logged), effective_samples=effective,
         method="betting" if always_valid else "doubly_robust",
         clipped=sum(row.target / row.propensity > max_weight for row in logged),
-    )
+    )  # fmt: skip
