@@ -293,11 +293,9 @@ def read_signals(
 
 
 def _signal(
-    key: tuple[str, str, str],
-    group: _Group,
-    policy: SignalPolicy,
+    key: tuple[str, str, str], group: _Group, policy: SignalPolicy,
     calibrated: Collection[tuple[str, str]],
-) -> Signal:
+) -> Signal:  # fmt: skip
     metric = key[2]
     worse, better = group.live, group.baseline
     if metric != "reward":  # A higher value of any other metric is worse.
@@ -404,9 +402,7 @@ def observe(ledger: LedgerClient, signals: Iterable[Signal], *, window: str) -> 
 def _entry(signal: Signal, window: str) -> LedgerEntry:
     what = "\n".join((signal.dimension, signal.name, signal.metric, window))
     return LedgerEntry(
-        "SIGNAL_OBSERVED",
-        f"SIG-{hashlib.sha256(what.encode()).hexdigest()[:32]}",
-        "OBSERVED",
+        "SIGNAL_OBSERVED", f"SIG-{hashlib.sha256(what.encode()).hexdigest()[:32]}", "OBSERVED",
         f"{signal.metric} of {signal.dimension} {signal.name} became worse",
         metadata={**signal.to_dict(), "window": window},
-    )
+    )  # fmt: skip

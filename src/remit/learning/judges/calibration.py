@@ -68,11 +68,9 @@ class JudgeCalibration:
 
 
 def calibrate_judge(
-    grades: Sequence[float],
-    judged: Sequence[float],
-    judged_only: Sequence[float],
+    grades: Sequence[float], judged: Sequence[float], judged_only: Sequence[float],
     lengths: Sequence[int],
-) -> JudgeCalibration:
+) -> JudgeCalibration:  # fmt: skip
     """Return the agreement of a judge's grades with people's.
 
     Args:

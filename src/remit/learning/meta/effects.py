@@ -194,11 +194,9 @@ def calibrate(effects: Iterable[Effect]) -> Calibration:
         if held is not None:
             sequence.update(float(held))
     return Calibration(
-        held=found.count(True),
-        missed=found.count(False),
-        open=found.count(None),
+        held=found.count(True), missed=found.count(False), open=found.count(None),
         share=sequence.estimate if sequence.samples else None,
-    )
+    )  # fmt: skip
 
 
 def agrees(predicted: Estimate, realised: float, error: float) -> bool | None:
@@ -344,16 +342,14 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON data; of the proposals, only the adopted ones."""
         return {
-            "policy_epoch": self.epoch,
-            "proposals": self.states,
+            "policy_epoch": self.epoch, "proposals": self.states,
             "adopted": [one.to_dict() for one in self.proposals if one.state == "adopted"],
             "effects": [one.to_dict() for one in self.effects],
             "calibration": self.calibration.to_dict(),
             "questions": [one.to_dict() for one in self.questions],
             "attributions": [dict(one) for one in self.attributions],
-            "uncalibrated": [one.to_dict() for one in self.uncalibrated],
-            "complete": self.complete,
-        }
+            "uncalibrated": [one.to_dict() for one in self.uncalibrated], "complete": self.complete,
+        }  # fmt: skip
 
 
 def read_report(

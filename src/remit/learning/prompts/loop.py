@@ -181,24 +181,20 @@ class PromptLoop:
                 *learned,
                 *(one for pair in pairs for one in (pair.exchange_id, pair.replayed_id)),
             ],
-            predicted=predicted,
-            gate=gate,
-            replay={**replay.summary(), "validation": [found.before, found.after]},
-            reason=reason,
-        )
+            predicted=predicted, gate=gate,
+            replay={**replay.summary(), "validation": [found.before, found.after]}, reason=reason,
+        )  # fmt: skip
 
     def _replay(self, additions: Sequence[str], part: str = "search") -> Replay:
         change = Change("prompt", contract_id=self._contract.contract_id, additions=additions)
         files = change.made(self._installed, self._contracts, 1)
         what: Mapping[str, Any] = {path: sha256_hex(data) for path, data in files.items()}
         return Replay(
-            self._gateway,
-            self._ledger,
-            ChangedRequests(self._ledger, self._installed, self._contract, files),
-            self._grade,
+            self._gateway, self._ledger,
+            ChangedRequests(self._ledger, self._installed, self._contract, files), self._grade,
             prices=self._prices,
             kept=self._kept / f"{part}-{sha256_hex(canonical_json(what))[:16]}.jsonl",
-        )
+        )  # fmt: skip
 
     def _reflected(
         self, model: tuple[str, str], exchange_id: str, parts: dict[str, str], purse: Purse

@@ -80,12 +80,10 @@ Kind = Literal["route", "head", "prompt", "boundary", "budget", "tool_permission
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _SETTINGS = {
-    "route": ("routing", "routing"),
-    "head": ("routing", "routing"),
-    "set_aside": ("routing", "routing"),
-    "budget": ("limits", "budget"),
+    "route": ("routing", "routing"), "head": ("routing", "routing"),
+    "set_aside": ("routing", "routing"), "budget": ("limits", "budget"),
     "tool_permission": ("limits", "chat"),
-}
+}  # fmt: skip
 """The target and the section of the settings of each kind."""
 
 _PACKAGE = "Put it into a package with `remit package new`."
@@ -153,11 +151,9 @@ class Change:
                 next_step=f"Use one of {', '.join(KINDS)}.",
             )
         given = {
-            "prompt": self.prompt or self.additions or self.dropped,
-            "boundary": self.boundary,
-            "contract": self.contract_id,
-            "settings": self.settings or self.files,
-        }
+            "prompt": self.prompt or self.additions or self.dropped, "boundary": self.boundary,
+            "contract": self.contract_id, "settings": self.settings or self.files,
+        }  # fmt: skip
         of_contract = self.kind in ("prompt", "boundary")
         fits = {self.kind, "contract"} if of_contract else {"settings"}
         if {name for name, value in given.items() if value} != fits:

@@ -199,12 +199,9 @@ def _refit(
                 files=route_files(json.loads(files.read(RULES_FILE)), fit_evidence(left)),
             ),
             evidence=[one for one in latest.evidence if one not in erased],
-            predicted=Estimate(**latest.predicted),
-            gate=Estimate(**gate) if gate else None,
-            replay=latest.replay,
-            holds=[row.exchange_id for row in left],
-            reason=why,
-        )
+            predicted=Estimate(**latest.predicted), gate=Estimate(**gate) if gate else None,
+            replay=latest.replay, holds=[row.exchange_id for row in left], reason=why,
+        )  # fmt: skip
         governance.adopt(made.proposal_id, reason=why, also=rolled_back, back=back)
     except RemitError as error:
         _log.warning("%s cannot be fitted again: %s", latest.name, error.message)

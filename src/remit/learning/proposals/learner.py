@@ -190,18 +190,14 @@ class Learner:
             case = self._case(evidence, (), predicted, gate, replay, reason)
             back = adopted.previous_version
             what = {
-                "kind": "rollback",
-                "target": adopted.target,
-                "package_id": adopted.package_id,
-                "version": back,
-                "base_version": adopted.version,
-                "digest": "",
+                "kind": "rollback", "target": adopted.target, "package_id": adopted.package_id,
+                "version": back, "base_version": adopted.version, "digest": "",
                 "diff": content(
                     f"{adopted.package_id} {adopted.version} -> {back or 'not installed'}\n"
                     f"`remit learn show {name}` shows what that took."
                 ),
                 "rolls_back": name,
-            }
+            }  # fmt: skip
             said = f"rollback of {adopted.package_id} {adopted.version} proposed"
             return self._write(what | case, said)
 
@@ -219,14 +215,12 @@ class Learner:
                     next_step="Repeat the analysis without this entry.",
                 )
         return {
-            "evidence": content(list(evidence)),
-            "evidence_count": len(evidence),
-            "evidence_sha256": evidence_digest(evidence),
-            "holds": content(list(holds)),
+            "evidence": content(list(evidence)), "evidence_count": len(evidence),
+            "evidence_sha256": evidence_digest(evidence), "holds": content(list(holds)),
             "predicted": _figures(predicted),
             "replay": content({**replay, **({"gate": _figures(gate)} if gate else {})}),
             "reason": content(reason),
-        }
+        }  # fmt: skip
 
     def _write(self, what: dict[str, Any], said: str, archive: bytes | None = None) -> Proposal:
         """Record a proposal after storing its archive."""

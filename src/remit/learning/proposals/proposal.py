@@ -20,10 +20,8 @@ State = Literal["open", "adopted", "rejected", "rolled_back"]
 _FOLDER = "proposals"
 _ID = re.compile(r"PRP-[0-9a-f]{4,32}")
 _DECISIONS: dict[str, State] = {
-    "SIGNAL_ADOPTED": "adopted",
-    "SIGNAL_REJECTED": "rejected",
-    "SIGNAL_ROLLED_BACK": "rolled_back",
-}
+    "SIGNAL_ADOPTED": "adopted", "SIGNAL_REJECTED": "rejected", "SIGNAL_ROLLED_BACK": "rolled_back",
+}  # fmt: skip
 
 
 class ProposalError(ConflictError):
@@ -298,23 +296,17 @@ def _proposal(entry: LedgerEntry, decisions: Sequence[LedgerEntry]) -> Proposal:
         state = "rolled_back"
     epoch = last.metadata.get("policy_epoch") if last else 0
     return Proposal(
-        proposal_id=entry.submission_id,
-        **{name: data[name] for name in _TEXTS},
-        evidence=tuple(value("evidence", ())),
-        holds=tuple(value("holds", ())),
+        proposal_id=entry.submission_id, **{name: data[name] for name in _TEXTS},
+        evidence=tuple(value("evidence", ())), holds=tuple(value("holds", ())),
         **{
             name: value(name, _CONTENT[name]())
             for name in ("predicted", "replay", "diff", "reason")
         },
-        entry_id=entry.id,
-        at=entry.timestamp,
-        state=state,
-        decision=last.id if last else "",
+        entry_id=entry.id, at=entry.timestamp, state=state, decision=last.id if last else "",
         decided_by=str(last.metadata.get("by", "")) if last else "",
         decision_reason=str(last.metadata.get("decision_reason", "")) if last else "",
         epoch=epoch if type(epoch) is int else 0,
         previous_version=str(adopted.metadata.get("previous_version", "")) if adopted else "",
-        adopted_at=adopted.timestamp if adopted else "",
-        erased=is_erased(entry),
+        adopted_at=adopted.timestamp if adopted else "", erased=is_erased(entry),
         rolls_back=str(data.get("rolls_back") or ""),
-    )
+    )  # fmt: skip

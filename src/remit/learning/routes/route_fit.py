@@ -64,11 +64,9 @@ def fold_of(one: GradedPrompt) -> int:
 
 
 def cross_fitted(
-    prompts: Sequence[GradedPrompt],
-    models: Collection[str],
-    most: int,
+    prompts: Sequence[GradedPrompt], models: Collection[str], most: int,
     progress: Callable[[int, int], None],
-) -> list[Unseen]:
+) -> list[Unseen]:  # fmt: skip
     """Return the prompts with predictions of heads that were fitted to the other folds.
 
     A fold without prompts in the others is left out.
@@ -260,14 +258,8 @@ def fit_route(
     progress(FOLDS + 1, FOLDS + 1)
     return RouteFit(
         missing=_missing(guard, usd, usd_per_call, saved_gate, against, reward, differences),
-        held_out=len(taken),
-        best_single=best,
-        saves_against=against,
-        saved=saved,
-        gate=saved_gate,
-        reward=reward,
-        usd_per_call=usd,
-        price_weight=price_weight / MILLION,
+        held_out=len(taken), best_single=best, saves_against=against, saved=saved, gate=saved_gate,
+        reward=reward, usd_per_call=usd, price_weight=price_weight / MILLION,
         shares={
             model: sum(w for w, name in zip(weights, names, strict=True) if name == model) / total
             for model in models
@@ -275,7 +267,7 @@ def fit_route(
         weights=Weights.from_document(document, lambda _: head),
         evidence=sorted({entry for one in (*learned, *taken) for entry in one.evidence}),
         files=route_files(document, head),
-    )
+    )  # fmt: skip
 
 
 def route_files(rules: Mapping[str, Any], head: LearnedHead) -> dict[str, bytes]:

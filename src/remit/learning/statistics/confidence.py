@@ -203,11 +203,9 @@ class ConfidenceSequence:
 
 
 def evidence_below(
-    live: ConfidenceSequence,
-    baseline: ConfidenceSequence,
-    margin: float = 0.0,
+    live: ConfidenceSequence, baseline: ConfidenceSequence, margin: float = 0.0,
     enough: float = math.inf,
-) -> float:
+) -> float:  # fmt: skip
     """Return the log evidence that the live mean is more than ``margin`` below the baseline's.
 
     If it is not, the evidence ever reaches log(1/alpha) with probability at most alpha, although
