@@ -1,8 +1,8 @@
 """Replay: held-out exchanges are asked again through the gateway, within a hard budget.
 
 Each exchange is asked again with a change. The new and the recorded answer are graded by the same
-grader, and the difference of both grades is the effect. Only ids and grades are stored between
-runs.
+grader, and the difference of both grades is the effect. An interrupted replay continues from the
+record.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from remit.gateway import LLMGateway, PromptRequest
 from remit.learning.exchanges import bound_of, cost_of, held_out_sides, is_whole
-from remit.learning.replay_progress import Kept, KeptFile, Pair, drift
+from remit.learning.replay_progress import KeptOnRecord, Pair, drift
 from remit.ledger import LedgerClient, LedgerEntry
 
 _NANO = 1_000_000_000
@@ -63,19 +62,16 @@ class Replay:
         ask: returns the request for an exchange under the change; the request names its model.
         grade: grades an answer to an exchange from 0 to 1; returns ``None`` if it cannot. The
             recorded answer is graded by the same function.
-        kept: the progress of earlier runs; a path is a file to which pairs are appended.
+        kept: the progress of earlier runs.
     """
 
     def __init__(
         self, gateway: LLMGateway, ledger: LedgerClient,
         ask: Callable[[LedgerEntry], PromptRequest],
-        grade: Callable[[LedgerEntry, str], float | None], *, prices: str, kept: Path | Kept,
+        grade: Callable[[LedgerEntry, str], float | None], kept: KeptOnRecord,
     ) -> None:  # fmt: skip
-        self._gateway = gateway
-        self._ledger = ledger
-        self._ask = ask
-        self._grade = grade
-        self._kept: Kept = KeptFile(kept, prices) if isinstance(kept, Path) else kept
+        self._gateway, self._ledger = gateway, ledger
+        self._ask, self._grade, self._kept = ask, grade, kept
         self._sides: dict[str, bool] = {}
 
     def run(
@@ -85,8 +81,8 @@ class Replay:
         """Ask exchanges again, in their order, until all are done or a limit is reached.
 
         A call is made only if its upper bound fits into the rest of the budget, so no run exceeds
-        it. Each new pair is stored. A call that was paid before the process was killed is answered
-        from the ledger. Each call is recorded in the ledger as an ``EXCHANGE``.
+        it. Each call is recorded as an ``EXCHANGE``. A call that was paid before the process was
+        killed is answered from the ledger.
 
         Args:
             exchange_ids: ids of exchanges. Exchanges of the other part, and missing or erased ones,
@@ -98,8 +94,7 @@ class Replay:
             progress: called with the number done and the number in all.
 
         Raises:
-            ConflictError: the prices, the model that answers, or the rule for holding out has
-                changed since an earlier run.
+            ConflictError: the prices or the model that answers changed since an earlier run.
             InvalidInputError: a call has no upper bound, because its model has no price.
             EntryNotFoundError: the recorded progress names an exchange that does not exist.
         """
@@ -121,8 +116,7 @@ class Replay:
                 continue
             entry = self._ledger.read(exchange_id)
             if not all(is_whole(entry.metadata[name]) for name in ("prompt", "response")):
-                # Since the run began.
-                erased.add(exchange_id)
+                erased.add(exchange_id)  # Since the run began.
                 continue
             request = self._ask(entry)
             bound = bound_of(self._gateway, request)
@@ -139,8 +133,7 @@ class Replay:
                 model = str(self._ledger.read(answer.exchange_entry_id).metadata["model_id"])
                 before_it = models.setdefault(str(entry.metadata["model_id"]), model)
                 if model != before_it:
-                    said = f"{model} answers now, and {before_it} did before"
-                    raise drift(self._kept, said)
+                    raise drift(self._kept, f"{model} answers now, and {before_it} did before")
             before, after = grades or (0.0, 0.0)
             pair = Pair(exchange_id, answer.exchange_entry_id, model, before, after, cost)
             pairs[exchange_id] = pair

@@ -1,11 +1,11 @@
-"""The progress of a replay, in a file or in the ledger, from which an interrupted one continues."""
+"""The progress of a replay in the ledger, from which an interrupted one continues."""
 
 from __future__ import annotations
 
-import json
+import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from remit.kernel.errors import ConflictError
@@ -13,8 +13,8 @@ from remit.kernel.exchange import PromptRequest
 from remit.learning.exchanges import is_own_call, is_whole
 from remit.ledger import LedgerClient, LedgerEntry
 
-_SPLIT = "prompt"  # The rule of holding out; files with another rule are not read.
 _NANO = 1_000_000_000
+_NAME = re.compile(r"REPLAY-[0-9a-f]{16}")
 _CALLS = ("EXCHANGE", "EXCHANGE_ORPHANED")
 
 Graded = Callable[[LedgerEntry, str], tuple[float, float] | None]
@@ -45,94 +45,21 @@ class Pair:
     cost_nano: int
 
 
-class KeptFile:
-    """The progress of a replay in a file of ids and grades.
-
-    The file begins with a line that names the run. Each further line is a pair.
-
-    Args:
-        path: the file, to which lines are appended; it need not exist.
-
-    Attributes:
-        lost_nano: 0, because no call is lost: the ledger answers a repeated one.
-        from_the_beginning: the instruction for starting the replay again.
-    """
-
-    def __init__(self, path: Path, prices: str) -> None:
-        self._path, self._prices = path, prices
-        self._run = ""
-        self.lost_nano = 0
-        self.from_the_beginning = f"Move {path} elsewhere, and start again from the beginning."
-
-    def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
-        """Yield the pairs of earlier runs, in the order of their calls.
-
-        A last line that was cut off by a kill is removed from the file. Nothing is yielded if the
-        file does not exist.
-
-        Raises:
-            ConflictError: the prices or the rule for holding out have changed, or a line is not
-                valid.
-        """
-        lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
-        if lines and not lines[-1].endswith(b"\n"):
-            self._path.write_bytes(b"".join(lines[:-1]))
-            lines.pop()
-        for number, line in enumerate(lines):
-            try:
-                value = json.loads(line)
-                if not number:
-                    self._run, split = str(value["run"]), value.get("split")
-                    if split != _SPLIT:
-                        raise drift(self, "the rule for held-out exchanges changed")
-                    continue
-                prices, pair = value.pop("prices"), Pair(**value)
-            except (ValueError, KeyError, TypeError, AttributeError):
-                what = f"line {number + 1} of its file is not what it wrote"
-                raise drift(self, what) from None
-            if prices != self._prices:
-                raise drift(self, "the prices changed since the start")
-            yield pair
-
-    def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
-        """Return the request under the idempotency key of its run and exchange.
-
-        A repeated request is then answered from the ledger. The first call writes the head of the
-        file.
-        """
-        if not self._run:
-            self._run = secrets.token_hex(8)
-            self._append({"run": self._run, "split": _SPLIT})
-        return replace(request, idempotency_key=f"replay {self._run} {exchange_id}")
-
-    def keep(self, pair: Pair) -> None:
-        """Append a pair to the file as a line, with the version of the prices; raise OSError if the
-        file cannot be written.
-        """
-        self._append({**asdict(pair), "prices": self._prices})
-
-    def _append(self, value: dict[str, object]) -> None:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._path.open("a") as file:
-            file.write(json.dumps(value) + "\n")
-
-
 class KeptOnRecord:
-    """The progress of a replay in the ledger, among its calls; any machine can continue it.
+    """The progress of a replay among its recorded calls; any machine can continue it.
 
     Each call belongs to a work order that is named after the replay and the exchange. Every paid
     call is counted, including calls whose answer a killed process did not read. The ledger is read
-    at the first :meth:`read`, not before. Nothing is written here: the gateway records the calls.
+    at the first :meth:`read`. Nothing is written here: the gateway records the calls.
 
     Args:
-        name: id of the replay's order.
+        name: name of the replay, such as the id of its order.
+        exchange_ids: all exchanges that the replay may ask again.
 
     Attributes:
         lost_nano: cost in nano-dollars of calls whose answers are lost; 0 until :meth:`read`.
         from_the_beginning: the instruction for starting the replay again.
     """
-
-    from_the_beginning = "Submit the replay again as a new order."
 
     def __init__(
         self, ledger: LedgerClient, name: str, exchange_ids: Sequence[str], prices: str
@@ -140,6 +67,26 @@ class KeptOnRecord:
         self._ledger, self._name, self._ids, self._prices = ledger, name, exchange_ids, prices
         self._pairs: dict[str, Pair] | None = None
         self.lost_nano = 0
+        self.from_the_beginning = "Submit the replay again as a new order."
+
+    @classmethod
+    def of_file(
+        cls, file: Path, ledger: LedgerClient, exchange_ids: Sequence[str], prices: str
+    ) -> KeptOnRecord:
+        """Return the progress of the replay whose name a file holds; create a missing file.
+
+        Raises:
+            ConflictError: the file holds no such name.
+            OSError: the file cannot be read or written.
+        """
+        if not file.exists():
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.write_text(f"REPLAY-{secrets.token_hex(8)}\n")
+        made = cls(ledger, file.read_text(errors="replace").strip(), exchange_ids, prices)
+        made.from_the_beginning = f"Move {file} elsewhere, and start again from the beginning."
+        if not _NAME.fullmatch(made._name):
+            raise drift(made, "its file does not hold the name of a replay")
+        return made
 
     def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
         """Yield the recorded pairs; the ledger is read at the first call only.
@@ -158,10 +105,7 @@ class KeptOnRecord:
         yield from list(self._pairs.values())
 
     def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
-        """Return the request under a work order and key made of the replay's name.
-
-        The key makes the gateway answer a repeated request from the ledger.
-        """
+        """Return the request under an order and an idempotency key made of the replay's name."""
         name = self._of(exchange_id)
         return replace(request, work_order_id=name, idempotency_key=f"replay {name}")
 
@@ -205,12 +149,8 @@ class KeptOnRecord:
         return Pair(exchange_id, replayed, model, before, after, cost)
 
 
-Kept = KeptFile | KeptOnRecord
-"""The progress of a replay between its runs, in a file or in the record."""
-
-
-def drift(kept: Kept, what: str) -> ConflictError:
-    """Return (not raise) the error of a replay that cannot continue because of ``what``."""
+def drift(kept: KeptOnRecord, what: str) -> ConflictError:
+    """Return the error of a replay that cannot continue because of ``what``."""
     return ConflictError(
         f"The replay cannot continue: {what}. Its results would not measure the change alone.",
         next_step=kept.from_the_beginning,

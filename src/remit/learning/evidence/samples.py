@@ -7,12 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import orjson
 
 from remit.learning.evidence.corrections import corrects
-from remit.learning.evidence.feedback import erased_of, rater_of, reward_of
+from remit.learning.evidence.feedback import erased_of, marks, parts, rater_of, reward_of
 from remit.learning.exchanges import is_evidence
 from remit.ledger import LedgerReader, entry_id, parse_entry_id
 
@@ -86,7 +87,6 @@ class Sample:
 
 
 _PAGE = 1_000  # Exchanges of a page are joined in a few statements.
-_BATCH = 400  # A database limits the parameters of a statement.
 _NANO = 1_000_000_000
 _CONTRACTS = "HO1/contracts/"
 # These answers are complete, so another call in the same order asks for the answer again.
@@ -118,16 +118,12 @@ def read_samples(
 ) -> Iterator[Sample]:  # fmt: skip
     """Yield exchanges with their outcomes, oldest first; memory does not grow with the ledger.
 
-    Outcomes come from the ledger: failure, retry, the verdict of the quality gate, tool errors,
-    repeated output, cancellation, and corrections by the next user message (:func:`corrects`).
     Feedback on the exchange applies; without any, feedback on its work order, then on its turn,
     then on its decision. A judge's feedback applies only if there is no other. Learning's own calls
     and answers from the answer cache are left out. A retry is recognised if it is among the
     exchanges read, at most 1,000 later.
 
     Args:
-        ledger: the ledger, with the indexes ``entries_event_type``, ``entries_submission_id``,
-            ``entries_work_order_id`` and ``entries_session_event``.
         since: start, inclusive.
         until: end, exclusive.
         after: id of an entry; only later exchanges are read.
@@ -156,14 +152,8 @@ def read_samples(
         page = following
 
 
-def _pages(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
-    page: list[_Row] = []
-    for row in rows:
-        page.append(row)
-        if len(page) == _PAGE:
-            yield page
-            page = []
-    if page:
+def _pages(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
+    while page := list(islice(rows, _PAGE)):
         yield page
 
 
@@ -212,8 +202,8 @@ class _Joined:
 
     def rejected(self, row: _Row) -> bool:
         """Return True if the quality gate rejected the order's result."""
-        return any(gate.metadata.get("verdict") != "accept" for gate in self._of(
-            row, "WO_QUALITY_GATE"))  # fmt: skip
+        gates = self._of(row, "WO_QUALITY_GATE")
+        return any(gate.metadata.get("verdict") != "accept" for gate in gates)
 
     def asked_again(self, row: _Row) -> bool:
         """Return True if a complete answer was followed by another call that is not a retry."""
@@ -261,19 +251,16 @@ def _join(ledger: LedgerReader, page: Sequence[_Row]) -> _Joined:
     if orders:
         _join_turns(ledger, page, joined)
     wanted = {str(one) for row in page if (one := row.metadata.get("decision_id"))}
-    for part in _parts(wanted):
+    for part in parts(wanted):
         found = ledger.select(
-            f"SELECT thought_id, seq FROM thoughts WHERE thought_id IN ({_marks(part)})", part
+            f"SELECT thought_id, seq FROM thoughts WHERE thought_id IN ({marks(part)})", part
         )
         joined.decisions.update((str(name), entry_id(int(seq))) for name, seq in found)
     targets = {entry_id(row.seq) for row in page} | set(joined.decisions.values())
     targets.update(entry_id(seq) for row in page if (seq := joined.turn_of(row)) is not None)
-    targets.update(
-        entry_id(row.seq)
-        for (_, event_type), rows in joined.orders.items()
-        if event_type == "WO_PLANNED"
-        for row in rows
-    )
+    for (_, event_type), rows in joined.orders.items():
+        if event_type == "WO_PLANNED":
+            targets.update(entry_id(row.seq) for row in rows)
     for row in _rows(ledger, "submission_id", targets, ("FEEDBACK",)):
         data = row.metadata
         party = (str(data["source"]), rater_of(data))
@@ -286,11 +273,11 @@ def _join_turns(ledger: LedgerReader, page: Sequence[_Row], joined: _Joined) -> 
     sessions = {
         str(row.metadata["session_id"]) for row in page if row.metadata.get("work_order_id")
     }
-    for part in _parts(sessions):
+    for part in parts(sessions):
         # Answered from the index alone: no record is read.
         found = ledger.select(
             "SELECT session_id, event_type, seq FROM entries "
-            f"WHERE session_id IN ({_marks(part)}) AND event_type IN (?, ?) ORDER BY seq",
+            f"WHERE session_id IN ({marks(part)}) AND event_type IN (?, ?) ORDER BY seq",
             [*part, *_OF_SESSIONS],
         )
         for session, event_type, seq in found:
@@ -381,10 +368,10 @@ def _rows(
     ledger: LedgerReader, column: str, values: set[str], events: Sequence[str]
 ) -> Iterator[_Row]:
     """Yield entries of some types by the value of a column, in ledger order."""
-    for part in _parts(values):
+    for part in parts(values):
         found = ledger.select(
-            f"SELECT seq, event_type, record FROM entries WHERE {column} IN ({_marks(part)}) "
-            f"AND event_type || '' IN ({_marks(events)}) ORDER BY seq",
+            f"SELECT seq, event_type, record FROM entries WHERE {column} IN ({marks(part)}) "
+            f"AND event_type || '' IN ({marks(events)}) ORDER BY seq",
             [*part, *events],
         )
         for seq, event_type, record in found:
@@ -400,13 +387,3 @@ def _order_of(row: _Row) -> str:
 def _text(data: dict[str, Any], name: str) -> str:
     found = data.get(name)
     return found if isinstance(found, str) else ""
-
-
-def _parts(values: Iterable[str]) -> Iterator[list[str]]:
-    wanted = sorted(values)
-    for start in range(0, len(wanted), _BATCH):
-        yield wanted[start : start + _BATCH]
-
-
-def _marks(values: Sequence[str]) -> str:
-    return ", ".join("?" * len(values))

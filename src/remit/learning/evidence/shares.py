@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from remit.learning.evidence.samples import Sample
 
 MAX_SHARE = 0.25
-"""Largest share of one party's feedback in a signal, if there are four parties or more.
-
-With fewer parties, each has at most an equal share.
-"""
+"""Largest share of one party's feedback in a signal; an equal share if there are fewer than 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +31,8 @@ class RaterShare:
 
 
 def rater_shares(samples: Iterable[Sample]) -> list[RaterShare]:
-    """Return the share of each party in the rewards of some samples, largest first.
-
-    Parties without a reward are left out. A sample counts for each of its parties.
+    """Return each party's share in the rewards of samples, each of which counts for all its
+    parties, largest first.
     """
     counts = Counter(rater for sample in samples for rater in sample.raters)
     weights = rater_weights(counts)

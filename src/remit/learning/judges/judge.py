@@ -99,7 +99,10 @@ class Judge:
         if usd is not None and not (math.isfinite(usd) and usd >= 0):
             raise InvalidInputError(f"{usd} is not a budget in US dollars.")
         graded: list[str] = []
-        known = self._graded()
+        said = feedback_on(self._ledger)
+        known = {
+            one.target_entry_id for one in said if (one.source, one.by) == ("judge", self.name)
+        }
         made = over = failed = spent = 0
         ended = "done"
         for number, exchange_id in enumerate(exchange_ids):
@@ -128,13 +131,6 @@ class Judge:
             else:
                 failed += 1
         return Judged(tuple(graded), over, failed, made, spent / _NANO, ended)
-
-    def _graded(self) -> set[str]:
-        return {
-            word.target_entry_id
-            for word in feedback_on(self._ledger)
-            if word.source == "judge" and word.by == self.name
-        }
 
     def _request(self, entry: LedgerEntry) -> PromptRequest | None:
         """Return the question that grades an exchange; ``None`` if nothing can be graded."""

@@ -10,13 +10,9 @@ from remit.learning.replay import Replay, ReplayResult
 from remit.learning.statistics import ConfidenceSequence, Estimate
 from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, is_authentic
 
-_CHUNK = 10
-"""Number of exchanges that one replay asks before the other continues."""
-
+_CHUNK = 10  # One replay asks so many exchanges before the other continues.
 _KIND = "attribution"
-_EVIDENCE = 50
-"""Largest number of exchanges in the entry."""
-
+_EVIDENCE = 50  # Largest number of exchanges in the entry.
 _MARGIN = 0.1  # A smaller gain does not count.
 
 
@@ -86,11 +82,9 @@ def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
     other = {pair.exchange_id: pair for pair in model.pairs}
     both = [one for one in asked if one in other]
     gains = [ConfidenceSequence(0.05 / 3, -1, 1) for _ in range(3)]
-    for one in both:
-        q, m = asked[one], other[one]
-        for gain, value in zip(
-            gains, (q.after - q.before, m.after - m.before, q.after - m.after), strict=True
-        ):
+    for q, m in ((asked[one], other[one]) for one in both):
+        values = (q.after - q.before, m.after - m.before, q.after - m.after)
+        for gain, value in zip(gains, values, strict=True):
             gain.update(value)
     by_question, by_model, advantage = (gain.estimate for gain in gains)
     return Attribution(
@@ -102,12 +96,9 @@ def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
 def record_attribution(
     ledger: LedgerClient, made: Attribution, contract_id: str, version: str
 ) -> None:
-    """Record an attribution for the report, as a `SIGNAL_OBSERVED`.
+    """Record an attribution for the report, as a `SIGNAL_OBSERVED`; LedgerError if that fails.
 
     Nothing is written without exchanges, or if the contract's latest attribution is equal.
-
-    Raises:
-        LedgerError: the entry cannot be written.
     """
     value = made.to_dict()
     known = {
@@ -120,10 +111,8 @@ def record_attribution(
 
 
 def read_attributions(ledger: LedgerReader) -> list[dict[str, Any]]:
-    """Return the latest recorded attribution of each contract, sorted by contract.
-
-    An attribution is the metadata of its ``SIGNAL_OBSERVED`` entry. Entries of writers without
-    permission are ignored.
+    """Return the latest attribution of each contract, sorted by contract: the metadata of its
+    ``SIGNAL_OBSERVED`` entry. Entries of writers without permission are ignored.
     """
     found: dict[str, dict[str, Any]] = {}
     for entry in ledger.query(event_type="SIGNAL_OBSERVED", order="desc"):

@@ -142,14 +142,10 @@ class EffectReader:
             if is_authentic(entry)
         }
         known = {one.proposal_id: one for one in proposals.all()}
-        self._adopted = sorted(
-            (
-                (epoch, proposal, _Side(), _Side())
-                for name, proposal in known.items()
-                if (epoch := began.get(name)) is not None
-            ),
-            key=lambda one: one[0],
-        )
+        adopted = ((began[name], one) for name, one in known.items() if name in began)
+        self._adopted = [
+            (epoch, one, _Side(), _Side()) for epoch, one in sorted(adopted, key=lambda two: two[0])
+        ]
         self._metrics = {
             one.proposal_id: "cost" if known.get(one.rolls_back, one).kind == "head" else "reward"
             for one in known.values()
@@ -160,10 +156,7 @@ class EffectReader:
             self._sides[epoch].append((proposal, after))
 
     def watch(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """Yield the samples unchanged, and count each for the proposals that it concerns.
-
-        Samples count only as far as the iterator is consumed. :meth:`effects` returns the results.
-        """
+        """Yield the samples, and count each that is taken for the proposals that it concerns."""
         for sample in samples:
             left_out = sample.tainted or sample.arm == "new"
             for proposal, side in () if left_out else self._sides.get(sample.epoch, ()):
@@ -174,11 +167,7 @@ class EffectReader:
             yield sample
 
     def effects(self, samples: Iterable[Sample] = ()) -> list[Effect]:
-        """Return the effects of each proposal that was ever adopted, by the epoch of adoption.
-
-        Args:
-            samples: further samples to count; those of :meth:`watch` are counted already.
-        """
+        """Return the effects of all proposals ever adopted, by epoch; count further samples."""
         deque(self.watch(samples), maxlen=0)
         return [
             _effect(proposal, epoch, self._metrics[proposal.proposal_id], before, after)

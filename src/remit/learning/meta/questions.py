@@ -15,6 +15,7 @@ import orjson
 from remit.contracts import ContractError, ContractLoader
 from remit.kernel.canonical import canonical_json
 from remit.kernel.json_text import JsonTextError, load_answer
+from remit.learning.evidence.feedback import marks
 from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.meta.requirements import (
     Requirement,
@@ -129,7 +130,8 @@ def read_questions(
             of = seen.setdefault((*which, one.prompt_pack_id), _Seen())
             of.exchanges += 1
             of.shares["success"].update(float(_is_valid(one)))
-            if one.turn_id and _first(of.turns, one.turn_id):
+            if one.turn_id and (turn := one.turn_id.encode()) not in of.turns:
+                _put(of.turns, turn, True)
                 of.shares["repair"].update(float(one.corrected))
             entry = entries.get(one.exchange_id)
             if entry is not None and not is_erased(entry):
@@ -147,14 +149,10 @@ def _is_valid(sample: Sample) -> bool:
     return not (sample.failed or sample.rejected or sample.repaired)
 
 
-def _first(known: OrderedDict[bytes, bool], name: str) -> bool:
-    key = name.encode()
-    if key in known:
-        return False
-    known[key] = True
+def _put(known: OrderedDict[bytes, Any], key: bytes, value: Any) -> None:
+    known[key] = value
     if len(known) > _MAX_QUESTIONS:
         known.popitem(last=False)
-    return True
 
 
 def _demanded(
@@ -178,9 +176,8 @@ def _criteria(ledger: LedgerReader, orders: set[str]) -> dict[str, list[Requirem
     """Return the requirements of work orders' acceptance criteria, by order."""
     if not orders:
         return {}
-    marks = ", ".join("?" * len(orders))
     rows = ledger.select(
-        f"SELECT seq, work_order_id FROM entries WHERE work_order_id IN ({marks}) "
+        f"SELECT seq, work_order_id FROM entries WHERE work_order_id IN ({marks(orders)}) "
         "AND event_type || '' = 'WO_PLANNED'",
         sorted(orders),
     )
@@ -211,9 +208,7 @@ def _count(
     answer = _digest(value.encode())
     before = of.waiting.pop(question, None)
     if before is None:
-        of.waiting[question] = answer, sample.exchange_id
-        if len(of.waiting) > _MAX_QUESTIONS:
-            of.waiting.popitem(last=False)
+        _put(of.waiting, question, (answer, sample.exchange_id))
         return
     differs = before[0] != answer
     of.shares["disagreement"].update(float(differs))
@@ -222,11 +217,10 @@ def _count(
 
 
 def answer_value(answer: Any) -> str | None:
-    """Return the comparable part of an answer; None if it has none.
+    """Return the comparable part of an answer or of the values of its JSON; None if it has none.
 
-    The values of JSON are compared; their texts are treated as follows. A text of at most 60
-    characters counts whole, without case, white space and a final full stop. In a longer text its
-    figures count, each with the following word. A longer text without a figure is not compared.
+    A text of at most 60 characters counts whole, without case, white space and a final full stop.
+    Of a longer text its figures count, each with the following word.
     """
     if not isinstance(answer, str):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from remit.learning.prompts.search import Found, PromptSearch, Purse, Quotes, ru
 from remit.learning.proposals import Change, Learner, Proposal, ProposalError
 from remit.learning.proposals.change import pack_of
 from remit.learning.replay import Replay, ReplayResult
+from remit.learning.replay_progress import KeptOnRecord
 from remit.learning.statistics import Estimate, paired_effect
 from remit.ledger import LedgerClient
 from remit.routing import new_request
@@ -46,7 +48,7 @@ class PromptLoop:
     """The search for additions to a contract's prompt, and their measurement.
 
     Args:
-        kept: folder for the progress of replays, so that an interrupted run can be continued. Its
+        kept: folder for the names of replays, so that an interrupted run can be continued. Its
             parent holds the folders of the contract's other graders.
 
     Raises:
@@ -57,14 +59,10 @@ class PromptLoop:
         self, gateway: LLMGateway, ledger: LedgerClient, contracts: ContractLoader,
         installed: InstalledFiles, contract_id: str, grade: Grade, *, prices: str, kept: Path,
     ) -> None:  # fmt: skip
-        self._gateway = gateway
-        self._ledger = ledger
-        self._contracts = contracts
-        self._installed = installed
+        self._gateway, self._ledger, self._grade = gateway, ledger, grade
+        self._contracts, self._installed = contracts, installed
         self._contract: PromptContract = contracts.load(contract_id)
-        self._grade = grade
-        self._prices = prices
-        self._kept = kept
+        self._prices, self._kept = prices, kept
 
     def search(
         self, exchange_ids: Sequence[str], purse: Purse, *, schema: Any = None,
@@ -114,7 +112,8 @@ class PromptLoop:
             return self._reflected(reflect, exchange_id, shown, purse)
 
         quotes = Quotes(self._said(exchange_ids), [text, *rules])
-        found = PromptSearch(self._ledger, self._replay, self._grade, propose, quotes, purse)
+        replay = partial(self._replay, exchange_ids)
+        found = PromptSearch(self._ledger, replay, self._grade, propose, quotes, purse)
         made = found.run(exchange_ids)
         gone = set(exchange_ids) - held_out_sides(self._ledger, exchange_ids).keys()
         if gone:
@@ -145,10 +144,10 @@ class PromptLoop:
             ConflictError: the prices or the model that answers changed during the replay.
             InvalidInputError: a call has no upper bound.
         """
-        result = self._replay(additions, "held-out").run(
+        result = self._replay(exchange_ids, additions, "held-out").run(
             exchange_ids, budget_nano=budget_nano, progress=progress
         )
-        looks = len(list(self._kept.parent.glob("*/held-out-*.jsonl"))) or 1
+        looks = len(list(self._kept.parent.glob("*/held-out-*.txt"))) or 1
         alpha = 0.05 / (looks * (looks + 1))
         # An addition may be why there was no answer: the gate takes it for the worst.
         lost = [*result.differences, *[-1.0] * result.failed]
@@ -185,16 +184,16 @@ class PromptLoop:
             replay={**replay.summary(), "validation": [found.before, found.after]}, reason=reason,
         )  # fmt: skip
 
-    def _replay(self, additions: Sequence[str], part: str = "search") -> Replay:
+    def _replay(
+        self, exchange_ids: Sequence[str], additions: Sequence[str], part: str = "search"
+    ) -> Replay:
         change = Change("prompt", contract_id=self._contract.contract_id, additions=additions)
         files = change.made(self._installed, self._contracts, 1)
         what: Mapping[str, Any] = {path: sha256_hex(data) for path, data in files.items()}
-        return Replay(
-            self._gateway, self._ledger,
-            ChangedRequests(self._ledger, self._installed, self._contract, files), self._grade,
-            prices=self._prices,
-            kept=self._kept / f"{part}-{sha256_hex(canonical_json(what))[:16]}.jsonl",
-        )  # fmt: skip
+        file = self._kept / f"{part}-{sha256_hex(canonical_json(what))[:16]}.txt"
+        kept = KeptOnRecord.of_file(file, self._ledger, exchange_ids, self._prices)
+        ask = ChangedRequests(self._ledger, self._installed, self._contract, files)
+        return Replay(self._gateway, self._ledger, ask, self._grade, kept)
 
     def _reflected(
         self, model: tuple[str, str], exchange_id: str, parts: dict[str, str], purse: Purse

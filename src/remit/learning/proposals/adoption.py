@@ -133,11 +133,10 @@ class Governance:
 
         The call appends a ``SIGNAL_CANARY`` entry with the terms and the rules, and records the
         proposed head. Nothing is installed. The canary ends by :meth:`settle_canary`,
-        :meth:`stop_canary`, or a decision on the proposal.
+        :meth:`stop_canary`, or a decision on the proposal. Further arguments are those of
+        :meth:`adopt`.
 
         Args:
-            proposal_id: an id as for :meth:`Proposals.get`.
-            reason: the person's reason, recorded permanently.
             share: share of the calls, at least 0 and below 1. With 0 the proposed route chooses,
                 and the current one answers (shadow).
             usd: most that the canary may cost in US dollars; 0 for a shadow.
@@ -200,12 +199,13 @@ class Governance:
         return self.proposals.get(proposal.proposal_id)
 
     def settle_canary(self) -> Compared | None:
-        """End the canary in force if its comparison has decided; return the comparison, if any.
+        """End the canary in force if its comparison has decided, and return the comparison.
 
-        A proposal that can no longer be adopted is stopped too. None is returned without a canary.
+        The canary of a proposal that can no longer be adopted is stopped too. None is returned
+        without a canary.
 
         Raises:
-            ProposalError: another process decided meanwhile.
+            ProposalError: another process decided during the call.
             PackageError: the package cannot be installed now.
         """
         terms = canary_in_force(self._ledger)
@@ -272,21 +272,19 @@ class Governance:
         return self.proposals.get(proposal.proposal_id)
 
     def _take_back(self, proposal: Proposal, reason: str, rollback: Proposal | None = None) -> None:
-        if proposal.rolls_back:
+        if proposal.rolls_back or proposal.state != "adopted":
+            state = f"{proposal.state.replace('_', ' ')}, not adopted"
+            state = "itself a rollback" if proposal.rolls_back else state
             raise ProposalError(
                 "decided",
-                f"{proposal.proposal_id} is itself a rollback.",
-                next_step=f"Propose the change of {proposal.rolls_back} again.",
-            )
-        if proposal.state != "adopted":
-            raise ProposalError(
-                "decided",
-                f"{proposal.proposal_id} is {proposal.state.replace('_', ' ')}, not adopted.",
-                next_step="`remit learn proposals --state adopted` lists adopted proposals.",
+                f"{proposal.proposal_id} is {state}.",
+                next_step=f"Propose the change of {proposal.rolls_back} again."
+                if proposal.rolls_back
+                else "`remit learn proposals --state adopted` lists adopted proposals.",
             )
         now = self.manager.registry().packages.get(proposal.package_id)
         if now is None or now.version != proposal.version:
-            there = "is not installed" if now is None else f"is at version {now.version}"
+            there = f"is at version {now.version}" if now else "is not installed"
             raise ProposalError(
                 "not_in_force",
                 f"{proposal.package_id} {there}, not at {proposal.version}.",
@@ -350,13 +348,12 @@ class Governance:
         return read_archive(io.BytesIO(data), self.manager.settings)
 
     def _require_current(self, proposal: Proposal) -> None:
-        now = self.manager.registry().packages.get(proposal.package_id)
+        package = self.manager.registry().packages.get(proposal.package_id)
+        now, then = package.version if package else "", proposal.base_version
         why = self.proposals.stale(proposal)
-        if not why and (now.version if now is not None else "") != proposal.base_version:
-            why = (
-                f"{proposal.package_id} was {proposal.base_version or 'not installed'} then, and "
-                f"is {now.version if now is not None else 'not installed'} now"
-            )
+        if not why and now != then:
+            why = (f"{proposal.package_id} was {then or 'not installed'} then, and is "
+                   f"{now or 'not installed'} now")  # fmt: skip
         if why:
             again = (
                 "Reject it; `remit learn report --propose` creates a current proposal."

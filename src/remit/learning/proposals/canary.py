@@ -58,10 +58,8 @@ class Compared:
 
 
 def read_canary(ledger: LedgerReader, terms: CanaryTerms) -> Compared:
-    """Return the comparison of a canary, read from the exchanges since its start.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
+    """Return the comparison of a canary, read from the exchanges since its start; raise LedgerError
+    if the ledger cannot be read.
     """
     comparison = Comparison(terms)
     for sample in read_samples(ledger, after=terms.entry_id):
@@ -72,11 +70,8 @@ def read_canary(ledger: LedgerReader, terms: CanaryTerms) -> Compared:
 def canary_of(ledger: LedgerClient, proposal: Proposal) -> dict[str, Any] | None:
     """Return the latest canary of a proposal as JSON data; None if there was none.
 
-    The data is the terms, ``state`` (``in force`` or ``ended``), and the comparison: the present
-    one, or the one recorded at the end, if any.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
+    The data is the terms, ``state`` (``in force`` or ``ended``), and the present or the recorded
+    comparison, if any. LedgerError is raised if the ledger cannot be read.
     """
     terms = canary_in_force(ledger)
     if terms is not None and terms.proposal_id == proposal.proposal_id:

@@ -194,12 +194,8 @@ class Change:
             ChangedFileError: an installed file differs from its package.
         """
         owner = self.package_id
-        before = {
-            path: installed.read(path)
-            for folder in ("HOT/", "HO1/")
-            for path in installed.paths(folder)
-            if installed.owner(path) == owner
-        }
+        paths = (path for folder in ("HOT/", "HO1/") for path in installed.paths(folder))
+        before = {path: installed.read(path) for path in paths if installed.owner(path) == owner}
         if self.contract_id:
             made = self._contract_files(installed, contracts, number)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from remit.contracts import ContractLoader
@@ -31,18 +31,15 @@ MIN_EFFECTIVE_SAMPLES = 200
 """Smallest effective sample size of a proposal."""
 
 _ALWAYS_VALID = ("betting", "empirical_bernstein")
-_ONE_SIDED = "one_sided"
-"""Valid for a number of looks that the settings fix in advance; states by itself if it suffices."""
-
-_PREDICTED = (
-    "value", "low", "high", "confidence", "samples", "effective_samples", "method",
-)  # fmt: skip
+_ONE_SIDED = "one_sided"  # Valid for a number of looks that the settings fix in advance.
+_PREDICTED = ("value", "low", "high", "confidence", "samples", "effective_samples", "method")
 
 
 class Learner:
     """A learner's handle on a root, which reads, and writes only signals and proposals.
 
-    The handle is a :class:`~remit.ledger.LedgerReader`, so that learners can use it as one.
+    The handle is a :class:`~remit.ledger.LedgerReader`: ``read``, ``read_many``, ``select`` and
+    ``query`` are those of the ledger.
 
     Args:
         identity: the owner of the learner; the role must allow `propose`.
@@ -67,35 +64,11 @@ class Learner:
         self.proposals = Proposals(root, ledger)
         self._root = root
         self._ledger = ledger
-
-    def read(self, entry_id: str) -> LedgerEntry:
-        """Return an entry with its content.
-
-        Raises:
-            EntryNotFoundError: there is no such entry.
-        """
-        return self._ledger.read(entry_id)
-
-    def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
-        """Yield the existing entries among these ids, in ledger order. Missing ids are left out."""
-        return self._ledger.read_many(entry_ids)
-
-    def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of an SQL statement that both kinds of ledger database understand.
-
-        The connection is read-only, so a statement that writes fails.
-        """
-        return self._ledger.select(sql, parameters)
-
-    @property
-    def query(self) -> Callable[..., Iterator[LedgerEntry]]:
-        """The query of the ledger, with the arguments of :meth:`LedgerClient.query`."""
-        return self._ledger.query
+        self.read, self.read_many = ledger.read, ledger.read_many
+        self.select, self.query = ledger.select, ledger.query
 
     def observe(self, signals: Iterable[Signal], *, window: str) -> list[str]:
-        """Record crossed signals, and return the ids of the new entries, as
-        :func:`remit.learning.signals.observe`.
-        """
+        """Record crossed signals and return the new ids, as :func:`remit.learning.observe`."""
         return observe(self._ledger, signals, window=window)
 
     def propose(
@@ -114,10 +87,10 @@ class Learner:
                 Erasing one of them, or changing a grade, makes the proposal stale.
             predicted: the predicted effect; above 0 is better.
             replay: summary of the replay on held-out exchanges, as JSON.
-            holds: ids of the exchanges whose content is in the package's own bytes, such as the
-                evidence of a routing head. Erasing one changes or removes the package.
-            gate: the always-valid estimate of the same effect, if ``predicted`` is valid for a
-                fixed number of samples only; the replay's summary holds it.
+            holds: ids of the exchanges whose content is in the package's own bytes. Erasing one
+                changes or removes the package.
+            gate: the always-valid estimate of the same effect, recorded with ``replay``, if
+                ``predicted`` is valid for a fixed number of samples only.
 
         Raises:
             ProposalError: ``not_enough``: there are fewer than 200 effective samples, there is no
@@ -243,13 +216,10 @@ class Learner:
 
     def _next_number(self, package_id: str, registry: Registry) -> int:
         """Return the number after all versions that were ever installed or proposed."""
-        versions = [one.version for one in registry.history.get(package_id, ())]
-        versions += [
-            one.version
-            for one in self.proposals.all()
-            if one.package_id == package_id and one.version
-        ]
-        return 1 + max((int(version.partition(".")[0]) for version in versions), default=0)
+        proposed = (one for one in self.proposals.all() if one.package_id == package_id)
+        known = [*registry.history.get(package_id, ()), *proposed]
+        return 1 + max((int(one.version.partition(".")[0]) for one in known if one.version),
+                       default=0)  # fmt: skip
 
 
 def _figures(estimate: Estimate) -> dict[str, Any]:
