@@ -28,7 +28,7 @@ from remit.learning import (
     rater_weights,
     read_samples,
 )
-from remit.learning.evidence.corrections import corrects
+from remit.learning.evidence.samples import corrects
 from remit.learning.evidence.shares import SettledWeights
 from remit.learning.signals import Window, is_below, read_signals
 from remit.ledger import LedgerClient, LedgerEntry

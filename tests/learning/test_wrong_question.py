@@ -144,7 +144,7 @@ def replayed(
         told = with_additions(f"[system]\n{system['content']}\n", [added] if added else [])
         return request([{**system, "content": told.partition("\n")[2].strip()}, *rest], model)
 
-    known = KeptOnRecord.of_file(kept, runtime.ledger, exchanges, "of today")
+    known = KeptOnRecord.of_file(kept, runtime.ledger, exchanges, runtime.prices.version)
     grade = lambda _, text: float(right(text))  # noqa: E731
     replay = Replay(runtime.gateway, runtime.ledger, ask, grade, known)
     result = replay.run(exchanges, budget_nano=10**9)

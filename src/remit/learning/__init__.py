@@ -47,19 +47,15 @@ from remit.learning.statistics import (
 )
 
 if TYPE_CHECKING:
-    from remit.learning.changed_requests import ChangedRequests
     from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
-    from remit.learning.replay import Replay, ReplayResult
-    from remit.learning.replay_progress import KeptOnRecord
+    from remit.learning.replay import ChangedRequests, KeptOnRecord, Replay, ReplayResult
     from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "changed_requests": "ChangedRequests",
             "gradable": "gradable_exchanges grader learnable_contract",
-            "replay_progress": "KeptOnRecord",
-            "replay": "Replay ReplayResult",
+            "replay": "ChangedRequests KeptOnRecord Replay ReplayResult",
             "signals": "Signal SignalPolicy current_signals observe",
         },
     )

@@ -40,7 +40,7 @@ def replay(
     ask: Callable[[LedgerEntry], PromptRequest] = request_of,
 ) -> Replay:
     ledger = world.runtime.ledger
-    kept = KeptOnRecord.of_file(file, ledger, exchanges, "p1")
+    kept = KeptOnRecord.of_file(file, ledger, exchanges, world.runtime.prices.version)
     return Replay(world.runtime.gateway, ledger, ask, graded, kept)
 
 

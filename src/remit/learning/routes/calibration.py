@@ -12,8 +12,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.learning.evidence.feedback import Source, give_feedback
 from remit.learning.exchanges import bound_of, cost_of, terms_of
-from remit.learning.routes.grades import CALIBRATOR
-from remit.learning.routes.ridge import GradedPrompt
+from remit.learning.routes.ridge import CALIBRATOR, GradedPrompt
 from remit.ledger import LedgerClient
 from remit.providers.prices import PriceTable
 from remit.routing import Candidate, asked_of, new_request
