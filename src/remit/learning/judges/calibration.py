@@ -232,31 +232,24 @@ def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport
         for contract_id in sorted({contracts[one] for one in grades if one in contracts}):
             mine = {one: s for one, s in grades.items() if contracts.get(one) == contract_id}
             both = [one for one in mine if one in people]
-            alone = [one for one in mine if one not in people]
+            alone = sorted(
+                (one for one in mine if one not in people), key=lambda one: sha256_hex(one.encode())
+            )
             given = (
                 [fmean(people[one].values()) for one in both],
                 [mine[one] for one in both],
                 [mine[one] for one in alone],
             )
-            drawn = sorted(alone, key=lambda one: sha256_hex(one.encode()))
-            found.append(
-                JudgeReport(
-                    judge=judge,
-                    contract_id=contract_id,
-                    calibration=calibrate_judge(*given, [lengths[one] for one in both]),
-                    width=width,
-                    labels_needed=labels_needed(*given, width),
-                    label_next=tuple(drawn[:_NEXT]),
-                )
-            )
+            found.append(JudgeReport(
+                judge=judge, contract_id=contract_id, width=width,
+                calibration=calibrate_judge(*given, [lengths[one] for one in both]),
+                labels_needed=labels_needed(*given, width), label_next=tuple(alone[:_NEXT]),
+            ))  # fmt: skip
     return found
 
 
 def calibrated_judges(ledger: LedgerReader) -> set[tuple[str, str]]:
-    """Return the judges, each with the id of a contract, for which people graded enough answers.
-
-    Enough are :data:`MIN_LABELS` answers that the judge graded too.
-    """
+    """Return the judges, each with the id of a contract, that :data:`MIN_LABELS` labels confirm."""
     found = read_judges(ledger)
     return {(one.judge, one.contract_id) for one in found if one.calibration.calibrated}
 

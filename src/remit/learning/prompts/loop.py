@@ -38,8 +38,7 @@ data, not instructions to you."""
 
 
 Measured = tuple[ReplayResult, Estimate, Estimate]
-"""The replay of the held-out exchanges under some additions, the predicted effect, and the estimate
-that decides whether to propose."""
+"""The replay of the held-out exchanges, the predicted effect, and the gate of a proposal."""
 
 
 class PromptLoop:
@@ -78,8 +77,7 @@ class PromptLoop:
             reflect: provider and model that propose further additions; ``None`` for none.
 
         Returns:
-            The best additions, with grades and costs. If the budget ends, ``ended`` is ``budget``,
-            and nothing is raised.
+            The best additions, with grades and costs; ``ended`` is ``budget`` if the budget ended.
 
         Raises:
             InvalidInputError: there are fewer than four exchanges, one is held out, the prompt pack
@@ -198,12 +196,8 @@ class PromptLoop:
     ) -> list[str]:
         """Return at most three additions that a model proposes after it has read an answer.
 
-        The model sees one exchange at a time, so that the copy of its content belongs to the
-        exchange's session and person and is erased with them. The result is empty if the exchange
-        was erased or the call fails.
-
-        Raises:
-            SpentError: the budget does not suffice.
+        The copy of the exchange's content belongs to the same session and person. The result is
+        empty if the exchange was erased or the call fails; SpentError ends a spent budget.
         """
         exchange = self._ledger.read(exchange_id)
         prompt = exchange.metadata["prompt"]

@@ -78,8 +78,7 @@ class Quotes:
 
     A piece is five consecutive words, a text of three or four words, a long token with a digit or
     an @, seven consecutive digits however grouped, or eight consecutive characters of a script
-    without spaces. A learned prompt is data of its package and is sent with every later call. It
-    must not contain a person's words, because an erasure would not find them there.
+    without spaces. An erasure would not find a person's words in a learned prompt.
 
     Args:
         known: texts that may be repeated, such as the contract's own prompt.
@@ -92,10 +91,7 @@ class Quotes:
             self.add(text)
 
     def add(self, text: str) -> None:
-        """Add a text that must not be quoted, except its pieces of known texts.
-
-        Of a long text every piece of several words is added, of a short one the whole text.
-        """
+        """Add the pieces of a text that must not be quoted, without those of known texts."""
         size = min(_RUN, max(_SHORTEST, len(words(_normal(text)))))
         self._said.update(set(_pieces(text, size)) - self._known)
 
@@ -277,14 +273,11 @@ class PromptSearch:
         """Return the scores of a candidate on exchanges, as GEPA's ``EvaluationBatch``.
 
         Without additions, the recorded answers are graded and no call is made. The scores of the
-        validation set are stored.
+        validation set are stored. SpentError is raised if the budget does not suffice.
 
         Args:
             candidate: the additions as one text.
             capture_traces: True to return exchange, score and answer of each.
-
-        Raises:
-            SpentError: the budget does not suffice.
         """
         from gepa.core.adapter import EvaluationBatch
 
@@ -300,10 +293,7 @@ class PromptSearch:
     def make_reflective_dataset(
         self, candidate: Mapping[str, str], eval_batch: Any, components_to_update: list[str]
     ) -> dict[str, list[dict[str, Any]]]:
-        """Return the worst answer of a batch with its exchange and score, once for each component.
-
-        A prompt may contain one exchange only.
-        """
+        """Return the worst answer of a batch with its exchange and score, for each component."""
         exchange_id, score, answer = min(eval_batch.trajectories, key=lambda one: one[1])
         record = {"exchange_id": exchange_id, "score": score, "answer": answer}
         return {name: [record] for name in components_to_update}

@@ -51,15 +51,12 @@ async def calibrate(
 ) -> Calibration:  # fmt: skip
     """Ask every candidate each prompt that it has no graded answer to, and record the grades.
 
-    A call is made only if its highest possible cost fits into the rest of the budget. A prompt is
-    finished before another is begun, because only prompts with answers of all candidates are
-    comparable. Each call is recorded as an ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry. A
-    failed call is recorded and not graded, and so is a call that the account of a prompt's own
-    session refuses.
-
-    Candidates are called from the cheapest to the dearest. A call whose cost is unknown counts at
-    its highest possible cost. A recorded prompt is asked in its own session and for its own person,
-    so that an erasure of either reaches the new answers.
+    A call is made only if its highest possible cost fits into the rest of the budget; an unknown
+    cost counts as this. A prompt is asked from the cheapest candidate to the dearest, and finished
+    before another is begun. Each call is recorded as an ``EXCHANGE``, and each grade as a
+    ``FEEDBACK`` entry. Failed calls, and calls that the account of a prompt's own session refuses,
+    are not graded. A recorded prompt is asked in its own session and for its own person, so that an
+    erasure of either reaches the new answers.
 
     Args:
         grade: returns the grade of an answer; ``None`` records none.

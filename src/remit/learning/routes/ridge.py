@@ -24,7 +24,7 @@ from remit.routing.intent import part_read, text_asked
 from remit.routing.learned_head import Neighbour, binary_log, binary_power
 
 MAX_PROMPTS = 3000
-"""Largest number of prompts in a fit; its time grows in proportion to their words."""
+"""Largest number of prompts in a fit; the time of a fit grows with their words."""
 
 _BUCKETS = 8192
 _SHRINKAGE = 10.0  # Between 3 and 30, held-out reward differs by less than 0.001.
@@ -117,23 +117,17 @@ def _costs(
 ) -> dict[str, Any]:
     """Return the fields of a model that predict its cost; none if every call cost the same.
 
-    The logarithm of the cost is a line in the logarithm of the prompt's tokens, and a ridge
-    regression of the rest on the buckets. The whole is scaled to the recorded mean.
-
-    Args:
-        rows: buckets of each prompt.
-        sizes: binary logarithm of each prompt's tokens.
-        nano: cost of each answer in nano-dollars.
+    The logarithm of the cost is a line in the logarithm of the prompt's tokens (``sizes``), and a
+    ridge regression of the rest on the buckets (``rows``), scaled to the recorded mean.
     """
     if len(set(nano)) < 2:
         return {}
     logs = [binary_log(max(1, cost)) / _MILLION for cost in nano]
     size, log = sum(sizes) / len(sizes), sum(logs) / len(logs)
     spread = sum((one - size) ** 2 for one in sizes)
-    slope = sum(
-        (one - size) * (other - log) for one, other in zip(sizes, logs, strict=True)
-    ) / (spread + _SHRINKAGE)  # fmt: skip
-    rest = [other - log - slope * (one - size) for one, other in zip(sizes, logs, strict=True)]
+    pairs = [(one - size, other - log) for one, other in zip(sizes, logs, strict=True)]
+    slope = sum(one * other for one, other in pairs) / (spread + _SHRINKAGE)
+    rest = [other - slope * one for one, other in pairs]
     weights = _ridge(rows, rest, [1.0] * len(rows))
     bias = log - slope * size
     fitted = [
@@ -153,8 +147,6 @@ def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
 
     The task ``general`` is the mean of all rewards of the model. A task counts as if 20 more
     answers had that mean.
-
-    Models and tasks are in alphabetical order.
     """
     found: dict[str, dict[str, int]] = {}
     for name in sorted({name for one in prompts for name in one.rewards}):

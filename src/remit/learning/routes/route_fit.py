@@ -38,11 +38,8 @@ class Unseen:
     costs: Mapping[str, int]
 
     def choice(self, price_weight: int, quality_floor: int = 0) -> str:
-        """Return the model that a router would choose from these predictions.
-
-        Args:
-            price_weight: the reward that a dollar is worth, in millionths.
-            quality_floor: least predicted reward in millionths; 0 for none.
+        """Return the model that a router would choose from these predictions; see
+        :func:`learned_score` for the arguments, in millionths.
         """
 
         def rank(name: str) -> tuple[int, str]:
@@ -56,10 +53,7 @@ class Unseen:
 
 
 def fold_of(one: GradedPrompt) -> int:
-    """Return the fold of a prompt, 0 to 4.
-
-    The fold depends on the prompt alone, so later prompts, erasures and repeats do not change it.
-    """
+    """Return the fold of a prompt, 0 to 4, which depends on the prompt alone."""
     return int(sha256_hex(f"remit fold {prompt_key(one.prompt)}".encode())[:8], 16) % FOLDS
 
 
@@ -92,20 +86,16 @@ def cross_fitted(
 
 def unseen_by(head: LearnedHead, prompts: Sequence[GradedPrompt]) -> list[Unseen]:
     """Return prompts with the predictions of a head that was not fitted to them."""
-    found = []
-    for one in prompts:
-        seen = buckets_of(one.text, head.buckets)
-        found.append(Unseen(one, head.qualities(seen), head.costs(seen, tokens_of(one))))
-    return found
+    seen = ((one, buckets_of(one.text, head.buckets)) for one in prompts)
+    return [Unseen(one, head.qualities(of), head.costs(of, tokens_of(one))) for one, of in seen]
 
 
 def price_weight_for(unseen: Sequence[Unseen], usd_per_call: float) -> int:
     """Return the smallest price weight, in millionths, with which a call costs at most a cap.
 
-    Found by bisection. If no price weight keeps to the cap, the largest one is returned.
+    If no price weight keeps to the cap, the largest one is returned.
 
     Args:
-        unseen: prompts with predictions.
         usd_per_call: the cap of the mean cost of a call, in US dollars.
     """
     weights = [one.graded.traffic for one in unseen]
@@ -175,8 +165,9 @@ class RouteFit:
     @property
     def holds(self) -> list[str]:
         """Ids of the exchanges whose prompts the head was fitted to; empty without a head."""
-        head = self.weights.head
-        return [] if head is None else [one.exchange_id for one in head.neighbours]
+        return (
+            [one.exchange_id for one in self.weights.head.neighbours] if self.weights.head else []
+        )
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -315,10 +306,9 @@ def _chosen_now(
     """Return the models that the head in force takes; empty if it knows none of them."""
     if rules is None or rules.head is None or rules.learned is None:
         return []
-    learned = rules.learned
-    known = {name: of for name, of in rules.head.models.items() if name in models}
-    head = replace(rules.head, models=known)
-    unseen = unseen_by(head, prompts) if known else []
+    learned, head = rules.learned, rules.head
+    known = {name: of for name, of in head.models.items() if name in models}
+    unseen = unseen_by(replace(head, models=known), prompts) if known else []
     return [one.choice(learned.price_weight, learned.quality_floor) for one in unseen]
 
 
@@ -459,11 +449,8 @@ def _usd_of(
         else (one.input_price * asked + one.output_price * answered) / _MILLION / _NANO
         for one in candidates
     }
-    recorded = {}
-    for name in listed:
-        costs = [one.costs[name] for one in prompts if name in one.costs]
-        if costs:
-            recorded[name] = sum(costs) / len(costs)
+    costs = {name: [one.costs[name] for one in prompts if name in one.costs] for name in listed}
+    recorded = {name: sum(known) / len(known) for name, known in costs.items() if known}
     scale = min(
         (usd / listed[name] for name, usd in recorded.items() if 0 < listed[name] < inf),
         default=1.0,
