@@ -306,3 +306,26 @@ def test_bad_input_asks_nothing(answered: Path, provider: Scripted) -> None:
         done = run_remit(*common, "--change", change)
         assert (done.returncode, message in done.stderr) == (2, True), done.stderr
     assert provider.bodies == []
+
+
+def test_a_boundary_is_proposed_only_if_the_replay_shows_that_it_helps(
+    answered: Path, provider: Scripted
+) -> None:
+    wanted = held_out(answered)
+    provider.reply = lambda body: '{"tea": 1}' if body.get("max_tokens", 0) > 900 else "no"
+    common = ["--usd", 1, "--schema", answered.parent / "schema.json", "--json", "--root", answered,
+              "--reason", "Answers are cut."]  # fmt: skip
+
+    def said(*limit: object) -> str:
+        done = run_remit("learn", "boundary", CONTRACT, *limit, *common)
+        assert done.returncode, done.stdout
+        return done.stderr
+
+    assert "may be zero" in said("--max-tokens", 800)  # all answers are as bad as before
+    better = said("--max-tokens", 1000)
+    assert f"effective sample size is {wanted} of 200" in better
+    assert "may be zero" not in better
+    assert "Give a limit" in said()
+    asked = len(provider.bodies)
+    assert "Give a larger budget" in said("--max-tokens", 950, "--usd", 0.0000001)
+    assert len(provider.bodies) == asked

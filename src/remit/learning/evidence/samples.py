@@ -36,6 +36,7 @@ class Sample:
             models, ``same`` if they choose one model, ``shadow`` if only the current route could.
         propensity: probability with which this model was chosen; 1.0 without exploration.
         cost_nano: cost in nano-dollars; None if unknown.
+        tokens: input and output tokens.
         latency_ms: milliseconds from sending to the end of the answer.
         retried: True if another attempt followed.
         rejected: True if the quality gate rejected the work that the exchange was part of.
@@ -70,6 +71,7 @@ class Sample:
     propensity: float = 1.0
     tools: tuple[str, ...] = ()
     cost_nano: int | None = None
+    tokens: int = 0
     latency_ms: int = 0
     failed: bool = False
     retried: bool = False
@@ -318,6 +320,7 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
         arm=(canary["arm"] if canary["share"] else "shadow") if canary["differs"] else "same",
         propensity=float(data.get("propensity", 1)),
         cost_nano=None if cost is None else round(cost * _NANO),
+        tokens=int(data.get("input_tokens") or 0) + int(data.get("output_tokens") or 0),
         latency_ms=int(data.get("latency_ms", 0)), failed=failed,
         retried=entry_id(row.seq) in retried, rejected=joined.rejected(row),
         repaired=joined.asked_again(row), corrected=turn_id in joined.corrected,

@@ -4,6 +4,7 @@ from remit.learning.routes.calibration import Calibration, Grader, calibrate
 from remit.learning.routes.ridge import (
     CALIBRATOR,
     GradedPrompt,
+    abilities_case,
     abilities_of,
     fit_head,
     graded_prompts,
@@ -19,5 +20,6 @@ from remit.learning.routes.route_fit import (
 
 __all__ = [
     "CALIBRATOR", "IN_FORCE", "Calibration", "GradedPrompt", "Grader", "PowerPlan", "RouteFit",
-    "abilities_of", "calibrate", "fit_head", "fit_route", "fold_of", "graded_prompts", "power_plan",
+    "abilities_case", "abilities_of", "calibrate", "fit_head", "fit_route", "fold_of",
+    "graded_prompts", "power_plan",
 ]  # fmt: skip

@@ -16,12 +16,22 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.feedback import feedback_on, reward_of
 from remit.learning.evidence.shares import rater_weights
-from remit.learning.exchanges import prompt_key
+from remit.learning.exchanges import is_held_out, prompt_key
+from remit.learning.statistics import paired_effect
 from remit.ledger import LedgerEntry, LedgerReader
 from remit.providers.prices import PriceTable, Usage
-from remit.routing import Candidate, LearnedHead, Weights, buckets_of, read_intent
+from remit.routing import (
+    Candidate,
+    LearnedHead,
+    ScoringInputs,
+    Weights,
+    buckets_of,
+    read_intent,
+    score_candidates,
+)
 from remit.routing.intent import part_read, text_asked
 from remit.routing.learned_head import Neighbour, binary_log, binary_power
+from remit.routing.scores import task_of
 
 MAX_PROMPTS = 3000
 """Largest number of prompts in a fit; the time of a fit grows with their words."""
@@ -163,6 +173,43 @@ def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
             for task, rewards in sorted(by_task.items())
         }
     return found
+
+
+def abilities_case(
+    prompts: Sequence[GradedPrompt], candidates: Sequence[Candidate], rules: Weights, looks: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return abilities by the grades as learned settings, and their case for a proposal.
+
+    The abilities are those of the prompts that are not held out. The predicted effect is the mean
+    reward of the models that the router takes with them for held-out prompts, less that of the
+    models that it takes now. The case has arguments of :meth:`Learner.propose`.
+
+    Raises:
+        InvalidInputError: no held-out prompt has graded answers of all candidates.
+    """
+    learned = [one for one in prompts if not is_held_out(one.prompt)]
+    names = {one.model_id for one in candidates}
+    held = [one for one in prompts if is_held_out(one.prompt) and one.rewards.keys() >= names]
+    if not (held and learned):
+        raise InvalidInputError(
+            "No held-out prompt has graded answers of all models.",
+            next_step="`remit route calibrate` makes them.",
+        )
+    found = abilities_of(learned)
+    better = [replace(one, abilities=found.get(one.model_id, one.abilities)) for one in candidates]
+
+    def reward(one: GradedPrompt, of: Sequence[Candidate]) -> float:
+        inputs = ScoringInputs(one.prompt, task_of(one.task), "", of, rules)
+        return one.rewards[score_candidates(inputs).winner]
+
+    predicted, gate = paired_effect(
+        [reward(one, better) - reward(one, candidates) for one in held],
+        [one.traffic for one in held], looks=looks,
+    )  # fmt: skip
+    settings = {"routing": {"models": {name: {"abilities": found[name]} for name in found}}}
+    evidence = sorted({entry for one in (*learned, *held) for entry in one.evidence})
+    replay = {"held_out": len(held), "learned": len(learned)}
+    return settings, {"evidence": evidence, "predicted": predicted, "gate": gate, "replay": replay}
 
 
 def _ridge(

@@ -12,9 +12,19 @@ from typing import Any
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.settings import GuardSettings
 from remit.learning.exchanges import prompt_key
-from remit.learning.routes.ridge import MAX_PROMPTS, GradedPrompt, fit_head, tokens_of
+from remit.learning.routes.ridge import (
+    MAX_PROMPTS,
+    GradedPrompt,
+    fit_head,
+    tokens_of,
+)
 from remit.learning.statistics import Estimate, one_sided, paired_effect, pairs_needed
-from remit.routing import Candidate, LearnedHead, Weights, buckets_of
+from remit.routing import (
+    Candidate,
+    LearnedHead,
+    Weights,
+    buckets_of,
+)
 from remit.routing.learned_head import MILLION, learned_score
 
 FOLDS = 5
