@@ -317,7 +317,7 @@ def test_a_boundary_is_proposed_only_if_the_replay_shows_that_it_helps(
               "--reason", "Answers are cut."]  # fmt: skip
 
     def said(*limit: object) -> str:
-        done = run_remit("learn", "boundary", CONTRACT, *limit, *common)
+        done = run_remit("learn", "boundary", CONTRACT, *common, *limit)
         assert done.returncode, done.stdout
         return done.stderr
 

@@ -78,7 +78,7 @@ def propose_set_aside(
 )  # fmt: skip
 def propose_tools(
     root: RootPort, caller: Caller, *,
-    tools: list[str] = field("All tools that stay allowed.", flag="", metavar="TOOL..."),
+    allowed: list[str] = field("All tools that stay allowed.", flag="", metavar="TOOL..."),
     reason: str = reason(),
     by: str | None = by(),
 ) -> dict[str, Any]:  # fmt: skip
@@ -88,7 +88,7 @@ def propose_tools(
         InvalidInputError: no recorded exchange called another tool.
         ProposalError: the record does not show that the change helps.
     """
-    settings = {"chat": {"tools_allowed": sorted(set(tools))}}
+    settings = {"chat": {"tools_allowed": sorted(set(allowed))}}
     return _proposed(root, caller, "tool_permission", settings, reason)
 
 

@@ -14,8 +14,9 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from remit.learning.evidence.feedback import erased_of, marks, parts, rater_of, reward_of
-from remit.learning.exchanges import is_evidence
+from remit.learning.exchanges import is_evidence, is_whole
 from remit.ledger import LedgerReader, entry_id, parse_entry_id
+from remit.routing import Weights, read_intent
 
 Taint = Literal["", "fallback", "degradation", "erased"]
 
@@ -30,6 +31,7 @@ class Sample:
         framework_id: the framework of the agent's package.
         package_id: the package that installed the contract at that time; empty without one.
         route: the named route, if one chose the model.
+        task: the task that the router reads in the prompt, if tasks were asked for.
         epoch: the policy epoch in force; 0 before the first adoption.
         canary: the proposal whose canary the call belongs to; empty without one.
         arm: ``new`` or ``old`` if both routes of the canary could answer and choose different
@@ -64,6 +66,7 @@ class Sample:
     model_id: str = ""
     provider_id: str = ""
     route: str = ""
+    task: str = ""
     key_id: str = ""
     epoch: int = 0
     canary: str = ""
@@ -116,7 +119,7 @@ class _Row(NamedTuple):
 def read_samples(
     ledger: LedgerReader, *, since: str | datetime | None = None,
     until: str | datetime | None = None, after: str | None = None, model_id: str | None = None,
-    contract_id: str | None = None,
+    contract_id: str | None = None, with_tasks: bool = False,
 ) -> Iterator[Sample]:  # fmt: skip
     """Yield exchanges with their outcomes, oldest first; memory does not grow with the ledger.
 
@@ -129,6 +132,7 @@ def read_samples(
         since: start, inclusive.
         until: end, exclusive.
         after: id of an entry; only later exchanges are read.
+        with_tasks: True to read the prompts, for the task of each.
 
     Raises:
         InvalidInputError: ``since`` or ``until`` is not a time.
@@ -149,8 +153,10 @@ def read_samples(
         following = next(pages, None)
         retried = {str(row.metadata.get("retry_of")) for row in (*page, *(following or ()))}
         joined = _join(ledger, page)
+        tasks = _tasks(ledger, page) if with_tasks else {}
         for row in page:
-            yield _sample(row, joined, _package_of(row, packages), retried)
+            task = tasks.get(row.seq, "")
+            yield _sample(row, joined, _package_of(row, packages), retried, task)
         page = following
 
 
@@ -301,7 +307,18 @@ def _join_turns(ledger: LedgerReader, page: Sequence[_Row], joined: _Joined) -> 
             joined.corrected.add(entry_id(turn))
 
 
-def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> Sample:
+def _tasks(ledger: LedgerReader, page: Sequence[_Row]) -> dict[int, str]:
+    """Return the task of each prompt that is recorded as a whole, by sequence number."""
+    weights, found = Weights.shipped(), {}
+    for entry in ledger.read_many(entry_id(row.seq) for row in page):
+        if is_whole(prompt := entry.metadata.get("prompt")):
+            found[parse_entry_id(entry.id) or 0] = read_intent(prompt, weights).task
+    return found
+
+
+def _sample(
+    row: _Row, joined: _Joined, package_id: str, retried: set[str], task: str
+) -> Sample:  # fmt: skip
     data = row.metadata
     turn = joined.turn_of(row)
     turn_id = "" if turn is None else entry_id(turn)
@@ -314,7 +331,7 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
     canary = data.get("canary") or {"proposal_id": "", "arm": "", "differs": True, "share": 1}
     return Sample(
         exchange_id=entry_id(row.seq), decision_id=decision_id, turn_id=turn_id,
-        package_id=package_id, prompt_pack_id=row.prompt_pack_id,
+        package_id=package_id, prompt_pack_id=row.prompt_pack_id, task=task,
         route=_text(data, "requested_model_id") if decision_id else "",
         epoch=int(data.get("policy_epoch", 0)), canary=canary["proposal_id"],
         arm=(canary["arm"] if canary["share"] else "shadow") if canary["differs"] else "same",

@@ -87,9 +87,10 @@ class SettledWeights:
         Each call adds the weight to the sums of the parties, so the order of calls matters.
 
         Args:
-            raters: the parties that gave the reward; without any, the weight is 1.
+            raters: the parties that gave the reward. Without any, and for the party without a
+                name (a fact), the weight is 1.
         """
-        parts = [self._settled(rater) for rater in raters]
+        parts = [self._settled(rater) if rater else 1.0 for rater in raters]
         return math.fsum(parts) / len(parts) if parts else 1.0
 
     def _settled(self, rater: str) -> float:

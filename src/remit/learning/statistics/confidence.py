@@ -199,24 +199,33 @@ def evidence_below(
     live: ConfidenceSequence, baseline: ConfidenceSequence, margin: float = 0.0,
     enough: float = math.inf,
 ) -> float:  # fmt: skip
+    """Return :func:`evidence`; 0 if the live mean is not lower by more than ``margin``."""
+    if not live.samples or not baseline.samples or live.mean >= baseline.mean - margin:
+        return 0.0
+    return evidence(live, baseline, margin, enough)
+
+
+def evidence(
+    live: ConfidenceSequence, baseline: ConfidenceSequence, margin: float = 0.0,
+    enough: float = math.inf,
+) -> float:  # fmt: skip
     """Return the log evidence that the live mean is more than ``margin`` below the baseline's.
 
     If it is not, the evidence ever reaches log(1/alpha) with probability at most alpha, although
-    the baseline is an estimate too. The evidence is the product of both capitals at the common mean
-    that fits best; 0 if the live mean is not lower by more than ``margin``.
+    the baseline is an estimate too; so does the sum of the evidence of independent pairs. The
+    evidence is the product of both capitals at the common mean that fits best.
 
     Args:
+        live: values; at least one, and so for ``baseline``.
         margin: difference that does not matter.
         enough: the search stops at a result below this bound.
     """
-    if not live.samples or not baseline.samples or live.mean >= baseline.mean - margin:
-        return 0.0
 
     def both(mean: float) -> float:
         return baseline.capital(mean, up=True) + live.capital(mean - margin, up=False)
 
-    low = max(live.mean + margin, baseline.low)
-    high = min(baseline.mean, live.high + margin)
+    ends = sorted((live.mean + margin, baseline.mean))
+    low, high = max(ends[0], baseline.low), min(ends[1], live.high + margin)
     return _smallest(both, low, high, enough) if low < high else both(low)
 
 
