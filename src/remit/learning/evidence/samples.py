@@ -311,7 +311,8 @@ def _tasks(ledger: LedgerReader, page: Sequence[_Row]) -> dict[int, str]:
     """Return the task of each prompt that is recorded as a whole, by sequence number."""
     weights, found = Weights.shipped(), {}
     for entry in ledger.read_many(entry_id(row.seq) for row in page):
-        if is_whole(prompt := entry.metadata.get("prompt")):
+        prompt: Any = entry.metadata.get("prompt")
+        if is_whole(prompt):
             found[parse_entry_id(entry.id) or 0] = read_intent(prompt, weights).task
     return found
 

@@ -1,6 +1,7 @@
 """Routes that learn: graded answers are read, bought within a budget, and fitted."""
 
 from remit.learning.routes.calibration import Calibration, Grader, calibrate
+from remit.learning.routes.power import PowerPlan, power_plan
 from remit.learning.routes.ridge import (
     CALIBRATOR,
     GradedPrompt,
@@ -11,11 +12,9 @@ from remit.learning.routes.ridge import (
 )
 from remit.learning.routes.route_fit import (
     IN_FORCE,
-    PowerPlan,
     RouteFit,
     fit_route,
     fold_of,
-    power_plan,
 )
 
 __all__ = [

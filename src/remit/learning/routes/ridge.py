@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import log2, sqrt
 from operator import mul
 from typing import Any
@@ -26,6 +26,8 @@ from remit.routing import (
     ScoringInputs,
     Weights,
     buckets_of,
+    chances_of,
+    find_decision,
     read_intent,
     score_candidates,
 )
@@ -58,6 +60,7 @@ class GradedPrompt:
         costs: cost by model in US dollars.
         evidence: ids of the exchanges of all answers.
         traffic: number of times that the prompt counts.
+        chances: probability with which each model was asked, if the model was drawn.
     """
 
     exchange_id: str
@@ -68,6 +71,7 @@ class GradedPrompt:
     costs: Mapping[str, float]
     evidence: Sequence[str] = ()
     traffic: float = 1.0
+    chances: Mapping[str, float] = field(default_factory=dict)
 
 
 def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
@@ -328,6 +332,7 @@ def graded_prompts(
             rewards={**one.rewards, name: mean[1] / mean[0]},
             costs={**one.costs, name: mean[2] / mean[0]},
             traffic=one.traffic + (0.0 if meta.get("agent_id") == CALIBRATOR else weight),
+            chances=_chances(ledger, meta, one.chances),
         )
     return [replace(one, traffic=one.traffic or 1.0) for one in found.values()]
 
@@ -366,6 +371,17 @@ def _party_weights(
         counts.update({party for _, party in scores})
         checks.update(party for source, party in scores if source in _CHECKS)
     return {**rater_weights(counts), **dict.fromkeys(checks, 1.0)}
+
+
+def _chances(
+    ledger: LedgerReader, meta: Mapping[str, Any], before: Mapping[str, float]
+) -> Mapping[str, float]:
+    """Return the probability with which an exchange or an earlier one asked each model."""
+    if not {"propensity", "explored"} & meta.keys():
+        return before
+    drawn = chances_of(find_decision(ledger, str(meta["decision_id"])).metadata)
+    return {**before, **{one: 1 - (1 - chance) * (1 - before.get(one, 0.0))
+                         for one, chance in drawn.items()}}  # fmt: skip
 
 
 def _usd(meta: Mapping[str, Any], candidate: Candidate | None, prices: PriceTable | None) -> float:

@@ -1,11 +1,11 @@
-"""The fit of a learned route, its cross-fitted effect, and the evidence that a fit takes."""
+"""The fit of a learned route, and its effect estimated by cross-fitting."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from math import inf, isqrt, sqrt
+from dataclasses import dataclass, field, replace
+from math import isqrt, sqrt
 from operator import mul
 from typing import Any
 
@@ -18,9 +18,14 @@ from remit.learning.routes.ridge import (
     fit_head,
     tokens_of,
 )
-from remit.learning.statistics import Estimate, one_sided, paired_effect, pairs_needed
+from remit.learning.statistics import (
+    Estimate,
+    Logged,
+    one_sided,
+    paired_effect,
+    pairs_needed,
+)
 from remit.routing import (
-    Candidate,
     LearnedHead,
     Weights,
     buckets_of,
@@ -28,6 +33,7 @@ from remit.routing import (
 from remit.routing.learned_head import MILLION, learned_score
 
 FOLDS = 5
+_LEAST_CHANCE = 0.1  # The grade of a model that is asked less often says little.
 _NO_PREFERENCE = {"ability": MILLION, "cost": MILLION}
 _PRECISION = 100_000  # A price weight is found to this part of itself.
 _LARGEST_WEIGHT = MILLION * MILLION
@@ -199,8 +205,9 @@ def fit_route(
     best single model. Makes no calls and writes nothing.
 
     Args:
-        prompts: graded prompts. Only prompts with an answer of every model count for the figures;
-            the head is fitted to the latest :data:`MAX_PROMPTS`.
+        prompts: graded prompts; the head is fitted to the latest :data:`MAX_PROMPTS`. Costs are
+            those of prompts with an answer of every model. For the reward, prompts whose models
+            were drawn count too (doubly robust), if each was asked with probability 0.1 or more.
         usd_per_call: highest mean cost of a call in US dollars.
         rules: the rules in force, with their head if any; the shipped ones if ``None``.
         quality_floor: 0 for none. Above 0, the router takes the cheapest model with at least this
@@ -214,11 +221,8 @@ def fit_route(
     guard = guard or GuardSettings()
     models = sorted({name for one in prompts for name in one.rewards})
     whole = [one for one in prompts if len(one.rewards) == len(models)]
-    unseen = [
-        one
-        for one in cross_fitted(prompts, models, MAX_PROMPTS, progress)
-        if len(one.graded.rewards) == len(models)
-    ] if len(models) > 1 and whole else []  # fmt: skip
+    found = cross_fitted(prompts, models, MAX_PROMPTS, progress) if len(models) > 1 else []
+    unseen = [one for one in found if len(one.graded.rewards) == len(models)]
     if not unseen:
         return (
             f"{len(whole)} prompts have graded answers of all {len(models)} models; a fit needs "
@@ -244,7 +248,14 @@ def fit_route(
     differences = [
         one.rewards[name] - one.rewards[best] for one, name in zip(taken, names, strict=True)
     ]
-    reward = one_sided(differences, weights, looks=guard.looks)
+    partly = [
+        one
+        for one in found
+        if len(one.graded.rewards) < len(models)
+        and min(one.graded.chances.get(name, 0.0) for name in models) >= _LEAST_CHANCE
+    ]
+    gains = [_gain(one, one.choice(price_weight, floor), best) for one in partly]
+    reward = _reward_of(differences, weights, gains, partly, guard.looks)
     total = sum(weights)
     costs = (one.costs[name] for one, name in zip(taken, names, strict=True))
     usd = sum(map(mul, weights, costs)) / total
@@ -283,6 +294,40 @@ def route_files(rules: Mapping[str, Any], head: LearnedHead) -> dict[str, bytes]
         HEAD_FILE: head.encoded,
         EVIDENCE_FILE: head.evidence,
     }
+
+
+def _gain(one: Unseen, new: str, old: str) -> float:
+    """Return the doubly robust difference of two models' rewards for a partly graded prompt."""
+
+    def reward(name: str) -> float:
+        predicted = min(1.0, max(0.0, one.qualities[name] / MILLION))
+        given = one.graded.rewards.get(name, predicted)
+        return Logged(
+            reward=given, propensity=min(1.0, one.graded.chances[name]), target=1.0,
+            predicted=predicted, predicted_target=predicted,
+        ).term()  # fmt: skip
+
+    return reward(new) - reward(old)
+
+
+def _reward_of(
+    differences: Sequence[float], weights: Sequence[float], gains: Sequence[float],
+    partly: Sequence[Unseen], looks: int,
+) -> Estimate:  # fmt: skip
+    """Return the difference of the reward by all prompts, one-sided.
+
+    A partly graded prompt weighs less, as the mean square of its kind is larger. Its difference is
+    at most 2 / p - 1 if the models were asked with the probability p or more.
+    """
+    if not any(gains):
+        return one_sided(differences, weights, looks=looks)
+    squares = [sum(map(mul, of, of)) / len(of) for of in (differences, gains)]
+    scale = min(1.0, squares[0] / squares[1])
+    chance = min(1.0, *(chance for one in partly for chance in one.graded.chances.values()))
+    return one_sided(
+        [*differences, *gains], [*weights, *(scale * one.graded.traffic for one in partly)],
+        low=1 - 2 / chance, high=2 / chance - 1, looks=looks,
+    )  # fmt: skip
 
 
 def _missing(
@@ -341,131 +386,3 @@ def _best_single(whole: Sequence[GradedPrompt], models: Sequence[str]) -> str:
 
 def _mean(prompts: Sequence[GradedPrompt], value: Callable[[GradedPrompt], float]) -> float:
     return sum(one.traffic * value(one) for one in prompts) / sum(one.traffic for one in prompts)
-
-
-_MILLION = 1_000_000
-_DIFFERING = 0.15
-"""Assumed share of prompts for which two models' rewards differ by 1."""
-
-_ASSUMED = 50  # The assumption counts as so many graded prompts.
-_POWER = 0.8
-_TOKENS = 500
-"""Assumed tokens of an answer, and of a prompt if none is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class PowerPlan:
-    """The evidence that a fit needs to show a saving.
-
-    Attributes:
-        saving_usd: the saving to detect, in US dollars a call.
-        loss: the largest accepted loss of reward.
-        power: probability of acceptance if the route saves that and loses nothing.
-        looks: number of fits that may decide, fixed in advance.
-        differing: mean squared difference of two models' rewards that the plan assumes.
-        prompts: number of prompts that need graded answers of every model.
-        graded: number of prompts that have them.
-        usd: expected cost of the missing answers in US dollars.
-    """
-
-    saving_usd: float
-    loss: float
-    power: float
-    looks: int
-    differing: float
-    prompts: int
-    graded: int
-    usd: float
-
-    @property
-    def missing(self) -> int:
-        """Number of prompts that still need graded answers of every model."""
-        return max(0, self.prompts - self.graded)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields, and ``missing``, as JSON data."""
-        return {**asdict(self), "missing": self.missing}
-
-    def text(self) -> str:
-        """Return the plan as a sentence."""
-        more = f"{self.missing:,} more, about {self.usd:.2f} USD" if self.missing else "all graded"
-        return (
-            f"To show a saving of {self.saving_usd:.6f} USD a call at a loss of at most "
-            f"{self.loss:g} of reward takes about {self.prompts:,} prompts with graded answers of "
-            f"every model ({more})."
-        )
-
-
-def power_plan(
-    prompts: Sequence[GradedPrompt], candidates: Sequence[Candidate], *,
-    saving_usd: float | None = None, guard: GuardSettings | None = None,
-    asked: Sequence[GradedPrompt] = (), max_tokens: int = _TOKENS,
-) -> PowerPlan:  # fmt: skip
-    """Return how many graded prompts and dollars a fit needs to detect a saving.
-
-    The plan uses only the sizes of differences, never their signs, so that planning is no look at
-    the result. Without graded prompts, the plan assumes that 15 % of the rewards differ.
-
-    Args:
-        prompts: graded prompts; their models are candidates.
-        saving_usd: the saving to detect in US dollars a call, above 0; ``None`` for half of the
-            dearest model's mean cost.
-        guard: number of looks and tolerance; the defaults if ``None``.
-        asked: prompts that are to be asked; their lengths price the calls of models that have not
-            answered yet. Without any, a prompt has 500 tokens.
-        max_tokens: output limit of a call; an answer is expected to have at most 500 tokens.
-
-    Raises:
-        InvalidInputError: the saving is not above 0.
-    """
-    guard = guard or GuardSettings()
-    names = [one.model_id for one in candidates]
-    looks = max(1, guard.looks)
-    lengths = [tokens_of(one) for one in asked] or [_TOKENS]
-    usd = _usd_of(prompts, candidates, sum(lengths) / len(lengths), min(_TOKENS, max_tokens))
-    dearest = max(usd.values(), default=0.0)
-    saving = dearest / 2 if saving_usd is None else saving_usd
-    whole = [one for one in prompts if one.rewards.keys() >= set(names)]
-    pairs = [(one, other) for one in names for other in names if one < other]
-    squares = max(
-        (sum((p.rewards[a] - p.rewards[b]) ** 2 for p in whole) for a, b in pairs), default=0.0
-    )
-    differing = (squares + _ASSUMED * _DIFFERING) / (len(whole) + _ASSUMED)
-    needed = pairs_needed(guard.tolerance, sqrt(differing), looks=looks, power=_POWER)
-    costs = [cost for one in prompts for cost in one.costs.values()] or [dearest]
-    if saving > 0:
-        spread = sqrt(sum(cost * cost for cost in costs) / len(costs))
-        shown = pairs_needed(
-            0, spread, effect=saving, worst=max(costs), looks=looks, power=_POWER
-        )  # fmt: skip
-        needed = max(needed, shown)
-    lacking = sorted(
-        sum(usd[name] for name in names if name not in one.rewards) for one in prompts
-    )[:needed]
-    return PowerPlan(
-        saving_usd=saving, loss=guard.tolerance, power=_POWER, looks=guard.looks,
-        differing=differing, prompts=needed, graded=len(whole),
-        usd=sum(lacking) + (needed - len(lacking)) * sum(usd.values()),
-    )  # fmt: skip
-
-
-def _usd_of(
-    prompts: Sequence[GradedPrompt], candidates: Sequence[Candidate], asked: float, answered: float
-) -> Mapping[str, float]:
-    """Return the expected cost of an answer by model: recorded, else by the ratio of prices."""
-    listed = {
-        one.model_id: inf
-        if one.input_price is None or one.output_price is None
-        else (one.input_price * asked + one.output_price * answered) / _MILLION / _NANO
-        for one in candidates
-    }
-    costs = {name: [one.costs[name] for one in prompts if name in one.costs] for name in listed}
-    recorded = {name: sum(known) / len(known) for name, known in costs.items() if known}
-    scale = min(
-        (usd / listed[name] for name, usd in recorded.items() if 0 < listed[name] < inf),
-        default=1.0,
-    )
-    return {
-        name: recorded.get(name, scale * price if price < inf else 0.0)
-        for name, price in listed.items()
-    }
