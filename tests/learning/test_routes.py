@@ -456,7 +456,7 @@ def test_a_route_without_loss_is_accepted_and_one_that_loses_is_not() -> None:
 
 
 def test_partly_graded_prompts_take_the_place_of_whole_ones() -> None:
-    """In a soak: 100 tries each, with 800 prompts graded for both models and 2,000 explored ones."""
+    """In a soak: 100 tries each, 800 prompts graded for both models and 2,000 explored ones."""
     tries = sample(TRIES, 1)
     alone, helped, lossy = (
         sum(not tried(seed, loss, 800, explored).missing for seed in tries)

@@ -47,14 +47,19 @@ from remit.learning.statistics import (
 )
 
 if TYPE_CHECKING:
-    from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
+    from remit.learning.gradable import (
+        gradable_exchanges,
+        grader,
+        learnable_contract,
+        recorded_grader,
+    )
     from remit.learning.replay import ChangedRequests, KeptOnRecord, Replay, ReplayResult
     from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "gradable": "gradable_exchanges grader learnable_contract",
+            "gradable": "gradable_exchanges grader learnable_contract recorded_grader",
             "replay": "ChangedRequests KeptOnRecord Replay ReplayResult",
             "signals": "Signal SignalPolicy current_signals observe",
         },
@@ -68,6 +73,7 @@ __all__ = [
     "held_out_sides", "is_evidence", "is_held_out", "is_own_call", "is_reference", "is_whole",
     "learnable_contract", "matches_schema", "observe", "open_account", "paired_effect",
     "prediction_powered", "prompt_key", "rater_shares", "rater_weights", "read_samples",
+    "recorded_grader",
 ]  # fmt: skip
 
 # Earlier names, for programs that catch them; they end with version 1.0.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist
 from typing import Any, get_args
 
 from remit.contracts import ContractLoader
 from remit.learning.evidence.samples import Sample, read_samples
+from remit.learning.gradable import graded_by
 from remit.learning.judges import JudgeReport, read_judges
 from remit.learning.meta.questions import Question, read_questions
 from remit.learning.proposals import Learner, Proposal, ProposalError, Proposals
@@ -131,8 +132,8 @@ class EffectReader:
 
     The epoch before the adoption is compared with the epoch that the adoption began. Only untainted
     samples count that the change concerns: those of its contract, those whose model a route chose,
-    or all. Calls of a canary's route are left out. Other changes between the epochs are included,
-    because this is not an experiment.
+    or all. A proposal's own grader, if it carries one, grades them. Calls of a canary's route are
+    left out. Other changes between the epochs are included, because this is not an experiment.
     """
 
     def __init__(self, ledger: LedgerReader, proposals: Proposals) -> None:
@@ -141,7 +142,8 @@ class EffectReader:
             for entry in ledger.query(event_type="SIGNAL_ADOPTED")
             if is_authentic(entry)
         }
-        known = {one.proposal_id: one for one in proposals.all()}
+        self._ledger = ledger
+        self._known = known = {one.proposal_id: one for one in proposals.all()}
         adopted = ((began[name], one) for name, one in known.items() if name in began)
         self._adopted = [
             (epoch, one, _Side(), _Side()) for epoch, one in sorted(adopted, key=lambda two: two[0])
@@ -160,11 +162,20 @@ class EffectReader:
         for sample in samples:
             left_out = sample.tainted or sample.arm == "new"
             for proposal, side in () if left_out else self._sides.get(sample.epoch, ()):
-                metric = self._metrics[proposal.proposal_id]
+                if not _concerns(proposal, sample):
+                    continue
+                metric, grader = self._metrics[proposal.proposal_id], self._grader_of(proposal)
                 value = _value(sample, metric)
-                if value is not None and _concerns(proposal, sample):
+                if grader:
+                    grade = graded_by(grader, self._ledger.read(sample.exchange_id))
+                    value = value if grade is None else grade
+                if value is not None:
                     side.add(value, metric, sample.exchange_id)
             yield sample
+
+    def _grader_of(self, proposal: Proposal) -> Mapping[str, Any]:
+        of = self._known.get(proposal.rolls_back, proposal)
+        return of.replay.get("grader") or {}
 
     def effects(self, samples: Iterable[Sample] = ()) -> list[Effect]:
         """Return the effects of all proposals ever adopted, by epoch; count further samples."""
@@ -343,7 +354,7 @@ class Report:
 
 def read_report(
     ledger: LedgerReader, proposals: Proposals, contracts: ContractLoader, *,
-    latest: int | None = None,
+    latest: int | None = None, folders: Sequence[ContractLoader] = (),
 ) -> Report:  # fmt: skip
     """Return the report on a root, for which the ledger is read once.
 
@@ -351,11 +362,12 @@ def read_report(
 
     Args:
         latest: largest number of exchanges, counted from the latest; ``None`` for all.
+        folders: loaders of contracts that programs brought in folders of their own.
     """
     after = None if latest is None else before_latest(ledger, latest)
     reader = EffectReader(ledger, proposals)
     samples = reader.watch(read_samples(ledger, after=after))
-    questions = read_questions(ledger, contracts, samples=samples)
+    questions = read_questions(ledger, contracts, samples=samples, folders=folders)
     return Report(
         epoch=proposals.epoch(), proposals=tuple(proposals.all()), effects=tuple(reader.effects()),
         questions=tuple(questions), attributions=tuple(read_attributions(ledger)),

@@ -6,7 +6,8 @@ import hashlib
 import itertools
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -103,7 +104,7 @@ class _Seen:
 
 def read_questions(
     ledger: LedgerReader, contracts: ContractLoader, *, samples: Iterable[Sample] | None = None,
-    contract_id: str | None = None,
+    contract_id: str | None = None, folders: Sequence[ContractLoader] = (),
 ) -> list[Question]:  # fmt: skip
     """Return the quality of the question of each contract version and prompt pack, sorted by ids.
 
@@ -113,6 +114,7 @@ def read_questions(
     Args:
         contracts: the loader of the root's contracts, for their output schemas.
         samples: samples, oldest first; all recorded ones if left out.
+        folders: loaders of contracts that programs brought in folders of their own.
         contract_id: only this contract; ``None`` for all. Has no effect on given ``samples``.
     """
     seen: dict[tuple[str, str, str], _Seen] = {}
@@ -126,7 +128,7 @@ def read_questions(
         for one in page:
             which = (one.contract_id, one.contract_version)
             if which not in demands:
-                demands[which] = _demanded(contracts, *which)
+                demands[which] = _demanded((contracts, *folders), *which)
             of = seen.setdefault((*which, one.prompt_pack_id), _Seen())
             of.exchanges += 1
             of.shares["success"].update(float(_is_valid(one)))
@@ -156,15 +158,17 @@ def _put(known: OrderedDict[bytes, Any], key: bytes, value: Any) -> None:
 
 
 def _demanded(
-    contracts: ContractLoader, contract_id: str, version: str
+    contracts: Iterable[ContractLoader], contract_id: str, version: str
 ) -> tuple[list[Requirement], Any]:
     """Return the requirements of a contract's output, and the schema that its model receives.
 
     Both are empty if the contract is no longer installed.
     """
-    try:
-        contract = contracts.load(contract_id, version or None)
-    except ContractError:
+    for one in contracts:
+        with suppress(ContractError):
+            contract = one.load(contract_id, version or None)
+            break
+    else:
         return [], None
     shown: Any = contract.boundary.structured_output
     if shown is True:

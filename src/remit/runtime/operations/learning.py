@@ -223,7 +223,9 @@ class SearchPrompt(Operation):
             held_out_sides,
             learnable_contract,
             open_account,
+            recorded_grader,
         )
+        from remit.learning.meta import read_questions
         from remit.learning.prompts import PromptLoop, Purse
 
         ledger, right, contract_id = runtime.ledger, self.references, self.contract_id
@@ -246,6 +248,10 @@ class SearchPrompt(Operation):
         found = loop.search(
             learned, Purse(budget // _SEARCH, self.calls),
             schema=wanted if right is None else None, reflect=reflect,
+            findings=[one for question in read_questions(ledger, runtime.contracts,
+                                                         contract_id=contract_id)
+                      if question.contract_version == contract.version
+                      for one, _ in question.missing],
         )  # fmt: skip
         measured: Measured | None = None
         missing, made = [], ""
@@ -259,7 +265,8 @@ class SearchPrompt(Operation):
             if measured[0].ended == "budget":
                 missing.append("The budget was spent before all held-out exchanges were tested.")
             elif self.propose:
-                made, refused = self._proposed(caller, runtime, loop, found, measured, learned)
+                by = recorded_grader(ledger, wanted, right)
+                made, refused = self._proposed(caller, runtime, loop, found, measured, learned, by)
                 missing += refused
         self.found, self.measured = found, measured
         value = {"contract_id": contract_id, "search": asdict(found), "missing": missing,
@@ -291,7 +298,7 @@ class SearchPrompt(Operation):
 
     def _proposed(
         self, caller: Caller, runtime: Runtime, loop: PromptLoop, found: Found, measured: Measured,
-        learned: Sequence[str],
+        learned: Sequence[str], grader: dict[str, Any],
     ) -> tuple[str, list[str]]:  # fmt: skip
         """Return the id of the proposal and the missing data; one of them is empty."""
         from remit.gateway.auth import Identity
@@ -300,7 +307,7 @@ class SearchPrompt(Operation):
         identity = Identity(caller.name, "operator")
         learner = Learner(runtime.root, runtime.ledger, runtime.loaded, identity)
         try:
-            made = loop.propose(learner, found, measured, learned, self.reason)
+            made = loop.propose(learner, found, measured, learned, self.reason, grader)
             return made.proposal_id, []
         except ProposalError as error:
             if error.code != "not_enough":
